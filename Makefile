@@ -1,0 +1,36 @@
+# Every target makes the environment first; when it is up to date that takes a tenth of a second.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench sim fmt
+
+BIN := .venv/bin
+SEEDS ?= 500
+ARGS ?=
+
+help:  ## say what there is
+	@echo "quillcast: publish/subscribe without a broker"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup:  ## make .venv with everything the other targets need
+	@scripts/bootstrap
+
+demo: setup  ## sixteen peers, real events, three kills, and the proof (ARGS="--no-kill", ...)
+	@$(BIN)/quillcast demo $(ARGS)
+
+test: setup  ## run the tests (ARGS="-m 'not slow'", ...)
+	@$(BIN)/pytest $(ARGS)
+
+check: setup  ## lint, format check, strict types
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+bench: setup  ## run the benchmarks (ARGS="--quick", ...)
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+sim: setup  ## fault simulations (SEEDS=500)
+	@$(BIN)/python -m quillcast.sim --seeds $(SEEDS) $(ARGS)
+
+fmt: setup  ## format the source and sort imports
+	@$(BIN)/ruff check --fix-only --quiet
+	@$(BIN)/ruff format
