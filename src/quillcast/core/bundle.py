@@ -1,0 +1,333 @@
+"""Bundles: a short envelope that hops may rewrite, and immutable blocks of many events (DELIVERY.md, *On the wire*).
+
+A **block** is one publisher's run of events in one topic, laid out as Arrow columns on 8-byte bounds, little endian:
+
+========= ====== =====================================================================
+offset    size   what
+========= ====== =====================================================================
+0         4      size of the whole block in bytes, a multiple of 8
+4         1      layout version (1)
+5         1      which optional columns follow: 1 times, 2 keys, 4 attributes, 8 signature
+6         2      zero
+8         16     PublisherId
+24        8      sequence of the first event
+32        8      publish time of the first event, nanoseconds since 1970 UTC
+40        4      count of events, n
+44        4      bytes of payload data
+48        ...    payload: n + 1 int32 offsets, then the data; each padded to 8 bytes
+...       ...    times: n int64 (else every event has the first one's time)
+...       ...    keys, then attributes: n + 1 int32 offsets and data, laid out like the payload
+...       ...    signature: 64 bytes over everything before it
+========= ====== =====================================================================
+
+A **bundle** on the wire is its head (the envelope and a table of block sizes) and then its blocks, so forwarding is
+writing a new head and the same blocks. Nothing but the two edges looks inside a block.
+"""
+
+import struct
+import sys
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from quillcast.core.errors import Malformed
+
+if TYPE_CHECKING:
+    import pyarrow
+
+if sys.byteorder != "little":  # pragma: no cover
+    raise ImportError("quillcast lays its columns out little endian, as Arrow does on every machine it is built for")
+
+EVENT_COUNT_MAX = 1 << 20  # events in one block; a guess that keeps an edge's step under a tenth of a second
+BLOCK_COUNT_MAX = 4096  # blocks in one bundle
+
+_BLOCK = struct.Struct("<IBBH16sqqII")
+_HEAD = struct.Struct("<BBHI16sQ16sqIIHH")
+_ZEROS = b"\0" * 8
+_TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE = 1, 2, 4, 8
+_SIGNATURE_BYTES = 64
+_LAYOUT = 1
+
+
+class Term(NamedTuple):
+    """A reign of one root over one topic: grows with every change of root (DELIVERY.md, *Roots that move*)."""
+
+    counter: int
+    node: bytes
+
+
+class Position(NamedTuple):
+    """Where the root put an event: one line of numbers per topic, whoever published."""
+
+    term: Term
+    index: int
+
+
+NO_TERM = Term(0, bytes(16))
+
+
+class Kind(IntEnum):
+    """What a bundle is doing: on its way up to be admitted, down the tree, or answering who lacked it."""
+
+    UP = 1
+    DOWN = 2
+    REPAIR = 3
+
+
+def _padded(size: int) -> int:
+    return (size + 7) & ~7
+
+
+def _column(values: Sequence[bytes]) -> list[bytes]:
+    """An Arrow binary column: offsets, data, each padded to 8 bytes."""
+    offsets = struct.pack(f"<{len(values) + 1}i", *accumulate(map(len, values), initial=0))
+    data = b"".join(values)
+    return [offsets, _ZEROS[: -len(offsets) % 8], data, _ZEROS[: -len(data) % 8]]
+
+
+class Block:
+    """One publisher's run of events in one topic; immutable, passed on by reference.
+
+    Parsing reads the fixed header alone; the columns are checked where they are decoded.
+    """
+
+    __slots__ = ("_flags", "_payload_bytes", "count", "data", "first", "publisher", "time_ns")
+
+    def __init__(self, data: bytes) -> None:
+        if len(data) < _BLOCK.size:
+            raise Malformed(f"a block of {len(data)} bytes is shorter than its header of {_BLOCK.size}")
+        size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes = _BLOCK.unpack_from(data)
+        if size != len(data) or size % 8 or layout != _LAYOUT or zero or flags > 15:
+            raise Malformed(f"a block says {size} bytes in layout {layout}, and {len(data)} bytes came")
+        if not 0 < count <= EVENT_COUNT_MAX or first < 0:
+            raise Malformed(f"a block of {count} events from sequence {first}")
+        self.data, self.publisher, self.first, self.count = data, publisher, first, count
+        self.time_ns, self._flags, self._payload_bytes = time_ns, flags, payload_bytes
+
+    @classmethod
+    def seal(
+        cls,
+        publisher: bytes,
+        first: int,
+        payloads: Sequence[bytes],
+        *,
+        time_ns: int,
+        times: Sequence[int] | None = None,
+        keys: Sequence[bytes] | None = None,
+        attributes: Sequence[bytes] | None = None,
+    ) -> "Block":
+        """Lay events out as one block.
+
+        `first` is the sequence of the first; `time_ns` its publish time; `times`, `keys` and `attributes`, where
+        given, hold one entry per payload (attributes are MessagePack maps).
+        """
+        parts = _column(payloads)
+        payload_bytes = len(parts[2])
+        flags = 0
+        if times is not None:
+            flags |= _TIMES
+            parts.append(struct.pack(f"<{len(times)}q", *times))
+        for flag, column in ((_KEYS, keys), (_ATTRIBUTES, attributes)):
+            if column is not None:
+                flags |= flag
+                parts += _column(column)
+        size = _BLOCK.size + sum(map(len, parts))
+        header = _BLOCK.pack(size, _LAYOUT, flags, 0, publisher, first, time_ns, len(payloads), payload_bytes)
+        return cls(b"".join([header, *parts]))
+
+    @property
+    def last(self) -> int:
+        """One past the last event's sequence."""
+        return self.first + self.count
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole block."""
+        return len(self.data)
+
+    def payloads(self) -> list[bytes]:
+        """Every event's payload. Raises `Malformed` if the columns do not check out."""
+        return self._binary(_BLOCK.size)[0]
+
+    def times(self) -> list[int]:
+        """Every event's publish time, nanoseconds since 1970 UTC."""
+        if not self._flags & _TIMES:
+            return [self.time_ns] * self.count
+        return list(memoryview(self.data)[self._times_at() :][: 8 * self.count].cast("q"))
+
+    def keys(self) -> list[bytes] | None:
+        """Every event's key, or None where the block has no keys."""
+        return self._binary(self._keys_at())[0] if self._flags & _KEYS else None
+
+    def attributes(self) -> list[bytes] | None:
+        """Every event's attributes as MessagePack maps, or None where the block has none."""
+        return self._binary(self._attributes_at())[0] if self._flags & _ATTRIBUTES else None
+
+    def arrow(self) -> "pyarrow.RecordBatch":
+        """The columns as one Arrow batch over the same bytes: seq, time, payload and, where used, key and attributes.
+
+        Nothing is copied but the sequence numbers, which a block does not spell out. Raises `Malformed`.
+        """
+        import pyarrow as pa
+
+        whole = pa.py_buffer(self.data)
+
+        def binary(at: int) -> "pyarrow.Array":
+            _, data_at, size = self._binary(at)
+            offsets = whole.slice(at, 4 * (self.count + 1))
+            return pa.Array.from_buffers(pa.binary(), self.count, [None, offsets, whole.slice(data_at, size)])
+
+        columns = {"seq": pa.array(range(self.first, self.last), pa.int64())}
+        if self._flags & _TIMES:
+            times = whole.slice(self._times_at(), 8 * self.count)
+            columns["time"] = pa.Array.from_buffers(pa.timestamp("ns", "UTC"), self.count, [None, times])
+        else:
+            columns["time"] = pa.array(self.times(), pa.timestamp("ns", "UTC"))
+        columns["payload"] = binary(_BLOCK.size)
+        if self._flags & _KEYS:
+            columns["key"] = binary(self._keys_at())
+        if self._flags & _ATTRIBUTES:
+            columns["attributes"] = binary(self._attributes_at())
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _binary(self, at: int) -> tuple[list[bytes], int, int]:
+        """A binary column at byte `at`: its values, where its data begins, and how many bytes that is."""
+        data_at = at + _padded(4 * (self.count + 1))
+        if data_at > len(self.data):
+            raise Malformed(f"a column of {self.count} events at byte {at} runs past the block's {len(self.data)} bytes")
+        offsets = memoryview(self.data)[at : at + 4 * (self.count + 1)].cast("i").tolist()
+        size = offsets[-1]
+        if offsets[0] != 0 or data_at + size > len(self.data) or offsets != sorted(offsets):
+            raise Malformed(f"a column of {self.count} events at byte {at} has offsets that do not grow within the block")
+        if at == _BLOCK.size and size != self._payload_bytes:
+            raise Malformed(f"a block says {self._payload_bytes} bytes of payload, its offsets say {size}")
+        data = self.data[data_at : data_at + size]
+        return [data[start:end] for start, end in pairwise(offsets)], data_at, size
+
+    def _times_at(self) -> int:
+        at = _BLOCK.size + _padded(4 * (self.count + 1)) + _padded(self._payload_bytes)
+        if self._flags & _TIMES and at + 8 * self.count > len(self.data):
+            raise Malformed(f"the times of {self.count} events run past the block's {len(self.data)} bytes")
+        return at
+
+    def _keys_at(self) -> int:
+        return self._times_at() + (8 * self.count if self._flags & _TIMES else 0)
+
+    def _attributes_at(self) -> int:
+        if not self._flags & _KEYS:
+            return self._keys_at()
+        _, data_at, size = self._binary(self._keys_at())
+        return data_at + _padded(size)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Block) and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash((self.publisher, self.first))
+
+    def __repr__(self) -> str:
+        return f"Block({self.publisher[:4].hex()} {self.first}-{self.last}, {self.size} bytes)"
+
+
+class Envelope(NamedTuple):
+    """What hops read and may rewrite; fixed or short, never signed.
+
+    On the way up `first` is the publisher's floor: its lowest sequence that is not stable. On the way down and in
+    repairs it is the index, in `term`, of the first event; the blocks' events follow one another from there.
+    """
+
+    topic: bytes
+    kind: Kind
+    term: Term = NO_TERM
+    first: int = 0
+    session: int = 0
+    record: bytes = b""
+    """Routing record: a list of (origin, current) pairs, one per scope level, as the forwarding layer encodes it."""
+    tags: bytes = b""
+    """What filters on the way noted on the bundle, as the forwarding layer encodes it."""
+
+
+class Bundle:
+    """An envelope and the blocks it carries. `size` is what it costs in credit and in buffers."""
+
+    def __init__(self, envelope: Envelope, blocks: tuple[Block, ...]) -> None:
+        self.envelope = envelope
+        self.blocks = blocks
+        self.count = blocks[0].count if len(blocks) == 1 else sum(block.count for block in blocks)
+        self.size = _HEAD.size + sum(block.size for block in blocks)
+
+    @property
+    def topic(self) -> bytes:
+        """The topic's id."""
+        return self.envelope.topic
+
+    @property
+    def last(self) -> int:
+        """One past the index of the last event."""
+        return self.envelope.first + self.count
+
+    def under(self, envelope: Envelope) -> "Bundle":
+        """The same blocks under another envelope."""
+        return Bundle(envelope, self.blocks)
+
+    @cached_property
+    def head(self) -> bytes:
+        """The bytes before the blocks; made once, however many channels the bundle takes."""
+        e = self.envelope
+        sizes = struct.pack(f"<{len(self.blocks)}I", *(block.size for block in self.blocks))
+        variable = b"".join([sizes, e.record, e.tags])
+        return b"".join(
+            [
+                _HEAD.pack(e.kind, 0, 0, e.session, e.topic, e.term.counter, e.term.node, e.first, self.count,
+                           len(self.blocks), len(e.record), len(e.tags)),
+                variable,
+                _ZEROS[: -(_HEAD.size + len(variable)) % 8],
+            ]
+        )  # fmt: skip
+
+    def encode(self) -> bytes:
+        """The whole bundle as one piece of bytes."""
+        return b"".join([self.head, *(block.data for block in self.blocks)])
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Bundle":
+        """The bundle of these bytes, which it keeps. Raises `Malformed`."""
+        if len(data) < _HEAD.size:
+            raise Malformed(f"a bundle of {len(data)} bytes is shorter than its head of {_HEAD.size}")
+        kind, _, _, session, topic, counter, node, first, count, blocks, record, tags = _HEAD.unpack_from(data)
+        if kind not in _KINDS or not 0 < blocks <= BLOCK_COUNT_MAX or first < 0:
+            raise Malformed(f"a bundle of kind {kind} with {blocks} blocks from {first}")
+        record_at = _HEAD.size + 4 * blocks
+        at = _padded(record_at + record + tags)
+        if at > len(data):
+            raise Malformed(f"a bundle's head says {at} bytes, {len(data)} came")
+        envelope = Envelope(
+            topic, _KINDS[kind], Term(counter, node), first, session,
+            data[record_at : record_at + record], data[record_at + record : record_at + record + tags],
+        )  # fmt: skip
+        bundle = cls(envelope, _cut(data, at, struct.unpack_from(f"<{blocks}I", data, _HEAD.size)))
+        if bundle.count != count:
+            raise Malformed(f"a bundle says {count} events, its blocks hold {bundle.count}")
+        return bundle
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bundle) and (self.envelope, self.blocks) == (other.envelope, other.blocks)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        e = self.envelope
+        return f"Bundle({e.topic[:4].hex()} {e.kind.name} {e.term.counter}:{e.first}-{self.last}, {self.blocks})"
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+def _cut(data: bytes, at: int, sizes: Sequence[int]) -> tuple[Block, ...]:
+    """The blocks of a bundle, each bytes of its own: the one copy at receipt, and columns on 8-byte bounds."""
+    if at + sum(sizes) != len(data):
+        raise Malformed(f"a bundle's blocks say {sum(sizes)} bytes, {len(data) - at} came")
+    ends = list(accumulate(sizes, initial=at))
+    return tuple([Block(data[start:end]) for start, end in pairwise(ends)])

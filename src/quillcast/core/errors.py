@@ -1,0 +1,60 @@
+"""Errors say whose fault it is, with which value, and what to do (STYLE.md, habit 10)."""
+
+
+class QuillcastError(Exception):
+    """Anything quillcast raises on purpose. Its text is one clear line for a person."""
+
+    exit_code = 1
+    """What a command ends with when this error reaches it."""
+
+
+class LocalError(QuillcastError):
+    """Our caller asked for what cannot be; the text names the value and the remedy."""
+
+    exit_code = 2
+
+
+class RemoteError(QuillcastError):
+    """A peer broke the protocol: the host closes the link, counts it, and this peer stays sound."""
+
+    exit_code = 3
+
+
+class Malformed(RemoteError):
+    """Bytes from a network that are no frame, bundle or message of ours."""
+
+
+class EventTooLarge(LocalError):
+    """An event over the topic's size limit; refused at the publisher."""
+
+
+class UnknownTopic(LocalError):
+    """The topic does not exist and the network does not create topics on first use."""
+
+
+class TopicExists(LocalError):
+    """The topic exists with other settings."""
+
+
+class NotJoined(QuillcastError):
+    """The peer is not (yet) part of the overlay, and the time to wait for it has passed."""
+
+    exit_code = 4
+
+
+class Unreachable(QuillcastError):
+    """No contact answered, or it is of another network or version."""
+
+    exit_code = 4
+
+
+class NotStable(QuillcastError):
+    """The time to wait passed before every live subscriber held the event; those that do not are named."""
+
+    exit_code = 5
+
+
+class DiskFailed(QuillcastError):
+    """The disk refused a write (full, or failing); what was promised before stays."""
+
+    exit_code = 6

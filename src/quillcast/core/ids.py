@@ -1,0 +1,84 @@
+"""128-bit ids on the ring, and their digits (Pastry, section 2).
+
+Ids are 16 ``bytes`` everywhere: MessagePack integers stop at 64 bits, and bytes of equal length compare like the
+numbers they stand for. Arithmetic on the ring goes through `int.from_bytes`.
+"""
+
+import hashlib
+from typing import NewType
+
+ID_BYTES = 16
+ID_BITS = 8 * ID_BYTES
+RING = 1 << ID_BITS
+
+Id = bytes
+NodeId = NewType("NodeId", bytes)
+TopicId = NewType("TopicId", bytes)
+PublisherId = NewType("PublisherId", bytes)
+
+NETWORK_CREATOR = ""
+"""The creator of a bare topic name: the network's own namespace (DELIVERY.md, *Ids*)."""
+
+
+def node_id(public_key: bytes) -> NodeId:
+    """Leading 128 bits of SHA-256 of the peer's public key (DESIGN.md, section 3)."""
+    return NodeId(hashlib.sha256(public_key).digest()[:ID_BYTES])
+
+
+def topic_id(name: str, creator: str = NETWORK_CREATOR) -> TopicId:
+    """Hash of the topic's name with its creator's name (Scribe, section 3.1, topic management)."""
+    return TopicId(hashlib.sha256(f"topic\0{creator}\0{name}".encode()).digest()[:ID_BYTES])
+
+
+def creator_rooted_topic_id(name: str, creator: NodeId) -> TopicId:
+    """64 bits of the creator's nodeId, then 64 bits of the name's hash: the creator is the root."""
+    return TopicId(creator[:8] + hashlib.sha256(b"topic\0" + name.encode()).digest()[:8])
+
+
+def publisher_id(node: NodeId, incarnation: bytes, number: int = 0) -> PublisherId:
+    """hash(nodeId, incarnation): new at each start, so no sequence is ever used twice. `number` tells the publishers
+    of one peer apart."""
+    return PublisherId(hashlib.sha256(b"publisher\0" + node + incarnation + number.to_bytes(8, "big")).digest()[:ID_BYTES])
+
+
+def number(id_: bytes) -> int:
+    """The id as a number on the ring, 0 <= number < 2**128."""
+    return int.from_bytes(id_, "big")
+
+
+def from_number(value: int) -> bytes:
+    """The id of a number, taken around the ring."""
+    return (value % RING).to_bytes(ID_BYTES, "big")
+
+
+def digit(id_: bytes, index: int, bits: int) -> int:
+    """The `index`-th digit of base 2**`bits`, most significant first; the last may be shorter if bits do not divide 128."""
+    shift = ID_BITS - bits * (index + 1)
+    value = number(id_)
+    return (value >> shift if shift >= 0 else value << -shift) & ((1 << bits) - 1)
+
+
+def shared_digits(a: bytes, b: bytes, bits: int) -> int:
+    """How many leading digits of base 2**`bits` the two ids share."""
+    return (ID_BITS - (number(a) ^ number(b)).bit_length()) // bits
+
+
+def ring_distance(a: bytes, b: bytes) -> int:
+    """Distance on the ring, the shorter way round."""
+    clockwise = (number(a) - number(b)) % RING
+    return min(clockwise, RING - clockwise)
+
+
+def clockwise(start: bytes, end: bytes) -> int:
+    """Steps from `start` to `end` going up the ring."""
+    return (number(end) - number(start)) % RING
+
+
+def closer(a: bytes, b: bytes, key: bytes) -> bool:
+    """Is `a` numerically closer to `key` than `b`? Equal distances fall to the smaller id, so that all peers agree."""
+    return (ring_distance(a, key), a) < (ring_distance(b, key), b)
+
+
+def short(id_: bytes) -> str:
+    """The first 8 hexadecimal digits: how people are shown an id."""
+    return id_[:4].hex()

@@ -1,0 +1,143 @@
+"""Sets of events as ranges (DESIGN.md, decision 3): what a peer received, keeps, delivered or lacks costs per gap."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+Range = tuple[int, int]
+"""Half open: [first, last)."""
+
+
+class RangeSet:
+    """A set of non-negative integers kept as sorted, disjoint, non-adjacent half-open ranges.
+
+    The common case, adding right after the last range, is constant time.
+    """
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for first, last in ranges:
+            self.add(first, last)
+
+    def add(self, first: int, last: int) -> bool:
+        """Add [first, last). True if any of it was new."""
+        if first >= last:
+            return False
+        starts, ends = self._starts, self._ends
+        if ends and ends[-1] == first:  # grows at its end: a stream in order
+            ends[-1] = last
+            return True
+        left = bisect_left(ends, first)
+        right = bisect_right(starts, last)
+        if left == right:
+            starts.insert(left, first)
+            ends.insert(left, last)
+            return True
+        if right - left == 1 and starts[left] <= first and last <= ends[left]:
+            return False
+        starts[left:right] = [min(first, starts[left])]
+        ends[left:right] = [max(last, ends[right - 1])]
+        return True
+
+    def update(self, other: Iterable[Range]) -> None:
+        """Add every range of `other`."""
+        for first, last in other:
+            self.add(first, last)
+
+    def discard(self, first: int, last: int) -> None:
+        """Take [first, last) out."""
+        if first >= last:
+            return
+        starts, ends = self._starts, self._ends
+        left = bisect_right(ends, first)
+        right = bisect_left(starts, last)
+        if left >= right:
+            return
+        keep = [(starts[left], first)] if starts[left] < first else []
+        if ends[right - 1] > last:
+            keep.append((last, ends[right - 1]))
+        starts[left:right] = [start for start, _ in keep]
+        ends[left:right] = [end for _, end in keep]
+
+    def covers(self, first: int, last: int) -> bool:
+        """Is all of [first, last) in the set?"""
+        if first >= last:
+            return True
+        at = bisect_right(self._starts, first) - 1
+        return at >= 0 and last <= self._ends[at]
+
+    def __contains__(self, value: int) -> bool:
+        return self.covers(value, value + 1)
+
+    def missing(self, first: int, last: int) -> list[Range]:
+        """The parts of [first, last) that are not in the set, in order."""
+        gaps, at = [], first
+        for index in range(bisect_right(self._ends, first), len(self._starts)):
+            start, end = self._starts[index], self._ends[index]
+            if start >= last:
+                break
+            if start > at:
+                gaps.append((at, start))
+            at = max(at, end)
+        if at < last:
+            gaps.append((at, last))
+        return gaps
+
+    def within(self, first: int, last: int) -> list[Range]:
+        """The parts of [first, last) that are in the set, in order."""
+        found = []
+        for index in range(bisect_right(self._ends, first), len(self._starts)):
+            start, end = self._starts[index], self._ends[index]
+            if start >= last:
+                break
+            found.append((max(start, first), min(end, last)))
+        return found
+
+    def contiguous_from(self, first: int) -> int:
+        """The end of the unbroken run that begins at `first`: `first` itself if that is not in the set."""
+        at = bisect_right(self._starts, first) - 1
+        return max(first, self._ends[at]) if at >= 0 else first
+
+    @property
+    def end(self) -> int:
+        """One past the largest member; 0 when empty."""
+        return self._ends[-1] if self._ends else 0
+
+    @property
+    def start(self) -> int:
+        """The smallest member; 0 when empty."""
+        return self._starts[0] if self._starts else 0
+
+    @property
+    def count(self) -> int:
+        """How many integers are in the set."""
+        return sum(self._ends) - sum(self._starts)
+
+    def ranges(self) -> list[Range]:
+        """The ranges as a list, in order."""
+        return list(zip(self._starts, self._ends, strict=True))
+
+    def __iter__(self) -> Iterator[Range]:
+        return iter(self.ranges())
+
+    def __len__(self) -> int:
+        """How many ranges (not integers) the set holds: what it costs."""
+        return len(self._starts)
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RangeSet) and self._starts == other._starts and self._ends == other._ends
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"RangeSet({self.ranges()})"
+
+    def check(self) -> None:
+        """Raise AssertionError unless the ranges are sorted, disjoint, not adjacent and not empty."""
+        bounds = [bound for pair in self.ranges() for bound in pair]
+        assert all(low < high for low, high in zip(bounds, bounds[1:], strict=False)), self

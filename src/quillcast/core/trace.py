@@ -1,0 +1,213 @@
+"""Trace records: what a peer did, as typed values. Stories, journals, displays and the audit read the same records.
+
+A record names no time and no peer: whoever keeps it (a journal, the simulator) adds `at` and `peer`. Everything that
+happens to events is noted per run of events, never per event.
+"""
+
+import msgspec
+
+from quillcast.core.bundle import NO_TERM, Term
+
+
+class Record(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Something that happened at a peer."""
+
+
+class Started(Record, frozen=True):
+    """The peer began to run."""
+
+    address: str
+
+
+class Activated(Record, frozen=True):
+    """The peer's leaf set agreed on it: it is part of the overlay."""
+
+    leaf_set: int
+
+
+class Stopped(Record, frozen=True):
+    """The peer left in good order."""
+
+
+class Suspected(Record, frozen=True):
+    """A neighbour was silent for too long, or its link broke."""
+
+    node: bytes
+    silent_s: float
+
+
+class Recovered(Record, frozen=True):
+    """A suspected neighbour was heard again."""
+
+    node: bytes
+
+
+class LeafSetChanged(Record, frozen=True):
+    """A peer entered or left the leaf set."""
+
+    joined: tuple[bytes, ...] = ()
+    left: tuple[bytes, ...] = ()
+
+
+class Routed(Record, frozen=True):
+    """A routed message reached the peer responsible for its key."""
+
+    key: bytes
+    kind: str
+    hops: int
+
+
+class Rerouted(Record, frozen=True):
+    """A hop was silent; the message took another way."""
+
+    key: bytes
+    silent: bytes
+
+
+class Named(Record, frozen=True):
+    """The name behind a topicId, once per peer and topic."""
+
+    topic: bytes
+    name: str
+
+
+class BecameRoot(Record, frozen=True):
+    """The peer is the topic's root under this term. `how`: created, took_over, handed_over, merged."""
+
+    topic: bytes
+    term: Term
+    how: str
+
+
+class ResignedRoot(Record, frozen=True):
+    """The peer is no longer the topic's root; `to` is."""
+
+    topic: bytes
+    to: bytes
+
+
+class Attached(Record, frozen=True):
+    """A parent accepted this peer. `how`: joined, fallback, routed, shed, handed_over. `depth` counts from the root's 0."""
+
+    topic: bytes
+    parent: bytes
+    how: str
+    depth: int
+
+
+class Detached(Record, frozen=True):
+    """The parent was lost, or this peer left it. `why`: lost, left, refused, loop, closer_root."""
+
+    topic: bytes
+    parent: bytes
+    why: str
+
+
+class ChildAdded(Record, frozen=True):
+    """A child entered the topic's children table."""
+
+    topic: bytes
+    child: bytes
+    children: int
+
+
+class ChildRemoved(Record, frozen=True):
+    """A child left the table. `why`: left, lost, expired, moved."""
+
+    topic: bytes
+    child: bytes
+    why: str
+
+
+class Subscribed(Record, frozen=True):
+    """A local subscription stands; it will get every event from this position on."""
+
+    topic: bytes
+    term: Term
+    index: int
+
+
+class Unsubscribed(Record, frozen=True):
+    """A local subscription ended."""
+
+    topic: bytes
+
+
+class Published(Record, frozen=True):
+    """A local publisher sealed a run of events."""
+
+    topic: bytes
+    publisher: bytes
+    first: int
+    count: int
+    size: int
+
+
+class Admitted(Record, frozen=True):
+    """The root gave a run of a publisher's events positions from `index` on."""
+
+    topic: bytes
+    publisher: bytes
+    first: int
+    count: int
+    term: Term
+    index: int
+
+
+class Delivered(Record, frozen=True):
+    """A run of events was handed to a local subscriber; `published_ns` is the first one's publish time."""
+
+    topic: bytes
+    publisher: bytes
+    first: int
+    count: int
+    published_ns: int
+    term: Term = NO_TERM
+    index: int = 0
+
+
+class Repeated(Record, frozen=True):
+    """Copies that ended at a check against repeats. `where`: range, edge, root."""
+
+    topic: bytes
+    where: str
+    count: int
+
+
+class Repaired(Record, frozen=True):
+    """Missing events came by repair. `source`: parent, child, sibling, root."""
+
+    topic: bytes
+    source: str
+    count: int
+
+
+class Lost(Record, frozen=True):
+    """A subscriber was told that it lost these positions. `why`: cut, unavailable, void, dropped."""
+
+    topic: bytes
+    term: Term
+    first: int
+    last: int
+    why: str
+
+
+class Dropped(Record, frozen=True):
+    """Events were dropped on their way. `why`: no_room, budget, stale_term, malformed, not_root."""
+
+    topic: bytes
+    count: int
+    why: str
+
+
+class Mark(Record, frozen=True):
+    """A path of the code that tests want to see taken."""
+
+    name: str
+
+
+AnyRecord = (
+    Started | Activated | Stopped | Suspected | Recovered | LeafSetChanged | Routed | Rerouted | Named | BecameRoot
+    | ResignedRoot | Attached | Detached | ChildAdded | ChildRemoved | Subscribed | Unsubscribed | Published | Admitted
+    | Delivered | Repeated | Repaired | Lost | Dropped | Mark
+)  # fmt: skip
