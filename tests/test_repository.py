@@ -16,7 +16,7 @@ SIZE_BYTES_MAX = 4 << 20
 
 # Packages come from wherever the machine's own installer is set up to find them.
 INDEX_ADDRESS = re.compile(
-    r"pypi\.org|pythonhosted\.org|deb\.debian\.org|npmjs\.(?:org|com)|(?:extra-)?index-url|find-links|trusted-host"
+    r"pypi\.org|pythonhosted\.org|deb\.debian\.org|npmjs\.(?:org|com)|index[-_]url|find[-_]links|trusted[-_]host"
 )
 MACHINE_PATH = re.compile(r"(?<![\w.~$}/-])/(?:home|root|work|opt|Users|mnt)/[\w.-]+")
 MARKDOWN_LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
