@@ -292,8 +292,8 @@ class Bundle:
         return b"".join([self.head, *(block.data for block in self.blocks)])
 
     @classmethod
-    def decode(cls, data: bytes) -> "Bundle":
-        """The bundle of these bytes, which it keeps. Raises `Malformed`."""
+    def decode(cls, data: bytes | memoryview) -> "Bundle":
+        """The bundle of these bytes, which it copies: `data` may be a buffer that is used again. Raises `Malformed`."""
         if len(data) < _HEAD.size:
             raise Malformed(f"a bundle of {len(data)} bytes is shorter than its head of {_HEAD.size}")
         kind, _, _, session, topic, counter, node, first, count, blocks, record, tags = _HEAD.unpack_from(data)
@@ -305,7 +305,7 @@ class Bundle:
             raise Malformed(f"a bundle's head says {at} bytes, {len(data)} came")
         envelope = Envelope(
             topic, _KINDS[kind], Term(counter, node), first, session,
-            data[record_at : record_at + record], data[record_at + record : record_at + record + tags],
+            bytes(data[record_at : record_at + record]), bytes(data[record_at + record : record_at + record + tags]),
         )  # fmt: skip
         bundle = cls(envelope, _cut(data, at, struct.unpack_from(f"<{blocks}I", data, _HEAD.size)))
         if bundle.count != count:
@@ -325,9 +325,9 @@ class Bundle:
 _KINDS = {int(kind): kind for kind in Kind}
 
 
-def _cut(data: bytes, at: int, sizes: Sequence[int]) -> tuple[Block, ...]:
+def _cut(data: bytes | memoryview, at: int, sizes: Sequence[int]) -> tuple[Block, ...]:
     """The blocks of a bundle, each bytes of its own: the one copy at receipt, and columns on 8-byte bounds."""
     if at + sum(sizes) != len(data):
         raise Malformed(f"a bundle's blocks say {sum(sizes)} bytes, {len(data) - at} came")
     ends = list(accumulate(sizes, initial=at))
-    return tuple([Block(data[start:end]) for start, end in pairwise(ends)])
+    return tuple([Block(bytes(data[start:end])) for start, end in pairwise(ends)])
