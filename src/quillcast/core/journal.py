@@ -9,6 +9,7 @@ pyarrow is imported by the functions that need it and never with this module.
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import msgspec
@@ -73,10 +74,11 @@ class Entry(NamedTuple):
 KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in get_args(AnyRecord)}
 
 
-def _columns(kind: type[Record]) -> tuple[str, ...]:
+def _columns(kind: type[Record]) -> dict[str, str]:
     """The column of each field; `term` stays whole here."""
-    columns = tuple(COLUMN_OF_FIELD.get(field.name, field.name) for field in msgspec.structs.fields(kind))
-    if len(set(columns)) < len(columns) or not COLUMNS.keys() | {"term"} >= set(columns):
+    fields = [field.name for field in msgspec.structs.fields(kind)]
+    columns = {field: COLUMN_OF_FIELD.get(field, field) for field in fields}
+    if len(set(columns.values())) < len(columns) or not COLUMNS.keys() | {"term"} >= set(columns.values()):
         raise TypeError(f"{kind.__name__} does not fit the journal's columns: {columns}; see COLUMN_OF_FIELD")
     return columns
 
@@ -123,11 +125,12 @@ def encode(
 
 def _values(kind: type[Record], records: list[Record]) -> dict[str, Sequence[Any]]:
     """The columns that records of one type fill."""
-    columns: dict[str, Sequence[Any]] = dict(
-        zip(_COLUMNS[kind], zip(*map(msgspec.structs.astuple, records), strict=True), strict=False)
-    )
+    columns: dict[str, Sequence[Any]] = {
+        column: list(map(attrgetter(field), records)) for field, column in _COLUMNS[kind].items()
+    }
     if "term" in columns:
-        columns["term_counter"], columns["term_node"] = zip(*columns.pop("term"), strict=True)
+        terms = columns.pop("term")
+        columns["term_counter"], columns["term_node"] = [term[0] for term in terms], [term[1] for term in terms]
     return columns
 
 
@@ -153,32 +156,31 @@ class Whole(NamedTuple):
     """The writer closed the file in good order."""
 
 
-def whole(data: Any, start: int = 0) -> Whole:
+def whole(data: Any) -> Whole:
     """How much of a journal file can be read. See `batches`."""
     size = len(memoryview(data))
-    at = max((end for _, end in _messages(data, start)), default=start)
+    at = max((end for _, end in _messages(data)), default=0)
     closed = bytes(memoryview(data)[at : at + len(END)]) == END
     at += len(END) if closed else 0
     return Whole(at, size - at, closed)
 
 
-def batches(data: Any, start: int = 0) -> Iterator["pyarrow.RecordBatch"]:
+def batches(data: Any) -> Iterator["pyarrow.RecordBatch"]:
     """The complete batches of a journal file, in order; what a crash tore off is left out.
 
-    `data` is anything with the buffer protocol (bytes, a memory map). `start` is a place where an earlier reading
-    found a batch to end (`Whole.whole_bytes`), or 0. Raises `Malformed` if the file is no journal.
+    `data` is anything with the buffer protocol (bytes, a memory map): a file's content, or what came after
+    `Whole.whole_bytes` of it since. Raises `Malformed` if it is no journal.
     """
-    for batch, _ in _messages(data, start):
+    for batch, _ in _messages(data):
         if batch is not None:
             yield batch
 
 
-def _messages(data: Any, start: int) -> Iterator[tuple["pyarrow.RecordBatch | None", int]]:
+def _messages(data: Any) -> Iterator[tuple["pyarrow.RecordBatch | None", int]]:
     """Each complete batch (None for the schema at the start of the file) and where it ends, up to the first damage."""
     import pyarrow as pa
 
     source = pa.BufferReader(data)
-    source.seek(start)
     while True:
         batch = None
         try:
@@ -188,7 +190,7 @@ def _messages(data: Any, start: int) -> Iterator[tuple["pyarrow.RecordBatch | No
                 batch.validate(full=True)
         except (EOFError, OSError, pa.ArrowInvalid):
             return
-        if message.type == "schema" and not pa.ipc.read_schema(message).equals(schema()):
+        if batch is None and not pa.ipc.read_schema(message).equals(schema()):
             raise Malformed("an Arrow stream with other columns than a quillcast journal of this version has")
         yield batch, source.tell()
 
@@ -199,5 +201,5 @@ def entries(batch: "pyarrow.RecordBatch") -> Iterator[Entry]:
         kind = KINDS[row["record"]]
         row["term"] = Term(row["term_counter"], row["term_node"])
         row["joined"], row["left"] = tuple(row["joined"] or ()), tuple(row["left"] or ())
-        record = kind(*(row[column] for column in _COLUMNS[kind]))
+        record = kind(*(row[column] for column in _COLUMNS[kind].values()))
         yield Entry(row["peer"], row["started_ns"], row["entry"], row["at_ns"], record)

@@ -1,0 +1,178 @@
+"""The journal: what a peer did, as typed Arrow records in files (docs/journal.md).
+
+Records wait as they are for at most `FLUSH_S`, are laid out together and leave in one `write`, so a killed process
+loses what it noted in that time and tears at most the last batch.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from quillcast.core import journal
+from quillcast.core.errors import DiskFailed
+from quillcast.core.ids import short
+from quillcast.core.journal import Entry
+from quillcast.core.trace import Record
+
+FLUSH_S = 0.05  # a guess: a kill loses no more than this, and an idle peer's flush costs 0.1 ms
+ROWS_MAX = 1024  # records laid out in one step: about a millisecond in which the peer does nothing else
+FILE_BYTES_MAX = 64 << 20  # a guess: 300,000 records, one task of the audit
+BYTES_MAX = 1 << 30  # a guess: what a peer may leave on a disk without being asked
+SUFFIX = ".arrows"  # the registered ending of Arrow streams
+
+log = logging.getLogger(__name__)
+
+
+class Journal:
+    """Writes one process's trace records into files of its own in a folder.
+
+    Args:
+        folder: where the files go; made if missing. Any number of peers may share it.
+        peer: nodeId of the peer that writes.
+        call_later: `loop.call_later` of the event loop, which then flushes `FLUSH_S` after a record came; without it
+            the caller flushes.
+        file_bytes_max: size at which the next file begins.
+        bytes_max: size of all files of this peer in the folder, of former processes too; the oldest go first.
+
+    Raises `DiskFailed` if the first file cannot be made. Once it stands a failing disk ends the journal with one
+    warning (`failed` says why) and never the peer.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        peer: bytes,
+        *,
+        call_later: Callable[[float, Callable[[], None]], Any] | None = None,
+        file_bytes_max: int = FILE_BYTES_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        self.folder, self.peer, self.started_ns = Path(folder), peer, time.time_ns()
+        self.failed: str | None = None
+        self._call_later = call_later
+        self._file_bytes_max, self._bytes_max = file_bytes_max, bytes_max
+        self._times: list[int] = []
+        self._records: list[Record] = []
+        self._entry = self._part = self._size = 0
+        self._file: int | None = None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._open()
+        except OSError as error:
+            raise DiskFailed(f"no journal in {self.folder}: {error.strerror}; name another folder") from error
+
+    @property
+    def path(self) -> Path:
+        """The file that is being written."""
+        return self.folder / f"{self._stem}-{self.started_ns}-{self._part:04d}{SUFFIX}"
+
+    def note(self, at_ns: int, record: Record) -> None:
+        """Take a record that happened at `at_ns` (nanoseconds since 1970 UTC)."""
+        if self._file is None:
+            return
+        if not self._records and self._call_later is not None:
+            self._call_later(FLUSH_S, self.flush)
+        self._times.append(at_ns)
+        self._records.append(record)
+        if len(self._records) >= ROWS_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, in one call."""
+        if self._file is None or not self._records:
+            return
+        times, records, entry = self._times, self._records, self._entry
+        self._times, self._records, self._entry = [], [], entry + len(records)
+        try:
+            self._write(b"".join(journal.encode(self.peer, self.started_ns, entry, times, records)))
+            if self._size >= self._file_bytes_max:
+                self._rotate()
+        except OSError as error:
+            self._stop(error)
+
+    def close(self) -> None:
+        """Write what waits and mark the file as whole."""
+        self.flush()
+        try:
+            self._finish()
+        except OSError as error:
+            self._stop(error)
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def _stem(self) -> str:
+        return self.peer[:8].hex()
+
+    def _open(self) -> None:
+        self._size = 0
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._write(journal.beginning())
+        self._prune()
+
+    def _rotate(self) -> None:
+        self._finish()
+        self._part += 1
+        self._open()
+
+    def _finish(self) -> None:
+        if self._file is not None:
+            self._write(journal.END)
+            os.close(self._file)
+            self._file = None
+
+    def _write(self, data: bytes) -> None:
+        """Append all of `data`; the size grows when all of it is there."""
+        assert self._file is not None
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+        self._size += len(data)
+
+    def _stop(self, error: OSError) -> None:
+        """The disk refused: leave whole records behind, say so once, and let the peer live."""
+        self.failed = f"the journal ends at record {self._entry}: {self.path}: {error.strerror}"
+        self._times, self._records = [], []
+        if self._file is not None:
+            os.ftruncate(self._file, self._size)
+            os.close(self._file)
+            self._file = None
+        log.warning("peer %s goes on without a journal: %s", short(self.peer), self.failed)
+
+    def _prune(self) -> None:
+        """Take the oldest files of this peer away until the others are within the bound."""
+        files = [file for file in sorted(self.folder.glob(f"{self._stem}-*{SUFFIX}")) if file != self.path]
+        sizes = [file.stat().st_size for file in files]
+        while files and sum(sizes) + self._file_bytes_max > self._bytes_max:
+            files.pop(0).unlink()
+            sizes.pop(0)
+
+
+class Tail:
+    """Follows the journals of a folder while peers write them: for displays, stories and tests."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self._folder = Path(folder)
+        self._read_bytes: dict[Path, int] = {}
+
+    def read(self) -> list[Entry]:
+        """Every complete record that was written since the last call, in order of time."""
+        entries = [entry for path in sorted(self._folder.rglob(f"*{SUFFIX}")) for entry in self._news(path)]
+        return sorted(entries, key=lambda entry: (entry.at_ns, entry.started_ns, entry.entry))
+
+    def _news(self, path: Path) -> Iterator[Entry]:
+        start = self._read_bytes.get(path, 0)
+        with path.open("rb") as file:
+            file.seek(start)
+            data = file.read()
+        self._read_bytes[path] = start + journal.whole(data).whole_bytes
+        for batch in journal.batches(data):
+            yield from journal.entries(batch)

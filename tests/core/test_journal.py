@@ -1,0 +1,105 @@
+"""The layout of the journal: every record type goes in and comes out, and a cut costs nothing before it."""
+
+import subprocess
+import sys
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quillcast.core import journal
+from quillcast.core.bundle import Term
+from quillcast.core.errors import Malformed
+from quillcast.core.trace import AnyRecord, Attached, Delivered, Mark, Record, Stopped
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    int: INT64,
+    float: st.floats(allow_nan=False),
+    bytes: st.binary(max_size=20),
+    str: st.text(max_size=20),
+    tuple[bytes, ...]: st.lists(st.binary(max_size=16), max_size=3).map(tuple),
+    Term: st.builds(Term, INT64, st.binary(min_size=16, max_size=16)),
+}
+
+
+def records_of(kind: type[Record]) -> st.SearchStrategy[Record]:
+    hints = get_type_hints(kind)
+    return st.builds(kind, **{field.name: VALUES[hints[field.name]] for field in msgspec.structs.fields(kind)})
+
+
+ANY_RECORDS = st.lists(st.one_of([records_of(kind) for kind in get_args(AnyRecord)]), max_size=20)
+SOME = [Stopped(), Delivered(b"t" * 16, b"p" * 16, 5, 3, 77, Term(2, b"n" * 16), 9), Mark("here"), Stopped()]
+
+
+def file_of(*flushes: list[Record]) -> bytes:
+    parts, entry = [journal.beginning()], 0
+    for records in flushes:
+        parts += journal.encode(b"peer", 1, entry, [1000 + entry + n for n in range(len(records))], records)
+        entry += len(records)
+    return b"".join(parts)
+
+
+def read(data: bytes) -> list[journal.Entry]:
+    found = [entry for batch in journal.batches(data) for entry in journal.entries(batch)]
+    return sorted(found, key=lambda entry: entry.entry)
+
+
+@given(ANY_RECORDS)
+def test_every_record_comes_back_as_it_was_noted(records: list[Record]) -> None:
+    expected = [journal.Entry(b"peer", 1, n, 1000 + n, record) for n, record in enumerate(records)]
+    assert read(file_of(records)) == expected
+
+
+def test_the_file_is_a_plain_arrow_stream() -> None:
+    table = pa.ipc.open_stream(file_of(SOME, SOME) + journal.END).read_all()
+    assert table.num_rows == 8
+    assert table.column_names == list(journal.COLUMNS)
+
+
+def test_a_cut_anywhere_keeps_all_batches_before_it_and_counts_the_bytes_after_them() -> None:
+    flushes = [SOME[:1], SOME[1:2], SOME[2:3]]  # one type each, so one batch each
+    data = file_of(*flushes)
+    ends = [len(file_of(*flushes[:n])) for n in range(4)]
+    for size in range(len(data)):
+        whole_bytes = max((end for end in ends if end <= size), default=0)
+        assert journal.whole(data[:size]) == journal.Whole(whole_bytes, size - whole_bytes, False)
+        assert (
+            read(data[:size]) == read(data)[: max(0, ends.index(whole_bytes))] if whole_bytes else not read(data[:size])
+        )
+
+
+def test_a_closed_journal_says_so() -> None:
+    data = file_of(SOME) + journal.END
+    assert journal.whole(data) == journal.Whole(len(data), 0, True)
+
+
+@given(st.data())
+def test_damage_never_raises_and_keeps_what_stands_before_it(draw: st.DataObject) -> None:
+    data = bytearray(file_of(SOME, [Attached(b"t", b"p", "joined", 1)], SOME))
+    at = draw.draw(st.integers(len(file_of(SOME)), len(data) - 1))
+    data[at] ^= draw.draw(st.integers(1, 255))
+    tables = list(journal.batches(bytes(data)))
+    assert sum(table.num_rows for table in tables) >= len(SOME)
+
+
+def test_another_arrow_stream_is_no_journal() -> None:
+    with pytest.raises(Malformed, match="other columns"):
+        list(journal.batches(pa.schema([("a", pa.int64())]).serialize()))
+
+
+def test_a_record_that_does_not_fit_is_refused_where_it_is_declared() -> None:
+    class Odd(Record, frozen=True):
+        parent: bytes
+        child: bytes
+
+    with pytest.raises(TypeError, match="Odd does not fit"):
+        journal._columns(Odd)
+
+
+def test_the_layout_does_not_load_pyarrow() -> None:
+    code = "import sys, quillcast.core.journal, quillcast.live.journal; sys.exit('pyarrow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
