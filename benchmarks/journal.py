@@ -1,8 +1,8 @@
-"""What the journal costs: records noted, laid out and written a second, and that cost beside a stream of events.
+"""What the journal costs a peer that notes so many runs of events a second, one event to a run in the worst case.
 
-`share_at_100k_runs_per_s` is the part of one core that the journal takes of a peer that notes 100,000 runs of events a
-second: what the finest stream costs, one event to a run. The share of a real peer's throughput is measured with the
-journal on and off by `benchmarks/throughput.py`.
+`cpu_share` is the part of one core that noting, laying out and writing take at that rate, with flushes as often as the
+event loop's timer makes them. The share of a real peer's throughput is measured with the journal on and off by
+`benchmarks/throughput.py`.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from quillcast.core.bundle import Term
 from quillcast.core.trace import Attached, Delivered, Published, Record
-from quillcast.live.journal import Journal
+from quillcast.live.journal import FLUSH_S, Journal
 
 TOPIC, PUBLISHER, PEER, TERM = b"t" * 16, b"p" * 16, b"n" * 16, Term(1, b"r" * 16)
 
@@ -25,8 +25,10 @@ MIXES: dict[str, Callable[[int], Record]] = {
 }
 
 
-def cost(records: list[Record], flush_rows: int) -> dict[str, float]:
-    """CPU seconds and bytes per record, flushing every `flush_rows` records."""
+def cost(make: Callable[[int], Record], runs_per_s: int, count: int) -> dict[str, float]:
+    """CPU time and bytes per record when the timer flushes `1 / FLUSH_S` times a second."""
+    records = [make(n) for n in range(count)]
+    flush_rows = max(1, round(runs_per_s * FLUSH_S))
     with tempfile.TemporaryDirectory() as folder, Journal(folder, PEER) as journal:
         began = time.process_time()
         for n, record in enumerate(records):
@@ -37,10 +39,9 @@ def cost(records: list[Record], flush_rows: int) -> dict[str, float]:
         cpu_s = time.process_time() - began
         written_bytes = sum(file.stat().st_size for file in Path(folder).iterdir())
     return {
-        "records_per_s": round(len(records) / cpu_s),
-        "cpu_us_per_record": round(1e6 * cpu_s / len(records), 3),
-        "bytes_per_record": round(written_bytes / len(records), 1),
-        "share_at_100k_runs_per_s": round(1e5 * cpu_s / len(records), 4),
+        "cpu_us_per_record": round(1e6 * cpu_s / count, 3),
+        "bytes_per_record": round(written_bytes / count, 1),
+        "cpu_share": round(runs_per_s * cpu_s / count, 5),
     }
 
 
@@ -49,16 +50,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one object on the last line")
     parser.add_argument("--quick", action="store_true", help="fewer records")
     options = parser.parse_args()
-    count = 100_000 if options.quick else 1_000_000
     with tempfile.TemporaryDirectory() as folder, Journal(folder, PEER) as journal:  # loads pyarrow
         journal.note(0, MIXES["delivered"](0))
     results = []
     for kind, make in MIXES.items():
-        records = [make(n) for n in range(count)]
-        for flush_rows in (10, 100, 1000):
-            results.append(
-                {"system": "quillcast", "record": kind, "flush_rows": flush_rows, **cost(records, flush_rows)}
-            )
+        for runs_per_s in (20, 1_000, 10_000, 100_000):
+            count = min(10 * runs_per_s, 200_000 if options.quick else 1_000_000)
+            figures = cost(make, runs_per_s, count)
+            results.append({"system": "quillcast", "record": kind, "runs_per_s": runs_per_s, **figures})
             if not options.json:
                 print(results[-1])
     if options.json:
