@@ -1,0 +1,79 @@
+"""A virtual clock: what will happen, in order of time."""
+
+from bisect import insort
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+Action = Callable[[Any], None]
+Entry = tuple[float, int, Action, Any]
+"""When, which among those asked for, what to do, with what."""
+
+SLOTS_PER_S = 100  # below most delays of a network, so that entries seldom join the slot that is being worked off
+
+
+class Clock:
+    """Time goes from one thing that happens to the next; what falls on one time happens in the order it was asked for.
+
+    Entries wait unsorted in slots of time, and a slot is sorted when its turn comes: with a hundred thousand timers
+    waiting that is a third cheaper than one heap for all.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._order = count().__next__
+        self._slots: dict[int, list[Entry]] = {}
+        self._numbers: list[int] = []  # of the slots, as a heap
+        self._number = -1  # of the slot that is being worked off
+        self._due: list[Entry] = []
+        self._next = 0  # the first of them that has not happened
+
+    def at(self, at: float, action: Action, argument: Any) -> None:
+        """Do this at a time, seconds since the beginning; a time past is now."""
+        number = int(at * SLOTS_PER_S)
+        if number <= self._number:
+            insort(self._due, (at, self._order(), action, argument), self._next)
+            return
+        slot = self._slots.get(number)
+        if slot is not None:
+            slot.append((at, self._order(), action, argument))
+        else:
+            self._slots[number] = [(at, self._order(), action, argument)]
+            heappush(self._numbers, number)
+
+    def after(self, delay_s: float, action: Action, argument: Any) -> None:
+        """Do this some seconds from now."""
+        self.at(self.now + delay_s, action, argument)
+
+    @property
+    def happening(self) -> Action | None:
+        """What happens now, or happened last."""
+        return self._due[self._next - 1][2] if self._next else None
+
+    def run(self, until_s: float) -> None:
+        """Let everything happen up to a time, that time included."""
+        while self._open_slot(until_s):
+            due = self._due
+            while self._next < len(due):
+                at, _, action, argument = due[self._next]
+                if at > until_s:
+                    self.now = max(self.now, until_s)
+                    return
+                self._next += 1
+                if at > self.now:
+                    self.now = at
+                action(argument)
+        self.now = max(self.now, until_s)
+
+    def _open_slot(self, until_s: float) -> bool:
+        """Is there a slot with something left in it, up to this time? Sorts the next one when its turn comes."""
+        if self._next < len(self._due):
+            return True
+        if not self._numbers or self._numbers[0] > until_s * SLOTS_PER_S:
+            return False
+        self._number = heappop(self._numbers)
+        self._due = self._slots.pop(self._number)
+        self._due.sort()
+        self._next = 0
+        return True

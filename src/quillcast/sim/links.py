@@ -1,0 +1,243 @@
+"""Links between simulated hosts: what a TCP connection does, seen from the two processes that hold its ends.
+
+A link is opened by the first thing sent, takes a round trip to stand, and breaks when a process dies (the other side is
+told after a delay), when nothing is acknowledged for too long, or when the other side has a newer link. What was under
+way may then be lost. Each direction has credit for bundles.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.messages import Contact
+from quillcast.sim.clock import Action
+from quillcast.sim.network import RETRANSMIT_S_MAX
+
+if TYPE_CHECKING:
+    from quillcast.sim.host import SimHost
+
+CONNECT_TIMEOUT_S = 5.0  # a connection that does not stand by then has failed; a guess, as in most clients
+UNANSWERED_TIMEOUT_S = 20.0  # sent and not acknowledged for so long breaks a link (TCP_USER_TIMEOUT); a guess
+FRAME_BYTES = 64  # what a control message is taken for where bytes per second are limited; a guess
+
+Sent = tuple[Callable[["End", Any], None], Any, int]
+"""What to do at the far end, with what, and its size in bytes; 0 for the link's own business, which is never lost."""
+
+
+class End:
+    """One host's end of a link. `far` is the other end, once the other side accepted."""
+
+    __slots__ = (
+        "blocked", "contact", "delay_s", "far", "free_at", "held", "host", "last_at", "open", "quality",
+        "room", "troubled", "unanswered_since", "unneeded", "up", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, host: "SimHost", contact: Contact) -> None:
+        self.host, self.contact = host, contact
+        self.far: End | None = None
+        self.open, self.up, self.unneeded = True, False, False
+        self.waiting: list[Sent] = []  # what is sent once the link stands
+        self.held: list[tuple[Action, Any, int]] = []  # what the kernel sends again and again while the way is cut
+        self.room = host.world.window_bytes
+        self.last_at = self.free_at = 0.0
+        self.unanswered_since: float | None = None
+        self.look()
+
+    # --- what the host does with it
+
+    def call(self) -> None:
+        """Begin: ask for a link at the other end's address."""
+        self._put(self.host.world.knock, self, 0)
+
+    def accept(self) -> None:
+        """Tell the caller, who is the far end, that this one took its call."""
+        assert self.far is not None
+        self._put(self.far.established, self, 0)
+
+    def send(self, wire: Any) -> None:
+        """Send a control message."""
+        self.unneeded = False
+        if self.far is not None:
+            self._put(self.far.receive, wire, FRAME_BYTES)
+        else:
+            self.waiting.append((End.receive, wire, FRAME_BYTES))
+
+    def carry(self, wire: Any, size_bytes: int) -> None:
+        """Send a bundle, out of the credit."""
+        self.room -= size_bytes
+        self.unneeded = False
+        self._when_up(End.receive_bundle, wire, size_bytes)
+
+    def release(self, size_bytes: int) -> None:
+        """Give the other side credit back."""
+        self._when_up(End.receive_credit, size_bytes, 0)
+
+    def bye(self) -> None:
+        """This side needs the link no more; once the other says so too, it closes and nobody is told."""
+        self.unneeded = True
+        self._when_up(End.receive_bye, None, 0)
+
+    def close(self) -> None:
+        """The process is gone or gives up: the kernel tells the other side, if the way is open."""
+        self.open = False
+        if self.far is not None and not self.blocked:
+            world = self.host.world
+            world.at(max(self.last_at, world.now + self.delay_s), self.far.reset, None)
+
+    def look(self) -> None:
+        """See what the network is like now between the two machines."""
+        network, here = self.host.world.network, self.host.machine.number
+        there = self.host.world.number_at(self.contact.address)
+        self.delay_s, self.quality = network.delay_s(here, there), network.quality(here, there)
+        self.blocked = network.blocked(here, there)
+        self.troubled = self.blocked or network.blocked(there, here)
+        if self.up and not self.troubled:
+            self.unanswered_since = None
+        if not self.blocked:
+            self._send_again()
+
+    # --- what arrives at this end
+
+    def receive(self, wire: Any) -> None:
+        """A control message. The one handler that is written out in full: it is most of what happens."""
+        host = self.host
+        if self.open and host.backlog is None:
+            world = host.world
+            world.steps += 1
+            host.peer.message(self.contact, world.decode(wire))
+            if world.after_step is not None:
+                world.after_step(host)
+        else:
+            self._ready(self.receive, wire)
+
+    def receive_bundle(self, wire: Any) -> None:
+        """A bundle, as bytes or shared by reference."""
+        if self._ready(self.receive_bundle, wire):
+            bundle = Bundle.decode(wire) if isinstance(wire, bytes) else wire
+            self.host.hand_in(self.host.peer.bundle, self.contact, bundle)
+
+    def receive_credit(self, size_bytes: int) -> None:
+        """The other side has room again."""
+        if self._ready(self.receive_credit, size_bytes):
+            before, self.room = self.room, min(self.room + size_bytes, self.host.world.window_bytes)
+            if before <= 0 < self.room:
+                self.host.hand_in(self.host.peer.room, self.contact)
+
+    def receive_bye(self, _: None) -> None:
+        """The other side needs the link no more."""
+        if self._ready(self.receive_bye, None) and self.unneeded and self.far is not None:
+            for end in (self, self.far):
+                end.open = False
+                end.host.forget(end)
+
+    def established(self, far: "End") -> None:
+        """The other side accepted the call."""
+        if self.host.backlog is not None:
+            self.host.backlog.append((self.established, far))
+        elif not self.open:
+            self.host.world.refuse(far)
+        else:
+            self.far, self.up, self.unanswered_since = far, True, None
+            self.host.hand_in(self.host.peer.link_up, self.contact)
+            self.send_waiting(self.waiting)
+
+    def reset(self, _: None) -> None:
+        """The other side's end is closed."""
+        if self.host.backlog is not None:
+            self.host.backlog.append((self.reset, None))
+        elif self.open:
+            self.open = False
+            self.host.lost(self)
+
+    # --- under way
+
+    def send_waiting(self, waiting: list[Sent]) -> None:
+        """Send what waited for the link to stand."""
+        self.waiting = []
+        for action, argument, size_bytes in waiting:
+            self._when_up(action, argument, size_bytes)
+
+    def unanswered(self) -> None:
+        """Something was sent that may never be answered: give up in a while, unless the way is whole again by then."""
+        if self.unanswered_since is None:
+            self.unanswered_since = since = self.host.world.now
+            self.host.world.after(UNANSWERED_TIMEOUT_S if self.up else CONNECT_TIMEOUT_S, self._give_up, since)
+
+    def _give_up(self, since: float) -> None:
+        if self.host.backlog is not None:
+            self.host.backlog.append((self._give_up, since))
+        elif self.open and self.unanswered_since == since:
+            self.close()
+            self.host.lost(self)
+
+    def _ready(self, action: Action, argument: Any) -> bool:
+        """Can this be handled now? A paused process does it later, a closed end never: it tells the other side."""
+        if self.host.backlog is not None:
+            self.host.backlog.append((action, argument))
+            return False
+        if not self.open and self.far is not None:
+            self.host.world.refuse(self.far)
+        return self.open
+
+    def _when_up(self, action: Callable[["End", Any], None], argument: Any, size_bytes: int) -> None:
+        if self.far is not None:
+            self._put(action.__get__(self.far), argument, size_bytes)
+        else:
+            self.waiting.append((action, argument, size_bytes))
+
+    def _put(self, action: Action, argument: Any, size_bytes: int) -> None:
+        """Put something on its way."""
+        if self.troubled:
+            self.unanswered()
+            if self.blocked:
+                self._hold(action, argument, size_bytes)
+                return
+        world = self.host.world
+        if self.quality is None:
+            at = world.now + self.delay_s
+            if at < self.last_at:
+                at = self.last_at
+            self.last_at = at
+            world.at(at, action, argument)
+        else:
+            self._put_disturbed(action, argument, size_bytes)
+
+    def _put_disturbed(self, action: Action, argument: Any, size_bytes: int) -> None:
+        world, quality = self.host.world, self.quality
+        assert quality is not None
+        start = world.now
+        if quality.bytes_per_s:
+            start = max(start, self.free_at)
+            start = self.free_at = start + size_bytes / quality.bytes_per_s
+        if world.network.datagrams and size_bytes:
+            delays = world.network.delays(self.delay_s, quality)
+            if not delays:
+                self._drop(action, size_bytes)
+            for delay_s in delays:
+                world.at(start + delay_s, action, argument)
+        else:
+            delay_s = world.network.stream_delay_s(self.delay_s, quality)
+            self.last_at = max(start + delay_s, self.last_at)
+            world.at(self.last_at, action, argument)
+
+    def _hold(self, action: Action, argument: Any, size_bytes: int) -> None:
+        """The way is cut: TCP keeps the bytes and tries again, datagrams are gone."""
+        if self.host.world.network.datagrams and size_bytes:
+            self._drop(action, size_bytes)
+        else:
+            self.held.append((action, argument, size_bytes))
+
+    def _send_again(self) -> None:
+        """The way is whole again: what was held goes out at the next retransmission."""
+        if not self.held:
+            return
+        held, self.held = self.held, []
+        world = self.host.world
+        self.last_at = max(self.last_at, world.now + world.network.random.uniform(0, RETRANSMIT_S_MAX))
+        for action, argument, size_bytes in held:
+            self._put(action, argument, size_bytes)
+
+    def _drop(self, action: Action, size_bytes: int) -> None:
+        """A datagram is lost; a lost bundle's credit comes back."""
+        if self.far is not None and action == self.far.receive_bundle:
+            self.host.world.after(self.delay_s, self.receive_credit, size_bytes)

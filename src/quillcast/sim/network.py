@@ -1,0 +1,125 @@
+"""What lies between machines: delays, and what disturbs them. `links.py` carries things over it."""
+
+from collections.abc import Callable, Collection
+from random import Random
+from typing import NamedTuple
+
+from quillcast.sim.topology import Topology
+
+RETRANSMIT_S_MIN = 0.2  # the shortest retransmission time-out of Linux's TCP (TCP_RTO_MIN)
+RETRANSMIT_S_MAX = 3.0  # a link back in order is noticed within this; a guess, for TCP may take as long as the outage
+REORDER_DELAYS = 4.0  # a datagram that is overtaken is late by up to this many delays; a guess
+
+
+class Quality(NamedTuple):
+    """What disturbs things that travel one way between two machines. Chances are from 0 to 1, for each thing sent."""
+
+    loss: float = 0.0
+    """On a stream a lost packet is sent again after a time-out; a lost datagram is gone."""
+    duplication: float = 0.0
+    """Datagrams only."""
+    reordering: float = 0.0
+    """Datagrams only."""
+    jitter: float = 0.0
+    """Delays are longer by up to this part of themselves."""
+    slow_s: float = 0.0
+    """Seconds on top of each delay."""
+    bytes_per_s: float = 0.0
+    """What fits through; 0 is no limit."""
+
+
+UNDISTURBED = Quality()
+Cut = Callable[[int, int], bool]
+"""Is what machine `a` sends to machine `b` dropped?"""
+
+
+class Network:
+    """Delays between machines, the quality of ways, and which are cut.
+
+    On **streams** (the default) each ordered pair of machines is first in, first out, and loss makes things late, as
+    TCP does it. As **datagrams** things are lost, doubled and overtaken one by one.
+    """
+
+    def __init__(
+        self, topology: Topology, random: Random, *, quality: Quality = UNDISTURBED, datagrams: bool = False
+    ) -> None:
+        self.topology, self.random, self.datagrams = topology, random, datagrams
+        self.usual = quality
+        self._special: dict[tuple[int, int], Quality] = {}
+        self._cuts: dict[int, Cut] = {}
+        self._cut_number = 0
+
+    def delay_s(self, a: int, b: int) -> float:
+        """Seconds from `a` to `b` while nothing disturbs."""
+        return self.topology.delay_s(a, b)
+
+    def quality(self, a: int, b: int) -> Quality | None:
+        """What disturbs things on their way from `a` to `b`; None if nothing does."""
+        quality = self._special.get((a, b), self.usual)
+        return None if quality == UNDISTURBED else quality
+
+    def disturb(self, a: int, b: int, quality: Quality | None) -> None:
+        """Give the way from `a` to `b` a quality of its own, or with None the usual one again."""
+        if quality is None:
+            self._special.pop((a, b), None)
+        else:
+            self._special[a, b] = quality
+
+    def cut(self, cut: Cut) -> int:
+        """Drop everything that `cut` says; returns the number to `mend` it by."""
+        self._cut_number += 1
+        self._cuts[self._cut_number] = cut
+        return self._cut_number
+
+    def mend(self, number: int) -> None:
+        """Take a cut back."""
+        self._cuts.pop(number, None)
+
+    def blocked(self, a: int, b: int) -> bool:
+        """Is what `a` sends to `b` dropped now?"""
+        return any(cut(a, b) for cut in self._cuts.values())
+
+    def delays(self, delay_s: float, quality: Quality) -> tuple[float, ...]:
+        """When a datagram arrives, in seconds from now: () if it is lost, two numbers if it is duplicated.
+
+        `delay_s` is the undisturbed delay.
+        """
+        random = self.random.random
+        if random() < quality.loss:
+            return ()
+        delay_s = delay_s * (1 + quality.jitter * random()) + quality.slow_s
+        if random() < quality.reordering:
+            delay_s *= 1 + REORDER_DELAYS * random()
+        if random() < quality.duplication:
+            return (delay_s, delay_s * (1 + REORDER_DELAYS * random()))
+        return (delay_s,)
+
+    def stream_delay_s(self, delay_s: float, quality: Quality) -> float:
+        """When bytes of a stream arrive, in seconds from now.
+
+        A packet is sent until it arrives, each time-out twice the one before (RFC 6298, section 5.5).
+        """
+        random = self.random.random
+        delay_s = delay_s * (1 + quality.jitter * random()) + quality.slow_s
+        late_s, timeout_s = 0.0, max(RETRANSMIT_S_MIN, 2 * delay_s)
+        while late_s < RETRANSMIT_S_MAX and random() < quality.loss:
+            late_s += timeout_s
+            timeout_s *= 2
+        return delay_s + late_s
+
+
+def partition(side: Collection[int]) -> Cut:
+    """Nothing passes between these machines and the others."""
+    inside = frozenset(side)
+    return lambda a, b: (a in inside) != (b in inside)
+
+
+def one_way(senders: Collection[int], receivers: Collection[int]) -> Cut:
+    """Nothing passes from these machines to those."""
+    here, there = frozenset(senders), frozenset(receivers)
+    return lambda a, b: a in here and b in there
+
+
+def isolated(machine: int) -> Cut:
+    """Nothing reaches or leaves this machine."""
+    return lambda a, b: machine in (a, b)

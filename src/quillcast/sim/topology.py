@@ -1,0 +1,213 @@
+"""How far machines are from each other: one-way delays in seconds between machines numbered from 0."""
+
+import csv
+from collections.abc import Sequence
+from importlib import resources
+from itertools import pairwise
+from math import dist, inf
+from random import Random
+from typing import NamedTuple, Protocol
+
+AWS_REGIONS = "aws-21-regions-rtt.csv"
+
+
+class Topology(Protocol):
+    """Where machines stand."""
+
+    def delay_s(self, a: int, b: int) -> float:
+        """Seconds that a message takes from machine `a` to machine `b` while nothing disturbs it."""
+        ...
+
+
+class Constant:
+    """Every machine is as far from every other."""
+
+    def __init__(self, delay_s: float) -> None:
+        self._delay_s = delay_s
+
+    def delay_s(self, a: int, b: int) -> float:
+        return self._delay_s
+
+
+class Uniform:
+    """Each pair of machines has a delay of its own between two bounds, the same in both directions."""
+
+    def __init__(self, low_s: float, high_s: float, seed: int) -> None:
+        self._low_s, self._span_s, self._seed = low_s, high_s - low_s, seed
+
+    def delay_s(self, a: int, b: int) -> float:
+        return self._low_s + self._span_s * _fraction(self._seed, min(a, b), max(a, b))
+
+
+class Matrix:
+    """Machines stand at the sites of a measured matrix: dealt out in a shuffled order, again and again.
+
+    `rtt_ms[i][j]` is the round trip in milliseconds from site `i` to site `j`; a delay is half of it.
+    """
+
+    def __init__(self, rtt_ms: Sequence[Sequence[float]], random: Random) -> None:
+        self._delays_s = [[rtt / 2000 for rtt in row] for row in rtt_ms]
+        self._sites = random.sample(range(len(rtt_ms)), len(rtt_ms))
+
+    def delay_s(self, a: int, b: int) -> float:
+        sites = self._sites
+        return self._delays_s[sites[a % len(sites)]][sites[b % len(sites)]]
+
+
+def aws_regions() -> list[list[float]]:
+    """Round trips in milliseconds between 21 regions of a cloud (data/README.md says whose measurements)."""
+    text = resources.files("quillcast.sim").joinpath("data", AWS_REGIONS).read_text(encoding="utf-8")
+    return [[float(cell) for cell in row[1:]] for row in list(csv.reader(text.splitlines()))[1:]]
+
+
+class Router(NamedTuple):
+    """A router of the transit-stub model: the `number`-th of its domain; `stub` is None in a transit domain."""
+
+    stub: int | None
+    number: int
+
+
+class Stub(NamedTuple):
+    """A stub domain: distances between its routers, and how its gateway (router 0) reaches the core."""
+
+    distances: list[list[float]]
+    transit: int
+    uplink: float
+
+
+class TransitStub:
+    """The transit-stub model of the Georgia Tech generator, as in the evaluation of Scribe: about 5,050 routers.
+
+    Domains and routers are points in a plane and links are as long as they are in it, scaled to a mean delay. Stub
+    domains hang off one transit router each (no extra edges), so shortest paths fall into three parts, each looked up.
+    Machines stand at routers drawn uniformly, on a LAN link.
+
+    Source: the Scribe multicast evaluation: 5,050 routers, end nodes on routers at random, each on a LAN link;
+    10 transit domains of 5 routers on average, 10 stub domains per transit router, 10 routers per stub domain.
+    """
+
+    def __init__(
+        self,
+        machine_count: int,
+        random: Random,
+        *,
+        transit_domains: int = 10,
+        routers_per_transit: int = 5,
+        stubs_per_router: int = 10,
+        routers_per_stub: int = 10,
+        core_link_s: float = 0.040,  # mean over all links between routers
+        lan_link_s: float = 0.001,
+    ) -> None:
+        core = _Core(random, transit_domains, routers_per_transit)
+        stubs = [
+            _stub(random, transit, core.points[transit], routers_per_stub)
+            for transit in range(len(core.points))
+            for _ in range(_around(random, stubs_per_router))
+        ]
+        links = core.links + [length for _, lengths in stubs for length in lengths]
+        self._scale = core_link_s * len(links) / sum(links)
+        self._lan_s = lan_link_s
+        self._core, self._stubs = _shortest(core.graph), [stub for stub, _ in stubs]
+        routers = [Router(None, index) for index in range(len(core.points))]
+        routers += [Router(at, index) for at, stub in enumerate(self._stubs) for index in range(len(stub.distances))]
+        self.router_count = len(routers)
+        self._routers = random.choices(routers, k=machine_count)
+
+    def delay_s(self, a: int, b: int) -> float:
+        here, there = self._routers[a], self._routers[b]
+        return 2 * self._lan_s + self._scale * self._distance(here, there)
+
+    def _distance(self, here: Router, there: Router) -> float:
+        if here.stub is not None and here.stub == there.stub:
+            return self._stubs[here.stub].distances[here.number][there.number]
+        up, entry = self._to_core(here)
+        down, exit_ = self._to_core(there)
+        return up + self._core[entry][exit_] + down
+
+    def _to_core(self, router: Router) -> tuple[float, int]:
+        if router.stub is None:
+            return 0.0, router.number
+        stub = self._stubs[router.stub]
+        return stub.distances[router.number][0] + stub.uplink, stub.transit
+
+
+Point = tuple[float, float]
+Graph = dict[tuple[int, int], float]
+"""Lengths of links between numbered routers, each given once."""
+
+_EDGE_CHANCE = 0.4  # a link beyond the spanning tree, for each pair in a domain; a guess near the generator's examples
+
+
+class _Core:
+    """The transit domains, spread over a square of side 1, each a cluster; linked inside and among each other."""
+
+    def __init__(self, random: Random, domains: int, routers: int) -> None:
+        self.points: list[Point] = []
+        self.graph: Graph = {}
+        members: list[list[int]] = []
+        for _ in range(domains):
+            points = _cluster(random, (random.random(), random.random()), 0.2, _around(random, routers))
+            first = len(self.points)
+            members.append(list(range(first, first + len(points))))
+            self.points += points
+            self.graph |= _connect(random, members[-1], self.points)
+        for a, b in _connect(random, list(range(domains)), [self.points[group[0]] for group in members]):
+            here, there = random.choice(members[a]), random.choice(members[b])
+            self.graph[here, there] = dist(self.points[here], self.points[there])
+        self.links = list(self.graph.values())
+
+
+def _stub(random: Random, transit: int, at: Point, routers: int) -> tuple[Stub, list[float]]:
+    """A stub domain near its transit router, and the lengths of its links."""
+    points = _cluster(random, _cluster(random, at, 0.2, 1)[0], 0.12, _around(random, routers))
+    graph = _connect(random, list(range(len(points))), points)
+    uplink = dist(points[0], at)
+    return Stub(_shortest(graph, len(points)), transit, uplink), [*graph.values(), uplink]
+
+
+def _around(random: Random, mean: int) -> int:
+    """A whole number with this mean, at least 1."""
+    return random.randint(mean - mean // 2, mean + mean // 2)
+
+
+def _cluster(random: Random, centre: Point, spread: float, count: int) -> list[Point]:
+    x, y = centre
+    return [(random.gauss(x, spread), random.gauss(y, spread)) for _ in range(count)]
+
+
+def _connect(random: Random, members: list[int], points: Sequence[Point]) -> Graph:
+    """A connected random graph: a random spanning tree, and each other pair with a chance."""
+    order = random.sample(members, len(members))
+    pairs = {(order[random.randrange(at)], order[at]): None for at in range(1, len(order))}
+    for at, a in enumerate(members):
+        for b in members[at + 1 :]:
+            if (a, b) not in pairs and (b, a) not in pairs and random.random() < _EDGE_CHANCE:
+                pairs[a, b] = None
+    return {(a, b): dist(points[a], points[b]) for a, b in pairs}
+
+
+def _shortest(graph: Graph, count: int = 0) -> list[list[float]]:
+    """Shortest paths between all routers (Floyd and Warshall)."""
+    count = max([count, *(max(pair) + 1 for pair in graph)])
+    best = [[0.0 if a == b else inf for b in range(count)] for a in range(count)]
+    for (a, b), length in graph.items():
+        best[a][b] = best[b][a] = length
+    for through in range(count):
+        onward = best[through]
+        for row in best:
+            reach = row[through]
+            row[:] = [min(direct, reach + rest) for direct, rest in zip(row, onward, strict=True)]
+    return best
+
+
+def _fraction(seed: int, a: int, b: int) -> float:
+    """A number in [0, 1) that depends on nothing but its three arguments (the finaliser of SplitMix64)."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + a * 0xBF58476D1CE4E5B9 + b * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = ((mixed ^ (mixed >> shift)) * factor) & 0xFFFFFFFFFFFFFFFF
+    return (mixed ^ (mixed >> 31)) / 2**64
+
+
+def walk_s(topology: Topology, route: Sequence[int]) -> float:
+    """Seconds that a message takes along a route of machines."""
+    return sum(topology.delay_s(a, b) for a, b in pairwise(route))
