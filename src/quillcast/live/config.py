@@ -1,0 +1,46 @@
+"""The bounds of a live peer's links and queues."""
+
+import msgspec
+
+
+class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What one peer may hold and how long it waits. Raise `window_bytes` for links with a long round trip."""
+
+    window_bytes: int = 4 << 20
+    """Bundles a neighbour may have sent that have not left this peer yet; each link has its own window."""
+
+    write_bytes_max: int = 1 << 20
+    """Bytes a link hands to its socket ahead of the kernel before it reports no room; a guess: a few milliseconds."""
+
+    unread_bytes_max: int = 16 << 20
+    """Control bytes waiting in a link whose other end does not read; over that the link is given up. A guess."""
+
+    messages_waiting_max: int = 1 << 16
+    """Control messages waiting for a link that is being opened; over that it is given up. A guess."""
+
+    strangers_max: int = 128
+    """Connections that have not proven who they are; more are closed at once. A guess."""
+
+    connect_timeout_s: float = 5.0
+    """From the first packet to a proven identity. A guess: three lost packets' worth of TCP's retries."""
+
+    close_timeout_s: float = 2.0
+    """How long links may take to write what waits when the peer stops; a guess."""
+
+    measure_timeout_s: float = 5.0
+    """How long a `Host.measure` waits for its answer; a guess."""
+
+    join_timeout_s: float = 30.0
+    """How long a node waits to become part of the overlay before it gives up; a guess."""
+
+    leave_timeout_s: float = 10.0
+    """How long a graceful leave may take; a guess: children move within a few round trips."""
+
+    publish_bytes: int = 128 << 10
+    """A publisher's open batch is sealed at this many bytes of payload; measured, see docs/live.md."""
+
+    publish_count: int = 8192
+    """... or at this many events."""
+
+    subscription_bytes: int = 4 << 20
+    """Blocks waiting for a subscription's reader; beyond them the topic's `slow` setting applies."""

@@ -1,0 +1,154 @@
+"""One TCP connection between two peers: hellos, proofs, then frames both ways."""
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, cast
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.errors import Malformed, RemoteError
+from quillcast.live import hello
+from quillcast.live.framing import FRAME_BYTES_MAX, HELLO_BYTES_MAX, FrameReader, FrameType, frame
+from quillcast.live.hello import Hello, HelloRefused
+
+if TYPE_CHECKING:
+    from quillcast.live.links import Link, Links
+
+
+class Superseded(Exception):
+    """The other side keeps another connection to this peer instead of this one."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A stranger until both proofs checked out; from then on it serves the link of the peer at its other end."""
+
+    transport: asyncio.Transport
+    link: "Link | None" = None
+
+    def __init__(self, links: "Links", wanted: bytes | None, *, opened_here: bool, curious: bool = False) -> None:
+        self.links, self.wanted, self.opened_here = links, wanted, opened_here
+        self.curious = curious  # it only asks who is there
+        self.mine = links.hello()
+        self.theirs: Hello | None = None
+        self.greeted: asyncio.Future[Hello] = links.loop.create_future()
+        self.proven: asyncio.Future[None] = links.loop.create_future()
+        self.ended: asyncio.Future[None] = links.loop.create_future()
+        self.proven_at = 0.0
+        self.closing = False
+        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._buffer = self._reader.buffer
+
+    @property
+    def opener(self) -> bytes:
+        """NodeId of the side that opened it."""
+        return self.mine.contact.node_id if self.opened_here else self.peer.contact.node_id
+
+    @property
+    def peer(self) -> Hello:
+        """The hello of the other side; only after it came."""
+        assert self.theirs is not None
+        return self.theirs
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.transport.set_write_buffer_limits(high=self.links.config.write_bytes_max)
+        self.transport.write(frame(FrameType.HELLO, hello.encode(self.mine)))
+        if not self.opened_here:
+            self.links.opened(self)
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self._end(problem or ConnectionResetError("it closed the connection"))
+        self.ended.set_result(None)
+        self.links.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        try:
+            for type_, content in self._reader.frames(count):
+                if self.link is None:
+                    self._stranger(type_, bytes(content))
+                elif type_ is FrameType.BUNDLE:
+                    self.links.bundle_came(self.link, Bundle.decode(content))
+                else:
+                    self.links.frame_came(self.link, type_, bytes(content))
+                if self.closing:
+                    break
+        except RemoteError as problem:
+            self.refuse(problem)
+
+    def pause_writing(self) -> None:
+        if self.link is not None:
+            self.link.pause()
+
+    def resume_writing(self) -> None:
+        if self.link is not None:
+            self.link.resume()
+
+    def serve(self, link: "Link") -> None:
+        """From now on frames are the link's."""
+        self.link = link
+        self._reader.frame_bytes_max = FRAME_BYTES_MAX
+        self.proven_at = self.links.loop.time()
+        if not self.proven.done():
+            self.proven.set_result(None)
+
+    def refuse(self, problem: RemoteError) -> None:
+        """The other side broke the protocol, or is not who was wanted: count that and close."""
+        if self.theirs is None and not isinstance(problem, HelloRefused):
+            problem = HelloRefused("stranger", "it is no quillcast peer")
+        self.links.count_refusal(self, problem)
+        self._end(problem)
+        if self.link is None:
+            self.close()  # they may still want to read our hello, to see for themselves
+        else:
+            self.abort()
+
+    def supersede(self) -> None:
+        """Close it in favour of another one, and say so."""
+        if not self.closing:
+            self.transport.write(frame(FrameType.SUPERSEDED))
+            self.close()
+
+    def close(self) -> None:
+        """Close it when what was written is sent."""
+        self.closing = True
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self.closing = True
+        self.transport.abort()
+
+    def _stranger(self, type_: FrameType, content: bytes) -> None:
+        match type_:
+            case FrameType.HELLO if self.theirs is None:
+                self._greeted(hello.decode(content))
+            case FrameType.PROOF if self.theirs is not None:
+                hello.verify(self.mine, self.theirs, content)
+                self.links.proved(self)
+            case FrameType.SUPERSEDED:
+                self._end(Superseded())
+                self.close()
+            case _:
+                raise Malformed(f"a {type_.name} frame came out of turn")
+
+    def _greeted(self, theirs: Hello) -> None:
+        """Their hello came; where it is to our liking, prove who we are."""
+        hello.check(self.mine, theirs, self.wanted)
+        self.theirs = theirs
+        self.greeted.set_result(theirs)
+        if self.curious:
+            self.close()
+        elif self.links.is_welcome(self):
+            self.transport.write(frame(FrameType.PROOF, self.links.identity.prove(self.mine, theirs)))
+        else:
+            self.supersede()
+
+    def _end(self, problem: Exception) -> None:
+        """Tell who waits for this connection that it ends."""
+        for waited_for in (self.greeted, self.proven):
+            if not waited_for.done():
+                waited_for.set_exception(problem)
+                waited_for.exception()  # nobody need be waiting

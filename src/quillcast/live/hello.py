@@ -1,0 +1,136 @@
+"""The hello of a link: protocol version, network, and proof of the key that the nodeId comes from.
+
+Both sides say `Hello` at once, each with a nonce of its own. Who likes what it heard answers with a proof: the
+Ed25519 signature over the other's nonce, its own, and both nodeIds, its own first, so that a proof fits one link, one
+direction and one moment. A link is up when both proofs checked out.
+"""
+
+import secrets
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from quillcast.core.errors import RemoteError
+from quillcast.core.ids import NodeId, node_id, short
+from quillcast.core.messages import Contact
+
+PROTOCOL_VERSION = 1
+NONCE_BYTES = 32
+
+_MAGIC = b"quillcast"
+_VERSION_AT = len(_MAGIC)
+_BODY_AT = _VERSION_AT + 2
+_PROOF = b"quillcast link proof 1\0"
+
+
+class HelloRefused(RemoteError):
+    """What came is not the peer that was wanted; `why` is one word for counters."""
+
+    def __init__(self, why: str, text: str) -> None:
+        super().__init__(text)
+        self.why = why
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """Who is there. The receiver checks version and network, and answers with a proof."""
+
+    network: str
+    public_key: bytes
+    address: str
+    nonce: bytes
+    incarnation: bytes
+    window_bytes: int
+
+    @property
+    def contact(self) -> Contact:
+        """The peer that says this, if it can prove it."""
+        return Contact(node_id(self.public_key), self.address)
+
+
+class Identity:
+    """The Ed25519 key of a peer, and the nodeId bound to it (DESIGN.md, section 7)."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public_key = key.public_key().public_bytes_raw()
+        self.node_id: NodeId = node_id(self.public_key)
+
+    @classmethod
+    def new(cls) -> "Identity":
+        """A new one, from the system's randomness."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def of_secret(cls, secret: bytes) -> "Identity":
+        """The one whose 32 secret bytes these are."""
+        return cls(Ed25519PrivateKey.from_private_bytes(secret))
+
+    @property
+    def secret(self) -> bytes:
+        """The 32 bytes to keep."""
+        return self._key.private_bytes_raw()
+
+    def prove(self, mine: Hello, theirs: Hello) -> bytes:
+        """The signature that answers `theirs`."""
+        return self._key.sign(_statement(mine, theirs))
+
+
+def nonce() -> bytes:
+    """Bytes that no link had before."""
+    return secrets.token_bytes(NONCE_BYTES)
+
+
+def encode(hello: Hello, version: int = PROTOCOL_VERSION) -> bytes:
+    """The content of a hello's frame: magic and version stand apart, so that they outlive changes of the rest."""
+    return _MAGIC + version.to_bytes(2, "little") + msgspec.msgpack.encode(hello)
+
+
+def decode(content: bytes) -> Hello:
+    """The hello of a frame. Raises `HelloRefused` where it is none, or of another version."""
+    if not content.startswith(_MAGIC):
+        raise HelloRefused("stranger", "it is no quillcast peer")
+    version = int.from_bytes(content[_VERSION_AT:_BODY_AT], "little")
+    if version != PROTOCOL_VERSION:
+        raise HelloRefused(
+            "version", f"it speaks version {version} of the protocol, this peer version {PROTOCOL_VERSION}"
+        )
+    try:
+        return _DECODER.decode(content[_BODY_AT:])
+    except msgspec.MsgspecError as problem:
+        raise HelloRefused("stranger", f"its hello makes no sense ({problem})") from problem
+
+
+def check(mine: Hello, theirs: Hello, wanted: bytes | None) -> None:
+    """Raise `HelloRefused` unless `theirs` is of this network, and of the peer that was `wanted` (None: any)."""
+    if theirs.network != mine.network:
+        raise HelloRefused(
+            "network",
+            f"it belongs to the network {theirs.network!r}, this peer to {mine.network!r}; say --network to choose",
+        )
+    if len(theirs.nonce) != NONCE_BYTES:
+        raise HelloRefused("stranger", f"its nonce has {len(theirs.nonce)} bytes instead of {NONCE_BYTES}")
+    found = theirs.contact.node_id
+    if wanted is not None and found != wanted:
+        raise HelloRefused("identity", f"it is the peer {short(found)}, and {short(wanted)} was wanted; it has gone")
+    if found == mine.contact.node_id:
+        raise HelloRefused("identity", "it is this peer itself, or another with a copy of its key")
+
+
+def verify(mine: Hello, theirs: Hello, proof: bytes) -> None:
+    """Raise `HelloRefused` unless `proof` shows that the key of `theirs` is at the other end."""
+    try:
+        Ed25519PublicKey.from_public_bytes(theirs.public_key).verify(proof, _statement(theirs, mine))
+    except (InvalidSignature, ValueError) as problem:
+        raise HelloRefused(
+            "identity", f"it did not prove that it is the peer {short(theirs.contact.node_id)}"
+        ) from problem
+
+
+def _statement(signer: Hello, verifier: Hello) -> bytes:
+    """What a proof signs; every part has a fixed length but the network, which comes last."""
+    ids = signer.contact.node_id + verifier.contact.node_id
+    return b"".join([_PROOF, verifier.nonce, signer.nonce, ids, signer.network.encode()])
+
+
+_DECODER = msgspec.msgpack.Decoder(Hello)

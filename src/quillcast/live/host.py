@@ -1,0 +1,60 @@
+"""The live `Host`: one peer on asyncio. It carries out orders and knows nothing of what they are for."""
+
+import secrets
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.host import Disk, Timer
+from quillcast.core.ids import NodeId
+from quillcast.core.messages import Contact, Message
+from quillcast.core.trace import Record
+from quillcast.live.links import Links
+from quillcast.live.pump import Pump
+
+INCARNATION_BYTES = 8
+
+
+def new_incarnation() -> bytes:
+    """Bytes that tell this run of a peer from any other."""
+    return secrets.token_bytes(INCARNATION_BYTES)
+
+
+class LiveHost:
+    """Orders of one peer, carried out with sockets, timers and files."""
+
+    def __init__(self, pump: Pump, links: Links, disk: Disk, trace: Callable[[Record], None]) -> None:
+        self.me: NodeId = links.identity.node_id
+        self.contact = links.contact
+        self.incarnation = links.incarnation
+        self.random = Random(secrets.randbits(128))
+        self.disk = disk
+        self.now = pump.loop.time
+        self.wall_ns = time.time_ns
+        self.trace = trace
+        self.room = links.room
+        self.release = links.release
+        self.measure = links.measure
+        self.disconnect = links.disconnect
+        self.proximity = links.round_trip
+        self._pump, self._links = pump, links
+
+    def send(self, to: Contact, message: Message) -> None:
+        if to.node_id == self.me:
+            self._pump.loop.call_soon(self._pump.hand, self._pump.inputs.message, to, message)
+        else:
+            self._links.link(to).send(message)
+
+    def carry(self, to: Contact, bundle: Bundle) -> None:
+        if to.node_id == self.me:
+            self._pump.loop.call_soon(self._pump.hand, self._pump.inputs.bundle, to, bundle)
+        else:
+            self._links.link(to).carry(bundle)
+
+    def set_timer(self, timer: Timer, delay_s: float) -> None:
+        self._pump.loop.call_later(delay_s, self._fire, timer)
+
+    def _fire(self, timer: Any) -> None:
+        self._pump.hand(self._pump.inputs.timer, timer)
