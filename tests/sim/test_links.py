@@ -280,6 +280,24 @@ def test_a_slow_way_carries_so_many_bytes_a_second() -> None:
     assert peer(world, 1).when("bundle") == [pytest.approx(3 * DELAY_S + second) for second in (1, 2, 3)]
 
 
+def test_control_overtakes_data() -> None:
+    world = toys(2)
+    say(world, 0, 1, "opens the link")
+    world.run(1)
+    peer(world, 0).host.carry(machine(world, 1).contact, a_bundle())
+    say(world, 0, 1, "sent after the bundle")
+    world.run(2)
+    assert [entry[1] for entry in peer(world, 1).seen[-2:]] == ["message", "bundle"]
+
+
+def test_more_credit_than_was_charged_cannot_be_given_back() -> None:
+    world = toys(2)
+    peer(world, 0).host.carry(machine(world, 1).contact, a_bundle())
+    world.run(1)
+    with pytest.raises(AssertionError, match="1 bytes more were released than came"):
+        peer(world, 1).host.release(peer(world, 0).host.me, a_bundle().size + 1)
+
+
 def test_a_link_closes_when_neither_side_needs_it_and_opens_again_when_used() -> None:
     world = toys(2)
     say(world, 0, 1, "hello")

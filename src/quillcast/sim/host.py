@@ -26,8 +26,8 @@ class SimHost:
     """
 
     __slots__ = (
-        "alive", "backlog", "contact", "disk", "incarnation", "links", "machine", "me", "peer", "proximities", "random",
-        "world",
+        "alive", "backlog", "charged", "contact", "disk", "incarnation", "links", "machine", "me", "peer", "proximities",
+        "random", "world",
     )  # fmt: skip
 
     def __init__(self, world: "World", machine: "Machine", random: Random) -> None:
@@ -38,6 +38,7 @@ class SimHost:
         self.disk = SimDisk(self, machine.files)
         self.links: dict[bytes, End] = {}
         self.proximities: dict[bytes, float] = {}
+        self.charged: dict[bytes, int] = {}  # bytes of bundles that came from a peer and were not released
         self.alive = True
         self.backlog: list[tuple[Action, Any]] | None = None
         self.peer: Inputs
@@ -66,6 +67,8 @@ class SimHost:
         return self.world.window_bytes if end is None else end.room
 
     def release(self, sender: NodeId, size_bytes: int) -> None:
+        self.charged[sender] -= size_bytes
+        assert self.charged[sender] >= 0, f"{-self.charged[sender]} bytes more were released than came"
         end = self.links.get(sender)
         if end is not None:
             end.release(size_bytes)
@@ -99,6 +102,15 @@ class SimHost:
         handler(*arguments)
         if self.world.after_step is not None:
             self.world.after_step(self)
+
+    def act(self, call: Any) -> None:
+        """The application in this process does something: `call()`."""
+        if self._runs(self.act, call):
+            self.hand_in(call)
+
+    def charge(self, sender: NodeId | bytes, size_bytes: int) -> None:
+        """A bundle came, and is charged to its sender until `release`."""
+        self.charged[sender] = self.charged.get(sender, 0) + size_bytes
 
     def fire(self, timer: Any) -> None:
         """A timer is due."""

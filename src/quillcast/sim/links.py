@@ -2,7 +2,7 @@
 
 A link is opened by the first thing sent, takes a round trip to stand, and breaks when a process dies (the other side is
 told after a delay), when nothing is acknowledged for too long, or when the other side has a newer link. What was under
-way may then be lost. Each direction has credit for bundles.
+way may then be lost. Each direction has credit for bundles, and control overtakes data.
 """
 
 from collections.abc import Callable
@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 from quillcast.core.bundle import Bundle
 from quillcast.core.messages import Contact
 from quillcast.sim.clock import Action
-from quillcast.sim.network import RETRANSMIT_S_MAX
+from quillcast.sim.network import RETRANSMIT_S_MAX, UNDISTURBED
 
 if TYPE_CHECKING:
     from quillcast.sim.host import SimHost
 
 CONNECT_TIMEOUT_S = 5.0  # a connection that does not stand by then has failed; a guess, as in most clients
 UNANSWERED_TIMEOUT_S = 20.0  # sent and not acknowledged for so long breaks a link (TCP_USER_TIMEOUT); a guess
-FRAME_BYTES = 64  # what a control message is taken for where bytes per second are limited; a guess
+BYTES_PER_S = 100e6  # of bundles, where nothing limits them further; a guess: a gigabit
 
 Sent = tuple[Callable[["End", Any], None], Any, int]
-"""What to do at the far end, with what, and its size in bytes; 0 for the link's own business, which is never lost."""
+"""What to do at the far end, with what, and the size in bytes of a bundle; 0 for what needs no credit."""
 
 
 class End:
     """One host's end of a link. `far` is the other end, once the other side accepted."""
 
     __slots__ = (
-        "blocked", "contact", "delay_s", "far", "free_at", "held", "host", "last_at", "open", "quality",
+        "blocked", "bundle_at", "contact", "delay_s", "far", "free_at", "held", "host", "last_at", "open", "quality",
         "room", "troubled", "unanswered_since", "unneeded", "up", "waiting",
     )  # fmt: skip
 
@@ -39,7 +39,7 @@ class End:
         self.waiting: list[Sent] = []  # what is sent once the link stands
         self.held: list[tuple[Action, Any, int]] = []  # what the kernel sends again and again while the way is cut
         self.room = host.world.window_bytes
-        self.last_at = self.free_at = 0.0
+        self.last_at = self.bundle_at = self.free_at = 0.0
         self.unanswered_since: float | None = None
         self.look()
 
@@ -47,20 +47,20 @@ class End:
 
     def call(self) -> None:
         """Begin: ask for a link at the other end's address."""
-        self._put(self.host.world.knock, self, 0)
+        self._put(self.host.world.knock, self)
 
     def accept(self) -> None:
         """Tell the caller, who is the far end, that this one took its call."""
         assert self.far is not None
-        self._put(self.far.established, self, 0)
+        self._put(self.far.established, self)
 
     def send(self, wire: Any) -> None:
         """Send a control message."""
         self.unneeded = False
         if self.far is not None:
-            self._put(self.far.receive, wire, FRAME_BYTES)
+            self._put(self.far.receive, wire)
         else:
-            self.waiting.append((End.receive, wire, FRAME_BYTES))
+            self.waiting.append((End.receive, wire, 0))
 
     def carry(self, wire: Any, size_bytes: int) -> None:
         """Send a bundle, out of the credit."""
@@ -70,19 +70,19 @@ class End:
 
     def release(self, size_bytes: int) -> None:
         """Give the other side credit back."""
-        self._when_up(End.receive_credit, size_bytes, 0)
+        self._when_up(End.receive_credit, size_bytes)
 
     def bye(self) -> None:
         """This side needs the link no more; once the other says so too, it closes and nobody is told."""
         self.unneeded = True
-        self._when_up(End.receive_bye, None, 0)
+        self._when_up(End.receive_bye, None)
 
     def close(self) -> None:
         """The process is gone or gives up: the kernel tells the other side, if the way is open."""
         self.open = False
         if self.far is not None and not self.blocked:
             world = self.host.world
-            world.at(max(self.last_at, world.now + self.delay_s), self.far.reset, None)
+            world.at(max(self.last_at, self.bundle_at, world.now + self.delay_s), self.far.reset, None)
 
     def look(self) -> None:
         """See what the network is like now between the two machines."""
@@ -114,6 +114,7 @@ class End:
         """A bundle, as bytes or shared by reference."""
         if self._ready(self.receive_bundle, wire):
             bundle = Bundle.decode(wire) if isinstance(wire, bytes) else wire
+            self.host.charge(self.contact.node_id, bundle.size)
             self.host.hand_in(self.host.peer.bundle, self.contact, bundle)
 
     def receive_credit(self, size_bytes: int) -> None:
@@ -154,8 +155,8 @@ class End:
     def send_waiting(self, waiting: list[Sent]) -> None:
         """Send what waited for the link to stand."""
         self.waiting = []
-        for action, argument, size_bytes in waiting:
-            self._when_up(action, argument, size_bytes)
+        for action, argument, bundle_bytes in waiting:
+            self._when_up(action, argument, bundle_bytes)
 
     def unanswered(self) -> None:
         """Something was sent that may never be answered: give up in a while, unless the way is whole again by then."""
@@ -179,53 +180,68 @@ class End:
             self.host.world.refuse(self.far)
         return self.open
 
-    def _when_up(self, action: Callable[["End", Any], None], argument: Any, size_bytes: int) -> None:
+    def _when_up(self, action: Callable[["End", Any], None], argument: Any, bundle_bytes: int = 0) -> None:
         if self.far is not None:
-            self._put(action.__get__(self.far), argument, size_bytes)
+            self._put(action.__get__(self.far), argument, bundle_bytes)
         else:
-            self.waiting.append((action, argument, size_bytes))
+            self.waiting.append((action, argument, bundle_bytes))
 
-    def _put(self, action: Action, argument: Any, size_bytes: int) -> None:
+    def _put(self, action: Action, argument: Any, bundle_bytes: int = 0) -> None:
         """Put something on its way."""
         if self.troubled:
             self.unanswered()
             if self.blocked:
-                self._hold(action, argument, size_bytes)
+                self._hold(action, argument, bundle_bytes)
                 return
         world = self.host.world
-        if self.quality is None:
+        if self.quality is None and not bundle_bytes:
             at = world.now + self.delay_s
             if at < self.last_at:
                 at = self.last_at
             self.last_at = at
             world.at(at, action, argument)
+        elif world.network.datagrams and self._lossy(action):
+            self._put_datagram(action, argument, bundle_bytes)
         else:
-            self._put_disturbed(action, argument, size_bytes)
+            self._put_stream(action, argument, bundle_bytes)
 
-    def _put_disturbed(self, action: Action, argument: Any, size_bytes: int) -> None:
-        world, quality = self.host.world, self.quality
-        assert quality is not None
-        start = world.now
-        if quality.bytes_per_s:
-            start = max(start, self.free_at)
-            start = self.free_at = start + size_bytes / quality.bytes_per_s
-        if world.network.datagrams and size_bytes:
-            delays = world.network.delays(self.delay_s, quality)
-            if not delays:
-                self._drop(action, size_bytes)
-            for delay_s in delays:
-                world.at(start + delay_s, action, argument)
+    def _put_stream(self, action: Action, argument: Any, bundle_bytes: int) -> None:
+        """In order, bundles among themselves and everything else among itself."""
+        world, quality = self.host.world, self.quality or UNDISTURBED
+        at = world.now + world.network.stream_delay_s(self.delay_s, quality)
+        if bundle_bytes:
+            self.bundle_at = max(at + self._squeezed_s(bundle_bytes), self.bundle_at)
+            world.at(self.bundle_at, action, argument)
         else:
-            delay_s = world.network.stream_delay_s(self.delay_s, quality)
-            self.last_at = max(start + delay_s, self.last_at)
+            self.last_at = max(at, self.last_at)
             world.at(self.last_at, action, argument)
 
-    def _hold(self, action: Action, argument: Any, size_bytes: int) -> None:
+    def _put_datagram(self, action: Action, argument: Any, bundle_bytes: int) -> None:
+        world, quality = self.host.world, self.quality or UNDISTURBED
+        delays = world.network.delays(self.delay_s, quality)
+        if not delays:
+            self._drop(bundle_bytes)
+        squeezed_s = self._squeezed_s(bundle_bytes)
+        for delay_s in delays:
+            world.after(delay_s + squeezed_s, action, argument)
+
+    def _squeezed_s(self, bundle_bytes: int) -> float:
+        """How long it takes until a bundle has gone through, after those before it."""
+        now = self.host.world.now
+        bytes_per_s = (self.quality and self.quality.bytes_per_s) or BYTES_PER_S
+        self.free_at = max(now, self.free_at) + bundle_bytes / bytes_per_s
+        return self.free_at - now
+
+    def _lossy(self, action: Action) -> bool:
+        """As datagrams, messages and bundles may be lost; the link's own business never is."""
+        return self.far is not None and action in (self.far.receive, self.far.receive_bundle)
+
+    def _hold(self, action: Action, argument: Any, bundle_bytes: int) -> None:
         """The way is cut: TCP keeps the bytes and tries again, datagrams are gone."""
-        if self.host.world.network.datagrams and size_bytes:
-            self._drop(action, size_bytes)
+        if self.host.world.network.datagrams and self._lossy(action):
+            self._drop(bundle_bytes)
         else:
-            self.held.append((action, argument, size_bytes))
+            self.held.append((action, argument, bundle_bytes))
 
     def _send_again(self) -> None:
         """The way is whole again: what was held goes out at the next retransmission."""
@@ -233,11 +249,12 @@ class End:
             return
         held, self.held = self.held, []
         world = self.host.world
-        self.last_at = max(self.last_at, world.now + world.network.random.uniform(0, RETRANSMIT_S_MAX))
-        for action, argument, size_bytes in held:
-            self._put(action, argument, size_bytes)
+        late_s = world.network.random.uniform(0, RETRANSMIT_S_MAX)
+        self.last_at = self.bundle_at = max(self.last_at, self.bundle_at, world.now + late_s)
+        for action, argument, bundle_bytes in held:
+            self._put(action, argument, bundle_bytes)
 
-    def _drop(self, action: Action, size_bytes: int) -> None:
+    def _drop(self, bundle_bytes: int) -> None:
         """A datagram is lost; a lost bundle's credit comes back."""
-        if self.far is not None and action == self.far.receive_bundle:
-            self.host.world.after(self.delay_s, self.receive_credit, size_bytes)
+        if bundle_bytes:
+            self.host.world.after(self.delay_s, self.receive_credit, bundle_bytes)

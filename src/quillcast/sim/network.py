@@ -25,7 +25,7 @@ class Quality(NamedTuple):
     slow_s: float = 0.0
     """Seconds on top of each delay."""
     bytes_per_s: float = 0.0
-    """What fits through; 0 is no limit."""
+    """What fits through of bundles; 0 is as much as a fast link takes."""
 
 
 UNDISTURBED = Quality()
