@@ -196,11 +196,15 @@ class Block:
         """A binary column at byte `at`: its values, where its data begins, and how many bytes that is."""
         data_at = at + _padded(4 * (self.count + 1))
         if data_at > len(self.data):
-            raise Malformed(f"a column of {self.count} events at byte {at} runs past the block's {len(self.data)} bytes")
+            raise Malformed(
+                f"a column of {self.count} events at byte {at} runs past the block's {len(self.data)} bytes"
+            )
         offsets = memoryview(self.data)[at : at + 4 * (self.count + 1)].cast("i").tolist()
         size = offsets[-1]
         if offsets[0] != 0 or data_at + size > len(self.data) or offsets != sorted(offsets):
-            raise Malformed(f"a column of {self.count} events at byte {at} has offsets that do not grow within the block")
+            raise Malformed(
+                f"a column of {self.count} events at byte {at} has offsets that do not grow within the block"
+            )
         if at == _BLOCK.size and size != self._payload_bytes:
             raise Malformed(f"a block says {self._payload_bytes} bytes of payload, its offsets say {size}")
         data = self.data[data_at : data_at + size]

@@ -13,7 +13,7 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
 
 Timer = Any
-"""A timer is a value (a frozen struct or tuple-like); the layer that set it asks on arrival whether it still matters."""
+"""A timer is a value (a frozen struct); the layer that set it asks on arrival whether it still matters."""
 
 
 class Disk(Protocol):
@@ -66,11 +66,13 @@ class Host(Protocol):
         ...
 
     def room(self, to: Contact) -> int:
-        """Bytes of credit left towards a peer (what an unopened link will start with, if there is none yet). When it was
-        not positive and becomes so again, the input `room(node)` tells."""
+        """Bytes of credit left towards a peer; what a link will start with, if there is none yet.
+
+        When it was not positive and becomes so again, the input `room(contact)` tells.
+        """
         ...
 
-    def release(self, sender: NodeId, size_bytes: int) -> None:
+    def release(self, sender: bytes, size_bytes: int) -> None:
         """Give credit back to a peer whose bundle's bytes have left this one."""
         ...
 
@@ -78,7 +80,7 @@ class Host(Protocol):
         """Hand `timer` in once, `delay_s` or more later. Nothing needs cancelling."""
         ...
 
-    def proximity(self, node: NodeId) -> float | None:
+    def proximity(self, node: bytes) -> float | None:
         """Measured round trip to a peer in seconds, or None if unknown."""
         ...
 
@@ -86,7 +88,7 @@ class Host(Protocol):
         """Measure the proximity of a peer; the answer comes as the input `measured(contact, proximity | None)`."""
         ...
 
-    def disconnect(self, node: NodeId) -> None:
+    def disconnect(self, node: bytes) -> None:
         """No layer needs the link to this peer any more; the host may close it when nothing waits on it."""
         ...
 

@@ -36,9 +36,13 @@ def creator_rooted_topic_id(name: str, creator: NodeId) -> TopicId:
 
 
 def publisher_id(node: NodeId, incarnation: bytes, number: int = 0) -> PublisherId:
-    """hash(nodeId, incarnation): new at each start, so no sequence is ever used twice. `number` tells the publishers
-    of one peer apart."""
-    return PublisherId(hashlib.sha256(b"publisher\0" + node + incarnation + number.to_bytes(8, "big")).digest()[:ID_BYTES])
+    """hash(nodeId, incarnation): new at each start, so no sequence is ever used twice.
+
+    `number` tells the publishers of one peer apart.
+    """
+    return PublisherId(
+        hashlib.sha256(b"publisher\0" + node + incarnation + number.to_bytes(8, "big")).digest()[:ID_BYTES]
+    )
 
 
 def number(id_: bytes) -> int:
@@ -52,7 +56,7 @@ def from_number(value: int) -> bytes:
 
 
 def digit(id_: bytes, index: int, bits: int) -> int:
-    """The `index`-th digit of base 2**`bits`, most significant first; the last may be shorter if bits do not divide 128."""
+    """The `index`-th digit of base 2**`bits`, most significant first."""
     shift = ID_BITS - bits * (index + 1)
     value = number(id_)
     return (value >> shift if shift >= 0 else value << -shift) & ((1 << bits) - 1)

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 Range = tuple[int, int]
 """Half open: [first, last)."""
@@ -140,4 +141,4 @@ class RangeSet:
     def check(self) -> None:
         """Raise AssertionError unless the ranges are sorted, disjoint, not adjacent and not empty."""
         bounds = [bound for pair in self.ranges() for bound in pair]
-        assert all(low < high for low, high in zip(bounds, bounds[1:], strict=False)), self
+        assert all(low < high for low, high in pairwise(bounds)), self

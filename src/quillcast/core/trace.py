@@ -87,7 +87,7 @@ class ResignedRoot(Record, frozen=True):
 
 
 class Attached(Record, frozen=True):
-    """A parent accepted this peer. `how`: joined, fallback, routed, shed, handed_over. `depth` counts from the root's 0."""
+    """A parent accepted this peer. `how`: joined, fallback, routed. `depth` counts from the root's 0."""
 
     topic: bytes
     parent: bytes

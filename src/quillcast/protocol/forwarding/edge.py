@@ -1,0 +1,195 @@
+"""The subscriber's edge: order per publisher, and the last check against repeats (DELIVERY.md, *Ids*).
+
+Each term is a line of positions, taken without gaps. Across terms an event may come twice, for a new root admits again
+what was not known to be stable; the publisher's sequence tells.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from quillcast.core.bundle import Block, Bundle, Position, Term
+from quillcast.core.errors import QuillcastError
+from quillcast.core.host import Host
+from quillcast.core.ranges import Range
+from quillcast.core.trace import Delivered, Lost, Mark, Repeated
+from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.log import Log
+
+
+class Subscriber(Protocol):
+    """The application's side of a subscription. Upcalls must not call back into the peer."""
+
+    def started(self, position: Position) -> None:
+        """The subscription stands: every event from this position on will come."""
+        ...
+
+    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
+        """Events `skip` to `stop` (exclusive) of a block, in order; `position` is that of event `skip`."""
+        ...
+
+    def lost(self, term: Term, first: int, last: int, why: str) -> None:
+        """Positions [first, last) of a term will not come."""
+        ...
+
+    def failed(self, error: QuillcastError) -> None:
+        """The subscription cannot stand."""
+        ...
+
+    def room(self) -> int:
+        """Bytes the application's queue takes now. When it was not positive and is again, tell the peer (`drained`)."""
+        ...
+
+
+class Line:
+    """One term as an edge takes it: the next index, and what came beyond a gap."""
+
+    __slots__ = ("next", "waiting")
+
+    def __init__(self, start: int) -> None:
+        self.next = start
+        self.waiting: dict[int, Bundle] = {}
+
+
+class Edge(Channel):
+    """The channel to one local subscriber."""
+
+    def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, *, ordered: bool) -> None:
+        super().__init__(cursor)
+        self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
+        self.lines: dict[Term, Line] = {}
+        self.sequences: dict[bytes, int] = {}
+        self.held: dict[bytes, list[tuple[Block, Position]]] = {}
+        self.held_since: dict[bytes, float] = {}
+        self.repeats = 0
+        self.backlog: deque[Bundle] = deque()  # of earlier terms, for want of room
+
+    def turn(self, log: Log) -> None:
+        """The log turns to a new term: keep by what of the old one was not taken for want of room."""
+        for serial in range(self.cursor, log.end):
+            bundle = log.at(serial)
+            if bundle is not None:
+                self.backlog.append(bundle)
+        self.cursor = log.end
+
+    def advance(self, log: Log) -> None:
+        """Take what waits, the backlog first."""
+        while self.backlog and self.room() > 0:
+            self.take(self.backlog.popleft())
+        if not self.backlog:
+            super().advance(log)
+
+    def begin(self, term: Term, start: int) -> None:
+        """Take a term from this index on."""
+        self.lines.setdefault(term, Line(start))
+
+    def owe(self, term: Term) -> None:
+        """A reign was slept through: its events are owed if this subscription is older than it."""
+        if any(known < term for known in self.lines):
+            self.begin(term, 0)
+
+    def holes(self, term: Term) -> list[Range]:
+        """The gap that a term's line waits at."""
+        line = self.lines.get(term)
+        return [(line.next, min(line.waiting))] if line is not None and line.waiting else []
+
+    def forget(self, keep: Callable[[Term], bool]) -> None:
+        """Let the lines of terms go that nobody keeps any more."""
+        self.lines = {term: line for term, line in self.lines.items() if keep(term)}
+
+    def frontier(self, term: Term) -> int:
+        """One past the last index taken of a term without a gap."""
+        line = self.lines.get(term)
+        return line.next if line else 0
+
+    def room(self) -> int:
+        return self.subscriber.room()
+
+    def take(self, bundle: Bundle) -> None:
+        """Deliver a bundle that is next in its term's line; keep one that came beyond a gap."""
+        line = self.lines.get(bundle.envelope.term)
+        if line is None or bundle.last <= line.next:
+            return
+        if bundle.envelope.first > line.next:
+            if self.ordered:
+                line.waiting[bundle.envelope.first] = bundle
+                return
+            self._tell_lost(bundle.envelope.term, (line.next, bundle.envelope.first), "dropped")
+        self._run(bundle, line)
+        self._resume(line)
+
+    def skip(self, term: Term, ranges: list[Range], why: str) -> None:
+        """Positions that nobody has: tell the subscriber, and go on behind them."""
+        line = self.lines.get(term)
+        if line is None:
+            return
+        for start, last in ranges:
+            first = max(start, line.next)
+            if first < last:
+                self._tell_lost(term, (first, last), why)
+                if first <= line.next:
+                    line.next = last
+        self._resume(line)
+
+    def give_up_holes(self, before: float) -> None:
+        """Go on past holes in publishers' sequences that have stood since before a time: they are void."""
+        for publisher in [p for p, since in self.held_since.items() if since < before]:
+            block, position = min(self.held[publisher], key=lambda held: held[0].first)
+            self.host.trace(Mark("void_hole"))
+            self._tell_lost(position.term, (position.index, position.index), "void")
+            self.sequences[publisher] = block.first
+            self._release(publisher)
+
+    def _resume(self, line: Line) -> None:
+        while line.waiting:
+            first = min(line.waiting)
+            if first > line.next:
+                return
+            bundle = line.waiting.pop(first)
+            if bundle.last > line.next:
+                self._run(bundle, line)
+
+    def _run(self, bundle: Bundle, line: Line) -> None:
+        term, index = bundle.envelope.term, bundle.envelope.first
+        for block in bundle.blocks:
+            done = max(0, line.next - index)  # events of the block that came before
+            if done < block.count:
+                self._sequence(block, done, Position(term, index))
+            index += block.count
+        line.next = bundle.last
+
+    def _sequence(self, block: Block, done: int, position: Position) -> None:
+        """The last check: a publisher's events go out once each, in order of their sequence."""
+        expected = self.sequences.get(block.publisher)
+        if expected is None or not self.ordered:
+            expected = max(block.first + done, expected or 0)
+        if block.first > expected:
+            self.held.setdefault(block.publisher, []).append((block, position))
+            self.held_since.setdefault(block.publisher, self.host.now())
+            return
+        skip = expected - block.first
+        if skip > done:
+            self.repeats += min(skip, block.count) - done
+            self.host.trace(Repeated(self.topic, "edge", min(skip, block.count) - done))
+        if skip >= block.count:
+            return
+        self.sequences[block.publisher] = block.last
+        at = Position(position.term, position.index + skip)
+        self.subscriber.deliver(block, skip, block.count, at)
+        self.host.trace(
+            Delivered(
+                self.topic, block.publisher, block.first + skip, block.count - skip, block.time_ns, at.term, at.index
+            )
+        )
+        if block.publisher in self.held:
+            self._release(block.publisher)
+
+    def _release(self, publisher: bytes) -> None:
+        """A hole was filled or given up: what was held behind it goes on."""
+        self.held_since.pop(publisher, None)
+        for block, position in sorted(self.held.pop(publisher, ()), key=lambda held: held[0].first):
+            self._sequence(block, 0, position)
+
+    def _tell_lost(self, term: Term, missing: Range, why: str) -> None:
+        self.host.trace(Lost(self.topic, term, *missing, why))
+        self.subscriber.lost(term, *missing, why)

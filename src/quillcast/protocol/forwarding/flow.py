@@ -1,0 +1,147 @@
+"""One topic at one peer as the data path sees it: what came (ranges), what is kept (a log), where it goes."""
+
+from quillcast.core.bundle import NO_TERM, Bundle, Envelope, Kind, Term
+from quillcast.core.ranges import Range, RangeSet
+from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.log import Budget, Log
+
+TERMS_KEPT_MAX = (
+    4  # past reigns whose ranges and bundles are kept for repair; a guess: more follow only in a long split
+)
+
+
+class Past:
+    """A reign that is over: what came of it, and the bundles still kept for neighbours that lack them."""
+
+    def __init__(self, seen: RangeSet, start: int, bundles: list[Bundle], until: float) -> None:
+        self.seen, self.start, self.bundles, self.until = seen, start, bundles, until
+
+
+class Flow:
+    """A topic's entry in the forwarding table.
+
+    `seen` holds the indexes of the current term that came or were given up; `start` is where this peer's duty
+    begins in it. A reliable flow keeps its log until `stable`; a best-effort one keeps nothing.
+    """
+
+    def __init__(self, topic: bytes, budget: Budget, *, keeps: bool = True) -> None:
+        self.topic = topic
+        self.keeps = keeps
+        self.term = NO_TERM
+        self.start = 0
+        self.stable = 0
+        self.seen = RangeSet()
+        self.log = Log(budget)
+        self.past: dict[Term, Past] = {}
+        self.channels: dict[bytes, Channel] = {}
+
+    @property
+    def frontier(self) -> int:
+        """One past the last index of the unbroken run from the start."""
+        return self.seen.contiguous_from(self.start)
+
+    @property
+    def begun(self) -> bool:
+        """Has this peer heard of any term of the topic?"""
+        return self.term != NO_TERM
+
+    def begin(self, term: Term, start: int, until: float) -> None:
+        """Enter a new term; what is kept of the one before stays for repair until the time `until`."""
+        if self.begun:
+            self.past[self.term] = Past(self.seen, self.start, self.log.bundles(), until)
+            self.log.budget.used_bytes += self.log.size_bytes  # they stay in memory, now as the past's
+            self.log.drop(len(self.log))
+            for old in sorted(self.past)[:-TERMS_KEPT_MAX]:
+                self.forget(old)
+        for channel in self.channels.values():
+            channel.cursor = self.log.end
+        self.term, self.start, self.stable, self.seen = term, start, start, RangeSet()
+
+    def forget(self, term: Term) -> None:
+        """Let a past term go."""
+        past = self.past.pop(term)
+        self.log.budget.used_bytes -= sum(bundle.size for bundle in past.bundles)
+
+    def note(self, bundle: Bundle) -> bool:
+        """Note a bundle of the current term. False for a repeat, which ends here."""
+        return self.seen.add(bundle.envelope.first, bundle.last)
+
+    def move(self, bundle: Bundle) -> int:
+        """Hand a bundle that was new to every channel, at each one's pace.
+
+        Returns how many channels a flow that keeps nothing had to pass over for want of room.
+        """
+        self.log.append(bundle)
+        for channel in self.channels.values():
+            channel.advance(self.log)
+        return 0 if self.keeps else self._let_go()
+
+    def _let_go(self) -> int:
+        passed_over = 0
+        for channel in self.channels.values():
+            passed_over += channel.cursor < self.log.end
+            channel.cursor = self.log.end
+        self.log.drop(len(self.log))
+        return passed_over
+
+    def restore(self, bundle: Bundle) -> bool:
+        """Take in a bundle of a past term that came by repair. False if nothing of it was lacking."""
+        past = self.past.get(bundle.envelope.term)
+        if past is None or not past.seen.add(bundle.envelope.first, bundle.last):
+            return False
+        past.bundles.append(bundle)
+        self.log.budget.used_bytes += bundle.size
+        return True
+
+    def lacking(self, term: Term, ends: int) -> list[Range]:
+        """What lacks of a term, up to index `ends`."""
+        if term == self.term:
+            return self.seen.missing(self.start, max(ends, self.seen.end))
+        past = self.past.get(term)
+        return past.seen.missing(past.start, max(ends, past.seen.end)) if past else []
+
+    def holding(self, term: Term, ranges: list[Range]) -> list[Bundle]:
+        """The kept bundles of a term that hold any of the ranges, as addressed answers."""
+        if term == self.term:
+            found = self.log.overlapping(ranges)
+        else:
+            past = self.past.get(term)
+            kept = past.bundles if past else []
+            found = [b for b in kept if any(b.envelope.first < last and first < b.last for first, last in ranges)]
+        return [bundle.under(bundle.envelope._replace(kind=Kind.REPAIR)) for bundle in found]
+
+    def holds(self) -> dict[Term, list[Range]]:
+        """What is kept, by term, as ranges of indexes."""
+        held: dict[Term, list[Range]] = {}
+        for term, bundles in [*((t, p.bundles) for t, p in self.past.items()), (self.term, self.log.bundles())]:
+            ranges = RangeSet((bundle.envelope.first, bundle.last) for bundle in bundles)
+            if ranges:
+                held[term] = ranges.ranges()
+        return held
+
+    def give_up(self, term: Term, ranges: list[Range]) -> None:
+        """Treat ranges that nobody has as if they had come, so that what follows goes on."""
+        past = self.past.get(term)
+        seen = self.seen if term == self.term else past.seen if past else None
+        if seen is not None:
+            seen.update(ranges)
+
+    def advance(self, key: bytes) -> None:
+        """A channel has room again."""
+        channel = self.channels.get(key)
+        if channel is not None:
+            channel.advance(self.log)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the flow's parts agree with each other."""
+        self.seen.check()
+        assert self.log.size_bytes == sum(bundle.size for bundle in self.log.bundles())
+        assert all(term < self.term for term in self.past), (self.term, list(self.past))
+        assert all(channel.cursor <= self.log.end for channel in self.channels.values())
+        held = RangeSet((b.envelope.first, b.last) for b in self.log.bundles())
+        assert all(self.seen.covers(first, last) for first, last in held)
+
+
+def down(topic: bytes, term: Term, first: int, session: int) -> Envelope:
+    """The envelope of a bundle that its root sends down the tree."""
+    return Envelope(topic, Kind.DOWN, term, first, session)

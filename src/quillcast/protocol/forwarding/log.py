@@ -1,0 +1,81 @@
+"""The buffer of one flow: the bundles of the current term in order of arrival, kept until they are stable."""
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.ranges import Range
+
+
+class Budget:
+    """One bound on what all the buffers of a peer hold together (DELIVERY.md, *Who keeps what*)."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+    @property
+    def over(self) -> bool:
+        """Do the buffers hold more than they may?"""
+        return self.used_bytes > self.limit_bytes
+
+
+class Log:
+    """Bundles by serial number, in order of arrival. Channels hold cursors (serials) into it."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.base = 0
+        self.size_bytes = 0
+        self._bundles: list[Bundle] = []
+
+    @property
+    def end(self) -> int:
+        """The serial the next bundle will get."""
+        return self.base + len(self._bundles)
+
+    def __len__(self) -> int:
+        return len(self._bundles)
+
+    def append(self, bundle: Bundle) -> None:
+        """Keep a bundle."""
+        self._bundles.append(bundle)
+        self.size_bytes += bundle.size
+        self.budget.used_bytes += bundle.size
+
+    def at(self, serial: int) -> Bundle | None:
+        """The bundle of this serial, or None if it is no longer kept."""
+        return self._bundles[serial - self.base] if serial >= self.base else None
+
+    def first_over(self, index: int) -> int:
+        """The first serial whose bundle reaches past this position index; the end if none does."""
+        for offset, bundle in enumerate(self._bundles):
+            if bundle.last > index:
+                return self.base + offset
+        return self.end
+
+    def overlapping(self, ranges: list[Range]) -> list[Bundle]:
+        """The bundles that hold any of these position indexes, in order of position."""
+        found = [b for b in self._bundles if any(b.envelope.first < last and first < b.last for first, last in ranges)]
+        return sorted(found, key=lambda bundle: bundle.envelope.first)
+
+    def trim(self, stable: int) -> None:
+        """Let go of the leading bundles that lie below this position index."""
+        count = 0
+        for bundle in self._bundles:
+            if bundle.last > stable:
+                break
+            count += 1
+        self.drop(count)
+
+    def drop(self, count: int) -> list[Bundle]:
+        """Let go of the `count` oldest bundles, and return them."""
+        gone = self._bundles[:count]
+        if gone:
+            del self._bundles[:count]
+            self.base += len(gone)
+            size = sum(bundle.size for bundle in gone)
+            self.size_bytes -= size
+            self.budget.used_bytes -= size
+        return gone
+
+    def bundles(self) -> list[Bundle]:
+        """All that is kept, in order of arrival."""
+        return list(self._bundles)

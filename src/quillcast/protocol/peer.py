@@ -1,0 +1,192 @@
+"""One peer: the layers, composed. The only file that knows which sits on which."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.host import Host, Timer
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Started, Stopped
+from quillcast.protocol.config import Config
+from quillcast.protocol.forwarding.edge import Subscriber
+from quillcast.protocol.forwarding.table import ForwardingTable
+from quillcast.protocol.neighbours import messages as neighbour_messages
+from quillcast.protocol.neighbours import neighbours as neighbours_layer
+from quillcast.protocol.neighbours import stream_messages
+from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.overlay import messages as overlay_messages
+from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.reliability import messages as reliability_messages
+from quillcast.protocol.reliability import recovery as recovery_layer
+from quillcast.protocol.reliability.recovery import Recovery
+from quillcast.protocol.topics import messages as topic_messages
+from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.publisher import Publisher, PublisherListener
+from quillcast.protocol.topics.publishing import CreateDone
+from quillcast.protocol.topics.scribe import Handlers, Scribe, Subscription
+from quillcast.protocol.wire import WireCodec
+
+LEAVE_STEP_S = 0.05  # how often a leaving peer looks whether it may go; a guess
+
+
+class LeaveStep(msgspec.Struct, frozen=True):
+    """May this peer go now?"""
+
+
+class Peer:
+    """A peer's protocols over one host; a host's inputs enter here (`core.host.Inputs`)."""
+
+    def __init__(self, host: Host, config: Config | None = None) -> None:
+        self.host = host
+        self.config = config or Config()
+        topics = self.config.topics
+        self.streams = Streams(host, self.config.neighbours)
+        self.neighbours = Neighbours(host, self.config.neighbours, self.streams)
+        self.overlay = Pastry(host, self.config.overlay, self.neighbours, WireCodec())
+        self.table = ForwardingTable(host, topics.budget_bytes)
+        self.scribe = Scribe(host, topics, self.overlay, self.neighbours, self.streams, self.table)
+        self.recovery = Recovery(host, topics, self.scribe)
+        self.scribe.gap_noticed = self.recovery.look_soon
+        self.streams.listener = self.scribe
+        self.overlay.application = self.scribe
+        self.neighbours.listeners += [self.overlay, self.scribe]
+        self.left = False
+        self._leave_by: float | None = None
+        self._linger_by: float | None = None
+        self._receivers: dict[type, Any] = {}
+        for layer, messages in (
+            (self.neighbours, neighbour_messages.MESSAGES),
+            (self.streams, stream_messages.MESSAGES),
+            (self.overlay, overlay_messages.MESSAGES),
+            (self.scribe, topic_messages.MESSAGES),
+            (self.recovery, reliability_messages.MESSAGES),
+        ):
+            self._receivers.update(dict.fromkeys(messages, layer.receive))  # type: ignore[attr-defined]
+        self._timers: dict[str, Any] = {
+            neighbours_layer.__name__: self.neighbours.timer,
+            type(self.streams).__module__: self.streams.timer,
+            recovery_layer.__name__: self.recovery.timer,
+        }
+        host.trace(Started(host.contact.address))
+
+    # ---- calls
+
+    @property
+    def active(self) -> bool:
+        """Is this peer part of the overlay?"""
+        return self.overlay.active
+
+    def join(self, contacts: Sequence[Contact]) -> None:
+        """Join the network of these contacts; none: be the first of a new one."""
+        self.overlay.join(contacts)
+
+    def create(self, name: str, settings: Settings, done: CreateDone) -> None:
+        """Create a topic; `done` gets the descriptor that stands or the error. Raises `LocalError` for bad settings."""
+        self.scribe.publishing.create(described(name, settings), done)
+
+    def subscribe(
+        self, name: str, subscriber: Subscriber, *, start: str = "now", delivery: str | None = None
+    ) -> Subscription:
+        """Subscribe to a topic (`Scribe.subscribe`). Raises `LocalError` for a bad name."""
+        return self.scribe.subscribe(name, subscriber, start=start, delivery=delivery)
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription."""
+        self.scribe.unsubscribe(subscription)
+
+    def drained(self, subscription: Subscription) -> None:
+        """The subscriber's queue has room again."""
+        self.scribe.drained(subscription)
+
+    def publisher(self, name: str, listener: PublisherListener) -> Publisher:
+        """A new publisher of a topic. Raises `LocalError` for a bad name."""
+        return self.scribe.publishing.open(name, listener)
+
+    def close_publisher(self, publisher: Publisher) -> None:
+        """A publisher has no more to say; what is not stable is kept until it is."""
+        self.scribe.publishing.close(publisher)
+
+    def handle(self, name: str, handlers: Handlers) -> None:
+        """Set the paper's upcalls for a topic at this peer (Scribe, section 3.2)."""
+        self.scribe.handlers[described(name).topic] = handlers
+
+    def leave(self) -> None:
+        """Leave in good order: wait, bounded, until what was published here is safe, hand over, go; then `left`."""
+        if self._leave_by is None:
+            self._leave_by = self.host.now() + self.config.topics.leave_s
+            self._leave_step()
+
+    def _leave_step(self) -> None:
+        now, by = self.host.now(), self._leave_by
+        assert by is not None
+        if not self.scribe.leaving and (now >= by or self._safe_to_leave(now)):
+            self.scribe.leave()
+        if self.scribe.leaving and (not self.scribe.trees or now >= by):
+            self.overlay.leave()
+            self.left = True
+            self.host.trace(Stopped())
+            return
+        self.host.set_timer(LeaveStep(), LEAVE_STEP_S)
+
+    def _safe_to_leave(self, now: float) -> bool:
+        """All that was published here is admitted; it is stable too, or a second was allowed for that."""
+        publishing = self.scribe.publishing
+        if publishing.unadmitted:
+            return False
+        if self._linger_by is None:
+            self._linger_by = now + self.config.topics.linger_s
+        return now >= self._linger_by or (publishing.unstable == 0 and self.scribe.rendezvous.covered(now))
+
+    # ---- inputs
+
+    def message(self, sender: Contact, message: Any) -> None:
+        """A control message arrived."""
+        self.neighbours.heard(sender)
+        self._receivers[type(message)](sender, message)
+
+    def bundle(self, sender: Contact, bundle: Bundle) -> None:
+        """A bundle arrived."""
+        self.neighbours.heard(sender)
+        self.scribe.bundle(sender, bundle)
+
+    def timer(self, timer: Timer) -> None:
+        """A timer is due: it goes to the layer whose module declares it."""
+        if type(timer) is LeaveStep:
+            self._leave_step()
+            return
+        module = type(timer).__module__
+        handle = self._timers.get(module)
+        if handle is None:
+            handle = self.overlay.timer if ".overlay" in module else self.scribe.timer
+            self._timers[module] = handle
+        handle(timer)
+
+    def link_up(self, contact: Contact) -> None:
+        """A link to this peer stands (again)."""
+        self.neighbours.link_up(contact)
+
+    def link_lost(self, contact: Contact) -> None:
+        """A link broke or could not be made."""
+        self.neighbours.link_lost(contact)
+
+    def room(self, contact: Contact) -> None:
+        """There is credit again towards this peer."""
+        self.scribe.room(contact)
+
+    def measured(self, contact: Contact, proximity: float | None) -> None:
+        """The answer to `Host.measure`."""
+        self.overlay.measured(contact, proximity)
+
+    def disk_done(self, token: Any, result: Any) -> None:
+        """The answer to an order to the disk: no layer here orders anything yet but by callback."""
+        token(result)
+
+    def check(self) -> None:
+        """Raise AssertionError unless every layer is sound."""
+        self.neighbours.check()
+        self.streams.check()
+        self.overlay.check()
+        self.scribe.check()

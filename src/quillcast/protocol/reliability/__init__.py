@@ -1,0 +1,1 @@
+"""Keeping promises: repair by ranges between the neighbours of a tree."""

@@ -1,0 +1,195 @@
+"""Repair is by ranges, not by parenthood (DELIVERY.md): who misses a range asks any neighbour that has it.
+
+Claims on tree links tell what neighbours have. In the present term a gap that stands is asked of the parent, then of
+siblings and children, then of the root. Of past terms exactly what a neighbour claims to keep is asked of it, up and
+down alike, so the last copy is found wherever it is and passed on to all.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from quillcast.core.bundle import Term
+from quillcast.core.host import Host
+from quillcast.core.messages import Contact
+from quillcast.core.ranges import Range, RangeSet
+from quillcast.core.trace import Mark
+from quillcast.protocol.forwarding.flow import Past
+from quillcast.protocol.reliability.messages import Ask, Unavailable
+from quillcast.protocol.topics.claims import Held
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.scribe import Scribe
+from quillcast.protocol.topics.tree import Tree
+
+RANGES_MAX = 64  # ranges in one Ask; the rest follows when these are filled
+
+
+class Look(msgspec.Struct, frozen=True):
+    """Look over the gaps that stand."""
+
+
+class Gap:
+    """What lacks of one term of one topic: since when, who had none of it, and who was asked last."""
+
+    __slots__ = ("asked", "refused", "since", "stood")
+
+    def __init__(self, now: float) -> None:
+        self.since = now
+        self.stood: RangeSet = RangeSet()
+        self.refused: dict[bytes, RangeSet] = {}
+        self.asked = b""
+
+
+class Recovery:
+    """One peer's repairs."""
+
+    def __init__(self, host: Host, config: TopicConfig, scribe: Scribe) -> None:
+        self.host, self.config, self.scribe = host, config, scribe
+        self.gaps: dict[tuple[bytes, Term], Gap] = {}
+        self.set = False
+
+    def look_soon(self) -> None:
+        """Something may lack."""
+        if not self.set:
+            self.set = True
+            self.host.set_timer(Look(), self.config.gap_s)
+
+    def timer(self, timer: Look) -> None:
+        """Look over every topic's gaps, and come again while any stands."""
+        self.set = False
+        standing: dict[tuple[bytes, Term], Gap] = {}
+        for tree in list(self.scribe.trees.values()):
+            if tree.flow.begun and tree.descriptor.settings.reliable:
+                standing.update(self._look_over(tree))
+        self.gaps = standing
+        if standing:
+            self.look_soon()
+
+    def _look_over(self, tree: Tree) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
+        self._learn_past_terms(tree)
+        term = tree.flow.term
+        lacking = tree.flow.lacking(term, self._known_end(tree))
+        if lacking:
+            gap = self._gap(tree, term)
+            self._fill_present(tree, gap, lacking)
+            yield (tree.topic, term), gap
+        for past in sorted(tree.flow.past):
+            gap = self._gap(tree, past)
+            if self._fill_past(tree, past, gap):
+                yield (tree.topic, past), gap
+
+    def _gap(self, tree: Tree, term: Term) -> Gap:
+        return self.gaps.get((tree.topic, term)) or Gap(self.host.now())
+
+    # ---- the present term
+
+    def _known_end(self, tree: Tree) -> int:
+        ends = [tree.parent_frontier]
+        ends += [child.cover for child in tree.children.values() if child.cover_term == tree.flow.term]
+        return max(ends)
+
+    def _fill_present(self, tree: Tree, gap: Gap, lacking: list[Range]) -> None:
+        """Ask for what lacked at the last look already; the rest may be on its way."""
+        now = self.host.now()
+        stood = [r for first, last in lacking for r in gap.stood.within(first, last)]
+        gap.stood = RangeSet(lacking)
+        if not stood:
+            gap.since = now
+            return
+        sources = self._sources(tree)
+        source = next((s for s in sources if not self._refused(gap, s, stood[:1])), None)
+        if source is not None:
+            self._ask(source, tree.topic, tree.flow.term, stood)
+            gap.asked = source.node_id
+        elif now - gap.since > self.config.give_up_s:
+            self._give_up(tree, tree.flow.term, stood[:1], gap)
+        else:
+            gap.refused.clear()  # ask round once more before giving up
+
+    def _sources(self, tree: Tree) -> list[Contact]:
+        """Parent, children that cover more, siblings or the grandparent: whom to ask, in this order."""
+        frontier = tree.flow.frontier
+        sources = [tree.parent] if tree.parent is not None else []
+        ahead = (c for c in tree.children.values() if c.cover_term == tree.flow.term and c.cover > frontier)
+        sources += [child.contact for child in ahead]
+        known = {contact.node_id for contact in sources} | {self.host.me}
+        return sources + [contact for contact in tree.fallbacks if contact.node_id not in known]
+
+    def _refused(self, gap: Gap, source: Contact, ranges: list[Range]) -> bool:
+        refused = gap.refused.get(source.node_id)
+        return refused is not None and all(refused.covers(first, last) for first, last in ranges)
+
+    def _give_up(self, tree: Tree, term: Term, ranges: list[Range], gap: Gap) -> None:
+        """Nobody has it: go on, and tell every subscriber here what it lost."""
+        self.host.trace(Mark("gap_given_up"))
+        tree.flow.give_up(term, ranges)
+        for edge in tree.edges.values():
+            edge.skip(term, ranges, "unavailable")
+        gap.since = self.host.now()
+        self.scribe.touch(tree)
+
+    # ---- past terms
+
+    def _learn_past_terms(self, tree: Tree) -> None:
+        """A reign this peer slept through: who was subscribed before it is owed its events."""
+        flow = tree.flow
+        for _, held in self._claims(tree):
+            for term, ranges in held:
+                if term < flow.term and term not in flow.past:
+                    start = ranges[0][0] if ranges else 0
+                    flow.past[term] = Past(RangeSet(), start, [], self.host.now() + self.config.past_terms_s)
+                    for edge in tree.edges.values():
+                        edge.owe(term)
+
+    def _claims(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
+        if tree.parent is not None:
+            yield tree.parent, tree.parent_held
+        for child in tree.children.values():
+            yield child.contact, child.held
+
+    def _fill_past(self, tree: Tree, term: Term, gap: Gap) -> bool:
+        """Ask each neighbour for what it alone was found to keep; True while anything stands."""
+        flow = tree.flow
+        past = flow.past[term]
+        wanted = RangeSet()
+        for contact, held in self._claims(tree):
+            kept = next((ranges for held_term, ranges in held if held_term == term), [])
+            ask = [piece for first, last in kept for piece in past.seen.missing(max(first, past.start), last)]
+            ask = [piece for first, last in ask for piece in wanted.missing(first, last)]
+            if ask and not self._refused(gap, contact, ask):
+                self.host.trace(Mark("asked_past_term"))
+                self._ask(contact, tree.topic, term, ask)
+                wanted.update(ask)
+        stuck = RangeSet(hole for edge in tree.edges.values() for hole in edge.holes(term))
+        if stuck and self.host.now() - gap.since > self.config.lease_s:
+            self._give_up(tree, term, stuck.ranges(), gap)
+        return bool(wanted or stuck)
+
+    # ---- asking and answering
+
+    def _ask(self, source: Contact, topic: bytes, term: Term, ranges: list[Range]) -> None:
+        self.host.trace(Mark("asked_for_range"))
+        self.host.send(source, Ask(topic, term, ranges[:RANGES_MAX]))
+
+    def receive(self, sender: Contact, message: Any) -> None:
+        """A neighbour asks, or had nothing."""
+        match message:
+            case Ask(topic, term, ranges):
+                self._answer(sender, topic, term, ranges)
+            case Unavailable(topic, term, ranges):
+                gap = self.gaps.get((topic, term))
+                if gap is not None:
+                    gap.refused.setdefault(sender.node_id, RangeSet()).update(ranges)
+
+    def _answer(self, to: Contact, topic: bytes, term: Term, ranges: list[Range]) -> None:
+        tree = self.scribe.trees.get(topic)
+        found = tree.flow.holding(term, ranges) if tree is not None else []
+        for bundle in found:
+            if self.host.room(to) <= 0:
+                break  # it asks again for the rest
+            self.host.carry(to, bundle)
+        held = RangeSet((bundle.envelope.first, bundle.last) for bundle in found)
+        lacking = [piece for first, last in ranges for piece in held.missing(first, last)]
+        if lacking:
+            self.host.send(to, Unavailable(topic, term, lacking))

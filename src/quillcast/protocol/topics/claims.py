@@ -1,0 +1,48 @@
+"""What a tree link says per topic, kept equal on both sides by the link's stream of changes (DESIGN.md, decision 4)."""
+
+import msgspec
+
+from quillcast.core.bundle import Term
+from quillcast.core.errors import Malformed
+from quillcast.core.messages import Contact
+from quillcast.core.ranges import Range
+
+HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
+Held = list[tuple[Term, list[Range]]]
+
+
+class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A child to its parent: all below me cover `term` below `cover`; `heard` is the highest term known down here."""
+
+    term: Term
+    cover: int
+    heard: Term
+    held: Held = []
+
+
+class ParentClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A parent to each child: my frontier and the stable position, the path from the root to me, whom to turn to."""
+
+    term: Term
+    frontier: int
+    stable: int
+    path: list[bytes]
+    fallbacks: list[Contact]
+    held: Held = []
+
+
+Claim = ChildClaim | ParentClaim
+_decoder: msgspec.msgpack.Decoder[Claim] = msgspec.msgpack.Decoder(Claim)
+
+
+def encode(claim: Claim) -> bytes:
+    """The claim as bytes."""
+    return msgspec.msgpack.encode(claim)
+
+
+def decode(data: bytes) -> Claim:
+    """The claim of these bytes. Raises `Malformed`."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"{len(data)} bytes are no claim about a topic: {error}") from error

@@ -1,0 +1,34 @@
+"""What a peer may set about topics. Every time is in seconds, every size in bytes."""
+
+import msgspec
+
+MIB = 1 << 20
+
+
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Times, windows and bounds of trees, roots and publishers."""
+
+    auto_create: bool = True  # DELIVERY.md, *Ids*: a bare name is created on first use
+    event_bytes_max: int = MIB  # larger events are refused at the publisher
+    lease_s: float = 30.0  # DELIVERY.md, *Who keeps what*
+    replicas: int = 5  # Scribe, section 3.2: root state on the k = 5 closest peers
+    tree_heartbeat_s: float = 1.0  # how often parent and child hear of each other; a guess: detection in 3 to 4 s
+    join_timeout_s: float = 1.0  # first wait for a parent's answer, doubled up to join_timeout_max_s; a guess
+    join_timeout_max_s: float = 4.0
+    report_s: float = 0.1  # how often frontiers and covers travel along a busy tree link; a guess
+    report_bytes: int = 512 * 1024  # ... and at the latest after this many bytes; a guess: an eighth of a window
+    sweep_s: float = 1.0  # leases, past terms, agreement of parents and children are looked over this often
+    settle_s: float = 5.0  # a root holds stability this long after its leaf set changed: orphans may be on their way
+    budget_bytes: int = 64 * MIB  # all buffers of a peer together (DELIVERY.md: one budget per peer)
+    patience_s: float = 2.0  # DELIVERY.md, *Slowness*: publishers are paced this long before a cut
+    window_bytes: int = 4 * MIB  # what a publisher may have on its way to the root without a receipt
+    retain_bytes: int = 64 * MIB  # what a publisher keeps until it is stable
+    retain_s: float = 120.0  # ... and how long at most; a guess: four leases
+    receipt_timeout_s: float = 2.0  # a publisher looks for the root anew when nothing was admitted for this long
+    bundle_bytes: int = 256 * 1024  # the root seals at most about this much into one bundle
+    children_per_topic_max: int = 16  # DESIGN.md, section 4: hard
+    past_terms_s: float = 60.0  # how long bundles of past terms are kept for repair: two leases
+    leave_s: float = 5.0  # how long a leaving peer waits for its events to be stable and its children to move
+    linger_s: float = 1.0  # ... and how long of that, at most, for what is admitted already; a guess
+    gap_s: float = 0.5  # how long a gap may stand before it is asked for again; a guess: some round trips
+    give_up_s: float = 5.0  # a gap that every source refused for this long is lost; a guess: several repairs' time

@@ -1,0 +1,88 @@
+"""What a topic is: its name, creator and the choices its owner made (DELIVERY.md, *Guarantees*)."""
+
+import hashlib
+
+import msgspec
+
+from quillcast.core.errors import LocalError
+from quillcast.core.ids import NETWORK_CREATOR, TopicId, topic_id
+
+CHOICES = {
+    "delivery": ("best_effort", "reliable"),
+    "order": ("publisher", "none"),
+    "slow": ("cut", "wait"),
+}
+NAME_BYTES_MAX = 255
+
+
+class Settings(msgspec.Struct, frozen=True, array_like=True):
+    """The choices of a topic's owner.
+
+    `delivery` is best_effort or reliable, `order` is publisher or none, `slow` says what happens to a subscriber that
+    cannot keep up: cut (it is told what it lost) or wait (publishers are paced while it holds a lease).
+    `event_bytes_max` bounds one event's payload.
+    """
+
+    delivery: str = "reliable"
+    order: str = "publisher"
+    slow: str = "cut"
+    event_bytes_max: int = 1 << 20
+
+    @property
+    def reliable(self) -> bool:
+        """Is every subscriber owed every event?"""
+        return self.delivery == "reliable"
+
+    def validate(self) -> None:
+        """Raise `LocalError` for a choice that does not exist, naming those that do."""
+        for field, choices in CHOICES.items():
+            value = getattr(self, field)
+            if value not in choices:
+                raise LocalError(f"{field} = {value!r} is not a choice; use one of: {', '.join(choices)}")
+        if self.reliable and self.order == "none":
+            raise LocalError(
+                "order = 'none' goes with delivery = 'best_effort': reliable topics keep a publisher's order"
+            )
+        if not 0 < self.event_bytes_max <= 1 << 24:
+            raise LocalError(f"event_bytes_max = {self.event_bytes_max} must lie between 1 and {1 << 24}")
+
+
+class Descriptor(msgspec.Struct, frozen=True, array_like=True):
+    """A topic's name, creator, settings, who may use it, and version; the highest version wins.
+
+    Version 0 is what first use of a bare name creates. An empty access list admits everyone in the network.
+    """
+
+    name: str
+    settings: Settings = Settings()
+    creator: str = NETWORK_CREATOR
+    version: int = 0
+    access: tuple[str, ...] = ()
+
+    @property
+    def topic(self) -> TopicId:
+        """The topic's id: the hash of its name and its creator."""
+        return topic_id(self.name, self.creator)
+
+    @property
+    def digest(self) -> bytes:
+        """Eight bytes that tell descriptors apart, for joins and publishes to carry."""
+        return hashlib.sha256(msgspec.msgpack.encode(self)).digest()[:8]
+
+    def supersedes(self, other: "Descriptor | None") -> bool:
+        """Is this the later word on the topic? Equal versions fall to the smaller digest, so that all peers agree."""
+        return other is None or (self.version, other.digest) > (other.version, self.digest)
+
+
+def described(name: str, settings: Settings | None = None) -> Descriptor:
+    """The descriptor of `name` or `creator:name`; version 1 where settings were chosen. Raises `LocalError`."""
+    creator, _, bare = name.rpartition(":")
+    parts = bare.split("/")
+    if not bare or len(name.encode()) > NAME_BYTES_MAX or not all(parts):
+        raise LocalError(f"{name!r} is no topic name; use a path such as sport/tennis, at most {NAME_BYTES_MAX} bytes")
+    if any(part in ("+", "#") for part in parts):
+        raise LocalError(f"{name!r} is a pattern; a topic's name has no + or # parts")
+    if settings is None:
+        return Descriptor(bare, creator=creator)
+    settings.validate()
+    return Descriptor(bare, settings, creator, version=1)

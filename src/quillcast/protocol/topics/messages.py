@@ -1,0 +1,194 @@
+"""What peers say to each other about topics. Tags 40 to 69 are this layer's."""
+
+from quillcast.core.bundle import Term
+from quillcast.core.messages import Contact, Message
+from quillcast.core.ranges import Range
+from quillcast.protocol.topics.descriptor import Descriptor
+
+Held = list[tuple[Term, list[Range]]]
+"""What a peer has of a topic, by term."""
+
+
+class Have(Message, frozen=True, tag=40):
+    """What a peer has of a topic when it joins (again): its term, and from where it needs that term's events."""
+
+    term: Term
+    frontier: int
+
+
+class Join(Message, frozen=True, tag=41):
+    """Routed to the topic. Add `child` to the children table; a peer new to the tree sends its own Join onwards."""
+
+    topic: bytes
+    child: Contact
+    have: Have | None = None
+    digest: bytes = b""
+    descriptor: Descriptor | None = None
+    attempt: int = 0
+    note: bytes = b""
+    """What the application's fault handler added (Scribe, section 3.2)."""
+
+
+class Rejoin(Message, frozen=True, tag=42):
+    """Sent straight to a parent known beforehand: take `child` in for all these topics, whose parent `lost` is gone."""
+
+    child: Contact
+    lost: bytes
+    joins: list[Join]
+
+
+class Accepted(Message, frozen=True, tag=43):
+    """You are my child. Enter me as parent: events of `term` from `start` on will come from me.
+
+    `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first.
+    """
+
+    topic: bytes
+    term: Term
+    start: int
+    path: list[bytes]
+    fallbacks: list[Contact]
+    descriptor: Descriptor | None = None
+
+
+class Refused(Message, frozen=True, tag=44):
+    """I cannot be your parent in this topic. `why` is loop, orphan, full (ask one of `instead`), unknown or moved."""
+
+    topic: bytes
+    why: str
+    instead: tuple[Contact, ...] = ()
+
+
+class Leave(Message, frozen=True, tag=45):
+    """Take me out of your children table. `moved`: I have another parent, and my lease goes on there."""
+
+    topic: bytes
+    moved: bool = False
+
+
+class Orphaned(Message, frozen=True, tag=46):
+    """I am no longer your parent in these topics (leaving, or I do not know you as a child): join again, best there."""
+
+    topics: list[bytes]
+    instead: tuple[Contact, ...] = ()
+
+
+class Create(Message, frozen=True, tag=47):
+    """Routed to the topic. The root enters the descriptor and answers Created."""
+
+    descriptor: Descriptor
+    creator: Contact
+
+
+class Created(Message, frozen=True, tag=48):
+    """The topic stands with this descriptor, which may be an earlier one."""
+
+    descriptor: Descriptor
+
+
+class FindRoot(Message, frozen=True, tag=49):
+    """Routed to the topic. The root answers RootIs to the publisher's peer; `term` is the highest it has seen."""
+
+    topic: bytes
+    publisher: Contact
+    descriptor: Descriptor | None
+    term: Term
+
+
+class RootIs(Message, frozen=True, tag=50):
+    """The sender is the topic's root under this term."""
+
+    term: Term
+    descriptor: Descriptor
+
+
+class NotRoot(Message, frozen=True, tag=51):
+    """The sender is not the topic's root, whatever its address once was; `root` may be, else ask the overlay."""
+
+    topic: bytes
+    root: Contact | None
+    unknown: bool = False
+    """Nobody created the topic, and this network creates none on first use."""
+
+
+class Receipts(Message, frozen=True, tag=52):
+    """From the root, for each publisher: all below `admitted` has positions, all below `stable` is with every live lease.
+
+    A publisher that sent more than `admitted` goes back to there when `again` is set.
+    """
+
+    topic: bytes
+    term: Term
+    marks: list[tuple[bytes, int, int, bool]]
+    """publisher, admitted, stable, again"""
+
+
+class HandOver(Message, frozen=True, tag=53):
+    """You are closer to this topic than I: be its root under a later term. My buffer follows as repairs."""
+
+    descriptor: Descriptor
+    term: Term
+    index: int
+    stable: int
+
+
+class Replicas(Message, frozen=True, tag=54):
+    """Keep these descriptors and terms in case their root dies (Scribe, section 3.2: the k closest peers do)."""
+
+    entries: list[tuple[Descriptor, Term]]
+
+
+class Describe(Message, frozen=True, tag=55):
+    """Tell me the descriptors of these topics, whose digests I do not know."""
+
+    topics: list[bytes]
+
+
+class Described(Message, frozen=True, tag=56):
+    """Descriptors, asked for or newly changed; the highest version wins."""
+
+    descriptors: list[Descriptor]
+
+
+class Laggards(Message, frozen=True, tag=57):
+    """Walk down the tree: who below you does not cover this position? Each answers Lagging to `asker`."""
+
+    topic: bytes
+    term: Term
+    index: int
+    asker: Contact
+
+
+class Lagging(Message, frozen=True, tag=58):
+    """The sender, or a child it has not heard of, does not cover the position asked for."""
+
+    topic: bytes
+    index: int
+    peers: list[bytes]
+
+
+class Survey(Message, frozen=True, tag=59):
+    """Walk up to the root and down the whole tree: every peer in it answers Branch to `asker`."""
+
+    topic: bytes
+    asker: Contact
+    number: int
+    down: bool = False
+
+
+class Branch(Message, frozen=True, tag=60):
+    """The sender's place in the topic's tree, for people to see."""
+
+    topic: bytes
+    number: int
+    parent: bytes
+    children: list[Contact]
+    subscribers: int
+    term: Term
+    frontier: int
+
+
+MESSAGES: tuple[type[Message], ...] = (
+    Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
+    HandOver, Replicas, Describe, Described, Laggards, Lagging, Survey, Branch,
+)  # fmt: skip

@@ -1,0 +1,208 @@
+"""One publisher of one topic: seals events into blocks, sends them to the root, keeps them until they are stable."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from quillcast.core.bundle import NO_TERM, Block, Bundle, Envelope, Kind, Term
+from quillcast.core.errors import EventTooLarge, QuillcastError
+from quillcast.core.host import Host
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Dropped, Mark, Published
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor
+
+
+class PublisherListener(Protocol):
+    """The application's side of a publisher. Upcalls must not call back into the peer."""
+
+    def progressed(self) -> None:
+        """`admitted`, `stable` or `room()` changed."""
+        ...
+
+    def failed(self, error: QuillcastError) -> None:
+        """The topic does not take this publisher's events."""
+        ...
+
+
+class Publisher:
+    """Sequences count 0, 1, 2, ... `admitted` and `stable` are one past the last event of which that is true."""
+
+    def __init__(
+        self, host: Host, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
+        carry: Callable[["Publisher", Bundle], None],
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.descriptor, self.id, self.listener = host, config, descriptor, id_, listener
+        self.topic = descriptor.topic
+        self._carry = carry
+        self.root: Contact | None = None
+        self.term: Term = NO_TERM
+        self.next = self.sent = self.admitted = self.stable = 0
+        self.retained: deque[Block] = deque()
+        self.retained_bytes = 0
+        self.waiting_bytes = 0  # sealed and not admitted yet
+        self.progress_at = host.now()
+        self.closed = False
+        self.sealed_at: deque[tuple[int, float]] = deque()
+        self.full_since: float | None = None
+
+    @property
+    def reliable(self) -> bool:
+        """Are events kept until they are stable?"""
+        return self.descriptor.settings.reliable
+
+    def offer(
+        self,
+        payloads: Sequence[bytes],
+        *,
+        times: Sequence[int] | None = None,
+        keys: Sequence[bytes] | None = None,
+        attributes: Sequence[bytes] | None = None,
+    ) -> int:
+        """Publish events as one block; returns one past the last one's sequence.
+
+        `times` are nanoseconds since 1970 UTC, one per payload; without them all have the time of this call. Raises
+        `EventTooLarge`, and then publishes none of them.
+        """
+        limit = self.descriptor.settings.event_bytes_max
+        if max(map(len, payloads)) > limit:
+            size = max(map(len, payloads))
+            raise EventTooLarge(
+                f"an event of {size} bytes is over the limit of {limit} of topic {self.descriptor.name!r}; split it, "
+                "or create the topic with a larger event_bytes_max"
+            )
+        block = Block.seal(
+            self.id, self.next, payloads, time_ns=times[0] if times else self.host.wall_ns(),
+            times=times, keys=keys, attributes=attributes,
+        )  # fmt: skip
+        if not self.waiting_bytes:
+            self.progress_at = self.host.now()
+        self.next = block.last
+        self.retained.append(block)
+        self.retained_bytes += block.size
+        self.waiting_bytes += block.size
+        self.sealed_at.append((block.last, self.host.now()))
+        self.host.trace(Published(self.topic, self.id, block.first, block.count, block.size))
+        self.push()
+        return self.next
+
+    def room(self) -> int:
+        """Bytes that may be offered now; not positive means wait for `progressed`."""
+        room = self.config.window_bytes - self.waiting_bytes
+        if self.reliable:
+            room = min(room, self.config.retain_bytes - self.retained_bytes)
+        return room
+
+    def push(self) -> None:
+        """Send what was not sent yet, as far as the link to the root has room."""
+        if self.root is None:
+            return
+        while self.sent < self.next and self.host.room(self.root) > 0:
+            blocks = self._unsent()
+            self.sent = blocks[-1].last
+            floor = self.retained[0].first if self.reliable else blocks[0].first
+            root = self.root
+            self._carry(self, Bundle(Envelope(self.topic, Kind.UP, self.term, floor), blocks))
+            if not self.reliable:
+                self._let_go(self.sent)
+                self._admit(self.sent)
+            if self.root is not root:
+                return
+
+    def _unsent(self) -> tuple[Block, ...]:
+        blocks: list[Block] = []
+        size = 0
+        for block in reversed(self.retained):
+            if block.last <= self.sent:
+                break
+            blocks.append(block)
+        blocks.reverse()
+        for count, block in enumerate(blocks):
+            size += block.size
+            if size > self.config.bundle_bytes and count:
+                return tuple(blocks[:count])
+        return tuple(blocks)
+
+    def root_is(self, root: Contact, term: Term) -> None:
+        """Send to this root from now on; a root of a later term gets everything again that is not stable."""
+        if term < self.term:
+            return
+        if root != self.root or term > self.term:
+            self.root, self.term = root, term
+            self.sent = self.retained[0].first if self.retained else self.next
+            if self.sent < self.admitted:
+                self.host.trace(Mark("resent_to_new_root"))
+        self.progress_at = self.host.now()
+        self.push()
+
+    def root_lost(self) -> None:
+        """There is no root to send to until another is found."""
+        self.root = None
+
+    def receipt(self, term: Term, admitted: int, stable: int, again: bool) -> None:
+        """The root's word on what it admitted and what is stable."""
+        if term < self.term:
+            return  # a root that does not know that its reign is over
+        self.progress_at = self.host.now()
+        if again and admitted < self.sent:
+            self.host.trace(Mark("publisher_went_back"))
+            self.sent = max(admitted, self.retained[0].first) if self.retained else self.next
+        self._admit(admitted)
+        if stable > self.stable:
+            self.stable = stable
+            self._let_go(stable)
+        self.push()
+        self.listener.progressed()
+
+    def resend(self) -> None:
+        """Nothing was heard of what was sent: send it again, from the first event that was not admitted."""
+        self.progress_at = self.host.now()
+        if self.reliable and self.retained:
+            self.sent = max(min(self.sent, self.admitted), self.retained[0].first)
+        self.push()
+
+    def overdue(self, now: float) -> bool:
+        """Has the root been silent for too long about events it was sent?"""
+        return self.waiting_bytes > 0 and now - self.progress_at > self.config.receipt_timeout_s
+
+    def trim(self, now: float) -> None:
+        """Keep within `retain_bytes` and `retain_s`: what is admitted and oldest goes first, unless the topic waits."""
+        while self.sealed_at and self.sealed_at[0][0] <= self.stable:
+            self.sealed_at.popleft()
+        full = self.retained_bytes >= self.config.retain_bytes
+        self.full_since = (self.full_since or now) if full else None
+        if self.descriptor.settings.slow == "wait":
+            return
+        cut = self.full_since is not None and now - self.full_since >= self.config.patience_s
+        goal = self.config.retain_bytes // 2 if cut else self.retained_bytes
+        while self.retained and self.retained[0].last <= self.admitted:
+            old = bool(self.sealed_at) and now - self.sealed_at[0][1] > self.config.retain_s
+            if self.retained_bytes <= goal and not old:
+                break
+            last = self.retained[0].last
+            self.host.trace(Dropped(self.topic, self.retained[0].count, "retained_too_long"))
+            self._let_go(last)
+            while self.sealed_at and self.sealed_at[0][0] <= last:
+                self.sealed_at.popleft()
+        if cut:
+            self.listener.progressed()
+
+    def _admit(self, admitted: int) -> None:
+        if admitted <= self.admitted:
+            return
+        waiting = 0
+        for block in reversed(self.retained):
+            if block.last <= admitted:
+                break
+            waiting += block.size
+        self.admitted, self.waiting_bytes = admitted, waiting
+
+    def _let_go(self, below: int) -> None:
+        while self.retained and self.retained[0].last <= below:
+            self.retained_bytes -= self.retained.popleft().size
+
+    def check(self) -> None:
+        """Raise AssertionError unless the marks and the blocks kept agree."""
+        assert max(self.stable, self.admitted) <= self.next, (self.stable, self.admitted, self.next)
+        assert self.retained_bytes == sum(block.size for block in self.retained)
+        assert all(a.last == b.first for a, b in zip(list(self.retained), list(self.retained)[1:], strict=False))

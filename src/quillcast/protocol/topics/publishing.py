@@ -1,0 +1,256 @@
+"""A peer's publishers: finding roots and keeping their address, receipts, and what is asked of a root from afar."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from quillcast.core.bundle import NO_TERM, Bundle
+from quillcast.core.errors import QuillcastError, TopicExists
+from quillcast.core.ids import publisher_id
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.messages import Create, Created, FindRoot, NotRoot, Receipts, RootIs
+from quillcast.protocol.topics.publisher import Publisher, PublisherListener
+from quillcast.protocol.topics.tree import Tree
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+CreateDone = Callable[[Descriptor | QuillcastError], None]
+
+
+class Publishing:
+    """All publishers of one peer, by topic. The root's address is kept once found (Scribe, event dissemination)."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
+        self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
+        self.roots: dict[bytes, Contact] = {}
+        self.watched: dict[bytes, dict[bytes, None]] = {}  # topics by the root's node
+        self.asked_at: dict[bytes, float] = {}
+        self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
+        self.wanted: dict[bytes, tuple[Descriptor, list[Callable[[Contact], None]]]] = {}
+        self.count = 0
+
+    def open(self, name: str, listener: PublisherListener) -> Publisher:
+        """A new publisher of a topic; its sequences begin at 0."""
+        descriptor = self.scribe.describe(name)
+        self.count += 1
+        id_ = publisher_id(self.host.me, self.host.incarnation, self.count)
+        publisher = Publisher(self.host, self.config, descriptor, id_, listener, self._carry)
+        topic = descriptor.topic
+        self.publishers.setdefault(topic, {})[id_] = publisher
+        self.scribe.sweep_soon()
+        tree = self.scribe.trees.get(topic)
+        if tree is not None and tree.root is not None:
+            publisher.root_is(self.host.contact, tree.root.term)
+        elif topic in self.roots:
+            publisher.root_is(self.roots[topic], NO_TERM)
+        else:
+            self._find(topic)
+        return publisher
+
+    def close(self, publisher: Publisher) -> None:
+        """A publisher has no more to say. What it published and is not stable yet stays until it is."""
+        publisher.closed = True
+        self._drop_if_done(publisher)
+
+    def _drop_if_done(self, publisher: Publisher) -> None:
+        topic = publisher.topic
+        if publisher.closed and not publisher.retained and publisher.id in self.publishers.get(topic, {}):
+            del self.publishers[topic][publisher.id]
+            if not self.publishers[topic]:
+                del self.publishers[topic]
+                self._forget_root(topic)
+
+    @property
+    def busy(self) -> bool:
+        """Is there anything to look over from time to time?"""
+        return bool(self.publishers or self.creating or self.wanted)
+
+    @property
+    def unadmitted(self) -> int:
+        """Events of this peer's publishers that have no position yet."""
+        return sum(p.next - p.admitted for group in self.publishers.values() for p in group.values())
+
+    @property
+    def unstable(self) -> int:
+        """Events of this peer's publishers that are not known to be stable."""
+        return sum(p.next - p.stable for group in self.publishers.values() for p in group.values() if p.reliable)
+
+    def create(self, descriptor: Descriptor, done: CreateDone) -> None:
+        """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
+        self.creating[descriptor.topic] = (descriptor, done)
+        self.scribe.sweep_soon()
+        self._route_create(descriptor)
+
+    def _route_create(self, descriptor: Descriptor) -> None:
+        self.asked_at[descriptor.topic] = self.host.now()
+        if self.scribe.overlay.active:
+            self.scribe.overlay.route(Create(descriptor, self.host.contact), descriptor.topic)
+
+    def with_root(self, descriptor: Descriptor, then: Callable[[Contact], None]) -> None:
+        """Call `then` with the topic's root once it is known."""
+        topic = descriptor.topic
+        if topic in self.roots:
+            then(self.roots[topic])
+            return
+        self.scribe.sweep_soon()
+        self.wanted.setdefault(topic, (descriptor, []))[1].append(then)
+        self._find(topic)
+
+    # ---- roots
+
+    def _carry(self, publisher: Publisher, bundle: Bundle) -> None:
+        root = publisher.root
+        assert root is not None
+        if root.node_id != self.host.me:
+            self.host.carry(root, bundle)
+            return
+        tree = self.scribe.trees.get(publisher.topic)
+        if tree is not None:
+            self.scribe.rendezvous.publish_here(tree, bundle)
+
+    def _find(self, topic: bytes) -> None:
+        self.asked_at[topic] = self.host.now()
+        if not self.scribe.overlay.active:
+            return
+        publishers = self.publishers.get(topic, {})
+        term = max([publisher.term for publisher in publishers.values()], default=NO_TERM)
+        descriptor = next((p.descriptor for p in publishers.values()), None)
+        if descriptor is None and topic in self.wanted:
+            descriptor = self.wanted[topic][0]
+        self.scribe.overlay.route(FindRoot(topic, self.host.contact, descriptor, term), topic)
+
+    def root_here(self, tree: Tree) -> None:
+        """This peer became the topic's root."""
+        assert tree.root is not None
+        self._root_known(self.host.contact, tree.root.term, tree.descriptor)
+
+    def _root_known(self, root: Contact, term: Any, descriptor: Descriptor) -> None:
+        topic = descriptor.topic
+        self.scribe.learn(descriptor)
+        self.asked_at.pop(topic, None)
+        self._watch(topic, root)
+        for publisher in list(self.publishers.get(topic, {}).values()):
+            publisher.descriptor = self.scribe.descriptors[topic]
+            publisher.root_is(root, term)
+            publisher.listener.progressed()
+        for then in self.wanted.pop(topic, (None, []))[1]:
+            then(root)
+
+    def _watch(self, topic: bytes, root: Contact) -> None:
+        if self.roots.get(topic) == root:
+            return
+        self._forget_root(topic)
+        self.roots[topic] = root
+        if root.node_id == self.host.me or topic not in self.publishers:
+            return
+        if root.node_id not in self.watched:
+            self.watched[root.node_id] = {}
+            self.scribe.neighbours.watch(root, "root", self.config.tree_heartbeat_s)
+        self.watched[root.node_id][topic] = None
+
+    def _forget_root(self, topic: bytes) -> None:
+        root = self.roots.pop(topic, None)
+        topics = self.watched.get(root.node_id) if root is not None else None
+        if root is None or topics is None:
+            return
+        topics.pop(topic, None)
+        if not topics:
+            del self.watched[root.node_id]
+            self.scribe.neighbours.unwatch(root.node_id, "root")
+
+    def lost(self, node: bytes) -> None:
+        """A neighbour is gone: topics whose root it was get another."""
+        for topic in [topic for topic, root in self.roots.items() if root.node_id == node]:
+            self.host.trace(Mark("publisher_lost_root"))
+            self._look_again(topic)
+
+    def _look_again(self, topic: bytes) -> None:
+        self._forget_root(topic)
+        for publisher in self.publishers.get(topic, {}).values():
+            publisher.root_lost()
+        if topic in self.publishers:
+            self._find(topic)
+
+    # ---- answers
+
+    def receive(self, sender: Contact, message: Any) -> None:
+        """What a root says to publishers and to those who asked it something."""
+        match message:
+            case Receipts(topic, term, marks):
+                self._receipts(topic, term, marks)
+            case RootIs(term, descriptor):
+                self._root_known(sender, term, descriptor)
+            case NotRoot(topic, root, unknown):
+                self._not_root(sender, topic, root, unknown=unknown)
+            case Created(descriptor):
+                self._created(descriptor)
+
+    def _receipts(self, topic: bytes, term: Any, marks: list[tuple[bytes, int, int, bool]]) -> None:
+        publishers = self.publishers.get(topic, {})
+        for id_, admitted, stable, again in marks:
+            publisher = publishers.get(id_)
+            if publisher is not None:
+                publisher.receipt(term, admitted, stable, again)
+                self._drop_if_done(publisher)
+
+    def _not_root(self, sender: Contact, topic: bytes, root: Contact | None, *, unknown: bool) -> None:
+        if unknown:
+            for publisher in list(self.publishers.pop(topic, {}).values()):
+                publisher.listener.failed(self.scribe.unknown(publisher.descriptor.name))
+            return
+        known = self.roots.get(topic)
+        if known is not None and known.node_id != sender.node_id:
+            return  # old news
+        self._look_again(topic)
+
+    def _created(self, descriptor: Descriptor) -> None:
+        wanted, done = self.creating.pop(descriptor.topic, (None, None))
+        self.scribe.learn(descriptor)
+        if wanted is None or done is None:
+            return
+        if descriptor.settings == wanted.settings:
+            done(descriptor)
+        else:
+            stands = ", ".join(
+                f"{f} = {getattr(descriptor.settings, f)}" for f in descriptor.settings.__struct_fields__
+            )
+            done(
+                TopicExists(
+                    f"topic {descriptor.name!r} exists with other settings ({stands}); use those, or another name"
+                )
+            )
+
+    # ---- time and room
+
+    def room(self, contact: Contact) -> None:
+        """There is credit again towards a root."""
+        for topic in list(self.watched.get(contact.node_id, ())):
+            for publisher in self.publishers.get(topic, {}).values():
+                publisher.push()
+                publisher.listener.progressed()
+
+    def sweep(self, now: float) -> None:
+        """Ask again what was not answered; look anew for roots that are silent about events they were sent."""
+        for descriptor, _ in list(self.creating.values()):
+            if now - self.asked_at.get(descriptor.topic, 0.0) >= self.config.receipt_timeout_s:
+                self._route_create(descriptor)
+        for topic in [*self.publishers, *self.wanted]:
+            self._sweep_topic(topic, now)
+
+    def _sweep_topic(self, topic: bytes, now: float) -> None:
+        publishers = self.publishers.get(topic, {})
+        for publisher in publishers.values():
+            publisher.trim(now)
+        asked = self.asked_at.get(topic)
+        if topic not in self.roots:
+            if asked is None or now - asked >= self.config.receipt_timeout_s:
+                self._find(topic)
+        elif any(publisher.overdue(now) for publisher in publishers.values()):
+            self.host.trace(Mark("receipt_overdue"))
+            for publisher in publishers.values():
+                publisher.resend()
+            if asked is None or now - asked >= self.config.receipt_timeout_s:
+                self._find(topic)

@@ -1,0 +1,331 @@
+"""The rendezvous point: how a peer becomes, is and ceases to be a topic's root (DELIVERY.md, *Roots that move*).
+
+Safety rests on terms. A new root never relies on what an earlier one admitted: publishers send again what is not
+stable, and subscribers tell by sequence what they had. So that nothing is called stable behind the back of orphans
+on their way, a root that took over holds stability for as long as their leases last.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from quillcast.core.bundle import NO_TERM, Bundle, Term
+from quillcast.core.errors import UnknownTopic
+from quillcast.core.messages import Contact
+from quillcast.core.ranges import RangeSet
+from quillcast.core.trace import BecameRoot, Dropped, Mark, ResignedRoot
+from quillcast.protocol.forwarding.flow import Past
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.messages import (
+    Create,
+    Created,
+    FindRoot,
+    HandOver,
+    Join,
+    NotRoot,
+    Receipts,
+    Replicas,
+    RootIs,
+)
+from quillcast.protocol.topics.root import Root
+from quillcast.protocol.topics.tree import Tree
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+
+class Seal(msgspec.Struct, frozen=True):
+    """What publishers sent since the last one goes down the tree as one bundle."""
+
+    topic: bytes
+
+
+class Rendezvous:
+    """A peer's part as root of some topics."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
+        self.replicas: dict[bytes, Term] = {}
+        self.moved_to: dict[bytes, Contact] = {}
+        self.leaf_set_changed_at = self.host.now()
+        self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once sealed, by topic
+
+    # ---- becoming root
+
+    def known(self, topic: bytes, offered: Descriptor | None) -> Descriptor | None:
+        """The topic's descriptor: what is known here, or what is offered where first use creates a topic."""
+        descriptor = self.scribe.descriptors.get(topic)
+        if offered is not None and (descriptor is not None or self.config.auto_create or offered.version > 0):
+            self.scribe.learn(offered)
+        return self.scribe.descriptors.get(topic)
+
+    def unknown(self, name: str) -> UnknownTopic:
+        """The error for a topic that nobody created in a network that does not create on first use."""
+        return UnknownTopic(f"there is no topic {name!r}, and this network creates none on first use; run: "
+                            f"quillcast topic create {name}")  # fmt: skip
+
+    def become(self, tree: Tree, how: str) -> None:
+        """Begin a reign, under a term above all that was heard of."""
+        scribe, topic = self.scribe, tree.topic
+        if how == "created" and not self.config.auto_create and tree.descriptor.version == 0:
+            scribe.fail(tree, self.unknown(tree.descriptor.name))
+            return
+        heard = max(tree.heard, tree.flow.term, self.replicas.get(topic, NO_TERM))
+        if how == "created" and heard != NO_TERM:
+            how = "took_over"
+        scribe.drop_parent(tree, "closer_root")
+        term = Term(heard.counter + 1, self.host.me)
+        tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how))
+        tree.path = []
+        self.host.trace(BecameRoot(topic, term, how))
+        scribe.enter_term(tree, term, 0)
+        self.moved_to.pop(topic, None)
+        self._replicate([tree])
+        scribe.settled(tree)
+        scribe.publishing.root_here(tree)
+
+    def _hold(self, how: str) -> float:
+        """Until when nothing is called stable: orphans of an earlier root may be on their way."""
+        if how == "created":
+            return self.leaf_set_changed_at + self.config.settle_s if self._has_company() else 0.0
+        return self.host.now() + self.config.lease_s
+
+    def _has_company(self) -> bool:
+        return len(self.overlay.closest(self.host.me, 2)) > 1
+
+    def hold(self, tree: Tree, now: float) -> None:
+        """This process stood still; another may reign by now: call nothing stable for a lease's time."""
+        if tree.root is not None:
+            self.host.trace(Mark("root_paused"))
+            tree.root.hold_until = max(tree.root.hold_until, now + self.config.lease_s)
+
+    def outdone(self, tree: Tree) -> None:
+        """A later term exists than this root's: the closest peer begins one later still."""
+        if self.overlay.is_closest(tree.topic):
+            self.host.trace(Mark("root_outdone"))
+            publishers = self._forget_reign(tree)
+            self.become(tree, "merged")
+            self._tell_publishers(tree, publishers)
+        else:
+            self.resign(tree)
+
+    def joined(self, tree: Tree, join: Join) -> None:
+        """A child was accepted. The root that handed over speaks for all below it: no need to wait for them."""
+        root = tree.root
+        if root is not None and self.moved_to.get(tree.topic) == join.child:
+            del self.moved_to[tree.topic]
+            root.hold_until = self.host.now()
+
+    def _forget_reign(self, tree: Tree) -> dict[Contact, None]:
+        root = tree.root
+        if root is None:
+            return {}
+        self._seal(tree)
+        tree.root = None
+        return {admission.contact: None for admission in root.admissions.values()}
+
+    def _tell_publishers(self, tree: Tree, publishers: dict[Contact, None]) -> None:
+        for contact in publishers:
+            if tree.root is not None:
+                self.host.send(contact, RootIs(tree.root.term, tree.descriptor))
+            else:
+                self.host.send(contact, NotRoot(tree.topic, self.moved_to.get(tree.topic)))
+
+    # ---- ceasing to be root
+
+    def leaf_set_changed(self) -> None:
+        """Topics that another peer is closer to by now are handed over; replicas follow the leaf set."""
+        self.leaf_set_changed_at = self.host.now()
+        if not self.overlay.active:
+            return
+        rooted = [tree for tree in self.scribe.trees.values() if tree.root is not None]
+        for tree in rooted:
+            if not self.overlay.is_closest(tree.topic):
+                self.resign(tree)
+        self._replicate([tree for tree in rooted if tree.root is not None])
+
+    def resign(self, tree: Tree) -> None:
+        """Hand the topic over to the closest other peer, and become its child (DELIVERY.md: planned hand-over)."""
+        root = tree.root
+        others = [c for c in self.overlay.closest(tree.topic, 2) if c.node_id != self.host.me]
+        if root is None or not others:
+            return
+        to = others[0]
+        publishers = self._forget_reign(tree)
+        flow = tree.flow
+        self.host.trace(ResignedRoot(tree.topic, to.node_id))
+        self.host.send(to, HandOver(tree.descriptor, max(root.term, tree.heard), root.index, root.stable))
+        for bundle in flow.holding(flow.term, [(root.stable, root.index)]):
+            if self.host.room(to) <= 0:
+                break  # the new root asks for the rest by ranges
+            self.host.carry(to, bundle)
+        self.moved_to[tree.topic] = to
+        self._tell_publishers(tree, publishers)
+        if tree.needed and not self.scribe.leaving:
+            self.host.trace(Mark("root_handed_over"))
+            self.scribe.follow(tree, to)
+        elif not tree.needed:
+            self.scribe.close(tree)
+
+    def _handed_over(self, sender: Contact, message: HandOver) -> None:
+        self.scribe.learn(message.descriptor)
+        tree = self.scribe.tree(self.scribe.descriptors[message.descriptor.topic])
+        topic = tree.topic
+        self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), message.term)
+        tree.heard = max(tree.heard, message.term)
+        self._expect_past(tree, message)
+        if tree.root is not None:
+            self.host.trace(Mark("roots_merged"))
+            if tree.heard > tree.root.term:
+                self.outdone(tree)
+            return
+        if self.overlay.active and self.overlay.is_closest(topic):
+            self.become(tree, "handed_over")
+            self.moved_to[topic] = sender
+        elif not tree.attached and tree.needed and not tree.joining:
+            self.scribe.join(tree)
+
+    def _expect_past(self, tree: Tree, message: HandOver) -> None:
+        """The buffer of the reign that ended follows: keep its unstable part for those who lack it."""
+        flow = tree.flow
+        if message.index > message.stable and message.term != flow.term and message.term not in flow.past:
+            until = self.host.now() + self.config.past_terms_s
+            flow.past[message.term] = Past(RangeSet(), message.stable, [], until)
+
+    # ---- admission
+
+    def up(self, sender: Contact, bundle: Bundle) -> None:
+        """A publisher's events: admit them, or say who is root."""
+        tree = self.scribe.trees.get(bundle.topic)
+        if tree is None or tree.root is None:
+            self.host.release(sender.node_id, bundle.size)
+            self.host.trace(Dropped(bundle.topic, bundle.count, "not_root"))
+            self.host.send(sender, NotRoot(bundle.topic, self.moved_to.get(bundle.topic)))
+            return
+        self.unsealed.setdefault(bundle.topic, []).append((sender.node_id, bundle.size))
+        tree.root.admit(sender, bundle)
+        self._seal_soon(tree)
+
+    def publish_here(self, tree: Tree, bundle: Bundle) -> None:
+        """A publisher of this very peer: no link lies between."""
+        if tree.root is not None:
+            tree.root.admit(self.host.contact, bundle)
+            self._seal_soon(tree)
+
+    def _seal_soon(self, tree: Tree) -> None:
+        """All that came in one turn of the host is sealed together: a lone event leaves at once."""
+        root = tree.root
+        if root is not None and not root.sealing:
+            root.sealing = True
+            self.host.set_timer(Seal(tree.topic), 0.0)
+
+    def _seal(self, tree: Tree) -> None:
+        root = tree.root
+        if root is None:
+            return
+        root.sealing = False
+        for bundle in root.seal():
+            self.scribe.move(tree, bundle)
+        self.send_receipts(tree)
+        for node, size in self.unsealed.pop(tree.topic, ()):
+            self.scribe.pacing.release(node, size)
+
+    def send_receipts(self, tree: Tree) -> None:
+        """Tell publishers what was admitted and what is stable, one message per peer."""
+        root = tree.root
+        if root is None:
+            return
+        for contact, marks in root.receipts().items():
+            message = Receipts(tree.topic, root.term, marks)
+            if contact.node_id == self.host.me:
+                self.scribe.publishing.receive(contact, message)
+            else:
+                self.host.send(contact, message)
+
+    def cover(self, tree: Tree, now: float) -> None:
+        """The root's minimum over all leases is the stable position."""
+        root, flow = tree.root, tree.flow
+        if root is None or not root.covered(tree.cover(now), now):
+            return
+        flow.stable = root.stable
+        flow.log.trim(root.stable)
+        self.scribe.pacing.eased()
+        self.send_receipts(tree)
+
+    # ---- creating and finding
+
+    def covered(self, now: float) -> bool:
+        """Do all leases cover what this peer admitted as root?"""
+        rooted = [tree for tree in self.scribe.trees.values() if tree.root is not None]
+        return all(tree.cover(now) >= tree.root.index for tree in rooted if tree.root is not None)
+
+    def create(self, message: Create) -> None:
+        """A Create reached the rendezvous point: enter the descriptor, or answer with the one that stands."""
+        descriptor = message.descriptor
+        known = self.scribe.descriptors.get(descriptor.topic)
+        if known is None or (known.version == 0 and known.settings == descriptor.settings):
+            self.scribe.learn(descriptor)
+        tree = self.scribe.tree(self.scribe.descriptors[descriptor.topic])
+        if tree.root is None:
+            self.become(tree, "created")
+        else:
+            self._replicate([tree], anew=True)
+        self._answer(message.creator, Created(tree.descriptor))
+
+    def find(self, message: FindRoot) -> None:
+        """A publisher's peer looks for the root, and it is this peer."""
+        descriptor = self.known(message.topic, message.descriptor)
+        if descriptor is None:
+            self._answer(message.publisher, NotRoot(message.topic, None, unknown=True))
+            return
+        tree = self.scribe.tree(descriptor)
+        tree.heard = max(tree.heard, message.term)
+        if tree.root is None:
+            self.become(tree, "created" if message.term == NO_TERM else "took_over")
+        elif tree.heard > tree.root.term:
+            self.outdone(tree)
+        if tree.root is not None:
+            self._answer(message.publisher, RootIs(tree.root.term, tree.descriptor))
+
+    def _answer(self, to: Contact, message: Created | RootIs | NotRoot) -> None:
+        if to.node_id == self.host.me:
+            self.scribe.publishing.receive(to, message)
+        else:
+            self.host.send(to, message)
+
+    # ---- replication
+
+    def _replicate(self, trees: list[Tree], *, anew: bool = False) -> None:
+        """Descriptors and terms go to the k closest peers, gathered per peer (Scribe, section 3.2)."""
+        batches: dict[Contact, list[tuple[Descriptor, Term]]] = {}
+        for tree in trees:
+            root = tree.root
+            if root is None:
+                continue
+            closest = self.overlay.closest(tree.topic, self.config.replicas)
+            holders = {contact.node_id: contact for contact in closest if contact.node_id != self.host.me}
+            for node, contact in holders.items():
+                if anew or node not in root.replicas:
+                    batches.setdefault(contact, []).append((tree.descriptor, root.term))
+            root.replicas = dict.fromkeys(holders)
+        for contact, entries in batches.items():
+            self.host.send(contact, Replicas(entries))
+
+    def receive(self, sender: Contact, message: Any) -> None:
+        """A hand-over, or replicas to keep."""
+        match message:
+            case HandOver():
+                self._handed_over(sender, message)
+            case Replicas(entries):
+                for descriptor, term in entries:
+                    self.scribe.learn(descriptor)
+                    topic = descriptor.topic
+                    self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), term)
+
+    def timer(self, timer: Any) -> None:
+        """Time to seal."""
+        match timer:
+            case Seal(topic):
+                tree = self.scribe.trees.get(topic)
+                if tree is not None:
+                    self._seal(tree)

@@ -1,0 +1,113 @@
+"""The rendezvous point's own state: admits publishers' events in sequence, gives positions, says what is stable."""
+
+from collections import deque
+
+from quillcast.core.bundle import Block, Bundle, Term
+from quillcast.core.host import Host
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Admitted, Repeated
+from quillcast.protocol.forwarding.flow import down
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor
+
+
+class Admission:
+    """A publisher as its topic's root knows it under the present term."""
+
+    __slots__ = ("contact", "expected", "runs", "stable")
+
+    def __init__(self, contact: Contact, expected: int) -> None:
+        self.contact = contact
+        self.expected = expected
+        self.stable = expected  # a floor is the publisher's own word on what is stable
+        self.runs: deque[tuple[int, int]] = deque()  # (one past the index, one past the sequence) of admitted runs
+
+
+class Root:
+    """One reign: a term, the next index, and where each publisher stands."""
+
+    def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float) -> None:
+        self.host, self.config, self.descriptor, self.term = host, config, descriptor, term
+        self.hold_until = hold_until
+        self.index = 0
+        self.stable = 0
+        self.admissions: dict[bytes, Admission] = {}
+        self.marks: dict[bytes, bool] = {}  # publishers owed a receipt; True asks them to go back
+        self.waiting: list[Block] = []
+        self.sealing = False
+        self.replicas: dict[bytes, None] = {}
+
+    def admit(self, sender: Contact, bundle: Bundle) -> None:
+        """Admit what a publisher sent, in sequence; it waits to be sealed."""
+        floor = bundle.envelope.first
+        for block in bundle.blocks:
+            admission = self.admissions.get(block.publisher)
+            if admission is None or (not admission.runs and admission.expected < floor):
+                admission = self.admissions[block.publisher] = Admission(sender, floor)
+            admission.contact = sender
+            if not self.descriptor.settings.reliable:
+                admission.expected = max(admission.expected, block.first)
+            self.marks.setdefault(block.publisher, False)
+            if block.last <= admission.expected:
+                self.host.trace(Repeated(self.descriptor.topic, "root", block.count))
+            elif block.first > admission.expected:
+                self.marks[block.publisher] = True
+            else:
+                self._take(admission, block)
+
+    def _take(self, admission: Admission, block: Block) -> None:
+        index = self.index
+        self.index += block.count
+        admission.expected = block.last
+        admission.runs.append((self.index, block.last))
+        self.waiting.append(block)
+        self.host.trace(Admitted(self.descriptor.topic, block.publisher, block.first, block.count, self.term, index))
+
+    def seal(self) -> list[Bundle]:
+        """What was admitted since the last call, as few bundles under this term."""
+        bundles: list[Bundle] = []
+        blocks: list[Block] = []
+        size, first = 0, self.index - sum(block.count for block in self.waiting)
+        for block in self.waiting:
+            if blocks and size + block.size > self.config.bundle_bytes:
+                bundles.append(self._bundle(first, blocks))
+                first, blocks, size = bundles[-1].last, [], 0
+            blocks.append(block)
+            size += block.size
+        if blocks:
+            bundles.append(self._bundle(first, blocks))
+        self.waiting = []
+        return bundles
+
+    def _bundle(self, first: int, blocks: list[Block]) -> Bundle:
+        return Bundle(down(self.descriptor.topic, self.term, first, session=0), tuple(blocks))
+
+    def covered(self, index: int, now: float) -> bool:
+        """All live leases cover the term below `index`. True if the stable position moved."""
+        if now < self.hold_until or index <= self.stable:
+            return False
+        self.stable = index
+        for publisher, admission in self.admissions.items():
+            moved = False
+            while admission.runs and admission.runs[0][0] <= index:
+                admission.stable = admission.runs.popleft()[1]
+                moved = True
+            if moved:
+                self.marks.setdefault(publisher, False)
+        return True
+
+    def receipts(self) -> dict[Contact, list[tuple[bytes, int, int, bool]]]:
+        """What publishers are owed, gathered per peer."""
+        owed: dict[Contact, list[tuple[bytes, int, int, bool]]] = {}
+        for publisher, again in self.marks.items():
+            admission = self.admissions[publisher]
+            owed.setdefault(admission.contact, []).append((publisher, admission.expected, admission.stable, again))
+        self.marks.clear()
+        return owed
+
+    def check(self) -> None:
+        """Raise AssertionError unless positions and publishers' marks agree."""
+        assert self.stable <= self.index
+        for admission in self.admissions.values():
+            assert admission.stable <= admission.expected
+            assert all(index <= self.index for index, _ in admission.runs)

@@ -1,0 +1,141 @@
+"""One peer's place in one topic's tree: parent, children table, local subscriptions, the root's state if it is root."""
+
+from collections.abc import Iterator
+
+from quillcast.core.bundle import NO_TERM, Term
+from quillcast.core.messages import Contact
+from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.channels import LinkChannel
+from quillcast.protocol.forwarding.edge import Edge
+from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.topics.claims import HELD_RANGES_MAX, ChildClaim, Held, ParentClaim
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.messages import Have, Join
+from quillcast.protocol.topics.root import Root
+
+
+class Child:
+    """An entry of the children table."""
+
+    __slots__ = ("channel", "contact", "cover", "cover_term", "held")
+
+    def __init__(self, contact: Contact, channel: LinkChannel, term: Term, cover: int) -> None:
+        self.contact, self.channel = contact, channel
+        self.cover_term, self.cover = term, cover
+        self.held: Held = []
+
+
+class Departed:
+    """A child that was lost or moved: its last report holds stability back until its lease has passed."""
+
+    __slots__ = ("cover", "cover_term", "until")
+
+    def __init__(self, child: Child, until: float) -> None:
+        self.cover_term, self.cover, self.until = child.cover_term, child.cover, until
+
+
+class Tree:
+    """A topic at a peer that is its root, a forwarder, a subscriber, or about to become one."""
+
+    def __init__(self, descriptor: Descriptor, flow: Flow) -> None:
+        self.descriptor, self.flow = descriptor, flow
+        self.parent: Contact | None = None
+        self.root: Root | None = None
+        self.children: dict[bytes, Child] = {}
+        self.departed: dict[bytes, Departed] = {}
+        self.waiting: dict[bytes, Join] = {}  # adopted, to be answered once this peer has a parent itself
+        self.edges: dict[bytes, Edge] = {}
+        self.unstarted: dict[bytes, Edge] = {}
+        self.path: list[bytes] = []  # from the root to the parent
+        self.fallbacks: list[Contact] = []
+        self.parent_held: Held = []
+        self.parent_frontier = 0
+        self.heard = NO_TERM
+        self.lost_parent = b""
+        self.joining = False
+        self.attempt = 0
+        self.reported_bytes = 0
+
+    @property
+    def topic(self) -> bytes:
+        """The topic's id."""
+        return self.flow.topic
+
+    @property
+    def attached(self) -> bool:
+        """Does this peer get the topic's events: as root, or from a parent that accepted it?"""
+        return self.root is not None or self.parent is not None
+
+    @property
+    def needed(self) -> bool:
+        """Does anything here want the topic's events?"""
+        return bool(self.children or self.edges or self.unstarted or self.waiting)
+
+    def have(self) -> Have | None:
+        """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
+        if self.flow.begun:
+            return Have(self.flow.term, self.flow.frontier)
+        haves = [join.have for join in self.waiting.values() if join.have is not None]
+        return min(haves, key=lambda have: (have.term, have.frontier), default=None)
+
+    def path_here(self, me: bytes) -> list[bytes]:
+        """The path from the root to this peer."""
+        return [me] if self.root is not None else [*self.path, me]
+
+    def cover(self, now: float) -> int:
+        """The index of the present term below which all leases here and below are served."""
+        term = self.flow.term
+        covers = [self.flow.frontier]
+        covers += [edge.frontier(term) for edge in self.edges.values()]
+        for lease in self._leases(now):
+            if lease.cover_term <= term:
+                covers.append(lease.cover if lease.cover_term == term else 0)
+        return min(covers)
+
+    def _leases(self, now: float) -> Iterator[Child | Departed]:
+        yield from self.children.values()
+        for lease in self.departed.values():
+            if lease.until > now:
+                yield lease
+
+    def laggards(self, term: Term, index: int, now: float) -> list[bytes]:
+        """Leases here that do not cover an index of a term: departed children, and the peer's own edges as b''."""
+        behind = [
+            node
+            for node, lease in self.departed.items()
+            if lease.until > now and (lease.cover_term, lease.cover) < (term, index)
+        ]
+        behind += [b"" for edge in self.edges.values() if edge.frontier(term) < index]
+        return behind
+
+    def held(self) -> Held:
+        """What is kept of past terms, for neighbours that lack some of it; and of this one, where there are gaps."""
+        kept = [
+            (term, ranges[:HELD_RANGES_MAX]) for term, ranges in self.flow.holds().items() if term != self.flow.term
+        ]
+        if len(self.flow.seen) > 1:
+            kept.append((self.flow.term, self._kept_now()[:HELD_RANGES_MAX]))
+        return kept
+
+    def _kept_now(self) -> list[Range]:
+        return self.flow.holds().get(self.flow.term, [])
+
+    def child_claim(self, now: float) -> ChildClaim:
+        """What to tell the parent."""
+        return ChildClaim(self.flow.term, self.cover(now), max(self.heard, self.flow.term), self.held())
+
+    def parent_claim(self, me: bytes, fallbacks: list[Contact]) -> ParentClaim:
+        """What to tell the children."""
+        flow = self.flow
+        return ParentClaim(flow.term, flow.frontier, flow.stable, self.path_here(me), fallbacks, self.held())
+
+    def check(self, me: bytes) -> None:
+        """Raise AssertionError unless the tree's parts agree with each other."""
+        assert self.root is None or self.parent is None, "a root has no parent"
+        assert me not in {**self.children, **self.waiting}, "nobody is its own child"
+        assert self.parent is None or self.parent.node_id not in self.children, "a parent is no child"
+        assert all(self.flow.channels.get(node) is child.channel for node, child in self.children.items())
+        assert all(self.flow.channels.get(key) is edge for key, edge in self.edges.items())
+        if self.root is not None:
+            assert self.root.term == self.flow.term, (self.root.term, self.flow.term)
+            self.root.check()

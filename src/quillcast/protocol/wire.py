@@ -1,0 +1,60 @@
+"""Every layer's messages as one union: what travels in a control frame."""
+
+from typing import Any, Union
+
+import msgspec
+
+from quillcast.core.errors import Malformed
+from quillcast.core.messages import Message
+from quillcast.protocol.neighbours import messages as neighbours
+from quillcast.protocol.neighbours import stream_messages as streams
+from quillcast.protocol.overlay import messages as overlay
+from quillcast.protocol.reliability import messages as reliability
+from quillcast.protocol.topics import messages as topics
+
+MESSAGES: tuple[type[Message], ...] = (
+    *neighbours.MESSAGES,
+    *streams.MESSAGES,
+    *overlay.MESSAGES,
+    *topics.MESSAGES,
+    *reliability.MESSAGES,
+)
+
+AnyMessage = Union[MESSAGES]  # type: ignore[valid-type]  # noqa: UP007
+_encoder = msgspec.msgpack.Encoder()
+_one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMessage)
+_many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[AnyMessage])  # type: ignore[valid-type]
+_FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
+
+
+def encode(message: Message) -> bytes:
+    """One message as bytes."""
+    return _encoder.encode(message)
+
+
+def decode(data: bytes) -> Any:
+    """The message of these bytes. Raises `Malformed`."""
+    try:
+        return _one.decode(data)
+    except _FAULTS as error:
+        raise Malformed(f"{len(data)} bytes are no message: {error}") from error
+
+
+def encode_all(messages: list[Message]) -> bytes:
+    """The control messages that wait, as one frame's body."""
+    return _encoder.encode(messages)
+
+
+def decode_all(data: bytes) -> list[Any]:
+    """The messages of a control frame's body. Raises `Malformed`."""
+    try:
+        return _many.decode(data)
+    except _FAULTS as error:
+        raise Malformed(f"{len(data)} bytes are no control messages: {error}") from error
+
+
+class WireCodec:
+    """`core.messages.Codec` over the union, for layers that carry other layers' messages."""
+
+    encode = staticmethod(encode)
+    decode = staticmethod(decode)
