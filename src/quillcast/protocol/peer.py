@@ -43,7 +43,7 @@ class Peer:
         self.host = host
         self.config = config or Config()
         topics = self.config.topics
-        self.streams = Streams(host, self.config.neighbours)
+        self.streams = Streams(host, self.config.streams)
         self.neighbours = Neighbours(host, self.config.neighbours, self.streams)
         self.overlay = Pastry(host, self.config.overlay, self.neighbours, WireCodec())
         self.table = ForwardingTable(host, topics.budget_bytes)

@@ -34,3 +34,26 @@ class NeighbourConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     round_trips_max: int = 1024
     """Peers whose round trips are kept; the oldest are forgotten."""
+
+
+class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast changes go out, and how much is remembered of them."""
+
+    flush_s: float = 0.1
+    """Changes to one neighbour go at most once in so long; the first after a pause at once. A guess, far below what a
+    repair may take."""
+
+    log_changes_max: int = 1024
+    """Changes of one stream remembered for resending; who lacks more is sent buckets. A guess: 8 bytes each."""
+
+    page_bytes_max: int = 60_000
+    """Changes or entries in one message, so that with its head it stays below 64 KiB. A larger entry is refused."""
+
+    map_bytes_max: int = 64 << 20
+    """Keys and values of one map: ten times what 100,000 topics take. Who tells more breaks the protocol."""
+
+    ask_again_s: float = 1.0
+    """A question without an answer is asked again after so long, then twice as long, and so on. A guess."""
+
+    questions_max: int = 5
+    """Questions in a row; after the last one the neighbour's next mark begins anew. A guess: 31 s."""

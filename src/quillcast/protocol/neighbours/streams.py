@@ -25,6 +25,7 @@ from quillcast.core.errors import LocalError, Malformed, RemoteError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Mark
+from quillcast.protocol.neighbours.config import StreamConfig
 from quillcast.protocol.neighbours.stream_messages import Changes, Contents, Resend
 
 V = TypeVar("V", bytes, bytes | None)
@@ -36,29 +37,6 @@ _EPOCH_BYTES = _LIFE_BYTES + 4
 _ENTRY_BYTES = 12  # what MessagePack adds to a key and a value, at most
 _NEVER = float("-inf")
 _NOTHING: Mapping[bytes, bytes] = MappingProxyType({})
-
-
-class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast changes go out, and how much is remembered of them."""
-
-    flush_s: float = 0.1
-    """Changes to one neighbour go at most once in so long; the first after a pause at once. A guess, far below what a
-    repair may take."""
-
-    log_changes_max: int = 1024
-    """Changes of one stream remembered for resending; who lacks more is sent buckets. A guess: 8 bytes each."""
-
-    page_bytes_max: int = 60_000
-    """Changes or entries in one message, so that with its head it stays below 64 KiB. A larger entry is refused."""
-
-    map_bytes_max: int = 64 << 20
-    """Keys and values of one map: ten times what 100,000 topics take. Who tells more breaks the protocol."""
-
-    ask_again_s: float = 1.0
-    """A question without an answer is asked again after so long, then twice as long, and so on. A guess."""
-
-    questions_max: int = 5
-    """Questions in a row; after the last one the neighbour's next mark begins anew. A guess: 31 s."""
 
 
 class StreamListener(Protocol):
@@ -222,7 +200,7 @@ class Streams:
     # What heartbeats carry
 
     def mark(self, node_id: bytes) -> tuple[int, bytes]:
-        """Number of the last change told to that peer, epoch and digest of all that is told; (0, b"") if nothing was."""
+        """Number of the last change told to that peer, epoch and digest of all of it; (0, b"") if nothing was."""
         telling = self._telling.get(node_id)
         if telling is None:
             return 0, b""
@@ -371,9 +349,6 @@ class Streams:
         if told.passed(epoch, message.number):
             return
         told.answered = True
-        if told.epoch[:_LIFE_BYTES] != epoch[:_LIFE_BYTES]:  # what a former life told is void
-            self._apply(sender, told, [(key, None) for key in told.entries])
-            told.epoch, told.number = epoch, 0
         entries = dict(message.entries)
         gone = [(key, None) for key in told.between(message.start, message.end, message.buckets) if key not in entries]
         if self._apply(sender, told, [*gone, *message.entries]) and told.digest == message.digest:
