@@ -24,6 +24,9 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_s: float = 5.0
     """From the first packet to a proven identity. A guess: three lost packets' worth of TCP's retries."""
 
+    unanswered_timeout_s: float = 20.0
+    """What was sent and not acknowledged for so long breaks the link (TCP_USER_TIMEOUT); a guess."""
+
     close_timeout_s: float = 2.0
     """How long links may take to write what waits when the peer stops; a guess."""
 

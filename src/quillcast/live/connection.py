@@ -50,7 +50,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own = transport.get_extra_info("socket")
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * self.links.config.unanswered_timeout_s))
         self.transport.set_write_buffer_limits(high=self.links.config.write_bytes_max)
         self.transport.write(frame(FrameType.HELLO, hello.encode(self.mine)))
         if not self.opened_here:

@@ -1,8 +1,8 @@
 """Append-only files with checksums behind the `Disk` of a host, on a thread of their own.
 
-A file is a row of records: size and CRC-32 of the data (4 bytes each, little endian), then the data. Offsets and sizes
-of the `Disk` count data alone. A record that is torn at the end of a file was never confirmed by a sync: it is cut off
-when the file is opened. Damage before that is found by whoever reads it, and answers with `DiskFailed`.
+A file is a row of records: size of the data, CRC-32 of the data, CRC-32 of these 8 bytes (4 bytes each, little endian),
+then the data. Offsets and sizes of the `Disk` count data alone. A record that is torn at the end of a file was never
+confirmed by a sync: it is cut off when the file is opened. Any other damage answers with `DiskFailed`, and stays.
 """
 
 import os
@@ -18,8 +18,8 @@ from typing import Any
 from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.live.pump import Pump
 
-_RECORD = struct.Struct("<II")
-_SCAN_BYTES = 1 << 20
+_RECORD = struct.Struct("<III")
+_SUMMED_BYTES = 8  # of a record's header
 
 
 class RecordFile:
@@ -38,7 +38,7 @@ class RecordFile:
 
     def append(self, data: bytes) -> int:
         """Append a record; all of it is there or nothing. Returns the offset of its data."""
-        record = _RECORD.pack(len(data), zlib.crc32(data)) + data
+        record = _header(data) + data
         try:
             written = 0
             while written < len(record):
@@ -48,9 +48,10 @@ class RecordFile:
             raise
         return self._note(len(data))
 
-    def sync(self) -> None:
-        """Bring everything appended to the medium."""
+    def sync(self) -> int:
+        """Bring everything appended to the medium. Returns how many bytes of data that is."""
         os.fdatasync(self._file)
+        return self.size_bytes
 
     def read(self, offset: int, size_bytes: int) -> bytes:
         """Up to `size_bytes` of data from `offset`; fewer only at the end of the file."""
@@ -93,18 +94,21 @@ class RecordFile:
         stop = self._starts[record + 1] if record + 1 < len(self._starts) else self.size_bytes
         size_bytes = stop - self._starts[record]
         raw = os.pread(self._file, _RECORD.size + size_bytes, place)
-        if len(raw) < _RECORD.size + size_bytes or _RECORD.unpack_from(raw) != (
-            size_bytes,
-            zlib.crc32(raw[_RECORD.size :]),
-        ):
-            raise DiskFailed(f"{self.path} is damaged at byte {place}: the checksum does not match")
-        return raw[_RECORD.size :]
+        data = raw[_RECORD.size :]
+        if len(data) != size_bytes or raw[: _RECORD.size] != _header(data):
+            raise self._damaged(place)
+        return data
 
     def _scan(self) -> None:
         """Find the records; cut off a torn one at the end."""
         whole = os.fstat(self._file).st_size
         while self._end + _RECORD.size <= whole:
-            size_bytes, _ = _RECORD.unpack(os.pread(self._file, _RECORD.size, self._end))
+            header = os.pread(self._file, _RECORD.size, self._end)
+            size_bytes, _, header_sum = _RECORD.unpack(header)
+            if header_sum != zlib.crc32(header[:_SUMMED_BYTES]):
+                if any(os.pread(self._file, whole - self._end, self._end)):
+                    raise self._damaged(self._end)
+                break  # zeros: the file grew before a power loss, and its bytes did not come
             if self._end + _RECORD.size + size_bytes > whole:
                 break
             self._note(size_bytes)
@@ -120,6 +124,9 @@ class RecordFile:
         except DiskFailed:
             return False
         return True
+
+    def _damaged(self, place: int) -> DiskFailed:
+        return DiskFailed(f"{self.path} is damaged at byte {place}: the checksum does not match")
 
     def _cut(self, end: int) -> None:
         os.ftruncate(self._file, end)
@@ -142,7 +149,7 @@ class FileDisk:
         self._order(lambda: self._open(name).append(data), token)
 
     def sync(self, name: str, token: Any) -> None:
-        self._order(lambda: self._open(name).sync() or self._open(name).size_bytes, token)
+        self._order(lambda: self._open(name).sync(), token)
 
     def read(self, name: str, offset: int, size_bytes: int, token: Any) -> None:
         self._order(lambda: self._open(name).read(offset, size_bytes), token)
@@ -189,3 +196,9 @@ class FileDisk:
             path.parent.mkdir(parents=True, exist_ok=True)
             file = self._files[name] = RecordFile(path)
         return file
+
+
+def _header(data: bytes) -> bytes:
+    """The header of a record that holds `data`."""
+    size_and_sum = struct.pack("<II", len(data), zlib.crc32(data))
+    return size_and_sum + zlib.crc32(size_and_sum).to_bytes(4, "little")

@@ -19,7 +19,7 @@ from enum import IntEnum
 
 from quillcast.core.errors import Malformed
 
-FRAME_BYTES_MAX = (1 << 20) + (1 << 18)  # an event of the default limit of 1 MiB with its columns, and some more
+FRAME_BYTES_MAX = (1 << 24) + (1 << 20)  # the largest event that a topic may allow, 16 MiB, with its columns
 HELLO_BYTES_MAX = 4096  # strangers may say that much
 
 _HEADER = struct.Struct("<IB3s")

@@ -15,6 +15,7 @@ from quillcast.live.links import Links
 from quillcast.live.pump import Pump
 
 INCARNATION_BYTES = 8
+_TICK_S = 0.001  # libuv counts milliseconds, and a timer must not come early
 
 
 def new_incarnation() -> bytes:
@@ -31,7 +32,7 @@ class LiveHost:
         self.incarnation = links.incarnation
         self.random = Random(secrets.randbits(128))
         self.disk = disk
-        self.now = pump.loop.time
+        self.now = time.monotonic
         self.wall_ns = time.time_ns
         self.trace = trace
         self.room = links.room
@@ -54,7 +55,7 @@ class LiveHost:
             self._links.link(to).carry(bundle)
 
     def set_timer(self, timer: Timer, delay_s: float) -> None:
-        self._pump.loop.call_later(delay_s, self._fire, timer)
+        self._pump.loop.call_later(delay_s + _TICK_S, self._fire, timer)
 
     def _fire(self, timer: Any) -> None:
         self._pump.hand(self._pump.inputs.timer, timer)

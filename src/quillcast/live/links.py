@@ -6,6 +6,7 @@ than `write_bytes_max` ahead; what the kernel does not take stays with the sende
 """
 
 import asyncio
+import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
@@ -45,7 +46,7 @@ class Link:
         self.links, self.contact = links, contact
         self.connection: Connection | None = None
         self.opening: asyncio.Task[None] | None = None
-        self.stands: asyncio.Future[None] = links.loop.create_future()
+        self.stands = asyncio.Event()
         self.credit = links.config.window_bytes
         self.charged = 0  # bytes of bundles that came and were not released
         self.owed = 0  # bytes released and not yet given back as credit
@@ -127,7 +128,7 @@ class Link:
         self.connection, self.contact = connection, connection.peer.contact
         self.credit += connection.peer.window_bytes - self.links.config.window_bytes
         connection.serve(self)
-        self.stands.set_result(None)
+        self.stands.set()
         self._soil()
 
     def flush(self) -> None:
@@ -417,7 +418,7 @@ class Links:
         try:
             await self._connect(link.contact.address, link.contact.node_id)
         except Superseded:
-            await link.stands
+            await link.stands.wait()
 
     async def _connect(self, address: str, wanted: bytes | None, *, curious: bool = False) -> Connection:
         host, port = addresses.parse_loopback(address)
@@ -455,7 +456,7 @@ class Links:
 
     def _ping(self, link: Link) -> None:
         self._ping_count += 1
-        self._pings[self._ping_count] = (link.contact, self.loop.time())
+        self._pings[self._ping_count] = (link.contact, time.perf_counter())
         link.say(FrameType.PING, self._ping_count.to_bytes(_NUMBER_BYTES, "little"))
         self.loop.call_later(self.config.measure_timeout_s, self._unanswered, self._ping_count)
 
@@ -463,7 +464,7 @@ class Links:
         contact, sent_at = self._pings.pop(ping, (None, 0.0))
         if contact is None:
             return  # too late, or never asked
-        node, round_trip = contact.node_id, self.loop.time() - sent_at
+        node, round_trip = contact.node_id, time.perf_counter() - sent_at
         best = self._round_trips[node] = min(round_trip, self._round_trips.pop(node, round_trip))
         if len(self._round_trips) > _NODES_MEASURED_MAX:
             del self._round_trips[next(iter(self._round_trips))]

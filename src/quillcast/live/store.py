@@ -46,10 +46,11 @@ class Store:
         except OSError as problem:
             raise DiskFailed(f"the data folder {folder} cannot be used: {problem.strerror}; name another") from problem
         self._claim()
-        with self._asking():
-            self._database = sqlite3.connect(folder / DATABASE, isolation_level=None)
-            self._database.execute("pragma journal_mode = wal")
-            self._database.executescript(_SCHEMA)
+        try:
+            self._open()
+        except DiskFailed:
+            os.close(self._lock)
+            raise
 
     def identity(self) -> Identity:
         """The identity of this folder's peer; a new one at the first start."""
@@ -112,10 +113,17 @@ class Store:
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
 
+    def _open(self) -> None:
+        with self._asking():
+            (self.folder / DATABASE).touch(mode=0o600)  # before SQLite makes it: the secret is the owner's alone
+            self._database = sqlite3.connect(self.folder / DATABASE, isolation_level=None)
+            self._database.execute("pragma journal_mode = wal")
+            self._database.executescript(_SCHEMA)
+
     @contextmanager
     def _asking(self) -> Iterator[None]:
         """Whatever the database refuses comes out as one clear error."""
         try:
             yield
-        except sqlite3.Error as problem:
+        except (OSError, sqlite3.Error) as problem:
             raise DiskFailed(f"{self.folder / DATABASE}: {problem}") from problem

@@ -1,0 +1,52 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quillcast.core.errors import Malformed
+from quillcast.live.framing import FrameReader, FrameType, frame, header
+
+contents = st.binary(max_size=300)
+frames = st.lists(st.tuples(st.sampled_from(FrameType), contents), max_size=30)
+
+
+def feed(reader: FrameReader, data: bytes, step_bytes: int) -> list[tuple[FrameType, bytes]]:
+    """What a reader finds when a socket yields at most `step_bytes` at a time."""
+    found, at = [], 0
+    while at < len(data):
+        space = reader.buffer()
+        part = data[at : at + min(step_bytes, len(space))]
+        space[: len(part)] = part
+        at += len(part)
+        found += [(type_, bytes(content)) for type_, content in reader.frames(len(part))]
+    return found
+
+
+@given(frames, st.integers(1, 1000))
+def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(sent: list[Any], step_bytes: int) -> None:
+    stream = b"".join(frame(type_, content) for type_, content in sent)
+    assert feed(FrameReader(), stream, step_bytes) == sent
+
+
+@pytest.mark.parametrize("step_bytes", [1 << 12, 1 << 16, 1 << 22])
+def test_a_frame_larger_than_the_buffer_comes_out_whole_and_the_buffer_shrinks_again(step_bytes: int) -> None:
+    large = bytes(range(256)) * 12_000
+    sent = [(FrameType.CREDIT, b"before"), (FrameType.BUNDLE, large), (FrameType.CREDIT, b"after")]
+    reader = FrameReader()
+    assert feed(reader, b"".join(frame(type_, content) for type_, content in sent), step_bytes) == sent
+    assert len(reader.buffer()) <= 256 << 10
+
+
+def test_a_frame_over_the_limit_is_refused_by_its_header_alone() -> None:
+    with pytest.raises(Malformed, match="a frame of 1001 bytes came, at most 1000 are allowed"):
+        feed(FrameReader(frame_bytes_max=1000), header(FrameType.BUNDLE, 1001), 100)
+
+
+@given(st.binary(min_size=8, max_size=2000), st.integers(1, 100))
+def test_any_bytes_are_frames_or_malformed(stream: bytes, step_bytes: int) -> None:
+    try:
+        found = feed(FrameReader(frame_bytes_max=500), stream, step_bytes)
+    except Malformed:
+        return
+    assert stream.startswith(b"".join(frame(type_, content) for type_, content in found))

@@ -1,0 +1,389 @@
+"""Links between peers over real sockets: who is let in, what overtakes what, and what stays bounded."""
+
+import asyncio
+import socket
+from itertools import count
+
+import pytest
+
+from quillcast.core.errors import LocalError, Unreachable
+from quillcast.core.messages import Contact
+from quillcast.live import hello
+from quillcast.live.config import LiveConfig
+from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, frame, header
+from quillcast.live.hello import Hello, Identity
+from tests.live.toys import ToyPeer, bundle, run, toy
+
+pytestmark = pytest.mark.live
+
+SMALL = LiveConfig(window_bytes=64 << 10, write_bytes_max=32 << 10)
+
+
+def test_the_first_message_opens_a_link_and_the_answer_comes_back_on_it() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            alice.say(bob, "hello")
+            await bob.until(lambda: bob.texts == ["hello"])
+            bob.say(alice, "you too")
+            await alice.until(lambda: alice.texts == ["you too"])
+            assert (alice.ups, bob.ups) == ([bob.contact.node_id], [alice.contact.node_id])
+
+    run(scenario())
+
+
+def test_two_peers_that_open_at_once_keep_one_link_and_lose_nothing() -> None:
+    async def scenario() -> None:
+        for _ in range(20):
+            async with toy() as alice, toy() as bob:
+                alice.say(bob, "from alice")
+                bob.say(alice, "from bob")
+                await alice.until(lambda alice=alice: alice.texts == ["from bob"])
+                await bob.until(lambda bob=bob: bob.texts == ["from alice"])
+                assert (alice.losses, bob.losses) == ([], [])
+                assert (len(alice.ups), len(bob.ups)) == (1, 1)
+
+    run(scenario())
+
+
+def test_many_peers_that_all_talk_at_once_have_one_link_per_pair() -> None:
+    async def scenario() -> None:
+        async with toy() as a, toy() as b, toy() as c, toy() as d, toy() as e:
+            peers = [a, b, c, d, e]
+            for one in peers:
+                for other in peers:
+                    if one is not other:
+                        one.say(other, "hello")
+            for peer in peers:
+                await peer.until(lambda peer=peer: len(peer.texts) == 4)
+                assert peer.losses == []
+                assert len(peer.links.links) == 4
+
+    run(scenario())
+
+
+def test_control_overtakes_bundles_that_wait() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            link = alice.links.link(bob.contact)
+            for first in range(3):
+                link.carry(bundle(first=first))
+            alice.say(bob, "urgent")
+            await bob.until(lambda: len(bob.order) == 4)
+            assert bob.order == ["message", "bundle", "bundle", "bundle"]
+
+    run(scenario())
+
+
+def test_there_is_room_again_only_when_the_bytes_have_left_the_other_peer() -> None:
+    async def scenario() -> None:
+        async with toy(config=SMALL) as alice, toy(config=SMALL) as bob:
+            numbers = count()
+            while alice.links.room(bob.contact) > 0:
+                alice.links.link(bob.contact).carry(bundle(10_000, next(numbers)))
+            await bob.until(lambda: len(bob.bundles) == 7)
+            assert alice.rooms == []
+            for sender, came in bob.bundles:
+                bob.links.release(sender, came.size)
+            await alice.until(lambda: alice.rooms == [bob.contact.node_id])
+            assert alice.links.room(bob.contact) > 0
+
+    run(scenario())
+
+
+def test_a_peer_that_overdraws_its_credit_is_cut_off_and_counted() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            for first in range(60):
+                alice.links.link(bob.contact).carry(bundle(512 << 10, first))
+            await bob.until(lambda: bob.losses == [alice.contact.node_id])
+            assert bob.links.counters["refused_malformed"] == 1
+            assert sum(came.size for _, came in bob.bundles) <= bob.links.config.window_bytes + FRAME_BYTES_MAX
+
+    run(scenario())
+
+
+def test_bytes_of_a_lost_link_give_the_next_one_no_credit() -> None:
+    async def scenario() -> None:
+        async with toy(config=SMALL) as alice, toy(config=SMALL) as bob:
+            alice.links.link(bob.contact).carry(bundle(40_000))
+            await bob.until(lambda: len(bob.bundles) == 1)
+            bob.links.links[alice.contact.node_id].connection.abort()
+            await alice.until(lambda: alice.losses != [])
+            alice.links.link(bob.contact).carry(bundle(40_000))
+            await bob.until(lambda: len(bob.bundles) == 2)
+            link = bob.links.links[alice.contact.node_id]
+            bob.links.release(alice.contact.node_id, bob.bundles[0][1].size)
+            assert (link.charged, link.owed) == (bob.bundles[1][1].size, 0)
+
+    run(scenario())
+
+
+def test_a_socket_that_takes_no_more_means_no_room_and_bounded_memory() -> None:
+    async def scenario() -> None:
+        config = LiveConfig(window_bytes=64 << 20, write_bytes_max=256 << 10)
+        async with toy(config=config) as alice, toy(config=config) as bob:
+            alice.say(bob, "hello")
+            await bob.until(lambda: bob.texts == ["hello"])
+            bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
+            link = alice.links.link(bob.contact)
+            for first in range(1000):
+                if link.room <= 0:
+                    break
+                link.carry(bundle(64 << 10, first))
+                await asyncio.sleep(0)
+            assert link.paused
+            assert link.waiting_bytes < 1 << 20
+            bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
+            await alice.until(lambda: alice.rooms == [bob.contact.node_id])
+
+    run(scenario())
+
+
+def test_a_lost_link_is_told_to_both_and_opens_anew_with_the_next_message() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            alice.say(bob, "one")
+            await bob.until(lambda: bob.texts == ["one"])
+            alice.links.links[bob.contact.node_id].connection.abort()
+            await bob.until(lambda: bob.losses == [alice.contact.node_id])
+            await alice.until(lambda: alice.losses == [bob.contact.node_id])
+            alice.say(bob, "two")
+            await bob.until(lambda: bob.texts == ["one", "two"])
+
+    run(scenario())
+
+
+def test_a_peer_that_lost_its_link_in_silence_can_open_another() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            alice.say(bob, "one")
+            await bob.until(lambda: bob.texts == ["one"])
+            alice.links.links[bob.contact.node_id].connection.proven_at -= 60  # not one of two opened at once
+            del bob.links.links[alice.contact.node_id]  # as if the way had been cut and bob had given up
+            bob.say(alice, "two")
+            await alice.until(lambda: alice.texts == ["two"])
+            assert alice.losses == [bob.contact.node_id]
+
+    run(scenario())
+
+
+def test_a_link_that_neither_side_needs_closes_and_nobody_is_told() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            alice.say(bob, "hello")
+            await bob.until(lambda: bob.texts == ["hello"])
+            alice.links.disconnect(bob.contact.node_id)
+            alice.say(bob, "no, stay")
+            await bob.until(lambda: len(bob.texts) == 2)
+            ended = alice.links.links[bob.contact.node_id].connection.ended
+            alice.links.disconnect(bob.contact.node_id)
+            bob.links.disconnect(alice.contact.node_id)
+            await asyncio.wait_for(ended, 10)
+            assert (alice.losses, alice.links.links) == ([], {})
+
+    run(scenario())
+
+
+def test_a_measurement_answers_with_the_round_trip_and_opens_the_link_it_needs() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            alice.links.measure(bob.contact)
+            await alice.until(lambda: alice.measures != [])
+            assert alice.measures == [alice.links.round_trip(bob.contact.node_id)]
+            assert 0 < alice.measures[0] < 10
+
+    run(scenario())
+
+
+def test_messages_for_a_peer_that_cannot_be_reached_are_bounded() -> None:
+    async def scenario() -> None:
+        config = LiveConfig(messages_waiting_max=100)
+        async with toy(config=config) as alice, silent_listener() as address:
+            nobody = Contact(Identity.new().node_id, address)
+            for _ in range(101):
+                alice.links.link(nobody).send(bundle)  # type: ignore[arg-type]  # never encoded
+            await alice.until(lambda: alice.losses == [nobody.node_id])
+            assert alice.links.links == {}
+
+    run(scenario())
+
+
+def test_greeting_says_who_is_there() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            assert await alice.links.greet(bob.contact.address) == bob.contact
+            assert (alice.ups, bob.ups) == ([], [])
+
+    run(scenario())
+
+
+async def refusal(alice: ToyPeer, address: str) -> str:
+    with pytest.raises(Unreachable) as error:
+        await alice.links.greet(address)
+    return str(error.value)
+
+
+def test_an_address_that_nobody_listens_at_is_named() -> None:
+    async def scenario() -> None:
+        async with toy() as alice:
+            with socket.socket() as unused:
+                unused.bind(("127.0.0.1", 0))
+                address = f"127.0.0.1:{unused.getsockname()[1]}"
+                assert await refusal(alice, address) == f"cannot reach {address}: nobody listens there"
+
+    run(scenario())
+
+
+def test_a_peer_of_another_network_is_named_on_both_sides() -> None:
+    async def scenario() -> None:
+        async with toy("blue") as alice, toy("red") as bob:
+            text = await refusal(alice, bob.contact.address)
+            assert "it belongs to the network 'red', this peer to 'blue'" in text
+            alice.say(bob, "hello")
+            await alice.until(lambda: alice.losses == [bob.contact.node_id])
+            assert bob.links.counters["refused_network"] >= 1
+            assert "'blue', this peer to 'red'" in bob.links.problems[-1]
+
+    run(scenario())
+
+
+def test_a_peer_of_another_version_is_named() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, speaker(lambda: stranger_hello(version=2)) as address:
+            assert "it speaks version 2 of the protocol, this peer version 1" in await refusal(alice, address)
+
+    run(scenario())
+
+
+def test_something_else_that_listens_is_named() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, speaker(lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
+            assert await refusal(alice, address) == f"cannot link with {address}: it is no quillcast peer"
+
+    run(scenario())
+
+
+def test_a_contact_that_became_another_peer_is_a_lost_link() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            former = Contact(Identity.new().node_id, bob.contact.address)
+            alice.links.link(former)
+            await alice.until(lambda: alice.losses == [former.node_id])
+            assert f"it is the peer {bob.contact.node_id[:4].hex()}" in alice.links.problems[-1]
+
+    run(scenario())
+
+
+def test_a_peer_that_cannot_prove_its_key_is_refused_and_no_link_is_disturbed() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            alice.say(bob, "hello")
+            await bob.until(lambda: bob.texts == ["hello"])
+            as_alice = Hello("toys", alice.links.identity.public_key, "127.0.0.1:1", hello.nonce(), b"i" * 8, 1 << 20)
+            reader, writer = await asyncio.open_connection(*bob.contact.address.split(":"))
+            writer.write(frame(FrameType.HELLO, hello.encode(as_alice)) + frame(FrameType.PROOF, bytes(64)))
+            await reader.read()  # until bob closes it
+            writer.close()
+            assert bob.links.counters["refused_identity"] == 1
+            alice.say(bob, "still here")
+            await bob.until(lambda: bob.texts == ["hello", "still here"])
+            assert bob.losses == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        header(FrameType.BUNDLE, FRAME_BYTES_MAX + 1),
+        frame(FrameType.BUNDLE, b"no bundle"),
+        frame(FrameType.CONTROL, b"\xc1"),
+        frame(FrameType.CREDIT, b"short"),
+        frame(FrameType.HELLO),
+        b"\0\0\0\0\xff\0\0\0",
+    ],
+    ids=["oversized", "bundle", "control", "credit", "hello", "type"],
+)
+def test_a_malformed_frame_closes_the_link_is_counted_and_the_peer_lives(bad: bytes) -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob, toy() as carol:
+            alice.say(bob, "hello")
+            await bob.until(lambda: bob.texts == ["hello"])
+            alice.links.links[bob.contact.node_id].connection.transport.write(bad)
+            await bob.until(lambda: bob.losses == [alice.contact.node_id])
+            assert bob.links.counters["refused_malformed"] == 1
+            carol.say(bob, "and you?")
+            await bob.until(lambda: bob.texts == ["hello", "and you?"])
+
+    run(scenario())
+
+
+def test_strangers_that_say_nothing_are_bounded_and_sent_away() -> None:
+    async def scenario() -> None:
+        config = LiveConfig(strangers_max=3, connect_timeout_s=0.3)
+        async with toy(config=config) as bob:
+            opened = [await asyncio.open_connection(*bob.contact.address.split(":")) for _ in range(5)]
+            for reader, writer in opened:
+                await asyncio.wait_for(read_all(reader), 10)
+                writer.close()
+            assert bob.links.counters["strangers_refused"] == 2
+            assert bob.links.counters["refused_silence"] == 3
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:port", "127.0.0.1:70000", ":1"])
+def test_what_is_no_address_is_said_so(address: str) -> None:
+    async def scenario() -> None:
+        async with toy() as alice:
+            with pytest.raises(LocalError, match="is no address; write host:port"):
+                await alice.links.greet(address)
+
+    run(scenario())
+
+
+def test_an_address_off_loopback_is_refused_with_what_it_takes() -> None:
+    async def scenario() -> None:
+        async with toy() as alice:
+            with pytest.raises(LocalError, match="network credentials"):
+                await alice.links.greet("192.0.2.1:4000")
+
+    run(scenario())
+
+
+# --- other things that listen
+
+
+def stranger_hello(version: int) -> bytes:
+    said = Hello("toys", Identity.new().public_key, "127.0.0.1:1", hello.nonce(), b"i" * 8, 1 << 20)
+    return frame(FrameType.HELLO, hello.encode(said, version))
+
+
+async def read_all(reader: asyncio.StreamReader) -> None:
+    try:
+        await reader.read()
+    except ConnectionResetError:
+        return
+
+
+class speaker:  # noqa: N801
+    """A listener that says something to whoever connects."""
+
+    def __init__(self, words) -> None:
+        self.words = words
+
+    async def __aenter__(self) -> str:
+        self.server = await asyncio.start_server(self.speak, "127.0.0.1", 0)
+        return f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.close()
+
+    async def speak(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(self.words())
+        await read_all(reader)
+        writer.close()
+
+
+def silent_listener() -> speaker:
+    return speaker(lambda: b"")

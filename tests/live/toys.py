@@ -1,0 +1,116 @@
+"""Links without protocols: a peer that notes its inputs, over real sockets of this process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import uvloop
+
+from quillcast.core.bundle import Block, Bundle, Envelope, Kind
+from quillcast.core.errors import Malformed
+from quillcast.core.messages import Contact, Message
+from quillcast.live.config import LiveConfig
+from quillcast.live.hello import Identity
+from quillcast.live.host import new_incarnation
+from quillcast.live.links import Links
+from quillcast.live.pump import Pump
+
+TOPIC = b"t" * 16
+PATIENCE_S = 20.0  # a test that waits longer fails; nothing is expected to take so long
+
+
+class Said(Message, frozen=True, tag=1):
+    text: str
+
+
+class ToyCodec:
+    @staticmethod
+    def encode_all(messages: Sequence[Message], /) -> bytes:
+        return msgspec.msgpack.encode(messages)
+
+    @staticmethod
+    def decode_all(data: bytes, /) -> list[Any]:
+        try:
+            return msgspec.msgpack.decode(data, type=list[Said])
+        except msgspec.MsgspecError as problem:
+            raise Malformed(str(problem)) from problem
+
+
+class ToyPeer:
+    """`Inputs` that notes what comes; bundles are released when the test says so."""
+
+    def __init__(self, links: Links) -> None:
+        self.links, self.pump = links, links.pump
+        self.texts: list[str] = []
+        self.bundles: list[tuple[bytes, Bundle]] = []
+        self.ups: list[bytes] = []
+        self.losses: list[bytes] = []
+        self.rooms: list[bytes] = []
+        self.measures: list[float | None] = []
+        self.answers: list[tuple[Any, Any]] = []
+        self.order: list[str] = []
+
+    @property
+    def contact(self) -> Contact:
+        return self.links.contact
+
+    def message(self, sender: Contact, message: Any) -> None:
+        self.texts.append(message.text)
+        self.order.append("message")
+
+    def bundle(self, sender: Contact, bundle: Bundle) -> None:
+        self.bundles.append((sender.node_id, bundle))
+        self.order.append("bundle")
+
+    def timer(self, timer: Any) -> None:
+        self.answers.append(("timer", timer))
+
+    def link_up(self, contact: Contact) -> None:
+        self.ups.append(contact.node_id)
+
+    def link_lost(self, contact: Contact) -> None:
+        self.losses.append(contact.node_id)
+
+    def room(self, contact: Contact) -> None:
+        self.rooms.append(contact.node_id)
+
+    def measured(self, contact: Contact, proximity: float | None) -> None:
+        self.measures.append(proximity)
+
+    def disk_done(self, token: Any, result: Any) -> None:
+        self.answers.append((token, result))
+
+    def say(self, to: "ToyPeer", text: str) -> None:
+        self.links.link(to.contact).send(Said(text))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await self.pump.until(condition)
+
+
+@asynccontextmanager
+async def toy(
+    network: str = "toys", config: LiveConfig | None = None, identity: Identity | None = None, port: int = 0
+) -> AsyncIterator[ToyPeer]:
+    """A peer that listens on loopback."""
+    pump = Pump(asyncio.get_running_loop())
+    links = Links(pump, identity or Identity.new(), network, new_incarnation(), ToyCodec, config or LiveConfig())
+    await links.listen("127.0.0.1", port)
+    peer = pump.inputs = ToyPeer(links)
+    try:
+        yield peer
+    finally:
+        await links.close()
+
+
+def bundle(size_bytes: int = 100, first: int = 0) -> Bundle:
+    return Bundle(
+        Envelope(TOPIC, Kind.DOWN, first=first), (Block.seal(b"p" * 16, first, [bytes(size_bytes)], time_ns=0),)
+    )
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a test's coroutine on the event loop that peers use."""
+    uvloop.run(work)
