@@ -64,7 +64,7 @@ class Peer:
             (self.scribe, topic_messages.MESSAGES),
             (self.recovery, reliability_messages.MESSAGES),
         ):
-            self._receivers.update(dict.fromkeys(messages, layer.receive))  # type: ignore[attr-defined]
+            self._receivers.update(dict.fromkeys(messages, layer.receive))
         self._timers: dict[str, Any] = {
             neighbours_layer.__name__: self.neighbours.timer,
             type(self.streams).__module__: self.streams.timer,

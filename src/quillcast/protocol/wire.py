@@ -23,7 +23,7 @@ MESSAGES: tuple[type[Message], ...] = (
 AnyMessage = Union[MESSAGES]  # type: ignore[valid-type]  # noqa: UP007
 _encoder = msgspec.msgpack.Encoder()
 _one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMessage)
-_many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[AnyMessage])  # type: ignore[valid-type]
+_many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[AnyMessage])
 _FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
 
 

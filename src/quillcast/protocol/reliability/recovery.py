@@ -127,7 +127,7 @@ class Recovery:
         for edge in tree.edges.values():
             edge.skip(term, ranges, "unavailable")
         gap.since = self.host.now()
-        self.scribe.touch(tree)
+        self.scribe.reports.touch(tree)
 
     # ---- past terms
 

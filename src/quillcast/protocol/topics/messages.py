@@ -112,7 +112,7 @@ class NotRoot(Message, frozen=True, tag=51):
 
 
 class Receipts(Message, frozen=True, tag=52):
-    """From the root, for each publisher: all below `admitted` has positions, all below `stable` is with every live lease.
+    """From the root, for each publisher: all below `admitted` has positions, below `stable` all leases cover it.
 
     A publisher that sent more than `admitted` goes back to there when `again` is set.
     """

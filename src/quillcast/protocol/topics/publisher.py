@@ -144,6 +144,7 @@ class Publisher:
         if term < self.term:
             return  # a root that does not know that its reign is over
         self.progress_at = self.host.now()
+        self.term = max(self.term, term)
         if again and admitted < self.sent:
             self.host.trace(Mark("publisher_went_back"))
             self.sent = max(admitted, self.retained[0].first) if self.retained else self.next

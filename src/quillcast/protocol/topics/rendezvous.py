@@ -163,7 +163,7 @@ class Rendezvous:
         self._tell_publishers(tree, publishers)
         if tree.needed and not self.scribe.leaving:
             self.host.trace(Mark("root_handed_over"))
-            self.scribe.follow(tree, to)
+            self.scribe.repair.follow(tree, to)
         elif not tree.needed:
             self.scribe.close(tree)
 

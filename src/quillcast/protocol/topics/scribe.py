@@ -27,6 +27,7 @@ from quillcast.core.trace import (
 )
 from quillcast.protocol.forwarding.channels import LinkChannel
 from quillcast.protocol.forwarding.edge import Edge, Subscriber
+from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
@@ -34,6 +35,7 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics import claims
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.messages import (
     Accepted,
     Branch,
@@ -43,6 +45,7 @@ from quillcast.protocol.topics.messages import (
     Described,
     FindRoot,
     HandOver,
+    Have,
     Join,
     Laggards,
     Lagging,
@@ -59,6 +62,8 @@ from quillcast.protocol.topics.messages import (
 from quillcast.protocol.topics.pacing import Pacing
 from quillcast.protocol.topics.publishing import Publishing
 from quillcast.protocol.topics.rendezvous import Rendezvous
+from quillcast.protocol.topics.repair import TreeRepair
+from quillcast.protocol.topics.reports import Report, Reports
 from quillcast.protocol.topics.tree import Child, Departed, Tree
 
 FALLBACKS_MAX = 3  # parents named to children for the case that theirs dies; a guess
@@ -69,10 +74,6 @@ class JoinTimeout(msgspec.Struct, frozen=True):
 
     topic: bytes
     attempt: int
-
-
-class Report(msgspec.Struct, frozen=True):
-    """Tell the neighbours in trees what changed since the last report."""
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -119,12 +120,11 @@ class Scribe:
         self.by_child: dict[bytes, dict[bytes, None]] = {}
         self.subscriptions: dict[bytes, Subscription] = {}
         self.handlers: dict[bytes, Handlers] = {}
-        self.dirty: dict[bytes, None] = {}
-        self.report_set = False
         self.leaving = False
         self.numbers = 0
-        self.surveys: dict[int, list[Branch]] = {}
-        self.lagging: dict[bytes, dict[bytes, None]] = {}
+        self.reports = Reports(self)
+        self.repair = TreeRepair(self)
+        self.inspection = Inspection(self)
         self.rendezvous = Rendezvous(self)
         self.publishing = Publishing(self)
         self.pacing = Pacing(self)
@@ -169,15 +169,15 @@ class Scribe:
         if tree.edges.pop(subscription.key, None) is not None:
             del tree.flow.channels[subscription.key]
             self.host.trace(Unsubscribed(tree.topic))
-        self.touch(tree)
-        self._leave_if_idle(tree)
+        self.reports.touch(tree)
+        self.leave_if_idle(tree)
 
     def drained(self, subscription: Subscription) -> None:
         """The application's queue has room again."""
         tree = self.trees.get(subscription.topic)
         if tree is not None and subscription.key in tree.edges:
             tree.flow.advance(subscription.key)
-            self.touch(tree)
+            self.reports.touch(tree)
 
     def tree(self, descriptor: Descriptor) -> Tree:
         """The topic's tree at this peer, made if there is none."""
@@ -217,7 +217,7 @@ class Scribe:
         self.host.trace(Subscribed(tree.topic, flow.term, first))
         edge.subscriber.started(Position(flow.term, first))
         edge.advance(flow.log)
-        self.touch(tree)
+        self.reports.touch(tree)
 
     # ---- joining
 
@@ -231,19 +231,20 @@ class Scribe:
             if self.overlay.is_closest(tree.topic):
                 self.rendezvous.become(tree, "took_over" if tree.heard != NO_TERM or tree.flow.begun else "created")
                 return
-            self.overlay.route(self._join_message(tree, fault=fault), tree.topic)
-        self._expect_parent(tree)
+            self.overlay.route(self.join_message(tree, fault=fault), tree.topic)
+        wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
+        self.expect_parent(tree, wait_s)
 
-    def _join_message(self, tree: Tree, *, fault: bool) -> Join:
+    def join_message(self, tree: Tree, *, fault: bool) -> Join:
         sure = tree.attempt > 2 or tree.descriptor.version > 0
         join = Join(tree.topic, self.host.contact, tree.have(), tree.descriptor.digest,
                     tree.descriptor if sure or tree.edges or tree.unstarted else None, tree.attempt)  # fmt: skip
         handlers = self.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
 
-    def _expect_parent(self, tree: Tree) -> None:
-        wait = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
-        self.host.set_timer(JoinTimeout(tree.topic, tree.attempt), wait * (1 + self.host.random.random() / 4))
+    def expect_parent(self, tree: Tree, wait_s: float) -> None:
+        """Ask the overlay (again) unless some parent answered within about this time."""
+        self.host.set_timer(JoinTimeout(tree.topic, tree.attempt), wait_s * (1 + self.host.random.random() / 4))
 
     def _join_timeout(self, topic: bytes, attempt: int) -> None:
         tree = self.trees.get(topic)
@@ -271,13 +272,13 @@ class Scribe:
         """Upcall of the overlay: this peer is the closest to the topic, and so its rendezvous point."""
         match message:
             case Join():
-                self._deliver_join(message)
+                self.deliver_join(message)
             case Create():
                 self.rendezvous.create(message)
             case FindRoot():
                 self.rendezvous.find(message)
 
-    def _deliver_join(self, join: Join) -> None:
+    def deliver_join(self, join: Join) -> None:
         if join.child.node_id == self.host.me:
             tree = self.trees.get(join.topic)
             if tree is not None and not tree.attached and tree.needed:
@@ -289,7 +290,7 @@ class Scribe:
             self.host.send(join.child, Refused(join.topic, why))
             return
         tree = self.tree(descriptor)
-        self._heard(tree, join.have.term if join.have else NO_TERM)
+        self.heard_of(tree, join.have.term if join.have else NO_TERM)
         if tree.root is None:
             self.rendezvous.become(tree, "took_over" if join.have is not None else "created")
         self.adopt(join)
@@ -305,11 +306,11 @@ class Scribe:
         if child in tree.path or tree.parent == join.child:
             self.host.send(join.child, Refused(join.topic, "loop"))
             return
-        if self._full(tree, child):
+        if self.full(tree, child):
             self._shed(tree, join)
             return
         if join.have is not None:
-            self._heard(tree, join.have.term)
+            self.heard_of(tree, join.have.term)
         if tree.attached:
             self._accept(tree, join)
         else:
@@ -317,33 +318,20 @@ class Scribe:
             if not tree.joining:
                 self.join(tree)
 
-    def _full(self, tree: Tree, child: bytes) -> bool:
+    def full(self, tree: Tree, child: bytes) -> bool:
         members = tree.children.keys() | tree.waiting.keys()
         return len(members) >= self.config.children_per_topic_max and child not in members
 
     def _shed(self, tree: Tree, join: Join) -> None:
         """No more children than the bound: the newcomer joins through one of those that are (bottleneck remover)."""
         self.host.trace(Mark("shed"))
-        siblings = [child.contact for child in tree.children.values()]
+        siblings = tuple(child.contact for child in tree.children.values())
         self.host.send(join.child, Refused(join.topic, "full", siblings))
 
     def _accept(self, tree: Tree, join: Join) -> None:
         flow, contact = tree.flow, join.child
-        have = join.have
-        if have is None:
-            start = flow.frontier
-        elif have.term == flow.term:
-            start = have.frontier
-        else:
-            start = 0  # it was here under an earlier root: this one's events are owed from the first
-        flow.start = min(flow.start, start)
-        child = tree.children.get(contact.node_id)
-        cursor = flow.log.first_over(start)
-        if child is None:
-            child = Child(contact, LinkChannel(self.host, contact, cursor), flow.term, start)
-            self._enter(tree, child)
-        child.channel.cursor = cursor
-        child.cover_term, child.cover = flow.term, start
+        start = self._start_for(flow, join.have)
+        child = self.enter(tree, contact, start)
         self._send_accepted(tree, contact, start, join.digest)
         handlers = self.handlers.get(tree.topic)
         if handlers is not None:
@@ -351,24 +339,37 @@ class Scribe:
                 self.host.carry(contact, bundle)
         child.channel.advance(flow.log)
         self.rendezvous.joined(tree, join)
-        self.touch(tree)
+        self.reports.touch(tree)
+
+    def _start_for(self, flow: Flow, have: Have | None) -> int:
+        """From which index on a child is owed the present term."""
+        if have is None:
+            return flow.frontier
+        if have.term == flow.term:
+            return have.frontier
+        return 0  # it was here under an earlier root: this one's events are owed from the first
 
     def _send_accepted(self, tree: Tree, contact: Contact, start: int, digest: bytes) -> None:
         descriptor = None if digest == tree.descriptor.digest else tree.descriptor
         path = tree.path_here(self.host.me)
         self.host.send(contact, Accepted(tree.topic, tree.flow.term, start, path, self.fallbacks(tree), descriptor))
 
-    def _enter(self, tree: Tree, child: Child) -> None:
-        node = child.contact.node_id
+    def enter(self, tree: Tree, contact: Contact, start: int) -> Child:
+        """Enter a child in the children table, to be served from an index of the present term on."""
+        node, flow = contact.node_id, tree.flow
+        flow.start = min(flow.start, start)
+        channel = LinkChannel(self.host, contact, flow.log.first_over(start))
+        child = Child(contact, channel, flow.term, start)
+        new = node not in tree.children
         tree.children[node] = child
+        flow.channels[node] = channel
         tree.departed.pop(node, None)
         tree.waiting.pop(node, None)
-        tree.flow.channels[node] = child.channel
-        self._index(self.by_child, child.contact, tree.topic)
-        self.streams.put(
-            child.contact, tree.topic, claims.encode(tree.parent_claim(self.host.me, self.fallbacks(tree)))
-        )
-        self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
+        self._index(self.by_child, contact, tree.topic)
+        self.streams.put(contact, tree.topic, claims.encode(tree.parent_claim(self.host.me, self.fallbacks(tree))))
+        if new:
+            self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
+        return child
 
     def fallbacks(self, tree: Tree) -> list[Contact]:
         """Whom a child may turn to should this peer die: the grandparent or the next root, then siblings with room."""
@@ -388,10 +389,10 @@ class Scribe:
             return
         if self.host.me in message.path:
             self.host.trace(Mark("loop_refused"))
-            self.host.send(parent, Leave(message.topic, moved=True))
+            self.host.send(parent, Leave(message.topic))
             return
         if tree.parent is not None and tree.parent.node_id != parent.node_id:
-            self.host.send(parent, Leave(message.topic, moved=True))
+            self.host.send(parent, Leave(message.topic))  # the lease is with the parent that stands
             return
         self._attach(tree, parent, message)
 
@@ -399,10 +400,11 @@ class Scribe:
         if message.descriptor is not None:
             self.learn(message.descriptor)
         if parent.node_id in tree.children:
-            self._remove(tree, parent.node_id, "moved", lease=True)
+            self.remove(tree, parent.node_id, "moved", lease=False)
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
-        tree.parent, tree.path, tree.fallbacks = parent, message.path, message.fallbacks
+        tree.parent, tree.fallbacks = parent, message.fallbacks
+        tree.follow_path(message.path)
         tree.joining, tree.lost_parent, tree.attempt = False, b"", 0
         self._index(self.by_parent, parent, tree.topic)
         flow = tree.flow
@@ -410,7 +412,7 @@ class Scribe:
             self.enter_term(tree, message.term, message.start)
         elif message.term == flow.term:
             flow.start = min(flow.start, message.start)
-        self._heard(tree, message.term)
+        self.heard_of(tree, message.term)
         if new:
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.streams.put(parent, tree.topic, claims.encode(tree.child_claim(self.host.now())))
@@ -430,7 +432,7 @@ class Scribe:
         for key, edge in list(tree.unstarted.items()):
             del tree.unstarted[key]
             self._start(tree, key, edge)
-        self.touch(tree)
+        self.reports.touch(tree)
 
     def enter_term(self, tree: Tree, term: Term, start: int) -> None:
         """A new reign: its events are owed from `start` on to this peer and to its subscribers."""
@@ -442,39 +444,15 @@ class Scribe:
             edge.begin(term, start)
         tree.parent_frontier = 0
         tree.heard = max(tree.heard, term)
-        self.touch(tree)
+        self.reports.touch(tree)
 
-    def _heard(self, tree: Tree, term: Term) -> None:
+    def heard_of(self, tree: Tree, term: Term) -> None:
         """Terms only grow: a root that hears of a later one than its own begins one later still."""
         tree.heard = max(tree.heard, term)
         if tree.root is not None and tree.heard > tree.root.term:
             self.rendezvous.outdone(tree)
 
     # ---- leaving and losing
-
-    def _refused(self, sender: Contact, message: Refused) -> None:
-        tree = self.trees.get(message.topic)
-        if tree is None or tree.attached:
-            return
-        match message.why:
-            case "full" if message.instead:
-                self._join_directly([tree], self._nearest(message.instead), lost=b"")
-            case "unknown":
-                self.fail(tree, self.rendezvous.unknown(tree.descriptor.name))
-            case "describe":
-                self.host.send(sender, Described([tree.descriptor]))
-                self.overlay.route(msgspec.structs.replace(self._join_message(tree, fault=False),
-                                                           descriptor=tree.descriptor), tree.topic)  # fmt: skip
-            case _:
-                self.join(tree)
-
-    def _nearest(self, contacts: list[Contact]) -> Contact:
-        """The nearest by proximity; whoever is not measured yet comes last, spread by chance."""
-        far = float("inf")
-        return min(
-            (contact for contact in contacts),
-            key=lambda contact: (self.host.proximity(contact.node_id) or far, self.host.random.random()),
-        )
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """The topic cannot be had: tell the local subscribers and forget it."""
@@ -485,82 +463,10 @@ class Scribe:
             self.host.send(join.child, Refused(tree.topic, "unknown"))
         tree.unstarted.clear()
         tree.waiting.clear()
-        self._leave_if_idle(tree)
+        self.leave_if_idle(tree)
 
-    def _join_directly(self, trees: list[Tree], to: Contact, lost: bytes) -> None:
-        """One message to a parent known beforehand, naming all these topics."""
-        joins = []
-        for tree in trees:
-            tree.joining = True
-            joins.append(self._join_message(tree, fault=bool(lost)))
-            self._expect_parent_soon(tree)
-        self.host.send(to, Rejoin(self.host.contact, lost, joins))
-
-    def _expect_parent_soon(self, tree: Tree) -> None:
-        self.host.set_timer(JoinTimeout(tree.topic, tree.attempt), self.config.join_timeout_s)
-
-    def _rejoin(self, sender: Contact, message: Rejoin) -> None:
-        """Orphans of a common loss wait for nobody who waits as they do; all others are taken in."""
-        for join in message.joins:
-            tree = self.trees.get(join.topic)
-            fellow = tree is not None and not tree.attached and tree.lost_parent == message.lost != b""
-            if self.leaving or fellow:
-                self.host.send(sender, Refused(join.topic, "orphan"))
-                continue
-            if tree is None or not tree.attached:
-                self._adopt_orphan(join)
-            else:
-                self.adopt(join)
-
-    def _adopt_orphan(self, join: Join) -> None:
-        """The next root is asked before it knows that it is root."""
-        if self.overlay.active and self.overlay.is_closest(join.topic):
-            self._deliver_join(join)
-        else:
-            self.adopt(join)
-
-    def lost(self, contact: Contact) -> None:
-        """Upcall of the failure detector: one neighbour lost means every tree link to it."""
-        node = contact.node_id
-        orphaned = [self.trees[topic] for topic in list(self.by_parent.get(node, ())) if topic in self.trees]
-        for topic in list(self.by_child.get(node, ())):
-            self._remove(self.trees[topic], node, "lost", lease=True)
-        self.streams.forget(node)
-        self.publishing.lost(node)
-        groups: dict[Contact, list[Tree]] = {}
-        for tree in orphaned:
-            self._detach(tree, "lost")
-            fallback = self._fallback(tree, node)
-            if not tree.needed:
-                self.close(tree)
-            elif fallback is None:
-                self.join(tree, fault=True)
-            else:
-                groups.setdefault(fallback, []).append(tree)
-        for fallback, trees in groups.items():
-            self._turn_to(fallback, trees, node)
-
-    def _fallback(self, tree: Tree, lost: bytes) -> Contact | None:
-        for contact in tree.fallbacks:
-            if (
-                contact.node_id != lost
-                and not self.neighbours.suspected(contact.node_id)
-                and (contact.node_id not in tree.children)
-            ):
-                return contact
-        return None
-
-    def _turn_to(self, fallback: Contact, trees: list[Tree], lost: bytes) -> None:
-        if fallback.node_id == self.host.me:  # this peer was named as the next root
-            for tree in trees:
-                self.join(tree, fault=True)
-            return
-        self.host.trace(Mark("fallback_parent"))
-        for tree in trees:
-            tree.lost_parent = lost
-        self._join_directly(trees, fallback, lost)
-
-    def _detach(self, tree: Tree, why: str) -> None:
+    def detach(self, tree: Tree, why: str) -> None:
+        """There is no parent any more."""
         if tree.parent is None:
             return
         parent = tree.parent
@@ -574,9 +480,9 @@ class Scribe:
         """Leave the parent for another, or to be root."""
         if tree.parent is not None:
             self.host.send(tree.parent, Leave(tree.topic, moved=True))
-            self._detach(tree, why)
+            self.detach(tree, why)
 
-    def _remove(self, tree: Tree, node: bytes, why: str, *, lease: bool) -> None:
+    def remove(self, tree: Tree, node: bytes, why: str, *, lease: bool) -> None:
         """Take a child out of the table; where a lease goes on, its last report still holds stability back."""
         child = tree.children.pop(node, None)
         tree.waiting.pop(node, None)
@@ -588,16 +494,16 @@ class Scribe:
         if lease:
             tree.departed[node] = Departed(child, self.host.now() + self.config.lease_s)
         self.host.trace(ChildRemoved(tree.topic, node, why))
-        self.touch(tree)
+        self.reports.touch(tree)
 
     def _left(self, sender: Contact, message: Leave) -> None:
         tree = self.trees.get(message.topic)
         if tree is None:
             return
-        self._remove(tree, sender.node_id, "moved" if message.moved else "left", lease=message.moved)
-        self._leave_if_idle(tree)
+        self.remove(tree, sender.node_id, "moved" if message.moved else "left", lease=message.moved)
+        self.leave_if_idle(tree)
 
-    def _leave_if_idle(self, tree: Tree) -> None:
+    def leave_if_idle(self, tree: Tree) -> None:
         """Nothing here wants the topic: leave the parent, recursively up the tree (Scribe, figure 3, lines 9 to 12).
 
         Before the parent is known the unsubscribe is delayed: the answer to the join finds nothing needed.
@@ -607,36 +513,29 @@ class Scribe:
         if tree.parent is not None:
             departed = any(lease.until > self.host.now() for lease in tree.departed.values())
             self.host.send(tree.parent, Leave(tree.topic, moved=departed))
-            self._detach(tree, "left")
+            self.detach(tree, "left")
             self.close(tree)
         elif not tree.joining:
             self.close(tree)
 
-    def follow(self, tree: Tree, root: Contact) -> None:
-        """Become a child of the peer that this one handed its topic over to."""
-        self._join_directly([tree], root, lost=b"")
-
     def close(self, tree: Tree) -> None:
         """Forget a topic that nothing here needs."""
         self.trees.pop(tree.topic, None)
-        self.dirty.pop(tree.topic, None)
+        self.reports.forget(tree)
         self.table.close(tree.topic)
 
-    def _orphaned(self, sender: Contact, message: Orphaned) -> None:
-        trees = []
-        for topic in message.topics:
-            tree = self.trees.get(topic)
-            if tree is not None and tree.parent is not None and tree.parent.node_id == sender.node_id:
-                self._detach(tree, "refused")
-                trees.append(tree)
-        instead = [contact for contact in message.instead if contact.node_id != self.host.me]
-        if instead:
-            self._join_directly(trees, instead[0], lost=b"")
-        else:
-            for tree in trees:
-                self.join(tree)
-
     # ---- links
+
+    def lost(self, contact: Contact) -> None:
+        """Upcall of the failure detector."""
+        self.repair.lost(contact)
+
+    def recovered(self, contact: Contact) -> None:
+        """Upcall of the failure detector. Nothing is believed of old: the link's streams tell anew what each holds."""
+
+    def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
+        """Upcall of the link's stream: what a neighbour claims about a topic."""
+        self.reports.changed(sender, key, value)
 
     def _index(self, index: dict[bytes, dict[bytes, None]], contact: Contact, topic: bytes) -> None:
         if contact.node_id not in index:
@@ -654,89 +553,6 @@ class Scribe:
             del index[node]
             self.neighbours.unwatch(node, "parent" if index is self.by_parent else "child")
 
-    def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
-        """Upcall of the link's stream: what a neighbour says about a topic."""
-        tree = self.trees.get(key)
-        if value is None:
-            self._claim_dropped(tree, sender)
-            return
-        match claims.decode(value):
-            case claims.ChildClaim() as claim:
-                self._child_says(tree, sender, key, claim)
-            case claims.ParentClaim() as claim:
-                self._parent_says(tree, sender, key, claim)
-
-    def _claim_dropped(self, tree: Tree | None, sender: Contact) -> None:
-        if tree is None:
-            return
-        if sender.node_id in tree.children:
-            self._remove(tree, sender.node_id, "moved", lease=True)
-            self._leave_if_idle(tree)
-        elif tree.parent is not None and tree.parent.node_id == sender.node_id:
-            self.host.trace(Mark("parent_forgot_child"))
-            self._detach(tree, "refused")
-            if tree.needed:
-                self.join(tree)
-            else:
-                self.close(tree)
-
-    def _child_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ChildClaim) -> None:
-        if tree is None or sender.node_id not in tree.children:
-            self._stranger_says(tree, sender, topic, claim)
-            return
-        child = tree.children[sender.node_id]
-        if child.cover_term != claim.term or child.cover != claim.cover:
-            self.touch(tree)
-        child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
-        self._heard(tree, claim.heard)
-
-    def _stranger_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ChildClaim) -> None:
-        """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
-        if tree is None or not tree.attached or sender.node_id in tree.path or self._full(tree, sender.node_id):
-            self.host.send(sender, Orphaned([topic], tree.fallbacks if tree is not None else []))
-            return
-        self.host.trace(Mark("child_readopted"))
-        child = Child(sender, LinkChannel(self.host, sender, 0), claim.term, claim.cover)
-        start = claim.cover if claim.term == tree.flow.term else 0
-        tree.flow.start = min(tree.flow.start, start)
-        child.channel.cursor = tree.flow.log.first_over(start)
-        child.held = claim.held
-        self._enter(tree, child)
-        self._heard(tree, claim.heard)
-        child.channel.advance(tree.flow.log)
-        self.touch(tree)
-
-    def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ParentClaim) -> None:
-        if tree is None or tree.parent is None or tree.parent.node_id != sender.node_id:
-            self.host.send(sender, Leave(topic, moved=tree is not None and tree.needed))
-            return
-        if self.host.me in claim.path:
-            self.host.trace(Mark("loop_left"))
-            self.drop_parent(tree, "loop")
-            self.join(tree)
-            return
-        flow = tree.flow
-        if claim.path != tree.path:
-            tree.path = claim.path
-            self.touch(tree)
-        tree.fallbacks, tree.parent_held = claim.fallbacks, claim.held
-        self._heard(tree, claim.term)
-        if claim.term > flow.term:
-            self.enter_term(tree, claim.term, 0)
-        if claim.term == flow.term:
-            tree.parent_frontier = claim.frontier
-            if claim.frontier > flow.frontier:
-                self.gap_noticed()
-            self._stable(tree, claim.stable)
-
-    def _stable(self, tree: Tree, stable: int) -> None:
-        flow = tree.flow
-        if stable > flow.stable:
-            flow.stable = stable
-            flow.log.trim(stable)
-            self.pacing.eased()
-            self.touch(tree)
-
     # ---- the data path's control side
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
@@ -750,7 +566,7 @@ class Scribe:
             self.host.trace(Dropped(bundle.topic, bundle.count, "no_tree"))
             return
         if bundle.envelope.term > tree.flow.term:
-            self._heard(tree, bundle.envelope.term)
+            self.heard_of(tree, bundle.envelope.term)
             if tree.root is None:
                 self.enter_term(tree, bundle.envelope.term, 0)
         self.move(tree, bundle)
@@ -772,9 +588,9 @@ class Scribe:
             if bundle.envelope.kind is Kind.REPAIR:
                 self.host.trace(Repaired(tree.topic, "neighbour", bundle.count))
             tree.reported_bytes += bundle.size
-            self.touch(tree)
+            self.reports.touch(tree)
             if tree.reported_bytes >= self.config.report_bytes:
-                self._report_one(tree)
+                self.reports.tell(tree)
 
     def _deliver_past(self, tree: Tree, bundle: Bundle) -> None:
         """A repair of a past term goes to the local subscribers; neighbours that lack it will ask."""
@@ -787,35 +603,6 @@ class Scribe:
             self.trees[topic].flow.advance(contact.node_id)
         self.publishing.room(contact)
 
-    # ---- reports
-
-    def touch(self, tree: Tree) -> None:
-        """Something about the tree is to be told to its neighbours at the next report."""
-        self.dirty[tree.topic] = None
-        if not self.report_set:
-            self.report_set = True
-            self.host.set_timer(Report(), self.config.report_s)
-
-    def _report(self) -> None:
-        self.report_set = False
-        topics, self.dirty = self.dirty, {}
-        for topic in topics:
-            tree = self.trees.get(topic)
-            if tree is not None:
-                self._report_one(tree)
-
-    def _report_one(self, tree: Tree) -> None:
-        now = self.host.now()
-        tree.reported_bytes = 0
-        if tree.root is not None:
-            self.rendezvous.cover(tree, now)
-        elif tree.parent is not None:
-            self.streams.put(tree.parent, tree.topic, claims.encode(tree.child_claim(now)))
-        if tree.children and tree.attached:
-            claim = claims.encode(tree.parent_claim(self.host.me, self.fallbacks(tree)))
-            for child in tree.children.values():
-                self.streams.put(child.contact, tree.topic, claim)
-
     # ---- timers
 
     def timer(self, timer: Any) -> None:
@@ -824,7 +611,7 @@ class Scribe:
             case JoinTimeout(topic, attempt):
                 self._join_timeout(topic, attempt)
             case Report():
-                self._report()
+                self.reports.report()
             case Sweep():
                 self._sweep()
             case _:
@@ -858,14 +645,14 @@ class Scribe:
             self.rendezvous.hold(tree, now)
         for node in [node for node, lease in tree.departed.items() if lease.until <= now]:
             del tree.departed[node]
-            self.touch(tree)
+            self.reports.touch(tree)
         for term in [term for term, past in tree.flow.past.items() if past.until <= now]:
             tree.flow.forget(term)
         for edge in tree.edges.values():
             edge.forget(lambda term: term == tree.flow.term or term in tree.flow.past)
             edge.give_up_holes(now - self.config.lease_s)
         if tree.root is not None and tree.root.stable < tree.root.index:
-            self.touch(tree)
+            self.reports.touch(tree)
         if not tree.attached and tree.needed and not tree.joining:
             self.join(tree)
 
@@ -876,35 +663,29 @@ class Scribe:
         match message:
             case Accepted():
                 self._accepted(sender, message)
-            case Refused():
-                self._refused(sender, message)
             case Leave():
                 self._left(sender, message)
-            case Orphaned():
-                self._orphaned(sender, message)
-            case Rejoin():
-                self._rejoin(sender, message)
+            case Refused() | Rejoin() | Orphaned():
+                self.repair.receive(sender, message)
             case Receipts() | RootIs() | NotRoot() | Created():
                 self.publishing.receive(sender, message)
             case HandOver() | Replicas():
                 self.rendezvous.receive(sender, message)
+            case Survey() | Branch() | Laggards() | Lagging():
+                self.inspection.receive(sender, message)
+            case Describe() | Described():
+                self._descriptors(sender, message)
+            case _:
+                raise Malformed(f"a {type(message).__name__} only makes sense when it is routed")
+
+    def _descriptors(self, sender: Contact, message: Describe | Described) -> None:
+        match message:
             case Describe(topics):
                 known = [self.descriptors[topic] for topic in topics if topic in self.descriptors]
                 self.host.send(sender, Described(known))
             case Described(descriptors):
                 for descriptor in descriptors:
                     self.learn(descriptor)
-            case Laggards():
-                self._laggards(message)
-            case Lagging(topic, _, peers):
-                self.lagging.setdefault(topic, {}).update(dict.fromkeys(peers))
-            case Survey():
-                self._survey(message)
-            case Branch(number=number):
-                if number in self.surveys:
-                    self.surveys[number].append(message)
-            case _:
-                raise Malformed(f"a {type(message).__name__} only makes sense when it is routed")
 
     def leaf_set_changed(self) -> None:
         """Upcall of the overlay: who is closest to a topic may have changed."""
@@ -912,45 +693,6 @@ class Scribe:
         for tree in list(self.trees.values()):
             if not tree.attached and tree.needed and not tree.joining:
                 self.join(tree)
-
-    def _laggards(self, message: Laggards) -> None:
-        """Walk down: name who does not cover the position, here and below (DELIVERY.md, *Guarantees*)."""
-        tree = self.trees.get(message.topic)
-        if tree is None:
-            return
-        behind = [node or self.host.me for node in tree.laggards(message.term, message.index, self.host.now())]
-        if behind:
-            self.host.send(message.asker, Lagging(message.topic, message.index, behind))
-        for child in tree.children.values():
-            if (child.cover_term, child.cover) < (message.term, message.index):
-                self.host.send(child.contact, message)
-
-    def survey(self, name: str) -> int:
-        """Ask every peer of a topic's tree for its place; the answers gather in `surveys[number]`."""
-        self.numbers += 1
-        self.surveys[self.numbers] = []
-        tree = self.trees.get(self.describe(name).topic)
-        message = Survey(self.describe(name).topic, self.host.contact, self.numbers)
-        if tree is not None and tree.attached:
-            self._survey(message)
-        else:
-            self.publishing.with_root(self.describe(name), lambda root: self.host.send(root, message))
-        return self.numbers
-
-    def _survey(self, message: Survey) -> None:
-        tree = self.trees.get(message.topic)
-        if tree is None:
-            return
-        if tree.parent is not None and not message.down:
-            self.host.send(tree.parent, message)
-            return
-        down = msgspec.structs.replace(message, down=True)
-        children = [child.contact for child in tree.children.values()]
-        branch = Branch(message.topic, message.number, tree.parent.node_id if tree.parent else b"", children,
-                        len(tree.edges), tree.flow.term, tree.flow.frontier)  # fmt: skip
-        self.host.send(message.asker, branch)
-        for child in children:
-            self.host.send(child, down)
 
     def leave(self) -> None:
         """Leave all trees in good order: roots hand over, children are sent to their grandparent."""
@@ -962,8 +704,8 @@ class Scribe:
                 self.rendezvous.resign(tree)
             for node in list(tree.children):
                 instead = [tree.parent] if tree.parent is not None else self.fallbacks(tree)
-                self.host.send(tree.children[node].contact, Orphaned([tree.topic], instead))
-            self._leave_if_idle(tree)
+                self.host.send(tree.children[node].contact, Orphaned([tree.topic], tuple(instead)))
+            self.leave_if_idle(tree)
 
     def unknown(self, name: str) -> UnknownTopic:
         """The error for a topic that nobody created."""

@@ -78,6 +78,12 @@ class Tree:
         haves = [join.have for join in self.waiting.values() if join.have is not None]
         return min(haves, key=lambda have: (have.term, have.frontier), default=None)
 
+    def follow_path(self, path: list[bytes]) -> None:
+        """The path from the root to the parent; a child of old that now stands above speaks for itself."""
+        self.path = path
+        for node in path:
+            self.departed.pop(node, None)
+
     def path_here(self, me: bytes) -> list[bytes]:
         """The path from the root to this peer."""
         return [me] if self.root is not None else [*self.path, me]

@@ -1,0 +1,140 @@
+"""What the links of a tree carry per topic: claims of parents and children, reported as changes (decision 4)."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
+from quillcast.protocol.topics import claims
+from quillcast.protocol.topics.messages import Leave, Orphaned
+from quillcast.protocol.topics.tree import Tree
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Tell the neighbours in trees what changed since the last report."""
+
+
+class Reports:
+    """What this peer claims in its trees, and what it makes of its neighbours' claims."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config, self.streams = scribe, scribe.host, scribe.config, scribe.streams
+        self.dirty: dict[bytes, None] = {}
+        self.report_set = False
+
+    def touch(self, tree: Tree) -> None:
+        """Something about the tree is to be told to its neighbours at the next report."""
+        self.dirty[tree.topic] = None
+        if not self.report_set:
+            self.report_set = True
+            self.host.set_timer(Report(), self.config.report_s)
+
+    def forget(self, tree: Tree) -> None:
+        """The tree is no more: nothing is to be told about it."""
+        self.dirty.pop(tree.topic, None)
+
+    def report(self) -> None:
+        self.report_set = False
+        topics, self.dirty = self.dirty, {}
+        for topic in topics:
+            tree = self.scribe.trees.get(topic)
+            if tree is not None:
+                self.tell(tree)
+
+    def tell(self, tree: Tree) -> None:
+        now = self.host.now()
+        tree.reported_bytes = 0
+        if tree.root is not None:
+            self.scribe.rendezvous.cover(tree, now)
+        elif tree.parent is not None:
+            self.streams.put(tree.parent, tree.topic, claims.encode(tree.child_claim(now)))
+        if tree.children and tree.attached:
+            claim = claims.encode(tree.parent_claim(self.host.me, self.scribe.fallbacks(tree)))
+            for child in tree.children.values():
+                self.streams.put(child.contact, tree.topic, claim)
+
+    # ---- what neighbours claim
+
+    def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
+        """Upcall of the link's stream: what a neighbour says about a topic."""
+        tree = self.scribe.trees.get(key)
+        if value is None:
+            self._claim_dropped(tree, sender)
+            return
+        match claims.decode(value):
+            case claims.ChildClaim() as claim:
+                self._child_says(tree, sender, key, claim)
+            case claims.ParentClaim() as claim:
+                self._parent_says(tree, sender, key, claim)
+
+    def _claim_dropped(self, tree: Tree | None, sender: Contact) -> None:
+        if tree is None:
+            return
+        if sender.node_id in tree.children:
+            self.scribe.remove(tree, sender.node_id, "moved", lease=True)
+            self.scribe.leave_if_idle(tree)
+        elif tree.parent is not None and tree.parent.node_id == sender.node_id:
+            self.host.trace(Mark("parent_forgot_child"))
+            self.scribe.detach(tree, "refused")
+            if tree.needed:
+                self.scribe.join(tree)
+            else:
+                self.scribe.close(tree)
+
+    def _child_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ChildClaim) -> None:
+        if tree is None or sender.node_id not in tree.children:
+            self._stranger_says(tree, sender, topic, claim)
+            return
+        child = tree.children[sender.node_id]
+        if child.cover_term != claim.term or child.cover != claim.cover:
+            self.touch(tree)
+        child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
+        self.scribe.heard_of(tree, claim.heard)
+
+    def _stranger_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ChildClaim) -> None:
+        """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
+        if tree is None or not tree.attached or sender.node_id in tree.path or self.scribe.full(tree, sender.node_id):
+            self.host.send(sender, Orphaned([topic], tuple(tree.fallbacks) if tree is not None else ()))
+            return
+        self.host.trace(Mark("child_readopted"))
+        start = claim.cover if claim.term == tree.flow.term else 0
+        child = self.scribe.enter(tree, sender, start)
+        child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
+        self.scribe.heard_of(tree, claim.heard)
+        child.channel.advance(tree.flow.log)
+        self.touch(tree)
+
+    def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ParentClaim) -> None:
+        if tree is None or tree.parent is None or tree.parent.node_id != sender.node_id:
+            self.host.send(sender, Leave(topic, moved=tree is not None and tree.needed))
+            return
+        if self.host.me in claim.path:
+            self.host.trace(Mark("loop_left"))
+            self.scribe.drop_parent(tree, "loop")
+            self.scribe.join(tree)
+            return
+        flow = tree.flow
+        if claim.path != tree.path:
+            tree.follow_path(claim.path)
+            self.touch(tree)
+        tree.fallbacks, tree.parent_held = claim.fallbacks, claim.held
+        self.scribe.heard_of(tree, claim.term)
+        if claim.term > flow.term:
+            self.scribe.enter_term(tree, claim.term, 0)
+        if claim.term == flow.term:
+            tree.parent_frontier = claim.frontier
+            if claim.frontier > flow.frontier:
+                self.scribe.gap_noticed()
+            self._stable(tree, claim.stable)
+
+    def _stable(self, tree: Tree, stable: int) -> None:
+        flow = tree.flow
+        if stable > flow.stable:
+            flow.stable = stable
+            flow.log.trim(stable)
+            self.scribe.pacing.eased()
+            self.touch(tree)
