@@ -1,0 +1,111 @@
+"""Who was there: processes, the subscriptions they held, and the state of their journals."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+
+SUBSCRIPTION = ["topic", "peer", "started_ns", "since"]
+"""What tells subscriptions apart: topic, subscriber, its process, and the entry of its journal that it began with."""
+
+
+def processes(records: DataFrame, kills: DataFrame) -> DataFrame:
+    """peer, started_ns, ended_ns, lived: every process that wrote a journal, and when it ended.
+
+    It ended when it stopped, when it was killed, or when a later process of the same peer began. `lived`: it did none
+    of these before the run ended.
+    """
+    began = records.groupBy("peer", "started_ns").agg(
+        F.min(F.when(F.col("record") == "Stopped", F.col("at_ns"))).alias("stopped_ns")
+    )
+    later = F.lead("started_ns").over(Window.partitionBy("peer").orderBy("started_ns"))
+    killed = (
+        began.join(F.broadcast(kills.select("peer", "kill_ns")), "peer")
+        .where("kill_ns >= started_ns")
+        .groupBy("peer", "started_ns")
+        .agg(F.min("kill_ns").alias("kill_ns"))
+    )
+    ended = F.least("stopped_ns", "kill_ns", "later_ns")
+    return (
+        began.withColumn("later_ns", later)
+        .join(killed, ["peer", "started_ns"], "left")
+        .select("peer", "started_ns", ended.alias("ended_ns"), ended.isNull().alias("lived"))
+    )
+
+
+def subscriptions(records: DataFrame, processes: DataFrame) -> DataFrame:
+    """One row per subscription: `SUBSCRIPTION`, until, at_ns, term_counter, term_node, index, lived.
+
+    It holds from the entry `since` to before the entry `until` (null: to the process's end), and is owed every event
+    from its position on. `lived`: it held when the run ended. A peer's further subscriptions to a topic that it is
+    subscribed to already belong to the first.
+    """
+    line = Window.partitionBy("peer", "started_ns", "topic").orderBy("entry")
+    changes = records.where(F.col("record").isin("Subscribed", "Unsubscribed"))
+    changes = changes.withColumn("former", F.lag("record", 1, "Unsubscribed").over(line)).where("record <> former")
+    held = changes.withColumn("until", F.lead("entry").over(line)).where("record = 'Subscribed'")
+    return held.join(F.broadcast(processes), ["peer", "started_ns"]).select(
+        "topic", "peer", "started_ns", F.col("entry").alias("since"), "until", "at_ns",
+        "term_counter", "term_node", "index", (F.col("lived") & F.col("until").isNull()).alias("lived"),
+    )  # fmt: skip
+
+
+def within(rows: DataFrame, subscriptions: DataFrame) -> DataFrame:
+    """The same records of subscribers with one more column, `since`, of the subscription they belong to, or null."""
+    held = F.broadcast(subscriptions.select(*SUBSCRIPTION, "until")).alias("held")
+    stands = F.expr(
+        "row.topic = held.topic and row.peer = held.peer and row.started_ns = held.started_ns "
+        "and row.entry > held.since and (held.until is null or row.entry < held.until)"
+    )
+    return rows.alias("row").join(held, stands, "left").select("row.*", "held.since")
+
+
+def topics(records: DataFrame) -> DataFrame:
+    """topic, name: what peers call each topic; topics that nobody named go by the start of their id."""
+    named = records.where("topic is not null").where(~F.col("record").isin("Routed", "Rerouted"))
+    name = F.coalesce(
+        F.min(F.when(F.col("record") == "Named", F.col("text"))), F.lower(F.substring(F.hex("topic"), 1, 8))
+    )
+    return named.groupBy("topic").agg(name.alias("name"))
+
+
+def journals(records: DataFrame, processes: DataFrame, files: DataFrame) -> DataFrame:
+    """One row per process: peer, started_ns, ended_ns, lived, records, missing, files, bytes, dropped_bytes, closed.
+
+    `missing` are records that its numbering shows and no file holds: rotated away, or in a file that is not here.
+    """
+    held = records.groupBy("peer", "started_ns").agg(
+        F.count(F.lit(1)).alias("records"), (F.max("entry") + 1 - F.count(F.lit(1))).alias("missing")
+    )
+    state = files.groupBy("peer", "started_ns").agg(
+        F.count(F.lit(1)).alias("files"), F.sum("bytes").alias("bytes"), F.sum("dropped_bytes").alias("dropped_bytes"),
+        F.max_by("closed", "file").alias("closed"),
+    )  # fmt: skip
+    key = ["peer", "started_ns"]
+    return held.join(state, key).join(processes, key, "left").select(
+        *key, "ended_ns", F.coalesce("lived", F.lit(False)).alias("lived"), "records", "missing",
+        "files", "bytes", "dropped_bytes", "closed",
+    )  # fmt: skip
+
+
+def counters(records: DataFrame) -> DataFrame:
+    """record, text, records, count: how often each other thing was noted, by its why, how, where or source.
+
+    `count` adds up what the records count (events, for repeats, repairs and drops); null where they count nothing.
+    """
+    kinds = (
+        "Attached", "BecameRoot", "Detached", "Dropped", "Lost", "Mark", "Recovered", "Repaired", "Repeated",
+        "Rerouted", "Suspected",
+    )  # fmt: skip
+    counted = F.coalesce(F.col("count"), F.col("last") - F.col("first"))
+    return (
+        records.where(F.col("record").isin(*kinds))
+        .groupBy("record", "text")
+        .agg(F.count(F.lit(1)).alias("records"), F.sum(counted).alias("count"))
+    )
+
+
+def last_event_ns(records: DataFrame) -> int:
+    """When an event was last published, admitted or delivered; the last record's time if none ever was."""
+    moved = F.col("record").isin("Published", "Admitted", "Delivered")
+    row = records.agg(F.max(F.when(moved, F.col("at_ns"))), F.max("at_ns")).first()
+    assert row is not None
+    return int(row[0] or row[1] or 0)

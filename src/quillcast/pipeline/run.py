@@ -1,0 +1,75 @@
+"""What the audit is told about a run beside its journals: who was killed when, and where the run ended."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from quillcast.core.errors import LocalError
+
+FILE = "run.json"
+"""The name of the description in the folder of the journals."""
+
+
+class Kill(NamedTuple):
+    """A peer that was killed on purpose."""
+
+    peer: bytes
+    at_ns: int
+    """Just before the kill, nanoseconds since 1970 UTC."""
+    what: str = ""
+    """For people: the victim's part, such as "forwarder" or "root of flights/JFK"."""
+
+
+class Run(NamedTuple):
+    """One run of a network."""
+
+    kills: tuple[Kill, ...] = ()
+    end_ns: int | None = None
+    """Records after this time (of peers being stopped) do not count. None: the time of the last event's record."""
+    parameters: Mapping[str, Any] = {}
+    """What was asked for: peers, rate, seed; shown in the report as it is."""
+    names: Mapping[bytes, str] = {}
+    """Names of peers for people; others are shown by the start of their id."""
+
+
+def write_run(folder: Path, run: Run) -> None:
+    """Lay the description beside the journals, where `read_run` and the command find it."""
+    content = {
+        "kills": [{"peer": kill.peer.hex(), "at_ns": kill.at_ns, "what": kill.what} for kill in run.kills],
+        "end_ns": run.end_ns,
+        "parameters": dict(run.parameters),
+        "names": {peer.hex(): name for peer, name in run.names.items()},
+    }
+    (folder / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+
+
+def read_run(folder: Path) -> Run:
+    """The description in a folder of journals; empty where there is none. Raises `LocalError` if damaged."""
+    path = folder / FILE
+    if not path.exists():
+        return Run()
+    try:
+        told = msgspec.json.decode(path.read_bytes(), type=_Description)
+        return Run(
+            tuple(Kill(bytes.fromhex(kill.peer), kill.at_ns, kill.what) for kill in told.kills),
+            told.end_ns,
+            told.parameters,
+            {bytes.fromhex(peer): name for peer, name in told.names.items()},
+        )
+    except (msgspec.DecodeError, ValueError) as error:
+        raise LocalError(f"{path} does not describe a run: {error}; mend it or take it away") from error
+
+
+class _KillDescription(msgspec.Struct):
+    peer: str
+    at_ns: int
+    what: str = ""
+
+
+class _Description(msgspec.Struct):
+    kills: list[_KillDescription] = []
+    end_ns: int | None = None
+    parameters: dict[str, Any] = {}
+    names: dict[str, str] = {}

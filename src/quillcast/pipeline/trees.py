@@ -1,0 +1,144 @@
+"""The topics' trees at chosen moments, and how fast they were mended after each kill."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+
+MOMENTS_SCHEMA = "moment string, at_ns bigint"
+"""Named times to look at the trees."""
+
+KILLS_SCHEMA = "kill int, peer binary, kill_ns bigint, what string"
+"""Peers that were killed on purpose, numbered from 1 in order of time."""
+
+TREES_SCHEMA = "moment string, topic binary, peer binary, parent binary, is_root boolean, depth int, children int, children_all int"
+"""One row per moment, topic and peer of its tree. `depth` is counted from the root's 0 along the parents, and null for a
+peer from which no way leads to a root; `children` are those of this topic, `children_all` those of all topics."""
+
+_CHANGES = ("Attached", "Detached", "BecameRoot", "ResignedRoot")
+
+
+def states(records: DataFrame, processes: DataFrame, moments: DataFrame) -> DataFrame:
+    """What each live peer was in each topic at each moment: moment, topic, peer, parent, is_root.
+
+    A root is a peer that became one, and neither resigned nor found a parent since. A member without a parent that is
+    no root is an orphan; a peer that left the tree of its own accord is no member.
+    """
+    order = F.struct("started_ns", "entry")
+    place = F.col("record").isin("Attached", "Detached")
+    reign = F.col("record").isin("Attached", "BecameRoot", "ResignedRoot")
+    last = (
+        records.where(F.col("record").isin(*_CHANGES))
+        .join(F.broadcast(processes.select("peer", "started_ns", "ended_ns")), ["peer", "started_ns"])
+        .withColumnRenamed("at_ns", "changed_ns")
+        .join(F.broadcast(moments), F.expr("changed_ns <= at_ns and (ended_ns is null or ended_ns >= at_ns)"))
+        .groupBy("moment", "topic", "peer")
+        .agg(
+            F.max_by(F.when(place, F.struct("record", "other", "text")), F.when(place, order)).alias("place"),
+            F.max_by("record", F.when(reign, order)).alias("reign"),
+        )
+    )
+    is_root = F.coalesce(F.col("reign") == "BecameRoot", F.lit(False))
+    parent = F.when(~is_root & (F.col("place.record") == "Attached"), F.col("place.other"))
+    state = last.select(
+        "moment", "topic", "peer", parent.alias("parent"), is_root.alias("is_root"), F.col("place.text").alias("why")
+    )
+    return state.where("is_root or parent is not null or why <> 'left'").drop("why")
+
+
+def trees(state: DataFrame) -> DataFrame:
+    """The trees that these states make (`TREES_SCHEMA`)."""
+    walked = state.groupBy("moment", "topic").applyInArrow(_walk, _WALKED_SCHEMA)
+    loads = walked.groupBy("moment", "peer").agg(F.sum("children").cast("int").alias("children_all"))
+    return walked.join(loads, ["moment", "peer"]).select(
+        "moment", "topic", "peer", "parent", "is_root", "depth", "children", "children_all"
+    )
+
+
+def repairs(records: DataFrame, processes: DataFrame, kills: DataFrame) -> DataFrame:
+    """How each kill was repaired; one row per kill.
+
+    Columns: the kill's (`KILLS_SCHEMA`); topics, the topics whose tree the victim stood in; roots, those it was the
+    root of; children, the (topic, child) pairs below it; unrepaired, those among them that live and found no parent;
+    by_fallback, those that a parent known beforehand took in; repaired_ns, when the last child had a parent again that
+    accepted it; repair_s, from the kill until then (0 without children, null while any is unrepaired).
+
+    A child is repaired when another parent accepted it or it became the root. It needs no repair if it left the tree,
+    stopped, or was killed itself first.
+    """
+    moments = kills.select(F.col("kill").cast("string").alias("moment"), F.col("kill_ns").alias("at_ns"))
+    state = states(records, processes, moments).withColumn("kill", F.col("moment").cast("int")).drop("moment")
+    victims = kills.select("kill", F.col("peer").alias("victim"), "kill_ns")
+    orphans = (
+        state.join(F.broadcast(victims), "kill")
+        .where("parent = victim")
+        .select("kill", "victim", "kill_ns", "topic", "peer")
+    )
+    found = _first_answers(records, orphans)
+    ended = processes.groupBy("peer").agg(F.max("ended_ns").alias("ended_ns"))
+    fates = orphans.join(found, ["kill", "topic", "peer"], "left").join(F.broadcast(ended), "peer", "left")
+    mended = F.col("answer.record").isin("Attached", "BecameRoot")
+    excused = F.coalesce(F.col("answer.record") == "Detached", F.col("ended_ns") > F.col("kill_ns"), F.lit(False))
+    summed = fates.groupBy("kill").agg(
+        F.count(F.lit(1)).alias("children"),
+        F.count_if(~F.coalesce(mended, F.lit(False)) & ~excused).alias("unrepaired"),
+        F.count_if(mended & (F.col("answer.text") == "fallback")).alias("by_fallback"),
+        F.max(F.when(mended, F.col("answer.at_ns"))).alias("repaired_ns"),
+    )
+    parts = (
+        state.join(F.broadcast(kills), ["kill", "peer"])
+        .groupBy("kill")
+        .agg(F.count(F.lit(1)).alias("topics"), F.count_if("is_root").alias("roots"))
+    )
+    counts = [
+        F.coalesce(F.col(name), F.lit(0)).alias(name)
+        for name in ("topics", "roots", "children", "unrepaired", "by_fallback")
+    ]
+    seconds = F.when(F.col("unrepaired") == 0, F.coalesce((F.col("repaired_ns") - F.col("kill_ns")) / 1e9, F.lit(0.0)))
+    return (
+        kills.join(parts, "kill", "left")
+        .join(summed, "kill", "left")
+        .select(*kills.columns, *counts, "repaired_ns")
+        .withColumn("repair_s", seconds)
+    )
+
+
+def _first_answers(records: DataFrame, orphans: DataFrame) -> DataFrame:
+    """What first ended each orphan's search: kill, topic, peer, answer (at_ns, record, text)."""
+    changes = records.where(F.col("record").isin(*_CHANGES)).select("topic", "peer", "at_ns", "record", "other", "text")
+    return (
+        changes.join(F.broadcast(orphans), ["topic", "peer"])
+        .where("at_ns > kill_ns")
+        .where(
+            "record = 'Attached' and other <> victim or record = 'BecameRoot' or record = 'Detached' and text = 'left'"
+        )
+        .groupBy("kill", "topic", "peer")
+        .agg(F.min(F.struct("at_ns", "record", "text")).alias("answer"))
+    )
+
+
+def depths(parents: Mapping[bytes, bytes | None], roots: list[bytes]) -> dict[bytes, int]:
+    """How far below its root each peer stands; peers from which no way leads to a root are left out."""
+    children: dict[bytes, list[bytes]] = {}
+    for peer, parent in parents.items():
+        if parent is not None:
+            children.setdefault(parent, []).append(peer)
+    found: dict[bytes, int] = {}
+    level = list(roots)
+    while level:
+        found |= {peer: 0 if peer in roots else found[parents[peer]] + 1 for peer in level}
+        level = [child for peer in level for child in children.get(peer, []) if child not in found]
+    return found
+
+
+def _walk(members: pa.Table) -> pa.Table:
+    """One tree: each peer's depth and children."""
+    peers, parents = members["peer"].to_pylist(), members["parent"].to_pylist()
+    roots = [peer for peer, is_root in zip(peers, members["is_root"].to_pylist(), strict=True) if is_root]
+    depth = depths(dict(zip(peers, parents, strict=True)), roots)
+    return (
+        members.select(["moment", "topic", "peer", "parent", "is_root"])
+        .append_column("depth", pa.array([depth.get(peer) for peer in peers], pa.int32()))
+        .append_column("children", pa.array([parents.count(peer) for peer in peers], pa.int32()))
+    )

@@ -1,0 +1,57 @@
+"""What was promised, and whether the journals bear it out."""
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+
+
+class Promise(NamedTuple):
+    """One figure that must be zero (or, where `some`, must not)."""
+
+    name: str
+    table: str
+    figure: str
+    """Spark's expression for it: an aggregate of the table."""
+    meaning: str
+    some: bool = False
+
+
+PROMISES = (
+    Promise("something to prove", "subscribers", "sum(expected)", "deliveries that were due", some=True),
+    Promise("nothing lost", "subscribers", "sum(lost)", "events that were due to a subscriber and never handed over"),
+    Promise("no silent loss", "subscribers", "sum(silent)", "lost events that the subscriber was not told of"),
+    Promise("nothing repeated", "subscribers", "sum(duplicated)", "further times that an event was handed over"),
+    Promise("order kept", "subscribers", "sum(disordered)", "runs with an event after a later one of its publisher"),
+    Promise("nothing unasked", "deliveries", "count_if(since is null)", "runs handed over without a subscription"),
+    Promise("one event per position", "conflicts", "sum(last - first)", "positions given to more than one event"),
+    Promise("kills repaired", "repairs", "sum(unrepaired)", "children of killed peers that found no parent again"),
+    Promise("trees whole", "end", "count_if(depth is null)", "peers that at the end no way leads from to a root"),
+    Promise("one root", "roots", "count_if(roots <> 1)", "topics that at the end have no root, or two"),
+    Promise(
+        "journals whole", "journals", "count_if(missing > 0 or lived and dropped_bytes > 0)",
+        "processes whose journal lacks records for another reason than a kill",
+    ),
+)  # fmt: skip
+
+
+def verdicts(tables: Mapping[str, DataFrame]) -> DataFrame:
+    """verdict, holds, figure, meaning: one row per promise."""
+
+    def verdict(promise: Promise) -> DataFrame:
+        figure = F.coalesce(F.expr(promise.figure), F.lit(0)).cast("bigint").alias("figure")
+        holds = F.col("figure") > 0 if promise.some else F.col("figure") == 0
+        return (
+            tables[promise.table]
+            .agg(figure)
+            .select(
+                F.lit(promise.name).alias("verdict"),
+                holds.alias("holds"),
+                "figure",
+                F.lit(promise.meaning).alias("meaning"),
+            )
+        )
+
+    return reduce(DataFrame.union, map(verdict, PROMISES))
