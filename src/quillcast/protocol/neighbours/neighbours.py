@@ -1,31 +1,45 @@
-"""One failure detector per neighbour, shared by the overlay, every tree and every group (DESIGN.md, decision 4)."""
+"""One failure detector per neighbour, shared by the overlay, every tree and every group (DESIGN.md, decision 4).
+
+A neighbour that said nothing for its interval is asked; silence is asked again, sooner and a few times, then suspected,
+then lost. Between two peers that watch each other the one that asked last asks next, so a quiet link costs one question
+and one answer per interval. One timer sweeps all links; those nearly due are asked in the same sweep.
+"""
 
 from typing import Protocol
 
 import msgspec
 
 from quillcast.core.host import Host
+from quillcast.core.ids import NodeId
 from quillcast.core.messages import Contact, Message
+from quillcast.core.trace import Mark, Recovered, Suspected
 from quillcast.protocol.neighbours.config import NeighbourConfig
+from quillcast.protocol.neighbours.messages import Heartbeat, HeartbeatAnswer
+from quillcast.protocol.neighbours.roundtrip import RoundTrip
+
+_EARLY = 0.2  # a link due within this share of its interval is asked with those that are due; a guess
+_YIELD = 1.25  # who was asked waits this much longer, so that the other one goes on asking; above 1 + _EARLY
+_TICK_S = 0.001  # times nearer than this are the same: clocks and sums of floats are no better
+_NEVER = float("inf")
 
 
 class NeighbourListener(Protocol):
     """Who is told about neighbours."""
 
     def lost(self, contact: Contact) -> None:
-        """The neighbour is silent for good, as far as this peer can tell. Its watches have ended."""
+        """The neighbour is silent for good, as far as this peer can tell. Every watch of it has ended."""
         ...
 
     def recovered(self, contact: Contact) -> None:
-        """A lost neighbour spoke."""
+        """A lost neighbour spoke; watch it again if it matters still."""
         ...
 
 
 class Marks(Protocol):
-    """What heartbeats carry for the streams of a link."""
+    """What heartbeats carry for a link's streams of changes."""
 
     def mark(self, node_id: bytes) -> tuple[int, bytes]:
-        """Change number and digest of what this peer said on the link."""
+        """Change number and digest of what this peer said on the link to `node_id`."""
         ...
 
     def compare(self, sender: Contact, change: int, digest: bytes) -> None:
@@ -34,54 +48,263 @@ class Marks(Protocol):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Timer: look at every link that is due."""
+    """Timer: look at every link, some are due."""
 
     at: float
+
+
+class Link:
+    """What is known of one neighbour's liveness. `questions` counts those that went unanswered since it was `heard`."""
+
+    __slots__ = (
+        "asked", "broken", "compared", "contact", "every_s", "heard", "questions", "suspected", "users", "wait_s",
+    )  # fmt: skip
+
+    def __init__(self, contact: Contact, now: float) -> None:
+        self.contact = contact
+        self.users: dict[str, float] = {}
+        self.every_s = self.wait_s = _NEVER
+        self.heard = self.compared = now
+        self.asked = 0.0
+        self.questions = 0
+        self.suspected = self.broken = False
+
+    def use(self) -> None:
+        """Take the smallest interval that a user asked for."""
+        self.every_s = self.wait_s = min(self.users.values(), default=_NEVER)
 
 
 class Neighbours:
     """Who of this peer's neighbours lives."""
 
     def __init__(self, host: Host, config: NeighbourConfig, streams: Marks | None = None) -> None:
+        """Without `streams` heartbeats carry no marks."""
+        self.host, self.config, self.streams = host, config, streams
         self.listeners: list[NeighbourListener] = []
+        self._links: dict[bytes, Link] = {}
+        self._lost: dict[bytes, None] = {}
+        self._round_trips: dict[bytes, RoundTrip] = {}
+        self._sweep_at = _NEVER
+
+    # What users of the detector call
 
     def watch(self, contact: Contact, user: str, every_s: float) -> None:
-        """Tell the listeners when the peer falls silent; `every_s` without a word makes a heartbeat."""
-        raise NotImplementedError
+        """Tell the listeners when the peer falls silent.
+
+        A heartbeat asks it whenever it said nothing for `every_s` seconds; of several users the smallest interval
+        holds. The watch ends with `unwatch` or when the peer is lost.
+        """
+        link = self._link(contact)
+        link.users[user] = every_s
+        link.use()
+        self._lost.pop(contact.node_id, None)
+        self._arm(self._due(link))
 
     def unwatch(self, node_id: bytes, user: str) -> None:
-        raise NotImplementedError
+        """`user` needs the peer no more; the link may close when nobody does."""
+        link = self._links.get(node_id)
+        if link is None or link.users.pop(user, None) is None:
+            return
+        link.use()
+        if not link.users:
+            del self._links[node_id]
+            self.release(node_id)
 
-    def heard(self, contact: Contact) -> None:
-        raise NotImplementedError
+    def release(self, node_id: bytes) -> None:
+        """Let the link to a peer close, unless somebody watches it."""
+        if node_id not in self._links:
+            self.host.disconnect(NodeId(node_id))
 
     def probe(self, contact: Contact) -> None:
-        """Ask the peer for a sign of life now, watched or not; silence makes it lost."""
-        raise NotImplementedError
+        """Ask the peer for a sign of life now, watched or not. If none comes, the listeners hear that it is lost."""
+        link = self._link(contact)
+        if not link.questions:
+            self._ask_now(link)
 
     def suspected(self, node_id: bytes) -> bool:
-        raise NotImplementedError
+        """Was the peer silent for too long, or lost and not heard since?"""
+        link = self._links.get(node_id)
+        return link.suspected if link is not None else node_id in self._lost
 
     def round_trip(self, node_id: bytes) -> float | None:
-        raise NotImplementedError
+        """Smoothed round trip in seconds, None if never measured here."""
+        known = self._round_trips.get(node_id)
+        return None if known is None else known.smoothed_s
 
     def timeout(self, node_id: bytes) -> float:
-        raise NotImplementedError
+        """Seconds within which an answer from the peer is to be expected (RFC 6298)."""
+        known = self._round_trips.get(node_id)
+        if known is not None:
+            timeout_s = known.timeout_s
+        else:
+            proximity = self.host.proximity(NodeId(node_id))
+            if proximity is None:
+                return self.config.timeout_first_s
+            timeout_s = RoundTrip(proximity).timeout_s
+        return min(max(timeout_s, self.config.timeout_min_s), self.config.timeout_max_s)
 
     def answered(self, node_id: bytes, round_trip_s: float) -> None:
-        raise NotImplementedError
+        """An answer took so long: also other layers' questions teach the time-out."""
+        known = self._round_trips.get(node_id)
+        if known is not None:
+            known.add(round_trip_s)
+            return
+        if len(self._round_trips) >= self.config.round_trips_max:
+            del self._round_trips[next(iter(self._round_trips))]
+        self._round_trips[node_id] = RoundTrip(round_trip_s)
+
+    # What the peer hands in
+
+    def heard(self, contact: Contact) -> None:
+        """A message or bundle came from this peer."""
+        link = self._links.get(contact.node_id)
+        if link is not None:
+            link.heard = self.host.now()
+        elif self._lost and contact.node_id in self._lost:
+            self._recover(contact)
 
     def link_lost(self, contact: Contact) -> None:
-        raise NotImplementedError
+        """The host's link broke: ask at once; if it breaks again before an answer, the peer is lost."""
+        link = self._links.get(contact.node_id)
+        if link is None:
+            return
+        if link.broken:
+            self._bury(link)
+            return
+        link.broken = True
+        if not link.questions:
+            self._ask_now(link)
 
     def link_up(self, contact: Contact) -> None:
-        raise NotImplementedError
+        """The host's link stands: whoever is in doubt is asked over it."""
+        link = self._links.get(contact.node_id)
+        if link is not None and link.questions:
+            link.questions = 0
+            self._ask_now(link)
 
     def receive(self, sender: Contact, message: Message) -> None:
-        raise NotImplementedError
+        match message:
+            case Heartbeat(sent_at, change, digest):
+                self.host.send(sender, HeartbeatAnswer(sent_at, *self._mark(sender.node_id)))
+                self._compare(sender, change, digest, _YIELD)
+            case HeartbeatAnswer(sent_at, change, digest):
+                self._compare(sender, change, digest, 1.0)
+                self._believe(sender, sent_at)
 
     def timer(self, timer: Sweep) -> None:
-        raise NotImplementedError
+        if timer.at != self._sweep_at:
+            return  # an earlier one was set since
+        self._sweep_at = _NEVER
+        if self.host.now() - timer.at > self.config.pause_s:
+            self._stood_still()
+        self._sweep()
+
+    # How it goes about it
+
+    def _link(self, contact: Contact) -> Link:
+        link = self._links.get(contact.node_id)
+        if link is None:
+            link = self._links[contact.node_id] = Link(contact, self.host.now())
+        link.contact = contact
+        return link
+
+    def _due(self, link: Link) -> float:
+        """When to ask this neighbour (again), if nothing is heard until then."""
+        if link.questions:
+            patience = self.timeout(link.contact.node_id) * (1 + link.questions) / 2
+            return link.asked + min(patience, self.config.timeout_max_s)
+        if self.streams is None:
+            return link.heard + link.wait_s
+        return min(link.heard + link.wait_s, link.compared + max(link.every_s, self.config.digest_every_s))
+
+    def _sweep(self) -> None:
+        now, earliest = self.host.now(), _NEVER
+        for link in list(self._links.values()):
+            if link.questions and link.heard > link.asked:
+                self._believe(link.contact, None)
+            early = _TICK_S if link.questions or link.every_s == _NEVER else _EARLY * link.every_s
+            if self._due(link) <= now + early:
+                self._ask(link) if link.questions < self.config.tries_max else self._bury(link)
+            if link.contact.node_id in self._links:
+                earliest = min(earliest, self._due(link))
+        self._arm(earliest)
+
+    def _arm(self, at: float) -> None:
+        """Sweep at that time, unless a sweep comes before it."""
+        if at < self._sweep_at:
+            self._sweep_at = at
+            self.host.set_timer(Sweep(at), max(at - self.host.now(), _TICK_S))
+
+    def _ask(self, link: Link) -> None:
+        now = link.asked = self.host.now()
+        if link.questions >= self.config.suspect_after and not link.suspected:
+            link.suspected = True
+            self.host.trace(Suspected(link.contact.node_id, now - link.heard))
+        link.questions += 1
+        self.host.send(link.contact, Heartbeat(now, *self._mark(link.contact.node_id)))
+
+    def _ask_now(self, link: Link) -> None:
+        self._ask(link)
+        self._arm(self._due(link))
+
+    def _believe(self, contact: Contact, sent_at: float | None) -> None:
+        """The neighbour spoke, maybe in answer to the question of that time: whatever was doubted about it is over."""
+        link = self._links.get(contact.node_id)
+        if link is None:
+            return
+        if sent_at == link.asked:
+            self.answered(contact.node_id, self.host.now() - link.asked)
+        if link.suspected:
+            self.host.trace(Recovered(contact.node_id))
+        link.questions, link.suspected, link.broken = 0, False, False
+        if not link.users:
+            del self._links[contact.node_id]
+
+    def _bury(self, link: Link) -> None:
+        node_id = link.contact.node_id
+        if not link.suspected:
+            self.host.trace(Suspected(node_id, self.host.now() - link.heard))
+        del self._links[node_id]
+        self._round_trips.pop(node_id, None)
+        if len(self._lost) >= self.config.lost_max:
+            del self._lost[next(iter(self._lost))]
+        self._lost[node_id] = None
+        self.host.trace(Mark("neighbour_lost"))
+        self.release(node_id)
+        for listener in self.listeners:
+            listener.lost(link.contact)
+
+    def _recover(self, contact: Contact) -> None:
+        del self._lost[contact.node_id]
+        self.host.trace(Recovered(contact.node_id))
+        for listener in self.listeners:
+            listener.recovered(contact)
+
+    def _stood_still(self) -> None:
+        """This process was paused and its neighbours' words may wait: accuse nobody before a new question."""
+        self.host.trace(Mark("stood_still"))
+        for link in self._links.values():
+            link.questions = 0
+            self._ask(link)
+
+    def _mark(self, node_id: bytes) -> tuple[int, bytes]:
+        return (0, b"") if self.streams is None else self.streams.mark(node_id)
+
+    def _compare(self, sender: Contact, change: int, digest: bytes, share: float) -> None:
+        """Note the exchange of marks; `share` of the interval passes until this side asks."""
+        link = self._links.get(sender.node_id)
+        if link is not None:
+            link.compared = self.host.now()
+            link.wait_s = link.every_s * share
+        if self.streams is not None:
+            self.streams.compare(sender, change, digest)
 
     def check(self) -> None:
-        raise NotImplementedError
+        """Raise AssertionError if a link is of no use, was asked too often, or is due and no sweep is set."""
+        for node_id, link in self._links.items():
+            assert link.contact.node_id == node_id, link.contact
+            assert link.users or link.questions, f"{node_id.hex()} is kept for nobody"
+            assert link.questions <= self.config.tries_max, f"{node_id.hex()} was asked {link.questions} times"
+            assert node_id not in self._lost, f"{node_id.hex()} is watched and lost"
+        assert not self._links or self._sweep_at < _NEVER, "links are watched and no sweep is set"
+        assert len(self._lost) <= self.config.lost_max, len(self._lost)

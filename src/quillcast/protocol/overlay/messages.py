@@ -1,14 +1,22 @@
 """What peers of the ring say to each other (tags 20-39)."""
 
+from typing import Annotated
+
+from msgspec import Meta
+
+from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import Contact, Message
 
 Contacts = tuple[Contact, ...]
+Key = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+Proximity = Annotated[float, Meta(ge=0.0, le=3600.0)]
+"""Seconds of round trip; whoever says more than an hour is mistaken."""
 
 
 class Routed(Message, frozen=True, tag=20):
     """Acknowledge at once; then hand `payload` to `forward` and send it on, or to `deliver` if no peer is closer."""
 
-    key: bytes
+    key: Key
     source: Contact
     """The peer that called `route`; with `number` it names the message, so that no peer delivers it twice."""
     number: int
@@ -20,7 +28,7 @@ class Routed(Message, frozen=True, tag=20):
 class RoutedAck(Message, frozen=True, tag=21):
     """The sender took the routed message over: forget it."""
 
-    source: bytes
+    source: Key
     number: int
 
 
@@ -31,8 +39,11 @@ class Direct(Message, frozen=True, tag=22):
 
 
 class JoinRequest(Message, frozen=True, tag=23):
-    """Travels inside `Routed` to the joiner's id. Each hop adds the rows of its table that the joiner can use, from the
-    first that no hop before it gave; the last one answers the joiner with a `JoinReply`."""
+    """Travels inside `Routed` to the joiner's id.
+
+    Each hop adds the rows of its table that the joiner can use, from the first that no hop before it gave; the last one
+    answers the joiner with a `JoinReply`.
+    """
 
     joiner: Contact
     attempt: int
@@ -41,8 +52,10 @@ class JoinRequest(Message, frozen=True, tag=23):
 
 
 class JoinReply(Message, frozen=True, tag=24):
-    """From the peer closest to the joiner: its leaf set and itself, and the rows met on the way. Probe those that
-    belong in the leaf set, measure the others."""
+    """From the peer closest to the joiner: its leaf set and itself, and the rows met on the way.
+
+    Probe those that belong in the leaf set, measure the others.
+    """
 
     attempt: int
     leaf_set: Contacts
@@ -70,7 +83,7 @@ class LeafSetDigest(Message, frozen=True, tag=27):
 class MemberLost(Message, frozen=True, tag=28):
     """The sender lost a member of its leaf set. Whoever has it too asks it for a sign of life at once."""
 
-    node_id: bytes
+    node_id: Key
 
 
 class Leaving(Message, frozen=True, tag=29):
@@ -95,7 +108,7 @@ class State(Message, frozen=True, tag=31):
 class Announce(Message, frozen=True, tag=32):
     """The sender is active and has this peer in its routing table, `proximity_s` away: maybe it belongs in yours."""
 
-    proximity_s: float
+    proximity_s: Proximity
 
 
 class RowRequest(Message, frozen=True, tag=33):

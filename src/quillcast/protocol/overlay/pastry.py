@@ -1,80 +1,299 @@
-"""One peer's part in the ring (Pastry; Scribe, section 2)."""
+"""One peer's part in the ring: messages are routed to the live peer closest to a key (Pastry; Scribe, section 2)."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from quillcast.core.host import Host
+from quillcast.core.ids import NodeId, number, ring_distance, shared_digits
 from quillcast.core.messages import Codec, Contact, Message
+from quillcast.core.trace import Activated, Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.overlay.agreement import Agreement, ProbesDue
 from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.joining import Joining, JoinLate
+from quillcast.protocol.overlay.leafset import LeafSet
+from quillcast.protocol.overlay.lostpeers import LostPeers, ProbeLost
+from quillcast.protocol.overlay.messages import (
+    Announce,
+    Direct,
+    JoinReply,
+    LeafSetDigest,
+    LeafSetProbe,
+    LeafSetReply,
+    Leaving,
+    MemberLost,
+    Routed,
+    RoutedAck,
+    Row,
+    RowRequest,
+    State,
+    StateRequest,
+)
+from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
+from quillcast.protocol.overlay.router import AckDue, Router
+from quillcast.protocol.overlay.routingtable import UNKNOWN, RoutingTable
+from quillcast.protocol.overlay.upkeep import Maintain, Upkeep
 
 
 class Application(Protocol):
     """What Pastry calls (Scribe, section 2.3)."""
 
     def deliver(self, message: Any, key: bytes, source: Contact) -> None:
-        """No live peer is closer to the key; or the message was sent here by address (`key` is then this peer's id)."""
+        """No live peer is closer to the key; or the message was sent here by address, and `key` is this peer's id."""
         ...
 
-    def forward(
-        self, message: Any, key: bytes, next_hop: Contact, source: Contact
-    ) -> tuple[Message, Contact] | None:
+    def forward(self, message: Any, key: bytes, next_hop: Contact, source: Contact) -> tuple[Message, Contact] | None:
         """The message is about to go on to `next_hop`: change it, redirect it, or stop it with None."""
         ...
 
     def leaf_set_changed(self) -> None:
-        """A peer entered or left the leaf set, or this peer became active."""
+        """A peer entered or left the leaf set of this active peer, or it became active."""
         ...
 
 
-class Pastry:
-    """Routes messages to the closest live peer."""
+class NoApplication:
+    """Lets every message pass, and what arrives ends here."""
 
-    active: bool
-    application: Application
+    def deliver(self, message: Any, key: bytes, source: Contact) -> None: ...
+
+    def forward(self, message: Any, key: bytes, next_hop: Contact, source: Contact) -> tuple[Message, Contact] | None:
+        return message, next_hop
+
+    def leaf_set_changed(self) -> None: ...
+
+
+class Pastry:
+    """Routes messages to the closest live peer; what it knows stands in its three tables.
+
+    The parts that keep these right each have a file: agreement, joining, router, upkeep, lostpeers.
+    """
 
     def __init__(self, host: Host, config: OverlayConfig, neighbours: Neighbours, codec: Codec) -> None:
         """`codec` encodes the messages that travel inside `Routed`: every layer's, and this one's `JoinRequest`."""
-        raise NotImplementedError
+        self.host, self.config, self.neighbours, self.codec = host, config, neighbours, codec
+        self.application: Application = NoApplication()
+        self.active = self.left = False
+        self.leaf_set = LeafSet(host.me, config.leaf_set_size)
+        self.routing_table = RoutingTable(host.me, config.digit_bits)
+        self.neighbourhood = NeighbourhoodSet(config.neighbourhood_size)
+        self.lost_peers = LostPeers(self)
+        self.agreement = Agreement(self)
+        self.upkeep = Upkeep(self)
+        self.joining = Joining(self)
+        self.router = Router(self)
+        neighbours.listeners.append(self)
+
+    # What applications and the peer call
 
     def join(self, contacts: Sequence[Contact]) -> None:
-        raise NotImplementedError
+        """Enter the ring through the nearest of these peers; without contacts, be its first peer.
+
+        After a restart, give it what `remembered` said before.
+        """
+        self.joining.start(contacts)
 
     def leave(self) -> None:
-        raise NotImplementedError
+        """Tell the leaf set goodbye. This peer answers nobody from then on."""
+        self.agreement.leave()
+        self.router.leave()
+        self.active, self.left = False, True
 
     def remembered(self) -> list[Contact]:
-        raise NotImplementedError
+        """Whom to join through after a restart: the leaf set, then other peers, at most `remembered_max`."""
+        known = {c.node_id: c for c in chain(self.leaf_set, self.neighbourhood, self.routing_table)}
+        return [*known.values(), *self.lost_peers.contacts()][: self.config.remembered_max]
 
     def route(self, message: Message, key: bytes) -> None:
-        raise NotImplementedError
+        """Bring a message to the live peer closest to the key, which may be this one: then it is delivered at once.
+
+        Before this peer is active the message waits. Raises `NotJoined` if too many wait.
+        """
+        self.router.route(message, key)
 
     def send(self, message: Message, to: Contact) -> None:
-        raise NotImplementedError
+        """Bring a message to one peer, if it lives; its application's `deliver` gets it (Scribe, section 2.3)."""
+        self.host.send(to, Direct(self.codec.encode(message)))
 
     def is_closest(self, key: bytes) -> bool:
-        raise NotImplementedError
+        """Is no live leaf-set member closer to the key than this active peer?"""
+        return self.active and self.leaf_set.closest(number(key)) is None
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
-        raise NotImplementedError
+        """Out of the leaf set and this peer, the `count` closest to the key, closest first."""
+        known = [self.host.contact, *self.leaf_set]
+        return sorted(known, key=lambda contact: (ring_distance(contact.node_id, key), contact.node_id))[:count]
 
     def next_hop(self, key: bytes) -> Contact | None:
-        raise NotImplementedError
+        """Where a message to this key goes from here; None if it has arrived."""
+        return self.hop(key, None)
 
-    def receive(self, sender: Contact, message: Message) -> None:
-        raise NotImplementedError
+    # What the peer hands in
+
+    def receive(self, sender: Contact, message: Any) -> None:  # noqa: C901 - a table of contents
+        if self.left:
+            return
+        self.upkeep.visited(sender.node_id)
+        if sender.node_id in self.lost_peers:
+            self.recovered(sender)
+        match message:
+            case Routed():
+                self.router.accept(sender, message)
+            case RoutedAck(source, number_):
+                self.router.acknowledged(sender, source, number_)
+            case Direct(payload):
+                if self.active:
+                    self.application.deliver(self.codec.decode(payload), self.host.me, sender)
+            case LeafSetProbe(leaf_set):
+                self.agreement.probed(sender, leaf_set)
+            case LeafSetReply(leaf_set):
+                self.agreement.replied(sender, leaf_set)
+            case LeafSetDigest(digest):
+                self.agreement.compared(sender, digest)
+            case MemberLost(node_id):
+                self.agreement.told_lost(node_id)
+            case Leaving(leaf_set):
+                self._left(sender, leaf_set)
+            case StateRequest():
+                self.joining.requested(sender)
+            case State():
+                self.joining.state(sender, message)
+            case JoinReply():
+                self.joining.reply(message)
+            case Announce(proximity_s):
+                self.upkeep.announced(sender, proximity_s)
+            case RowRequest(row):
+                self.upkeep.requested(sender, row)
+            case Row(_, contacts):
+                self.upkeep.row(sender, contacts)
 
     def timer(self, timer: Any) -> None:
-        raise NotImplementedError
+        if self.left:
+            return
+        match timer:
+            case AckDue():
+                self.router.ack_due(timer)
+            case ProbesDue():
+                self.agreement.due()
+            case Maintain():
+                self.upkeep.maintain()
+            case ProbeLost():
+                self.lost_peers.timer(timer)
+            case JoinLate():
+                self.joining.late(timer)
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
-        raise NotImplementedError
+        """A measurement that this layer, or another, had asked for is done."""
+        if self.left:
+            return
+        if self.active or self.joining.replied:
+            self.upkeep.measured(contact, proximity)
+        self.joining.measured(contact)
 
     def lost(self, contact: Contact) -> None:
-        raise NotImplementedError
+        """A neighbour is silent for good (NeighbourListener)."""
+        if self.left:
+            return
+        if contact.node_id in self.leaf_set or contact.node_id in self.routing_table:
+            self.lost_peers.remember(contact)
+        self.upkeep.lost(contact)
+        self.agreement.lost(contact)
+        self.router.lost(contact.node_id)
 
     def recovered(self, contact: Contact) -> None:
-        raise NotImplementedError
+        """A lost peer spoke (NeighbourListener): a split may have healed, so look for everything beyond it."""
+        if self.left or not self.lost_peers.forget(contact.node_id):
+            return
+        self.host.trace(Mark("ring_merge"))
+        if self.leaf_set.fits(contact.node_id):
+            self.agreement.probe(contact)
+        elif self.active:
+            self.joining.look_up(contact)
+        self.lost_peers.ask_all()
+
+    def _left(self, sender: Contact, leaf_set: tuple[Contact, ...]) -> None:
+        self.upkeep.lost(sender)
+        self.lost_peers.forget(sender.node_id)
+        self.agreement.left(sender, leaf_set)
+        self.router.lost(sender.node_id)
+
+    # What its parts ask of each other
+
+    def activate(self) -> None:
+        """The leaf set agrees: this peer is part of the ring, and answers for its keys from now on."""
+        self.active = True
+        self.host.trace(Activated(len(self.leaf_set)))
+        self.joining.done()
+        self.upkeep.start()
+        self.application.leaf_set_changed()
+        self.router.release_held()
+
+    def settle(self) -> None:
+        """Become active once the closest peer has answered and, after it, every member of the leaf set."""
+        if not self.active and self.joining.replied and self.agreement.settled and len(self.leaf_set):
+            self.activate()
+
+    def changed(self) -> None:
+        """A peer entered or left the leaf set."""
+        if self.active:
+            self.application.leaf_set_changed()
+
+    def readdress(self, contact: Contact) -> None:
+        """A peer is reached elsewhere now."""
+        self.routing_table.readdress(contact)
+        self.neighbourhood.readdress(contact)
+
+    def proximity(self, node_id: bytes) -> float:
+        """Seconds of round trip to a peer, as measured by the host or by the failure detector; else `UNKNOWN`."""
+        measured = self.host.proximity(NodeId(node_id))
+        if measured is None:
+            measured = self.neighbours.round_trip(node_id)
+        return UNKNOWN if measured is None else measured
+
+    def covers(self, key: bytes) -> bool:
+        """Is the closest peer to the key this one, or in its leaf set?"""
+        return self.leaf_set.covers(number(key))
+
+    def hop(self, key: bytes, avoid: bytes | None) -> Contact | None:
+        """The next hop but for the peer to `avoid`; None if the message has arrived (Scribe, section 2).
+
+        First the leaf set; else the table's peer with a longer prefix; else any known with as long a prefix and closer.
+        """
+        value = number(key)
+        if self.leaf_set.covers(value):
+            return self.leaf_set.closest(value, avoid)
+        entry = self.routing_table.lookup(value)
+        if entry is None or entry.contact.node_id == avoid:
+            return self._best(key, chain(self.leaf_set, self.routing_table), (avoid,))
+        if self.neighbours.suspected(entry.contact.node_id):
+            return self.around(key, (avoid, entry.contact.node_id)) or entry.contact
+        return entry.contact
+
+    def around(self, key: bytes, silent: Container[bytes | None]) -> Contact | None:
+        """Another way than over the silent peers, by anybody known at all."""
+        return self._best(key, chain(self.leaf_set, self.routing_table, self.neighbourhood), silent)
+
+    def _best(self, key: bytes, known: Iterable[Contact], but: Container[bytes | None]) -> Contact | None:
+        """Out of those with a longer prefix of the key, or as long a prefix and closer, who is farthest on the way."""
+        value = number(key)
+        mine = self.routing_table.shared(value)
+        best: tuple[int, int, bytes] = (-mine, ring_distance(self.host.me, key), self.host.me)
+        contact = None
+        for peer in known:
+            node_id = peer.node_id
+            rank = (-shared_digits(node_id, key, self.config.digit_bits), ring_distance(node_id, key), node_id)
+            if rank < best and node_id not in but and not self.neighbours.suspected(node_id):
+                best, contact = rank, peer
+        return contact
 
     def check(self) -> None:
-        raise NotImplementedError
+        """Raise AssertionError if something is not as it must be inside this layer."""
+        for part in (
+            self.leaf_set,
+            self.routing_table,
+            self.neighbourhood,
+            self.lost_peers,
+            self.agreement,
+            self.router,
+        ):
+            part.check()

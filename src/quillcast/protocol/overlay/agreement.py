@@ -1,0 +1,227 @@
+"""Leaf sets that agree: members enter after they answered, gaps are closed, neighbours compare digests.
+
+Pastry's leaf-set exchange as its authors made it dependable (Castro, Costa and Rowstron, "Performance and dependability
+of structured peer-to-peer overlays", 2004, section 3.1): a probe carries the prober's leaf set, its answer that of the
+probed peer, and whoever is introduced and would fit is probed in turn.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quillcast.core.messages import Contact
+from quillcast.core.trace import LeafSetChanged, Mark
+from quillcast.protocol.overlay.messages import (
+    Contacts,
+    LeafSetDigest,
+    LeafSetProbe,
+    LeafSetReply,
+    Leaving,
+    MemberLost,
+)
+
+if TYPE_CHECKING:
+    from quillcast.protocol.overlay.pastry import Pastry
+
+_USER = "leaf set"
+_TOLD_MAX = 64  # losses we were told of and have not seen ourselves; a guess: four leaf sets
+
+
+class ProbesDue(msgspec.Struct, frozen=True):
+    """Timer: some probed peers should have answered."""
+
+
+class Probe:
+    """A peer that was asked for its leaf set."""
+
+    __slots__ = ("contact", "due", "sent", "tries")
+
+    def __init__(self, contact: Contact) -> None:
+        self.contact = contact
+        self.tries = 0
+        self.sent = self.due = 0.0
+
+
+class Agreement:
+    """Keeps the leaf set equal to the truth, together with its members."""
+
+    def __init__(self, pastry: "Pastry") -> None:
+        self.pastry, self.host = pastry, pastry.host
+        self.leaf_set, self.neighbours = pastry.leaf_set, pastry.neighbours
+        self._probes: dict[bytes, Probe] = {}
+        self._timer_set = False
+        self._told: dict[bytes, None] = {}
+
+    @property
+    def settled(self) -> bool:
+        """Has everybody answered who was asked?"""
+        return not self._probes
+
+    def consider(self, contacts: Iterable[Contact]) -> None:
+        """Probe those introduced peers that would be in the leaf set, were they and all who are being probed alive."""
+        new = [
+            contact
+            for contact in contacts
+            if self.leaf_set.fits(contact.node_id)
+            and contact.node_id not in self._probes
+            and not self.pastry.lost_peers.lately(contact.node_id)
+        ]
+        if not new:
+            return
+        hoped = self.leaf_set.copy()
+        for contact in [*(probe.contact for probe in self._probes.values()), *new]:
+            hoped.add(contact)
+        for contact in new:
+            if contact.node_id in hoped:
+                self.probe(contact)
+
+    def probe(self, contact: Contact) -> None:
+        """Exchange leaf sets with a peer, with patience."""
+        if contact.node_id not in self._probes:
+            probe = self._probes[contact.node_id] = Probe(contact)
+            self._send(probe)
+
+    # What others say
+
+    def probed(self, sender: Contact, leaf_set: Contacts) -> None:
+        """Answer a probe. The answer still holds those that the prober itself pushes out: they may be news to it."""
+        self.host.send(sender, LeafSetReply(tuple(self.leaf_set)))
+        self._admit(sender)
+        self.consider(leaf_set)
+
+    def replied(self, sender: Contact, leaf_set: Contacts) -> None:
+        """Take in a peer that answered, and look at whom it introduces."""
+        probe = self._probes.pop(sender.node_id, None)
+        if probe is not None and probe.tries == 1:
+            self.neighbours.answered(sender.node_id, self.host.now() - probe.sent)
+        self._admit(sender)
+        self.consider(leaf_set)
+        self.pastry.settle()
+
+    def compared(self, sender: Contact, digest: bytes) -> None:
+        """The left-hand neighbour's digest came: exchange leaf sets if it saw another ring than this peer does."""
+        right = self.leaf_set.right
+        if digest != self.leaf_set.digest(right[-1] if right else None):
+            self.host.trace(Mark("digests_differ"))
+            self.probe(sender)
+
+    def told_lost(self, node_id: bytes) -> None:
+        """Another member lost this one: ask it, and believe nothing but its silence."""
+        member = self.leaf_set.get(node_id)
+        if member is not None:
+            if len(self._told) >= _TOLD_MAX:
+                del self._told[next(iter(self._told))]
+            self._told[node_id] = None
+            self.neighbours.probe(member)
+
+    def left(self, sender: Contact, leaf_set: Contacts) -> None:
+        """A member leaves: close the gap with those that it knew."""
+        self._probes.pop(sender.node_id, None)
+        if self.remove(sender.node_id):
+            self.host.trace(Mark("member_left"))
+            self.consider(leaf_set)
+        self.pastry.settle()
+
+    # Coming and going
+
+    def _admit(self, contact: Contact) -> None:
+        """Enter a peer that just spoke, if it is close enough."""
+        known = self.leaf_set.get(contact.node_id)
+        if known == contact:
+            return
+        gone = self.leaf_set.add(contact)
+        if gone is contact:
+            return
+        self.neighbours.watch(contact, _USER, self.pastry.config.keep_alive_s)
+        if known is not None:
+            self.pastry.readdress(contact)
+            return
+        if gone is not None:
+            self.neighbours.unwatch(gone.node_id, _USER)
+        self.pastry.routing_table.consider(contact, self.pastry.proximity(contact.node_id))
+        self.host.trace(LeafSetChanged((contact.node_id,), () if gone is None else (gone.node_id,)))
+        self.pastry.changed()
+
+    def remove(self, node_id: bytes) -> Contact | None:
+        """Take a member out that is lost or left."""
+        self._told.pop(node_id, None)
+        contact = self.leaf_set.remove(node_id)
+        if contact is not None:
+            self.neighbours.unwatch(node_id, _USER)
+            self.host.trace(LeafSetChanged((), (node_id,)))
+            self.pastry.changed()
+        return contact
+
+    def lost(self, contact: Contact) -> None:
+        """A member is silent for good: tell the others, and ask the farthest live one on its side whom it knows."""
+        self._probes.pop(contact.node_id, None)
+        told = contact.node_id in self._told
+        clockwise = any(member.node_id == contact.node_id for member in self.leaf_set.right)
+        side = self.leaf_set.right if clockwise else self.leaf_set.left
+        if self.remove(contact.node_id):
+            if not told:
+                for member in self.leaf_set:
+                    self.host.send(member, MemberLost(contact.node_id))
+            self._repair([member for member in side if member.node_id != contact.node_id], clockwise=clockwise)
+        self.pastry.settle()
+
+    def _repair(self, side: list[Contact], *, clockwise: bool) -> None:
+        """Ask the farthest live member on a side; with none left, the next peer that way which the table knows."""
+        self.host.trace(Mark("leaf_repair"))
+        beyond = side[-1] if side else self.pastry.routing_table.next_to_me(clockwise=clockwise)
+        if beyond is not None:
+            self.probe(beyond)
+
+    def leave(self) -> None:
+        """Say goodbye to the leaf set."""
+        members = tuple(self.leaf_set)
+        for member in members:
+            self.host.send(member, Leaving(members))
+            self.neighbours.unwatch(member.node_id, _USER)
+        self._probes.clear()
+
+    def send_digest(self) -> None:
+        """Let the right-hand neighbour compare."""
+        if len(self.leaf_set):
+            left, right = self.leaf_set.left, self.leaf_set.right
+            self.host.send(right[0], LeafSetDigest(self.leaf_set.digest(left[-1])))
+
+    # Probes
+
+    def due(self) -> None:
+        """Probe again whoever did not answer in time; who never does is dead."""
+        self._timer_set = False
+        now = self.host.now()
+        for probe in [probe for probe in self._probes.values() if probe.due <= now]:
+            if probe.tries < self.pastry.config.probe_tries:
+                self._send(probe)
+            else:
+                self._give_up(probe.contact)
+        if self._probes:
+            self._arm()
+
+    def _give_up(self, contact: Contact) -> None:
+        self.host.trace(Mark("probe_given_up"))
+        self._probes.pop(contact.node_id)
+        self.pastry.lost_peers.remember(contact)
+        self.pastry.settle()
+
+    def _send(self, probe: Probe) -> None:
+        probe.sent = self.host.now()
+        probe.due = probe.sent + self.neighbours.timeout(probe.contact.node_id) * 2**probe.tries
+        probe.tries += 1
+        self.host.send(probe.contact, LeafSetProbe(tuple(self.leaf_set)))
+        if not self._timer_set:
+            self._arm()
+
+    def _arm(self) -> None:
+        self._timer_set = True
+        next_due = min(probe.due for probe in self._probes.values())
+        self.host.set_timer(ProbesDue(), max(next_due - self.host.now(), self.pastry.neighbours.config.timeout_min_s))
+
+    def check(self) -> None:
+        """Raise AssertionError if a peer is probed and no timer waits for it, or a bound is broken."""
+        assert not self._probes or self._timer_set, "peers are probed and no timer is set"
+        assert self.host.me not in self._probes, "a peer probes itself"
+        assert len(self._told) <= _TOLD_MAX, len(self._told)

@@ -1,0 +1,209 @@
+"""How a peer enters the ring (Pastry; Scribe, section 2.2).
+
+It looks for a nearby active peer A, starting from the contacts it was given, and asks A to route a request to its own
+id. The rows of the peers on the way and the leaf set of the closest one, Z, are its first state. Its leaf set then has
+to agree (agreement.py) before it is active. An attempt that takes too long is followed by another.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quillcast.core.ids import NodeId, number
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
+from quillcast.protocol.overlay.messages import JoinReply, JoinRequest, State, StateRequest
+from quillcast.protocol.overlay.routingtable import UNKNOWN
+
+if TYPE_CHECKING:
+    from quillcast.protocol.overlay.pastry import Pastry
+
+_LOOKUP = 0  # in place of the attempt: an active peer looks for its own place, in a ring that may be another
+_CONTACTS_MAX = 256  # peers tried as contacts, given ones and those that other joining peers try; a guess
+
+
+class JoinLate(msgspec.Struct, frozen=True):
+    """Timer: this attempt should have succeeded."""
+
+    attempt: int
+
+
+class Joining:
+    """One peer's way into the ring, and its help for others'."""
+
+    def __init__(self, pastry: "Pastry") -> None:
+        self.pastry, self.host, self.config = pastry, pastry.host, pastry.config
+        self.replied = False
+        self._attempt = 0
+        self._contacts: dict[bytes, Contact] = {}  # given, and those that lead further
+        self._met: dict[bytes, Contact] = {}  # who may be near: contacts and those they know
+        self._measuring: dict[bytes, None] = {}
+        self._inactive: dict[bytes, None] = {}  # contacts that are not active themselves, in this attempt
+        self._passed: dict[bytes, None] = {}  # contacts that did not answer in some attempt
+        self._near: Contact | None = None  # A, as far as known
+        self._rounds = 0
+
+    def start(self, contacts: Sequence[Contact]) -> None:
+        """Join through one of these; without any, this peer is the first."""
+        self._add_contacts(contacts)
+        if self._contacts:
+            self._try()
+        else:
+            self.pastry.activate()
+
+    def late(self, timer: JoinLate) -> None:
+        """Try again, through somebody else if the last one did not answer."""
+        if self.pastry.active or self.pastry.left or timer.attempt != self._attempt:
+            return
+        self.host.trace(Mark("join_retry"))
+        if self._near is not None and not self.replied:
+            self._passed[self._near.node_id] = None
+        self._try()
+
+    def _try(self) -> None:
+        self._attempt += 1
+        self._rounds, self._near, self.replied = 0, None, False
+        self._inactive.clear()
+        self._met = dict(self._contacts)
+        if all(node_id in self._passed for node_id in self._met):
+            self._passed.clear()
+        longest = min(self.config.join_timeout_s * 2 ** (self._attempt - 1), self.config.join_timeout_max_s)
+        self.host.set_timer(JoinLate(self._attempt), longest * (0.75 + self.host.random.random() / 2))
+        self._measure(list(self._met.values()))
+
+    # A nearby peer
+
+    def _measure(self, contacts: Iterable[Contact]) -> None:
+        """Measure these, then go on with the nearest."""
+        for contact in contacts:
+            if self.host.proximity(NodeId(contact.node_id)) is None and contact.node_id not in self._measuring:
+                self._measuring[contact.node_id] = None
+                self.host.measure(contact)
+        if not self._measuring:
+            self._approach()
+
+    def measured(self, contact: Contact) -> None:
+        """A measurement is done; with the last one the next step begins."""
+        if self._measuring.pop(contact.node_id, self) is None and not self._measuring and not self.pastry.active:
+            self._approach()
+
+    def _approach(self) -> None:
+        """Ask the nearest peer met so far whom it knows; once that was asked, join through it."""
+        best = self._nearest()
+        if best is None:
+            self._be_first()
+        elif self._near is not None and best.node_id == self._near.node_id:
+            self._request(best)
+        elif self._rounds >= self.config.nearby_rounds and self._near is not None:
+            self._request(self._near)
+        else:
+            self._rounds += 1
+            self._near = best
+            self.pastry.upkeep.visited(best.node_id)
+            self.host.send(best, StateRequest())
+
+    def _nearest(self) -> Contact | None:
+        """The nearest peer that answered and is not known to be inactive or silent."""
+        there = [
+            (self.pastry.proximity(node_id), node_id)
+            for node_id in self._met
+            if node_id not in self._inactive and node_id not in self._passed
+        ]
+        proximity, node_id = min(there, default=(UNKNOWN, b""))
+        return self._met[node_id] if proximity < UNKNOWN else None
+
+    def state(self, sender: Contact, state: State) -> None:
+        """The nearest peer so far says whom it knows: one of them may be nearer yet."""
+        if self.pastry.active or self._near is None or sender.node_id != self._near.node_id or self.replied:
+            return
+        if not state.active:
+            self._inactive[sender.node_id] = None
+            self._near = None
+            self._rounds -= 1
+            self._add_contacts(state.leaf_set)
+            self._met.update(self._contacts)
+            self._measure(self._contacts.values())
+            return
+        known = {
+            c.node_id: c for c in (*state.leaf_set, *state.table, *state.neighbourhood) if c.node_id != self.host.me
+        }
+        sample = self.host.random.sample(list(known.values()), min(len(known), self.config.measured_per_state))
+        self._met.update((contact.node_id, contact) for contact in sample)
+        self._measure(sample)
+
+    def requested(self, sender: Contact) -> None:
+        """Say whom this peer knows; a joining peer knows only its contacts."""
+        if self.pastry.active:
+            tables = (self.pastry.leaf_set, self.pastry.routing_table, self.pastry.neighbourhood)
+            state = State(True, *(tuple(c for c in table if c.node_id != sender.node_id) for table in tables))
+        else:
+            state = State(False, tuple(self._contacts.values()), (), ())
+        self.host.send(sender, state)
+
+    def _add_contacts(self, contacts: Iterable[Contact]) -> None:
+        for contact in contacts:
+            if contact.node_id != self.host.me and len(self._contacts) < _CONTACTS_MAX:
+                self._contacts.setdefault(contact.node_id, contact)
+
+    def _be_first(self) -> None:
+        """No contact is active. If some answered and wait like this peer, the one with the smallest id begins.
+
+        So a network all of whose peers start at once comes up. Should another part of it be out of reach now, its peers
+        are remembered like lost ones, and the rings merge.
+        """
+        if self._attempt > 1 and self._inactive and self.host.me < min(self._inactive):
+            self.host.trace(Mark("cold_start"))
+            for node_id, contact in self._contacts.items():
+                if node_id not in self._inactive:
+                    self.pastry.lost_peers.remember(contact)
+            self.pastry.activate()
+
+    # The request and its answer
+
+    def _request(self, near: Contact) -> None:
+        request = JoinRequest(self.host.contact, self._attempt)
+        self.pastry.upkeep.visited(near.node_id)
+        self.host.send(near, self.pastry.router.wrap(request, self.host.me))
+
+    def look_up(self, contact: Contact) -> None:
+        """Find this active peer's place in the ring that `contact` is part of."""
+        request = JoinRequest(self.host.contact, _LOOKUP)
+        self.host.send(contact, self.pastry.router.wrap(request, self.host.me))
+
+    def with_rows(self, request: JoinRequest) -> JoinRequest:
+        """The request with those rows of this peer's table that are of use to the joiner and not in it yet."""
+        shared = self.pastry.routing_table.shared(number(request.joiner.node_id))
+        if shared < request.rows_given:
+            return request
+        rows = [self.host.contact]
+        for index in range(request.rows_given, shared + 1):
+            rows += self.pastry.routing_table.row(index)
+        return msgspec.structs.replace(request, rows=(*request.rows, *rows), rows_given=shared + 1)
+
+    def answer(self, request: JoinRequest) -> None:
+        """This peer, Z, is the closest to the joiner."""
+        joiner = request.joiner
+        if joiner.node_id == self.host.me:
+            return
+        members = tuple(member for member in self.pastry.leaf_set if member.node_id != joiner.node_id)
+        self.pastry.upkeep.visited(joiner.node_id)
+        reply = JoinReply(request.attempt, (self.host.contact, *members), self.with_rows(request).rows)
+        self.host.send(joiner, reply)
+
+    def reply(self, reply: JoinReply) -> None:
+        """The first state came: let the leaf set agree, and measure the rest."""
+        if self.pastry.active:
+            if reply.attempt == _LOOKUP:
+                self.pastry.agreement.consider(reply.leaf_set)
+                self.pastry.upkeep.meet(reply.rows)
+        elif reply.attempt == self._attempt:
+            self.replied = True
+            self.pastry.agreement.consider(reply.leaf_set)
+            self.pastry.upkeep.meet((*reply.rows, *self._met.values()))
+            self.pastry.settle()
+
+    def done(self) -> None:
+        """This peer is active: forget the way it took."""
+        for table in (self._contacts, self._met, self._measuring, self._inactive, self._passed):
+            table.clear()

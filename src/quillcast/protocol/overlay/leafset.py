@@ -1,0 +1,141 @@
+"""The peers next to this one on the ring (Pastry; Scribe, section 2)."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from hashlib import blake2b
+
+from quillcast.core.ids import RING, number
+from quillcast.core.messages import Contact
+
+
+class LeafSet:
+    """The l/2 closest larger and the l/2 closest smaller nodeIds.
+
+    One list, clockwise from this peer, holds both sides: the first l/2 members are the larger ones, the last l/2 the
+    smaller ones, and who is pushed into the middle of a full list belongs to neither. With fewer than l others on the
+    ring the two sides overlap by themselves, down to a ring of two, where the other peer is on both.
+    """
+
+    __slots__ = ("_contacts", "_half", "_me", "_members", "_number", "_steps", "size")
+
+    def __init__(self, me: bytes, size: int) -> None:
+        """`size` is l, an even number of members."""
+        self.size = size
+        self._half = size // 2
+        self._me, self._number = me, number(me)
+        self._steps: list[int] = []  # clockwise from me, growing
+        self._contacts: list[Contact] = []  # in the same order
+        self._members: dict[bytes, Contact] = {}
+
+    def add(self, contact: Contact) -> Contact | None:
+        """Take a peer in, or its new address.
+
+        Returns who has to go for it: nobody (None), a member, or the peer itself where it is not close enough.
+        """
+        if contact.node_id == self._me:
+            return contact
+        steps = self._clockwise(contact.node_id)
+        at = bisect_left(self._steps, steps)
+        if contact.node_id in self._members:
+            self._contacts[at] = self._members[contact.node_id] = contact
+            return None
+        if not self._fits(at):
+            return contact
+        self._steps.insert(at, steps)
+        self._contacts.insert(at, contact)
+        self._members[contact.node_id] = contact
+        if len(self._steps) <= self.size:
+            return None
+        del self._steps[self._half]
+        gone = self._contacts.pop(self._half)
+        del self._members[gone.node_id]
+        return gone
+
+    def remove(self, node_id: bytes) -> Contact | None:
+        """Take a member out; None if it was none."""
+        contact = self._members.pop(node_id, None)
+        if contact is not None:
+            at = bisect_left(self._steps, self._clockwise(node_id))
+            del self._steps[at], self._contacts[at]
+        return contact
+
+    def fits(self, node_id: bytes) -> bool:
+        """Would this peer, who is no member, become one?"""
+        if node_id == self._me or node_id in self._members:
+            return False
+        return self._fits(bisect_left(self._steps, self._clockwise(node_id)))
+
+    def get(self, node_id: bytes) -> Contact | None:
+        """The member with this id."""
+        return self._members.get(node_id)
+
+    def copy(self) -> "LeafSet":
+        """The same members in a set of its own."""
+        twin = LeafSet(self._me, self.size)
+        twin._steps, twin._contacts, twin._members = self._steps[:], self._contacts[:], self._members.copy()
+        return twin
+
+    @property
+    def right(self) -> list[Contact]:
+        """The closest larger nodeIds, nearest first."""
+        return self._contacts[: self._half]
+
+    @property
+    def left(self) -> list[Contact]:
+        """The closest smaller nodeIds, nearest first."""
+        return self._contacts[: -self._half - 1 : -1]
+
+    def covers(self, key: int) -> bool:
+        """Is this number between the farthest members of both sides, so that the closest peer to it is known here?"""
+        if len(self._steps) < self.size:
+            return True  # as far as known the ring is no larger
+        steps = (key - self._number) % RING
+        return steps <= self._steps[self._half - 1] or steps >= self._steps[self._half]
+
+    def closest(self, key: int, but: bytes | None = None) -> Contact | None:
+        """The member numerically closest to this number, `but` one; None if this peer itself is closest."""
+        steps = (key - self._number) % RING
+        at = bisect_left(self._steps, steps)
+        below = (steps - (self._steps[at - 1] if at else 0), at - 1)
+        above = ((self._steps[at] if at < len(self._steps) else RING) - steps, at)
+        _, nearest = min(below, above, key=lambda side: (side[0], self._id(side[1])))  # `ids.closer`
+        closest = self._contacts[nearest] if 0 <= nearest < len(self._contacts) else None
+        if but is None or closest is None or closest.node_id != but:
+            return closest
+        others = self.copy()
+        others.remove(but)
+        return others.closest(key)
+
+    def digest(self, without: Contact | None) -> bytes:
+        """Eight bytes that stand for this peer and its members, but for one of a full set."""
+        ids = [self._me, *self._members]
+        if without is not None and len(self._steps) == self.size:
+            ids.remove(without.node_id)
+        return blake2b(b"".join(sorted(ids)), digest_size=8).digest()
+
+    def _fits(self, at: int) -> bool:
+        return len(self._steps) < self.size or at != self._half
+
+    def _clockwise(self, node_id: bytes) -> int:
+        return (number(node_id) - self._number) % RING
+
+    def _id(self, at: int) -> bytes:
+        return self._contacts[at].node_id if 0 <= at < len(self._contacts) else self._me
+
+    def __contains__(self, node_id: bytes) -> bool:
+        return node_id in self._members
+
+    def __iter__(self) -> Iterator[Contact]:
+        """Members clockwise from this peer."""
+        return iter(self._contacts)
+
+    def __len__(self) -> int:
+        return len(self._contacts)
+
+    def check(self) -> None:
+        """Raise AssertionError unless members are in order, without repeats, and at most l."""
+        assert self._steps == sorted(set(self._steps)), self._steps
+        assert self._steps == [self._clockwise(contact.node_id) for contact in self._contacts], self._contacts
+        assert {contact.node_id: contact for contact in self._contacts} == self._members, self._members
+        assert len(self._contacts) <= self.size, len(self._contacts)
+        assert self._me not in self._members, "a peer is no member of its own leaf set"

@@ -1,0 +1,58 @@
+"""The nearest peers by proximity, wherever they are on the ring (Pastry; Scribe, section 2, figure 1)."""
+
+from bisect import insort
+from collections.abc import Iterator
+
+from quillcast.core.messages import Contact
+
+
+class NeighbourhoodSet:
+    """Not used in routing, but when peers join and to refill routing tables after a failure."""
+
+    __slots__ = ("_known", "_nearest", "size")
+
+    def __init__(self, size: int) -> None:
+        """Keep the `size` nearest."""
+        self.size = size
+        self._nearest: list[tuple[float, bytes]] = []  # nearest first
+        self._known: dict[bytes, tuple[float, Contact]] = {}
+
+    def consider(self, contact: Contact, proximity: float) -> None:
+        """Keep a peer, `proximity` seconds of round trip away, if it is among the nearest."""
+        known = self._known.get(contact.node_id)
+        if known is not None:
+            contact = known[1]
+            self.remove(contact.node_id)
+        elif len(self._nearest) >= self.size and proximity >= self._nearest[-1][0]:
+            return
+        insort(self._nearest, (proximity, contact.node_id))
+        self._known[contact.node_id] = (proximity, contact)
+        if len(self._nearest) > self.size:
+            del self._known[self._nearest.pop()[1]]
+
+    def readdress(self, contact: Contact) -> None:
+        """The peer itself says that it is reached elsewhere now."""
+        known = self._known.get(contact.node_id)
+        if known is not None:
+            self._known[contact.node_id] = (known[0], contact)
+
+    def remove(self, node_id: bytes) -> None:
+        """Forget a peer."""
+        known = self._known.pop(node_id, None)
+        if known is not None:
+            self._nearest.remove((known[0], node_id))
+
+    def __iter__(self) -> Iterator[Contact]:
+        """Nearest first."""
+        return (self._known[node_id][1] for _, node_id in self._nearest)
+
+    def __contains__(self, node_id: bytes) -> bool:
+        return node_id in self._known
+
+    def __len__(self) -> int:
+        return len(self._nearest)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the peers are in order and at most `size`."""
+        assert self._nearest == sorted((proximity, node_id) for node_id, (proximity, _) in self._known.items())
+        assert len(self._nearest) <= self.size, len(self._nearest)

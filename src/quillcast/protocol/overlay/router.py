@@ -1,0 +1,205 @@
+"""Hop by hop: forward, acknowledge, go around a silent hop, deliver once (Pastry; Scribe, section 2.3)."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from quillcast.core import trace
+from quillcast.core.errors import NotJoined
+from quillcast.core.messages import Contact, Message
+from quillcast.protocol.overlay.messages import JoinRequest, Routed, RoutedAck
+
+if TYPE_CHECKING:
+    from quillcast.protocol.overlay.pastry import Pastry
+
+Name = tuple[bytes, int]
+"""Which routed message: the peer that routed it first, and its number there."""
+
+_DELIVERED = 1 << 62  # in place of the hops of a message that was delivered here: more than any copy can have
+
+
+class AckDue(msgspec.Struct, frozen=True):
+    """Timer: the next hop should have acknowledged this transmission."""
+
+    source: bytes
+    number: int
+    tries: int
+
+
+class Pending:
+    """A message on its way to a next hop that has not acknowledged it."""
+
+    __slots__ = ("avoid", "hop", "routed", "sent", "silent", "tries")
+
+    def __init__(self, routed: Routed, hop: Contact, avoid: bytes | None) -> None:
+        self.routed, self.hop = routed, hop
+        self.avoid = avoid  # who must not be a hop: a joining peer on the way of its own request
+        self.silent: dict[bytes, None] = {}  # hops that did not acknowledge it
+        self.tries = 0
+        self.sent = 0.0
+
+
+class Router:
+    """Messages under way through this peer."""
+
+    def __init__(self, pastry: "Pastry") -> None:
+        self.pastry, self.host, self.config = pastry, pastry.host, pastry.config
+        self._next_number = int.from_bytes(pastry.host.incarnation[:4], "big") << 32  # new numbers at each start
+        self._pending: dict[Name, Pending] = {}
+        self._seen: dict[Name, int] = {}
+        self._held: list[tuple[Contact, Routed]] = []
+
+    def route(self, message: Message, key: bytes) -> None:
+        """Send a message of this peer's own on its way. Raises `NotJoined` if too many wait for its activation."""
+        routed = self.wrap(message, key)
+        if self.pastry.active:
+            self._step(routed, message)
+        elif len(self._held) < self.config.held_max:
+            self._held.append((self.host.contact, routed))
+        else:
+            raise NotJoined(f"{len(self._held)} messages wait for this peer to join; connect it before sending more")
+
+    def wrap(self, message: Message, key: bytes) -> Routed:
+        """A new routed message from this peer."""
+        self._next_number += 1
+        return Routed(key, self.host.contact, self._next_number, 0, self.pastry.codec.encode(message))
+
+    def release_held(self) -> None:
+        """This peer is active now: handle what waited for that."""
+        held, self._held = self._held, []
+        for sender, routed in held:
+            self.accept(sender, routed)
+
+    def accept(self, sender: Contact, routed: Routed) -> None:
+        """A message came by: acknowledge it, unless this peer cannot answer for it yet, and handle it once."""
+        if not self.pastry.active:
+            if len(self._held) < self.config.held_max:
+                self._held.append((sender, routed))
+            return
+        name = (routed.source.node_id, routed.number)
+        if sender.node_id != self.host.me:
+            self.host.send(sender, RoutedAck(*name))
+        if self._seen.get(name, -1) >= routed.hops:
+            return  # sent again because the acknowledgement was lost or late
+        self._note(name, routed.hops)
+        self._step(routed, self.pastry.codec.decode(routed.payload))
+
+    def acknowledged(self, sender: Contact, source: bytes, number: int) -> None:
+        """The next hop took the message over; how long that took teaches the time-out."""
+        pending = self._pending.pop((source, number), None)
+        if pending is not None and pending.tries == 1 and pending.hop.node_id == sender.node_id:
+            self.pastry.neighbours.answered(sender.node_id, self.host.now() - pending.sent)
+
+    # One step on the way
+
+    def _step(self, routed: Routed, inner: Any) -> None:
+        """Forward or deliver."""
+        avoid = inner.joiner.node_id if isinstance(inner, JoinRequest) else None
+        hop = self.pastry.hop(routed.key, avoid)
+        if hop is None:
+            self._deliver(routed, inner)
+            return
+        if routed.hops >= self.config.hops_max:
+            self.host.trace(trace.Mark("hop_limit"))
+            return
+        if not self.pastry.covers(routed.key):
+            self.pastry.upkeep.lacks(routed.key, hop)
+        if isinstance(inner, JoinRequest):
+            inner = self.pastry.joining.with_rows(inner)
+            routed = msgspec.structs.replace(routed, payload=self.pastry.codec.encode(inner))
+        elif routed.source.node_id != self.host.me or routed.hops:
+            changed = self.pastry.application.forward(inner, routed.key, hop, routed.source)
+            if changed is None:
+                return
+            if changed[0] is not inner:
+                routed = msgspec.structs.replace(routed, payload=self.pastry.codec.encode(changed[0]))
+            hop = changed[1]
+        self._send_on(msgspec.structs.replace(routed, hops=routed.hops + 1), hop, avoid)
+
+    def _deliver(self, routed: Routed, inner: Any) -> None:
+        name = (routed.source.node_id, routed.number)
+        if self._seen.get(name) == _DELIVERED:
+            return
+        self._note(name, _DELIVERED)
+        self.host.trace(trace.Routed(routed.key, type(inner).__name__, routed.hops))
+        if isinstance(inner, JoinRequest):
+            self.pastry.joining.answer(inner)
+        else:
+            self.pastry.application.deliver(inner, routed.key, routed.source)
+
+    def _note(self, name: Name, hops: int) -> None:
+        if name not in self._seen and len(self._seen) >= self.config.seen_max:
+            del self._seen[next(iter(self._seen))]
+        self._seen[name] = hops
+
+    # Acknowledgements
+
+    def _send_on(self, routed: Routed, hop: Contact, avoid: bytes | None) -> None:
+        if len(self._pending) >= self.config.pending_max:
+            self.host.trace(trace.Mark("pending_full"))
+            self.host.send(hop, routed)
+            return
+        pending = self._pending[routed.source.node_id, routed.number] = Pending(routed, hop, avoid)
+        self._transmit(pending, hop)
+
+    def _transmit(self, pending: Pending, hop: Contact) -> None:
+        routed, pending.hop, pending.sent = pending.routed, hop, self.host.now()
+        backoff = 2**pending.tries if hop.node_id in pending.silent else 1
+        timeout_s = self.pastry.neighbours.timeout(hop.node_id) * backoff
+        pending.tries += 1
+        self.pastry.upkeep.visited(hop.node_id)
+        self.host.send(hop, routed)
+        self.host.set_timer(
+            AckDue(routed.source.node_id, routed.number, pending.tries),
+            min(timeout_s, self.config.route_timeout_max_s),
+        )
+
+    def ack_due(self, timer: AckDue) -> None:
+        """Was this transmission acknowledged? If not, ask the hop for a sign of life and try another way."""
+        pending = self._pending.get((timer.source, timer.number))
+        if pending is None or pending.tries != timer.tries:
+            return
+        self.pastry.neighbours.probe(pending.hop)
+        if pending.tries >= self.config.route_tries:
+            self.host.trace(trace.Mark("route_given_up"))
+            del self._pending[timer.source, timer.number]
+        else:
+            pending.silent[pending.hop.node_id] = None
+            self._reroute(pending)
+
+    def lost(self, node_id: bytes) -> None:
+        """A peer is gone: everything that waits for it takes another way at once."""
+        for pending in [pending for pending in self._pending.values() if pending.hop.node_id == node_id]:
+            pending.silent[node_id] = None
+            self._reroute(pending)
+
+    def _reroute(self, pending: Pending) -> None:
+        """Send it again: around the silent hops, or to the same while it may yet be the closest to the key.
+
+        A silent peer is passed over on the way, but not as the destination: as long as it is not known to be dead,
+        nobody else may believe to be the closest.
+        """
+        routed = pending.routed
+        hop = self.pastry.hop(routed.key, pending.avoid)
+        if hop is not None and hop.node_id in pending.silent and not self.pastry.covers(routed.key):
+            hop = self.pastry.around(routed.key, (*pending.silent, pending.avoid)) or hop
+        if hop is None:
+            del self._pending[routed.source.node_id, routed.number]
+            self._deliver(routed, self.pastry.codec.decode(routed.payload))
+            return
+        if hop.node_id != pending.hop.node_id:
+            self.host.trace(trace.Rerouted(routed.key, pending.hop.node_id))
+            self.host.trace(trace.Mark("rerouted"))
+        self._transmit(pending, hop)
+
+    def leave(self) -> None:
+        """Nothing is sent again after this."""
+        self._pending.clear()
+        self._held.clear()
+
+    def check(self) -> None:
+        """Raise AssertionError if a bound is broken, or an active peer holds messages back."""
+        assert len(self._pending) <= self.config.pending_max, len(self._pending)
+        assert len(self._seen) <= self.config.seen_max, len(self._seen)
+        assert len(self._held) <= self.config.held_max, len(self._held)
+        assert not (self.pastry.active and self._held), "an active peer holds messages back"

@@ -1,0 +1,125 @@
+"""Peers by the length of their common prefix with this one, and by the digit after it (Pastry; Scribe, section 2)."""
+
+from collections.abc import Iterator
+
+from quillcast.core.ids import ID_BITS, RING, number
+from quillcast.core.messages import Contact
+
+UNKNOWN = float("inf")
+"""The proximity of a peer that was not measured: any other peer for its cell is preferred."""
+
+
+class Entry:
+    """A peer in the routing table, its id as a number, and how far away it is (round trip in seconds)."""
+
+    __slots__ = ("contact", "number", "proximity")
+
+    def __init__(self, contact: Contact, proximity: float) -> None:
+        self.contact = contact
+        self.number = number(contact.node_id)
+        self.proximity = proximity
+
+
+class RoutingTable:
+    """Row n holds peers that share n digits with this one, one cell per next digit, each the nearest one known."""
+
+    __slots__ = ("_bits", "_entries", "_mask", "_number", "_rows")
+
+    def __init__(self, me: bytes, digit_bits: int) -> None:
+        """Digits are of base 2**`digit_bits`, which divides 128."""
+        self._bits = digit_bits
+        self._mask = (1 << digit_bits) - 1
+        self._number = number(me)
+        self._rows: list[list[Entry | None]] = []  # as many as are populated
+        self._entries: dict[bytes, Entry] = {}
+
+    def place(self, key: int) -> tuple[int, int]:
+        """Row and cell of a number other than this peer's own."""
+        row = self.shared(key)
+        return row, (key >> (ID_BITS - self._bits * (row + 1))) & self._mask
+
+    def shared(self, key: int) -> int:
+        """How many leading digits this number shares with this peer's id."""
+        return (ID_BITS - (key ^ self._number).bit_length()) // self._bits
+
+    def lookup(self, key: int) -> Entry | None:
+        """The peer that shares at least one more digit with this number than this peer does."""
+        if key == self._number:
+            return None
+        row, cell = self.place(key)
+        return self._rows[row][cell] if row < len(self._rows) else None
+
+    def consider(self, contact: Contact, proximity: float) -> bool:
+        """Enter a peer if its cell is empty or holds a farther one; True if it is new in the table."""
+        known = self._entries.get(contact.node_id)
+        if known is not None:
+            known.proximity = proximity if proximity < UNKNOWN else known.proximity
+            return False
+        entry = Entry(contact, proximity)
+        if entry.number == self._number:
+            return False
+        row, cell = self.place(entry.number)
+        while len(self._rows) <= row:
+            self._rows.append([None] * (self._mask + 1))
+        there = self._rows[row][cell]
+        if there is not None:
+            if there.proximity <= proximity:
+                return False
+            del self._entries[there.contact.node_id]
+        self._rows[row][cell] = self._entries[contact.node_id] = entry
+        return True
+
+    def readdress(self, contact: Contact) -> None:
+        """The peer itself says that it is reached elsewhere now."""
+        entry = self._entries.get(contact.node_id)
+        if entry is not None:
+            entry.contact = contact
+
+    def remove(self, node_id: bytes) -> int | None:
+        """Take a peer out; returns its row, None if it was not there."""
+        entry = self._entries.pop(node_id, None)
+        if entry is None:
+            return None
+        row, cell = self.place(entry.number)
+        self._rows[row][cell] = None
+        while self._rows and not any(self._rows[-1]):
+            self._rows.pop()
+        return row
+
+    def next_to_me(self, *, clockwise: bool) -> Contact | None:
+        """The peer with the closest larger (clockwise) or smaller nodeId."""
+        way = 1 if clockwise else -1
+        nearest = min(self._entries.values(), key=lambda e: (e.number - self._number) * way % RING, default=None)
+        return None if nearest is None else nearest.contact
+
+    def row(self, index: int) -> list[Contact]:
+        """The peers of one row."""
+        if not 0 <= index < len(self._rows):
+            return []
+        return [entry.contact for entry in self._rows[index] if entry is not None]
+
+    @property
+    def depth(self) -> int:
+        """How many rows are in use."""
+        return len(self._rows)
+
+    def entries(self) -> Iterator[Entry]:
+        """Every entry, in the order in which they came."""
+        return iter(self._entries.values())
+
+    def __contains__(self, node_id: bytes) -> bool:
+        return node_id in self._entries
+
+    def __iter__(self) -> Iterator[Contact]:
+        return (entry.contact for entry in self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def check(self) -> None:
+        """Raise AssertionError unless every peer stands in its own cell, once."""
+        assert sum(len(self.row(index)) for index in range(self.depth)) == len(self._entries), len(self._entries)
+        for node_id, entry in self._entries.items():
+            row, cell = self.place(entry.number)
+            assert entry.contact.node_id == node_id, entry.contact
+            assert self._rows[row][cell] is entry, f"{node_id.hex()} is not in row {row}, cell {cell}"
