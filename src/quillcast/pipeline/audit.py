@@ -1,4 +1,4 @@
-"""The audit: from the journals of peers, what happened to every event, and whether the promises held (docs/audit.md)."""
+"""The audit: from peers' journals, what happened to every event, and whether the promises held (docs/audit.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

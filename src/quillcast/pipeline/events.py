@@ -112,9 +112,9 @@ def compare(deliveries: DataFrame, due: DataFrame, told: DataFrame) -> DataFrame
 def per_subscription(subscriptions: DataFrame, pieces: DataFrame, deliveries: DataFrame) -> DataFrame:
     """How each subscription fared: `SUBSCRIPTION`, lived, the counts below, p50_ms, p99_ms.
 
-    The counts are expected, delivered, duplicated, lost, silent, extra and disordered. It holds that expected = delivered + lost. `silent` are the lost events that the subscriber was not told of; `extra` are events
-    handed over that were not due, such as those before the start; `disordered` counts runs with an event that came
-    after a later one of its publisher.
+    The counts are expected, delivered, duplicated, lost, silent, extra and disordered; expected = delivered + lost.
+    `silent` are the lost events that the subscriber was not told of; `extra` are events handed over that were not due,
+    such as those before the start; `disordered` counts runs with an event that came after a later one of its publisher.
     """
     size = F.col("last") - F.col("first")
 

@@ -12,9 +12,11 @@ MOMENTS_SCHEMA = "moment string, at_ns bigint"
 KILLS_SCHEMA = "kill int, peer binary, kill_ns bigint, what string"
 """Peers that were killed on purpose, numbered from 1 in order of time."""
 
-TREES_SCHEMA = "moment string, topic binary, peer binary, parent binary, is_root boolean, depth int, children int, children_all int"
-"""One row per moment, topic and peer of its tree. `depth` is counted from the root's 0 along the parents, and null for a
-peer from which no way leads to a root; `children` are those of this topic, `children_all` those of all topics."""
+_WALKED_SCHEMA = "moment string, topic binary, peer binary, parent binary, is_root boolean, depth int, children int"
+
+TREES_SCHEMA = f"{_WALKED_SCHEMA}, children_all int"
+"""One row per moment, topic and peer of its tree. `depth` is counted from the root's 0 along the parents, and null for
+a peer that no way leads from to a root; `children` are those of this topic, `children_all` those of all topics."""
 
 _CHANGES = ("Attached", "Detached", "BecameRoot", "ResignedRoot")
 
@@ -70,11 +72,8 @@ def repairs(records: DataFrame, processes: DataFrame, kills: DataFrame) -> DataF
     moments = kills.select(F.col("kill").cast("string").alias("moment"), F.col("kill_ns").alias("at_ns"))
     state = states(records, processes, moments).withColumn("kill", F.col("moment").cast("int")).drop("moment")
     victims = kills.select("kill", F.col("peer").alias("victim"), "kill_ns")
-    orphans = (
-        state.join(F.broadcast(victims), "kill")
-        .where("parent = victim")
-        .select("kill", "victim", "kill_ns", "topic", "peer")
-    )
+    below = state.join(F.broadcast(victims), "kill").where("parent = victim")
+    orphans = below.select("kill", "victim", "kill_ns", "topic", "peer")
     found = _first_answers(records, orphans)
     ended = processes.groupBy("peer").agg(F.max("ended_ns").alias("ended_ns"))
     fates = orphans.join(found, ["kill", "topic", "peer"], "left").join(F.broadcast(ended), "peer", "left")
@@ -91,10 +90,8 @@ def repairs(records: DataFrame, processes: DataFrame, kills: DataFrame) -> DataF
         .groupBy("kill")
         .agg(F.count(F.lit(1)).alias("topics"), F.count_if("is_root").alias("roots"))
     )
-    counts = [
-        F.coalesce(F.col(name), F.lit(0)).alias(name)
-        for name in ("topics", "roots", "children", "unrepaired", "by_fallback")
-    ]
+    names = ("topics", "roots", "children", "unrepaired", "by_fallback")
+    counts = [F.coalesce(F.col(name), F.lit(0)).alias(name) for name in names]
     seconds = F.when(F.col("unrepaired") == 0, F.coalesce((F.col("repaired_ns") - F.col("kill_ns")) / 1e9, F.lit(0.0)))
     return (
         kills.join(parts, "kill", "left")
@@ -125,10 +122,11 @@ def depths(parents: Mapping[bytes, bytes | None], roots: list[bytes]) -> dict[by
         if parent is not None:
             children.setdefault(parent, []).append(peer)
     found: dict[bytes, int] = {}
-    level = list(roots)
+    level, depth = list(roots), 0
     while level:
-        found |= {peer: 0 if peer in roots else found[parents[peer]] + 1 for peer in level}
+        found |= dict.fromkeys(level, depth)
         level = [child for peer in level for child in children.get(peer, []) if child not in found]
+        depth += 1
     return found
 
 

@@ -42,16 +42,8 @@ def verdicts(tables: Mapping[str, DataFrame]) -> DataFrame:
 
     def verdict(promise: Promise) -> DataFrame:
         figure = F.coalesce(F.expr(promise.figure), F.lit(0)).cast("bigint").alias("figure")
-        holds = F.col("figure") > 0 if promise.some else F.col("figure") == 0
-        return (
-            tables[promise.table]
-            .agg(figure)
-            .select(
-                F.lit(promise.name).alias("verdict"),
-                holds.alias("holds"),
-                "figure",
-                F.lit(promise.meaning).alias("meaning"),
-            )
-        )
+        holds = (F.col("figure") > 0 if promise.some else F.col("figure") == 0).alias("holds")
+        name, meaning = F.lit(promise.name).alias("verdict"), F.lit(promise.meaning).alias("meaning")
+        return tables[promise.table].agg(figure).select(name, holds, "figure", meaning)
 
     return reduce(DataFrame.union, map(verdict, PROMISES))
