@@ -109,6 +109,8 @@ class Reports:
         self.touch(tree)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ParentClaim) -> None:
+        if tree is not None and tree.joining and not tree.attached:
+            return  # its answer to the join is on its way, or the join will be sent again
         if tree is None or tree.parent is None or tree.parent.node_id != sender.node_id:
             self.host.send(sender, Leave(topic, moved=tree is not None and tree.needed))
             return

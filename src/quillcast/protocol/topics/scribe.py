@@ -331,8 +331,8 @@ class Scribe:
     def _accept(self, tree: Tree, join: Join) -> None:
         flow, contact = tree.flow, join.child
         start = self._start_for(flow, join.have)
-        child = self.enter(tree, contact, start)
         self._send_accepted(tree, contact, start, join.digest)
+        child = self.enter(tree, contact, start)
         handlers = self.handlers.get(tree.topic)
         if handlers is not None:
             for bundle in handlers.subscribe_handler(join):
