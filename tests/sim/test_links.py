@@ -273,7 +273,7 @@ def test_lost_datagrams_give_their_credit_back() -> None:
 def test_a_slow_way_carries_so_many_bytes_a_second() -> None:
     bundle = a_bundle(10_000)
     world = toys(2)
-    world.disturb(0, 1, Quality(bytes_per_s=bundle.size))
+    world.disturb([(0, 1)], Quality(bytes_per_s=bundle.size))
     for _ in range(3):
         peer(world, 0).host.carry(machine(world, 1).contact, bundle)
     world.run(10)

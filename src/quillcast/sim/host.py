@@ -4,7 +4,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.host import Inputs
+from quillcast.core.host import Disk, Inputs
 from quillcast.core.ids import NodeId
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
@@ -26,8 +26,8 @@ class SimHost:
     """
 
     __slots__ = (
-        "alive", "backlog", "charged", "contact", "disk", "incarnation", "links", "machine", "me", "peer", "proximities",
-        "random", "world",
+        "alive", "backlog", "charged", "contact", "disk", "incarnation", "links", "machine", "me", "peer",
+        "proximities", "random", "world",
     )  # fmt: skip
 
     def __init__(self, world: "World", machine: "Machine", random: Random) -> None:
@@ -35,7 +35,7 @@ class SimHost:
         self.me: NodeId = machine.node_id
         self.contact = machine.contact
         self.incarnation = random.randbytes(8)
-        self.disk = SimDisk(self, machine.files)
+        self.disk: Disk = SimDisk(self, machine.files)
         self.links: dict[bytes, End] = {}
         self.proximities: dict[bytes, float] = {}
         self.charged: dict[bytes, int] = {}  # bytes of bundles that came from a peer and were not released
@@ -60,13 +60,17 @@ class SimHost:
         (end or self._open(to)).send(wire)
 
     def carry(self, to: Contact, bundle: Bundle) -> None:
-        (self.links.get(to.node_id) or self._open(to)).carry(self.world.pack(bundle), bundle.size)
+        wire = self.world.pack(bundle)
+        if to.node_id == self.me:
+            self.world.at(self.world.now, self._bundle_to_itself, wire)
+            return
+        (self.links.get(to.node_id) or self._open(to)).carry(wire, bundle.size)
 
     def room(self, to: Contact) -> int:
         end = self.links.get(to.node_id)
         return self.world.window_bytes if end is None else end.room
 
-    def release(self, sender: NodeId, size_bytes: int) -> None:
+    def release(self, sender: bytes, size_bytes: int) -> None:
         self.charged[sender] -= size_bytes
         assert self.charged[sender] >= 0, f"{-self.charged[sender]} bytes more were released than came"
         end = self.links.get(sender)
@@ -76,7 +80,7 @@ class SimHost:
     def set_timer(self, timer: Any, delay_s: float) -> None:
         self.world.at(self.world.now + delay_s, self.fire, timer)
 
-    def proximity(self, node: NodeId) -> float | None:
+    def proximity(self, node: bytes) -> float | None:
         return self.proximities.get(node)
 
     def measure(self, to: Contact) -> None:
@@ -86,7 +90,7 @@ class SimHost:
             round_trip_s += quality.slow_s if quality is not None else 0.0
         self.world.after(round_trip_s, self._echo, (to, there, round_trip_s))
 
-    def disconnect(self, node: NodeId) -> None:
+    def disconnect(self, node: bytes) -> None:
         end = self.links.get(node)
         if end is not None:
             end.bye()
@@ -108,7 +112,7 @@ class SimHost:
         if self._runs(self.act, call):
             self.hand_in(call)
 
-    def charge(self, sender: NodeId | bytes, size_bytes: int) -> None:
+    def charge(self, sender: bytes, size_bytes: int) -> None:
         """A bundle came, and is charged to its sender until `release`."""
         self.charged[sender] = self.charged.get(sender, 0) + size_bytes
 
@@ -194,6 +198,12 @@ class SimHost:
     def _to_itself(self, wire: Any) -> None:
         if self._runs(self._to_itself, wire):
             self.hand_in(self.peer.message, self.contact, self.world.decode(wire))
+
+    def _bundle_to_itself(self, wire: Any) -> None:
+        if self._runs(self._bundle_to_itself, wire):
+            bundle = self.world.unpack(wire)
+            self.charge(self.me, bundle.size)
+            self.hand_in(self.peer.bundle, self.contact, bundle)
 
     def _runs(self, action: Action, argument: Any) -> bool:
         """Can the process take this now? If it is paused it will later, if it is dead never."""

@@ -8,7 +8,6 @@ way may then be lost. Each direction has credit for bundles, and control overtak
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from quillcast.core.bundle import Bundle
 from quillcast.core.messages import Contact
 from quillcast.sim.clock import Action
 from quillcast.sim.network import RETRANSMIT_S_MAX, UNDISTURBED
@@ -113,7 +112,7 @@ class End:
     def receive_bundle(self, wire: Any) -> None:
         """A bundle, as bytes or shared by reference."""
         if self._ready(self.receive_bundle, wire):
-            bundle = Bundle.decode(wire) if isinstance(wire, bytes) else wire
+            bundle = self.host.world.unpack(wire)
             self.host.charge(self.contact.node_id, bundle.size)
             self.host.hand_in(self.host.peer.bundle, self.contact, bundle)
 

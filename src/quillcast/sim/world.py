@@ -3,7 +3,7 @@
 One seed drives everything; the same seed gives the same steps in the same order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -55,6 +55,7 @@ class Machine:
         self.files, self.stale_files = Files(), Files()
         self.host: SimHost | None = None
         self.starts = 0
+        self.started_at = 0.0
         self.off_by: int | None = None
         """The cut that stands for a machine without power."""
 
@@ -97,6 +98,7 @@ class World(Clock):
         self.encode: Callable[[Message], Any] = codec.encode if codec is not None else _same
         self.decode: Callable[[Any], Any] = codec.decode if codec is not None else _same
         self.pack: Callable[[Bundle], Any] = _same if share_bundles else Bundle.encode
+        self.unpack: Callable[[Any], Bundle] = _same if share_bundles else Bundle.decode
         self._start = start
         self._ids, self._clocks = derived(seed, "ids"), derived(seed, "clocks")
 
@@ -129,6 +131,7 @@ class World(Clock):
             self.mend(machine.off_by)
             machine.off_by = None
         machine.starts += 1
+        machine.started_at = self.now
         machine.stale_files = machine.files.copy()
         machine.host = host = SimHost(self, machine, derived(self.seed, f"peer {machine.number} {machine.starts}"))
         host.peer = self._start(host)
@@ -194,9 +197,10 @@ class World(Clock):
         self.network.mend(number)
         self._look()
 
-    def disturb(self, a: int, b: int, quality: Quality | None) -> None:
-        """Give the way from machine `a` to machine `b` another quality, or the usual one again."""
-        self.network.disturb(a, b, quality)
+    def disturb(self, ways: Sequence[tuple[int, int]], quality: Quality | None) -> None:
+        """Give the ways from one machine to another a quality of their own, or with None the usual one again."""
+        for a, b in ways:
+            self.network.disturb(a, b, quality)
         self._look()
 
     def _culprit(self) -> str:

@@ -1,0 +1,161 @@
+"""What goes wrong in a scenario: each fault says what it does to whom, and for how long.
+
+Whom a fault befalls is named by a selector, looked up when the fault's time has come:
+
+================== ====================================================================
+`3`                machine 3
+`root:T`           the root of topic T
+`forwarders:T`     peers with children in T's tree, other than the root
+`children:T`       the children of T's root
+`leaves:T`         peers in T's tree without children
+`readers:T`        peers whose programs read T; `writers:T` likewise
+`all`              every peer that runs
+`-` before any     take these out again: `["all", "-root:T"]`
+================== ====================================================================
+
+`peer` befalls the first of what its selector names.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quillcast.sim.network import Quality, one_way, partition
+from quillcast.sim.store import DiskFaults
+
+if TYPE_CHECKING:
+    from quillcast.sim.simulation import Simulation
+
+AND_AGAIN_S = 0.2  # how long a fault waits whose selector names nobody yet
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
+    """Happens at `at_s`; with `when`, at the first moment after that when this is so.
+
+    `when` is one of: `admitted:T` (the root of T gives positions), `acknowledged:T` (a writer's peer hears of that),
+    `delivered:T` (a reader gets an event).
+    """
+
+    at_s: float
+    when: str = ""
+
+    def strike(self, simulation: "Simulation") -> None:
+        """Let it happen now."""
+        raise NotImplementedError
+
+
+class Crash(Fault, frozen=True, tag="crash"):
+    """The process is killed; `silent`: the whole machine loses power, and nobody is told."""
+
+    peer: str
+    silent: bool = False
+    restart_s: float | None = None
+    """Start it again so many seconds later."""
+    disk: str = "kept"
+    """What it finds then: kept, stale (as of the start before), lost."""
+
+    def strike(self, simulation: "Simulation") -> None:
+        for machine in simulation.select([self.peer])[:1]:
+            simulation.stop(machine, silently=self.silent, faults=DiskFaults())
+            if self.restart_s is not None:
+                simulation.restart_after(self.restart_s, machine, self.disk)
+
+
+class Leave(Fault, frozen=True, tag="leave"):
+    """The peer leaves in good order, and may come back."""
+
+    peer: str
+    restart_s: float | None = None
+
+    def strike(self, simulation: "Simulation") -> None:
+        for machine in simulation.select([self.peer])[:1]:
+            simulation.leave(machine, self.restart_s)
+
+
+class Pause(Fault, frozen=True, tag="pause"):
+    """The process stands still, as after SIGSTOP."""
+
+    peer: str
+    for_s: float
+
+    def strike(self, simulation: "Simulation") -> None:
+        for machine in simulation.select([self.peer])[:1]:
+            simulation.pause(machine, self.for_s)
+
+
+class Partition(Fault, frozen=True, tag="partition"):
+    """Nothing passes between these peers and the others."""
+
+    peers: list[str]
+    for_s: float
+
+    def strike(self, simulation: "Simulation") -> None:
+        side = simulation.select(self.peers)
+        simulation.cut_for(partition(side), self.for_s, range(len(simulation.world.machines)))
+
+
+class Drop(Fault, frozen=True, tag="drop"):
+    """Nothing passes from these peers to those."""
+
+    from_: list[str] = msgspec.field(name="from")
+    to: list[str]
+    for_s: float
+
+    def strike(self, simulation: "Simulation") -> None:
+        senders, receivers = simulation.select(self.from_), simulation.select(self.to)
+        simulation.cut_for(one_way(senders, receivers), self.for_s, {*senders, *receivers})
+
+
+class Disturb(Fault, frozen=True, tag="disturb"):
+    """Everything these peers send and receive is lost, delayed or squeezed for a while (`network.Quality`)."""
+
+    peers: list[str]
+    for_s: float
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    jitter: float = 0.0
+    slow_s: float = 0.0
+    bytes_per_s: float = 0.0
+
+    def strike(self, simulation: "Simulation") -> None:
+        quality = Quality(self.loss, self.duplication, self.reordering, self.jitter, self.slow_s, self.bytes_per_s)
+        simulation.disturb_for(simulation.select(self.peers), quality, self.for_s)
+
+
+class SlowReaders(Fault, frozen=True, tag="slow-readers"):
+    """Programs on this peer take only so many bytes a second from their subscriptions; 0 is nothing."""
+
+    peer: str
+    for_s: float
+    bytes_per_s: float = 0.0
+
+    def strike(self, simulation: "Simulation") -> None:
+        for machine in simulation.select([self.peer])[:1]:
+            for reader in simulation.readers_on(machine):
+                reader.slow_down(self.bytes_per_s, self.for_s)
+
+
+class Arrive(Fault, frozen=True, tag="arrive"):
+    """A new peer joins: its id begins with these hexadecimal digits, or is drawn."""
+
+    id: str = ""
+
+    def strike(self, simulation: "Simulation") -> None:
+        simulation.arrive(self.id)
+
+
+AnyFault = Crash | Leave | Pause | Partition | Drop | Disturb | SlowReaders | Arrive
+
+
+def select(selectors: Sequence[str], named: Callable[[str], Sequence[int]]) -> list[int]:
+    """The machines that selectors name, in order, each once; `named` looks one selector up."""
+    chosen: dict[int, None] = {}
+    for selector in selectors:
+        if selector.startswith("-"):
+            for machine in named(selector[1:]):
+                chosen.pop(machine, None)
+        else:
+            chosen.update(dict.fromkeys(named(selector)))
+    return list(chosen)

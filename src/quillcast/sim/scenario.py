@@ -1,0 +1,147 @@
+"""Scenarios: which peers on which topology, who writes and reads what, which faults when; read from TOML files."""
+
+from pathlib import Path
+
+import msgspec
+
+from quillcast.core.errors import LocalError
+from quillcast.protocol.config import Config
+from quillcast.sim import topology
+from quillcast.sim.faults import AnyFault
+from quillcast.sim.network import Quality
+from quillcast.sim.topology import Topology
+from quillcast.sim.world import WINDOW_BYTES, derived
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a scenario; a key that is none of its fields is an error."""
+
+
+class Constant(Part, frozen=True, tag_field="kind", tag="constant"):
+    """Every way takes `delay_s`."""
+
+    delay_s: float = 0.02
+
+    def build(self, seed: int, machines: int) -> Topology:
+        return topology.Constant(self.delay_s)
+
+
+class Uniform(Part, frozen=True, tag_field="kind", tag="uniform"):
+    """Each pair has a delay between two bounds."""
+
+    low_s: float = 0.005
+    high_s: float = 0.1
+
+    def build(self, seed: int, machines: int) -> Topology:
+        return topology.Uniform(self.low_s, self.high_s, seed)
+
+
+class Regions(Part, frozen=True, tag_field="kind", tag="regions"):
+    """Machines in 21 regions of a cloud, as measured."""
+
+    def build(self, seed: int, machines: int) -> Topology:
+        return topology.Matrix(topology.aws_regions(), derived(seed, "regions"))
+
+
+class TransitStub(Part, frozen=True, tag_field="kind", tag="transit-stub"):
+    """The Georgia Tech transit-stub model."""
+
+    core_link_s: float = 0.040
+    lan_link_s: float = 0.001
+
+    def build(self, seed: int, machines: int) -> Topology:
+        return topology.TransitStub(
+            machines, derived(seed, "transit-stub"), core_link_s=self.core_link_s, lan_link_s=self.lan_link_s
+        )
+
+
+class Disturbance(Part, frozen=True):
+    """What disturbs every way all the time (`network.Quality`); `datagrams` loses, doubles and reorders one by one."""
+
+    datagrams: bool = False
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    jitter: float = 0.0
+
+    @property
+    def quality(self) -> Quality:
+        """The same as a quality of ways."""
+        return Quality(self.loss, self.duplication, self.reordering, self.jitter)
+
+
+class Writing(Part, frozen=True):
+    """A program on machine `peer` writes `events` of `payload_bytes` at once, every so many seconds.
+
+    It begins anew whenever the peer is started anew.
+    """
+
+    peer: int
+    from_s: float = 10.0
+    until_s: float = 60.0
+    every_s: float = 0.5
+    events: int = 1
+    payload_bytes: int = 32
+
+
+class Reading(Part, frozen=True):
+    """A program on machine `peer` subscribes for a while; without `until_s` to the end."""
+
+    peer: int
+    from_s: float = 8.0
+    until_s: float | None = None
+
+
+class TopicPlan(Part, frozen=True):
+    """A topic and its programs. What is not the default is created by machine 0 before anything else."""
+
+    name: str
+    delivery: str = "reliable"
+    order: str = "publisher"
+    slow: str = "cut"
+    writers: list[Writing] = []
+    readers: list[Reading] = []
+
+
+class Scenario(Part, frozen=True):
+    """A simulated experiment: `peers` machines, on each of which a peer joins within the first `join_s` seconds."""
+
+    peers: int
+    duration_s: float
+    name: str = ""
+    about: str = ""
+    seeds: list[int] = [1]
+    ids: list[str] = []
+    """First hexadecimal digits of the nodeIds, for as many machines as are named; the others' are drawn."""
+    join_s: float = 5.0
+    topology: Constant | Uniform | Regions | TransitStub = Uniform()
+    disturbance: Disturbance = Disturbance()
+    window_bytes: int = WINDOW_BYTES
+    config: Config = Config()
+    topics: list[TopicPlan] = []
+    faults: list[AnyFault] = []
+    check_every: int = 1
+    """Invariants of a peer are looked at after every so many steps of its own."""
+    marks: list[str] = []
+    """Marks that must show up, or the scenario did not test what it is for."""
+
+    def validate(self) -> None:
+        """Raise `LocalError` for numbers that make no sense together."""
+        if self.peers < 1:
+            raise LocalError(f"peers = {self.peers}; a scenario has at least one")
+        for plan in self.topics:
+            for peer in [*(writing.peer for writing in plan.writers), *(reading.peer for reading in plan.readers)]:
+                if not 0 <= peer < self.peers:
+                    raise LocalError(f"topic {plan.name!r} names peer {peer}; there are 0 to {self.peers - 1}")
+
+
+def load(path: Path) -> Scenario:
+    """Read a scenario from a TOML file. Raises `LocalError` that names what is wrong with it."""
+    try:
+        scenario = msgspec.toml.decode(path.read_bytes(), type=Scenario)
+        scenario.validate()
+    except OSError as error:
+        raise LocalError(f"{path}: {error.strerror}") from error
+    except (msgspec.ValidationError, msgspec.DecodeError, LocalError) as error:
+        raise LocalError(f"{path} is no scenario: {error}") from error
+    return msgspec.structs.replace(scenario, name=scenario.name or path.stem)

@@ -1,0 +1,364 @@
+"""One run of a scenario under one seed: machines, peers, programs and faults on one world."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from quillcast.core.errors import QuillcastError
+from quillcast.core.ids import NodeId, topic_id
+from quillcast.core.messages import Codec, Contact
+from quillcast.core.trace import Admitted, Delivered, Record
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.wire import WireCodec
+from quillcast.sim import checks, faults
+from quillcast.sim.applications import Reader, Writer
+from quillcast.sim.host import SimHost
+from quillcast.sim.network import Cut, Network, Quality
+from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
+from quillcast.sim.store import DiskFaults, Files
+from quillcast.sim.world import Broken, Journal, Machine, World, derived
+
+CONTACT_COUNT = 3  # running peers that a joining one is told of
+SAVE_S = 5.0  # how often a process writes down whom it knows, for its next start; a guess
+PROGRAM_S = 0.5  # from a process' start to its programs'
+LEAVE_LOOK_S = 0.1  # how often a program looks whether its peer has left
+
+
+class Trouble(NamedTuple):
+    """A machine could not be reached, or stood still, from one time to another."""
+
+    machine: int
+    start: float
+    end: float
+    what: str
+
+
+class Simulation:
+    """Runs a scenario under a seed, and checks what must hold.
+
+    Args:
+        scenario: what happens.
+        seed: drives every chance.
+        codec: how messages travel; None shares the objects.
+        share_bundles: pass bundles by reference.
+        journal: where trace records go.
+        watch: called with every process that starts, before anything is handed in.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        *,
+        codec: Codec | None = WireCodec(),  # noqa: B008  it has no state
+        share_bundles: bool = False,
+        journal: Journal | None = None,
+        watch: Callable[[SimHost], None] | None = None,
+    ) -> None:
+        self.scenario, self.seed = scenario, seed
+        self.random = derived(seed, "simulation")
+        self.readers: list[Reader] = []
+        self.writers: list[Writer] = []
+        self.troubles: list[Trouble] = []
+        self.happened: list[tuple[float, str]] = []
+        self._contacts: dict[int, list[Contact]] = {}  # whom each machine's process wrote down
+        self._stale_contacts: dict[int, list[Contact]] = {}
+        self._watch = watch
+        arrivals = sum(isinstance(fault, faults.Arrive) for fault in scenario.faults)
+        network = Network(
+            scenario.topology.build(seed, scenario.peers + arrivals),
+            derived(seed, "network"),
+            quality=scenario.disturbance.quality,
+            datagrams=scenario.disturbance.datagrams,
+        )
+        self.world = World(
+            seed, network, self._peer, codec, window_bytes=scenario.window_bytes, share_bundles=share_bundles,
+            journal=journal, after_step=self._check_step if scenario.check_every else None,
+        )  # fmt: skip
+        self.topics = {plan.name: topic_id(plan.name) for plan in scenario.topics}
+        self._prepare()
+
+    def run(self) -> None:
+        """Run it to the end. Raises `Broken` with the first thing that does not hold."""
+        self.world.run(self.scenario.duration_s)
+        checks.check_all(self)
+
+    # --- what there is
+
+    def running(self) -> Iterator[tuple[Machine, Peer]]:
+        """The machines whose process runs (or stands still), with their peers."""
+        for machine in self.world.machines:
+            if machine.host is not None:
+                yield machine, peer_of(machine.host)
+
+    def trees(self, topic: str) -> dict[int, Tree]:
+        """A topic's trees by machine, of every process that has part in it."""
+        id_ = self.topics[topic]
+        return {machine.number: peer.scribe.trees[id_] for machine, peer in self.running() if id_ in peer.scribe.trees}
+
+    def readers_on(self, machine: int) -> list[Reader]:
+        """The readers that a machine's present process runs."""
+        host = self.world.machines[machine].host
+        return [reader for reader in self.readers if reader.host is host and reader.ended_at is None]
+
+    def select(self, selectors: Sequence[str]) -> list[int]:
+        """The machines that selectors name (see `faults`)."""
+        return faults.select(selectors, self._named)
+
+    def _named(self, selector: str) -> list[int]:
+        kind, _, topic = selector.partition(":")
+        if kind.isdecimal():
+            return [int(kind)]
+        if kind == "all":
+            return [machine.number for machine, _ in self.running()]
+        if kind in ("readers", "writers"):
+            users: Sequence[Reader | Writer] = self.readers if kind == "readers" else self.writers
+            return list(dict.fromkeys(u.host.machine.number for u in users if u.topic == topic and u.host.alive))
+        trees = self.trees(topic)
+        roots = sorted((n for n, tree in trees.items() if tree.root is not None), key=lambda n: _term(trees[n]))[-1:]
+        match kind:
+            case "root":
+                return roots
+            case "forwarders":
+                return [number for number, tree in trees.items() if tree.children and number not in roots]
+            case "children":
+                nodes = [node for root in roots for node in trees[root].children]
+                return [machine.number for machine, _ in self.running() if machine.node_id in nodes]
+            case "leaves":
+                return [number for number, tree in trees.items() if not tree.children and tree.parent is not None]
+            case _:
+                raise Broken(f"{selector!r} selects nothing known; see the table in quillcast.sim.faults")
+
+    # --- what faults do
+
+    def stop(self, machine: int, *, silently: bool, faults: DiskFaults) -> None:
+        """End a process."""
+        self._note(f"peer {machine} is {'without power' if silently else 'killed'}")
+        self._end_readers(machine)
+        self.world.stop(self.world.machines[machine], silently=silently, faults=faults)
+
+    def restart_after(self, delay_s: float, machine: int, disk: str) -> None:
+        """Start a process again after a while, on the disk as it was left, as it was before, or empty."""
+        self.world.after(delay_s, self._restart, (machine, disk))
+
+    def leave(self, machine: int, restart_s: float | None) -> None:
+        """Have a peer leave in good order."""
+        host = self.world.machines[machine].host
+        if host is not None:
+            self._note(f"peer {machine} leaves")
+            self._end_readers(machine)
+            host.act(peer_of(host).leave)
+            self.world.after(LEAVE_LOOK_S, self._look_whether_left, (host, restart_s))
+
+    def pause(self, machine: int, for_s: float) -> None:
+        """Let a process stand still for a while."""
+        host = self.world.machines[machine].host
+        if host is not None and host.backlog is None:
+            self._note(f"peer {machine} stands still for {for_s:g} s")
+            self._trouble([machine], for_s, "paused")
+            host.pause()
+            self.world.after(for_s, self._resume, host)
+
+    def cut_for(self, cut: Cut, for_s: float, befallen: Collection[int]) -> None:
+        """Drop what `cut` says for a while."""
+        machines = range(len(self.world.machines))
+        ways = [(a, b) for a in machines for b in machines if a != b and cut(a, b)]
+        self._note(f"for {for_s:g} s nothing passes {_ways(ways)}")
+        self._trouble(sorted(befallen), for_s, "cut off")
+        self.world.after(for_s, self._mend, self.world.cut(cut))
+
+    def disturb_for(self, machines: Sequence[int], quality: Quality, for_s: float) -> None:
+        """Disturb everything that these machines send and receive for a while."""
+        self._note(f"for {for_s:g} s the ways of {_peers(machines)} are disturbed: {quality}")
+        ways = [(a, b) for a in machines for b in range(len(self.world.machines)) if a != b]
+        ways += [(b, a) for a, b in ways]
+        self.world.disturb(ways, quality)
+        self.world.after(for_s, self._calm, ways)
+
+    def arrive(self, id_digits: str) -> None:
+        """A new machine comes, and its peer joins."""
+        self._start(self._add(id_digits))
+
+    # --- how it runs
+
+    def _prepare(self) -> None:
+        digits = [*self.scenario.ids, *[""] * self.scenario.peers]
+        for number in range(self.scenario.peers):
+            machine = self._add(digits[number])
+            self.world.at(0.0 if number == 0 else self.random.uniform(0.1, self.scenario.join_s), self._start, machine)
+        for fault in self.scenario.faults:
+            self.world.at(fault.at_s, self._arm if fault.when else self._strike, fault)
+        self.world.after(SAVE_S, self._save, None)
+        self._armed: list[faults.Fault] = []
+        self.world.journal.listeners.append(self._listen)
+
+    def _add(self, id_digits: str) -> Machine:
+        if not id_digits:
+            return self.world.add()
+        return self.world.add(NodeId(bytes.fromhex(id_digits.ljust(32, "0"))))
+
+    def _peer(self, host: SimHost) -> Peer:
+        return Peer(host, self.scenario.config)
+
+    def _start(self, machine: Machine) -> None:
+        known = [other.contact for other, _ in self.running()]
+        host = self.world.start(machine)
+        if self._watch is not None:
+            self._watch(host)
+        number = machine.number
+        self._stale_contacts[number] = remembered = self._contacts.get(number, [])
+        contacts = self.random.sample(known, min(len(known), CONTACT_COUNT))
+        host.hand_in(peer_of(host).join, list(dict.fromkeys([*remembered, *contacts])))
+        for plan in self.scenario.topics:
+            if machine.number == 0 and machine.starts == 1:
+                self._create(host, plan)
+            self._begin_programs(host, plan)
+
+    def _restart(self, order: tuple[int, str]) -> None:
+        number, disk = order
+        machine = self.world.machines[number]
+        if machine.host is not None:
+            return
+        self._note(f"peer {number} starts again, its disk {disk}")
+        if disk == "stale":
+            machine.files = machine.stale_files
+            self._contacts[number] = self._stale_contacts.get(number, [])
+        elif disk == "lost":
+            machine.files = Files()
+            self._contacts[number] = []
+        self._start(machine)
+
+    def _create(self, host: SimHost, plan: TopicPlan) -> None:
+        settings = Settings(delivery=plan.delivery, order=plan.order, slow=plan.slow)
+        if settings != Settings():
+            peer_of(host).create(plan.name, settings, self._created)
+
+    def _created(self, answer: Descriptor | QuillcastError) -> None:
+        if isinstance(answer, QuillcastError):
+            raise answer
+
+    def _begin_programs(self, host: SimHost, plan: TopicPlan) -> None:
+        soon = self.world.now + PROGRAM_S
+        for number, writing in enumerate(plan.writers):
+            if writing.peer == host.machine.number and soon < writing.until_s:
+                at = max(writing.from_s, soon) + self.random.uniform(0, writing.every_s)
+                self.world.at(at, host.act, lambda w=writing, n=number: self._open(host, plan.name, w, n))
+        for number, reading in enumerate(plan.readers):
+            if reading.peer == host.machine.number and (reading.until_s is None or soon < reading.until_s):
+                at = max(reading.from_s, soon)
+                self.world.at(at, host.act, lambda r=reading, n=number: self._subscribe(host, plan.name, r, n))
+
+    def _open(self, host: SimHost, topic: str, writing: Writing, number: int) -> None:
+        writer = Writer(host, topic, number, writing.payload_bytes, self._acknowledged)
+        self.writers.append(writer)
+        self._write(writer, writing)
+
+    def _write(self, writer: Writer, writing: Writing) -> None:
+        writer.write(writing.events)
+        if self.world.now + writing.every_s < writing.until_s:
+            self.world.after(writing.every_s, writer.host.act, lambda: self._write(writer, writing))
+
+    def _subscribe(self, host: SimHost, topic: str, reading: Reading, number: int) -> None:
+        reader = Reader(host, topic, number)
+        self.readers.append(reader)
+        if reading.until_s is not None:
+            self.world.at(max(reading.until_s, self.world.now), host.act, reader.stop)
+
+    # --- helpers
+
+    def _arm(self, fault: faults.Fault) -> None:
+        self._armed.append(fault)
+
+    def _strike(self, fault: faults.Fault) -> None:
+        fault.strike(self)
+
+    def _listen(self, _at: float, _machine: int, record: Record) -> None:
+        if self._armed:
+            match record:
+                case Admitted(topic=id_):
+                    self._moment("admitted", id_)
+                case Delivered(topic=id_):
+                    self._moment("delivered", id_)
+
+    def _acknowledged(self, topic: str) -> None:
+        self._moment("acknowledged", self.topics[topic])
+
+    def _moment(self, what: str, id_: bytes) -> None:
+        """A moment that faults wait for: they strike once this step is over."""
+        for fault in list(self._armed):
+            kind, _, topic = fault.when.partition(":")
+            if kind == what and self.topics[topic] == id_:
+                self._armed.remove(fault)
+                self.world.at(self.world.now, self._strike, fault)
+
+    def _resume(self, host: SimHost) -> None:
+        self._note(f"peer {host.machine.number} goes on")
+        host.resume()
+
+    def _mend(self, cut: int) -> None:
+        self._note("what was cut passes again")
+        self.world.mend(cut)
+
+    def _calm(self, ways: list[tuple[int, int]]) -> None:
+        self._note("what was disturbed is not any more")
+        self.world.disturb(ways, None)
+
+    def _look_whether_left(self, order: tuple[SimHost, float | None]) -> None:
+        host, restart_s = order
+        if not host.alive:
+            return
+        if not peer_of(host).left:
+            self.world.after(LEAVE_LOOK_S, self._look_whether_left, order)
+            return
+        self._note(f"peer {host.machine.number} has left")
+        self.world.stop(host.machine)
+        if restart_s is not None:
+            self.restart_after(restart_s, host.machine.number, "kept")
+
+    def _end_readers(self, machine: int) -> None:
+        for reader in self.readers_on(machine):
+            reader.ended_at = self.world.now
+
+    def _save(self, _: None) -> None:
+        """Every process writes down whom it knows."""
+        for machine, peer in self.running():
+            if machine.host is not None and machine.host.backlog is None and peer.active:
+                self._contacts[machine.number] = peer.overlay.remembered()
+        self.world.after(SAVE_S, self._save, None)
+
+    def _trouble(self, machines: Sequence[int], for_s: float, what: str) -> None:
+        now = self.world.now
+        self.troubles += [Trouble(machine, now, now + for_s, what) for machine in machines]
+
+    def _note(self, what: str) -> None:
+        self.happened.append((self.world.now, what))
+
+    def _check_step(self, host: SimHost) -> None:
+        if self.world.steps % self.scenario.check_every == 0:
+            peer_of(host).check()
+
+
+def peer_of(host: SimHost) -> Peer:
+    """The peer that a host runs."""
+    peer = host.peer
+    assert isinstance(peer, Peer)
+    return peer
+
+
+def _term(tree: Tree) -> tuple[int, bytes]:
+    return tree.root.term if tree.root is not None else (0, b"")
+
+
+def _peers(machines: Sequence[int]) -> str:
+    return f"peer{'s' if len(machines) != 1 else ''} {', '.join(map(str, machines))}"
+
+
+def _ways(ways: Sequence[tuple[int, int]]) -> str:
+    """Ways that are cut, for people: from whom to whom."""
+    senders, receivers = sorted({a for a, _ in ways}), sorted({b for _, b in ways})
+    if senders == receivers:
+        first = senders[0]
+        side = [first, *(n for n in senders if (first, n) not in set(ways) and n != first)]
+        return f"between {_peers(side)} and {_peers([n for n in senders if n not in side])}"
+    return f"from {_peers(senders)} to {_peers(receivers)}"
