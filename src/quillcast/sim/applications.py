@@ -134,16 +134,18 @@ class Writer:
     ) -> None:
         self.host, self.topic, self.payload_bytes = host, topic, payload_bytes
         self._acknowledged, self._admitted = acknowledged, 0
+        self._opened = False
         self.name = f"{host.machine.number}.{host.machine.starts}.w{number}"
         self.written: list[float] = []  # when each event was offered
         self.held_back = 0
         self.failures: list[QuillcastError] = []
         self.publisher: Publisher = _peer(host).publisher(topic, self)
+        self._opened = True
 
     # --- what the peer calls
 
     def progressed(self) -> None:
-        if self.publisher.admitted > self._admitted:
+        if self._opened and self.publisher.admitted > self._admitted:
             self._admitted = self.publisher.admitted
             self._acknowledged(self.topic)
 

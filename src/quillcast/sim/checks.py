@@ -13,6 +13,7 @@ told                 in those two cases: delivered, or told lost
 ==================== ==========================================================================================
 """
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -66,31 +67,34 @@ def check_leaf_sets(simulation: "Simulation") -> None:
 
 def check_tree(simulation: "Simulation", topic: str) -> None:
     """A topic with readers has one root, the peer closest to its id, and one tree that both ends of each edge know."""
-    trees = simulation.trees(topic)
+    trees, what = simulation.trees(topic), f"tree of topic {topic}"
     numbers: dict[bytes, int] = {machine.node_id: machine.number for machine, _ in simulation.running()}
     roots = [number for number, tree in trees.items() if tree.root is not None]
     readers = {n for n, tree in trees.items() if tree.edges or tree.unstarted}
     if readers:
         id_ = simulation.topics[topic]
         closest = numbers[min(numbers, key=lambda node: (ring_distance(node, id_), node))]
-        _holds(roots == [closest], f"tree of {topic}: its roots are {roots}, the peer closest to its id is {closest}")
+        _holds(roots == [closest], f"{what}: its roots are {roots}, the peer closest to its id is {closest}")
     for number, tree in trees.items():
         me = simulation.world.machines[number].node_id
         for node in tree.children:
             child = trees.get(numbers.get(node, -1))
             knows = child is not None and child.parent is not None and child.parent.node_id == me
-            _holds(knows, f"tree of {topic}: peer {number} has a child {short(node)} that does not know it as parent")
+            _holds(knows, f"{what}: peer {number} has a child {short(node)} that does not know it as parent")
         if tree.parent is not None:
             parent = trees.get(numbers.get(tree.parent.node_id, -1))
             knows = parent is not None and me in parent.children
             above = short(tree.parent.node_id)
-            _holds(knows, f"tree of {topic}: peer {number} has a parent {above} that does not know it as child")
+            _holds(knows, f"{what}: peer {number} has a parent {above} that does not know it as child")
     for number in sorted(readers):
         way = [number]
         while (parent_contact := trees[way[-1]].parent) is not None:
             way.append(numbers[parent_contact.node_id])
-            _holds(len(way) <= len(numbers), f"tree of {topic}: the way from peer {number} goes in a circle: {way[:9]}")
-        _holds(way[-1] in roots, f"tree of {topic}: the way from reader {number} ends at {way[-1]}, which is no root")
+            _holds(
+                len(way) <= len(numbers),
+                f"{what}: the way from peer {number} goes in a circle: {way[:9]}",
+            )
+        _holds(way[-1] in roots, f"{what}: the way from reader {number} ends at {way[-1]}, which is no root")
 
 
 def check_credit(simulation: "Simulation") -> None:
@@ -302,4 +306,5 @@ def _outages(simulation: "Simulation", at_least_s: float) -> dict[int, list[tupl
 
 def _holds(condition: bool, otherwise: str) -> None:
     if not condition:
-        raise Broken(otherwise)
+        about = re.search(r"\b(topic|peer) (\w[\w/]*)", otherwise)
+        raise Broken(otherwise, ":".join(about.groups()) if about else "")

@@ -103,6 +103,9 @@ class TopicPlan(Part, frozen=True):
     readers: list[Reading] = []
 
 
+AnyTopology = Constant | Uniform | Regions | TransitStub
+
+
 class Scenario(Part, frozen=True):
     """A simulated experiment: `peers` machines, on each of which a peer joins within the first `join_s` seconds."""
 
@@ -110,11 +113,11 @@ class Scenario(Part, frozen=True):
     duration_s: float
     name: str = ""
     about: str = ""
-    seeds: list[int] = [1]
+    seeds: tuple[int, ...] = (1,)
     ids: list[str] = []
     """First hexadecimal digits of the nodeIds, for as many machines as are named; the others' are drawn."""
     join_s: float = 5.0
-    topology: Constant | Uniform | Regions | TransitStub = Uniform()
+    topology: AnyTopology = Uniform()
     disturbance: Disturbance = Disturbance()
     window_bytes: int = WINDOW_BYTES
     config: Config = Config()

@@ -23,7 +23,11 @@ ADDRESS = "sim:"
 
 
 class Broken(AssertionError):
-    """Something that must hold does not: the first broken invariant of a run."""
+    """Something that must hold does not: the first broken invariant of a run. `about` is whose story to ask for."""
+
+    def __init__(self, what: str, about: str = "") -> None:
+        super().__init__(what)
+        self.about = about
 
 
 class Journal:
@@ -109,7 +113,9 @@ class World(Clock):
         except Broken:
             raise
         except Exception as error:
-            raise Broken(f"at {self.now:.6f} s {self._culprit()}: {type(error).__name__}: {error}") from error
+            culprit = self._culprit()
+            what = f"at {self.now:.6f} s {culprit}: {type(error).__name__}: {error}"
+            raise Broken(what, culprit.replace(" ", ":")) from error
 
     # --- machines and their processes
 
