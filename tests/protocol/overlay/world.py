@@ -53,8 +53,8 @@ class TestPeer:
 
     def __init__(self, world: "World", node_id: bytes, place: Any, starts: int) -> None:
         self.world, self.me, self.place = world, node_id, place
-        self.contact = Contact(node_id, f"{node_id.hex()}/{starts}")
-        self.random = Random(f"{world.seed} {self.contact.address}")
+        self.contact = Contact(node_id, f"at {node_id.hex()}")
+        self.random = Random(f"{world.seed} {self.contact.address} {starts}")
         self.incarnation = self.random.randbytes(8)
         self.known: dict[bytes, float] = {}
         self.delivered: list[tuple[str, Contact]] = []

@@ -116,7 +116,12 @@ class Neighbours:
             self.host.disconnect(NodeId(node_id))
 
     def probe(self, contact: Contact) -> None:
-        """Ask the peer for a sign of life now, watched or not. If none comes, the listeners hear that it is lost."""
+        """Ask the peer for a sign of life now, watched or not. If none comes, the listeners hear that it is lost.
+
+        Of a peer that is lost already they have heard.
+        """
+        if contact.node_id in self._lost:
+            return
         link = self._link(contact)
         if not link.questions:
             self._ask_now(link)

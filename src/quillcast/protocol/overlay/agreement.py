@@ -204,7 +204,10 @@ class Agreement:
     def _give_up(self, contact: Contact) -> None:
         self.host.trace(Mark("probe_given_up"))
         self._probes.pop(contact.node_id)
-        self.pastry.lost_peers.remember(contact)
+        if contact.node_id in self.leaf_set:
+            self.neighbours.probe(contact)  # whether a member lives is for the failure detector to say
+        else:
+            self.pastry.lost_peers.remember(contact)
         self.pastry.settle()
 
     def _send(self, probe: Probe) -> None:

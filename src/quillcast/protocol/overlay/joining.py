@@ -5,7 +5,7 @@ id. The rows of the peers on the way and the leaf set of the closest one, Z, are
 to agree (agreement.py) before it is active. An attempt that takes too long is followed by another.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,7 +40,7 @@ class Joining:
         self._met: dict[bytes, Contact] = {}  # who may be near: contacts and those they know
         self._measuring: dict[bytes, None] = {}
         self._inactive: dict[bytes, None] = {}  # contacts that are not active themselves, in this attempt
-        self._passed: dict[bytes, None] = {}  # contacts that did not answer in some attempt
+        self._failures: dict[bytes, int] = {}  # attempts that ended at a contact
         self._near: Contact | None = None  # A, as far as known
         self._rounds = 0
 
@@ -57,8 +57,11 @@ class Joining:
         if self.pastry.active or self.pastry.left or timer.attempt != self._attempt:
             return
         self.host.trace(Mark("join_retry"))
-        if self._near is not None and not self.replied:
-            self._passed[self._near.node_id] = None
+        if self.replied and len(self.pastry.leaf_set):
+            self._set_timer()  # its members are being probed, and some are slow to answer or dead
+            return
+        if self._near is not None:
+            self._failures[self._near.node_id] = self._failures.get(self._near.node_id, 0) + 1
         self._try()
 
     def _try(self) -> None:
@@ -66,11 +69,12 @@ class Joining:
         self._rounds, self._near, self.replied = 0, None, False
         self._inactive.clear()
         self._met = dict(self._contacts)
-        if all(node_id in self._passed for node_id in self._met):
-            self._passed.clear()
-        longest = min(self.config.join_timeout_s * 2 ** (self._attempt - 1), self.config.join_timeout_max_s)
-        self.host.set_timer(JoinLate(self._attempt), longest * (0.75 + self.host.random.random() / 2))
+        self._set_timer()
         self._measure(list(self._met.values()))
+
+    def _set_timer(self) -> None:
+        timeout_s = min(self.config.join_timeout_s * 2 ** min(self._attempt - 1, 16), self.config.join_timeout_max_s)
+        self.host.set_timer(JoinLate(self._attempt), timeout_s * (0.75 + self.host.random.random() / 2))
 
     # A nearby peer
 
@@ -104,14 +108,13 @@ class Joining:
             self.host.send(best, StateRequest())
 
     def _nearest(self) -> Contact | None:
-        """The nearest peer that answered and is not known to be inactive or silent."""
+        """The nearest peer that answered and is not inactive; those at which attempts failed come last."""
         there = [
-            (self.pastry.proximity(node_id), node_id)
+            (self._failures.get(node_id, 0), proximity, node_id)
             for node_id in self._met
-            if node_id not in self._inactive and node_id not in self._passed
+            if node_id not in self._inactive and (proximity := self.pastry.proximity(node_id)) < UNKNOWN
         ]
-        proximity, node_id = min(there, default=(UNKNOWN, b""))
-        return self._met[node_id] if proximity < UNKNOWN else None
+        return self._met[min(there)[2]] if there else None
 
     def state(self, sender: Contact, state: State) -> None:
         """The nearest peer so far says whom it knows: one of them may be nearer yet."""
@@ -155,7 +158,7 @@ class Joining:
         if self._attempt > 1 and self._inactive and self.host.me < min(self._inactive):
             self.host.trace(Mark("cold_start"))
             for node_id, contact in self._contacts.items():
-                if node_id not in self._inactive:
+                if node_id not in self._inactive and node_id not in self.pastry.leaf_set:
                     self.pastry.lost_peers.remember(contact)
             self.pastry.activate()
 
@@ -203,7 +206,11 @@ class Joining:
             self.pastry.upkeep.meet((*reply.rows, *self._met.values()))
             self.pastry.settle()
 
+    def __iter__(self) -> Iterator[Contact]:
+        """The contacts that this peer was given."""
+        return iter(self._contacts.values())
+
     def done(self) -> None:
-        """This peer is active: forget the way it took."""
-        for table in (self._contacts, self._met, self._measuring, self._inactive, self._passed):
+        """This peer is active: forget the way it took, but not the contacts, should it ever be alone again."""
+        for table in (self._met, self._measuring, self._inactive, self._failures):
             table.clear()

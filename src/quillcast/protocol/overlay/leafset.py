@@ -1,7 +1,7 @@
 """The peers next to this one on the ring (Pastry; Scribe, section 2)."""
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from hashlib import blake2b
 
 from quillcast.core.ids import RING, number
@@ -92,18 +92,19 @@ class LeafSet:
         steps = (key - self._number) % RING
         return steps <= self._steps[self._half - 1] or steps >= self._steps[self._half]
 
-    def closest(self, key: int, but: bytes | None = None) -> Contact | None:
-        """The member numerically closest to this number, `but` one; None if this peer itself is closest."""
+    def closest(self, key: int, but: Collection[bytes] = ()) -> Contact | None:
+        """The member numerically closest to this number, `but` for some; None if this peer itself is closest."""
         steps = (key - self._number) % RING
         at = bisect_left(self._steps, steps)
         below = (steps - (self._steps[at - 1] if at else 0), at - 1)
         above = ((self._steps[at] if at < len(self._steps) else RING) - steps, at)
         _, nearest = min(below, above, key=lambda side: (side[0], self._id(side[1])))  # `ids.closer`
         closest = self._contacts[nearest] if 0 <= nearest < len(self._contacts) else None
-        if but is None or closest is None or closest.node_id != but:
+        if closest is None or closest.node_id not in but:
             return closest
         others = self.copy()
-        others.remove(but)
+        for node_id in but:
+            others.remove(node_id)
         return others.closest(key)
 
     def digest(self, without: Contact | None) -> bytes:

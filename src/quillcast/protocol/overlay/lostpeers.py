@@ -1,5 +1,6 @@
 """Lost peers are remembered and probed at slowing intervals, so that a network that was split becomes one again."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -73,9 +74,9 @@ class LostPeers:
         self._timer_number += 1
         self.host.set_timer(ProbeLost(self._timer_number), self._interval_s * (0.75 + self.host.random.random() / 2))
 
-    def contacts(self) -> list[Contact]:
-        """Those remembered, the latest last."""
-        return [contact for contact, _ in self._peers.values()]
+    def __iter__(self) -> Iterator[Contact]:
+        """Those remembered, the next to probe first."""
+        return (contact for contact, _ in self._peers.values())
 
     def __contains__(self, node_id: bytes) -> bool:
         return node_id in self._peers

@@ -1,6 +1,6 @@
 """One peer's part in the ring: messages are routed to the live peer closest to a key (Pastry; Scribe, section 2)."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
@@ -101,8 +101,10 @@ class Pastry:
 
     def remembered(self) -> list[Contact]:
         """Whom to join through after a restart: the leaf set, then other peers, at most `remembered_max`."""
-        known = {c.node_id: c for c in chain(self.leaf_set, self.neighbourhood, self.routing_table)}
-        return [*known.values(), *self.lost_peers.contacts()][: self.config.remembered_max]
+        # A peer that never became active keeps what it was given.
+        everybody = (self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
+        known = {contact.node_id: contact for contact in chain.from_iterable(everybody)}
+        return list(known.values())[: self.config.remembered_max]
 
     def route(self, message: Message, key: bytes) -> None:
         """Bring a message to the live peer closest to the key, which may be this one: then it is delivered at once.
@@ -126,7 +128,7 @@ class Pastry:
 
     def next_hop(self, key: bytes) -> Contact | None:
         """Where a message to this key goes from here; None if it has arrived."""
-        return self.hop(key, None)
+        return self.hop(key)
 
     # What the peer hands in
 
@@ -238,6 +240,12 @@ class Pastry:
         if self.active:
             self.application.leaf_set_changed()
 
+    def seek_company(self) -> None:
+        """All members were lost: look for this peer's place through anybody it ever knew."""
+        for contact in self.remembered():
+            self.host.trace(Mark("sought_company"))
+            self.joining.look_up(contact)
+
     def readdress(self, contact: Contact) -> None:
         """A peer is reached elsewhere now."""
         self.routing_table.readdress(contact)
@@ -254,26 +262,26 @@ class Pastry:
         """Is the closest peer to the key this one, or in its leaf set?"""
         return self.leaf_set.covers(number(key))
 
-    def hop(self, key: bytes, avoid: bytes | None) -> Contact | None:
-        """The next hop but for the peer to `avoid`; None if the message has arrived (Scribe, section 2).
+    def hop(self, key: bytes, but: Collection[bytes] = ()) -> Contact | None:
+        """The next hop `but` for some peers; None if the message has arrived (Scribe, section 2).
 
         First the leaf set; else the table's peer with a longer prefix; else any known with as long a prefix and closer.
         """
         value = number(key)
         if self.leaf_set.covers(value):
-            return self.leaf_set.closest(value, avoid)
+            return self.leaf_set.closest(value, but)
         entry = self.routing_table.lookup(value)
-        if entry is None or entry.contact.node_id == avoid:
-            return self._best(key, chain(self.leaf_set, self.routing_table), (avoid,))
+        if entry is None or entry.contact.node_id in but:
+            return self._best(key, chain(self.leaf_set, self.routing_table), but)
         if self.neighbours.suspected(entry.contact.node_id):
-            return self.around(key, (avoid, entry.contact.node_id)) or entry.contact
+            return self.around(key, but) or entry.contact
         return entry.contact
 
-    def around(self, key: bytes, silent: Container[bytes | None]) -> Contact | None:
+    def around(self, key: bytes, silent: Collection[bytes]) -> Contact | None:
         """Another way than over the silent peers, by anybody known at all."""
         return self._best(key, chain(self.leaf_set, self.routing_table, self.neighbourhood), silent)
 
-    def _best(self, key: bytes, known: Iterable[Contact], but: Container[bytes | None]) -> Contact | None:
+    def _best(self, key: bytes, known: Iterable[Contact], but: Collection[bytes]) -> Contact | None:
         """Out of those with a longer prefix of the key, or as long a prefix and closer, who is farthest on the way."""
         value = number(key)
         mine = self.routing_table.shared(value)

@@ -29,11 +29,11 @@ class AckDue(msgspec.Struct, frozen=True):
 class Pending:
     """A message on its way to a next hop that has not acknowledged it."""
 
-    __slots__ = ("avoid", "hop", "routed", "sent", "silent", "tries")
+    __slots__ = ("hop", "joiner", "routed", "sent", "silent", "tries")
 
-    def __init__(self, routed: Routed, hop: Contact, avoid: bytes | None) -> None:
+    def __init__(self, routed: Routed, hop: Contact, joiner: bytes | None) -> None:
         self.routed, self.hop = routed, hop
-        self.avoid = avoid  # who must not be a hop: a joining peer on the way of its own request
+        self.joiner = joiner  # of a join request, which must not come by the joiner itself
         self.silent: dict[bytes, None] = {}  # hops that did not acknowledge it
         self.tries = 0
         self.sent = 0.0
@@ -72,9 +72,10 @@ class Router:
 
     def accept(self, sender: Contact, routed: Routed) -> None:
         """A message came by: acknowledge it, unless this peer cannot answer for it yet, and handle it once."""
+        inner = self.pastry.codec.decode(routed.payload)
         if not self.pastry.active:
-            if len(self._held) < self.config.held_max:
-                self._held.append((sender, routed))
+            if len(self._held) < self.config.held_max and not isinstance(inner, JoinRequest):
+                self._held.append((sender, routed))  # two joining peers would wait for each other's answer
             return
         name = (routed.source.node_id, routed.number)
         if sender.node_id != self.host.me:
@@ -82,7 +83,7 @@ class Router:
         if self._seen.get(name, -1) >= routed.hops:
             return  # sent again because the acknowledgement was lost or late
         self._note(name, routed.hops)
-        self._step(routed, self.pastry.codec.decode(routed.payload))
+        self._step(routed, inner)
 
     def acknowledged(self, sender: Contact, source: bytes, number: int) -> None:
         """The next hop took the message over; how long that took teaches the time-out."""
@@ -94,8 +95,8 @@ class Router:
 
     def _step(self, routed: Routed, inner: Any) -> None:
         """Forward or deliver."""
-        avoid = inner.joiner.node_id if isinstance(inner, JoinRequest) else None
-        hop = self.pastry.hop(routed.key, avoid)
+        joiner = inner.joiner.node_id if isinstance(inner, JoinRequest) else None
+        hop = self.pastry.hop(routed.key, () if joiner is None else (joiner,))
         if hop is None:
             self._deliver(routed, inner)
             return
@@ -114,7 +115,7 @@ class Router:
             if changed[0] is not inner:
                 routed = msgspec.structs.replace(routed, payload=self.pastry.codec.encode(changed[0]))
             hop = changed[1]
-        self._send_on(msgspec.structs.replace(routed, hops=routed.hops + 1), hop, avoid)
+        self._send_on(msgspec.structs.replace(routed, hops=routed.hops + 1), hop, joiner)
 
     def _deliver(self, routed: Routed, inner: Any) -> None:
         name = (routed.source.node_id, routed.number)
@@ -134,12 +135,12 @@ class Router:
 
     # Acknowledgements
 
-    def _send_on(self, routed: Routed, hop: Contact, avoid: bytes | None) -> None:
+    def _send_on(self, routed: Routed, hop: Contact, joiner: bytes | None) -> None:
         if len(self._pending) >= self.config.pending_max:
             self.host.trace(trace.Mark("pending_full"))
             self.host.send(hop, routed)
             return
-        pending = self._pending[routed.source.node_id, routed.number] = Pending(routed, hop, avoid)
+        pending = self._pending[routed.source.node_id, routed.number] = Pending(routed, hop, joiner)
         self._transmit(pending, hop)
 
     def _transmit(self, pending: Pending, hop: Contact) -> None:
@@ -177,12 +178,15 @@ class Router:
         """Send it again: around the silent hops, or to the same while it may yet be the closest to the key.
 
         A silent peer is passed over on the way, but not as the destination: as long as it is not known to be dead,
-        nobody else may believe to be the closest.
+        nobody else may believe to be the closest. Join requests go past it: the next closest answers as well.
         """
         routed = pending.routed
-        hop = self.pastry.hop(routed.key, pending.avoid)
-        if hop is not None and hop.node_id in pending.silent and not self.pastry.covers(routed.key):
-            hop = self.pastry.around(routed.key, (*pending.silent, pending.avoid)) or hop
+        if pending.joiner is not None:
+            hop = self.pastry.hop(routed.key, (pending.joiner, *pending.silent))
+        else:
+            hop = self.pastry.hop(routed.key)
+            if hop is not None and hop.node_id in pending.silent and not self.pastry.covers(routed.key):
+                hop = self.pastry.around(routed.key, tuple(pending.silent)) or hop
         if hop is None:
             del self._pending[routed.source.node_id, routed.number]
             self._deliver(routed, self.pastry.codec.decode(routed.payload))

@@ -104,6 +104,8 @@ class Upkeep:
     def maintain(self) -> None:
         """One round: the right-hand neighbour compares leaf sets, a row member gives its row, idle links close."""
         self.pastry.agreement.send_digest()
+        if not len(self.pastry.leaf_set):
+            self.pastry.seek_company()
         if self._asked is not None and self._asked.node_id in self.table:
             self.pastry.neighbours.probe(self._asked)  # it did not answer in the last round
         self._asked = None
