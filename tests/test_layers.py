@@ -18,6 +18,7 @@ LINES = """
     quillcast.pipeline
     quillcast.live quillcast.sim
     quillcast.protocol.peer
+    quillcast.protocol.config
     quillcast.protocol.wire
     quillcast.protocol.reliability
     quillcast.protocol.scopes

@@ -20,9 +20,9 @@ def test_a_folder_makes_the_same_peer_again(tmp_path: Path) -> None:
 
 def test_contacts_come_back_latest_first_and_are_bounded(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.note_contacts([Contact(number.to_bytes(16, "big"), f"127.0.0.1:{number}") for number in range(CONTACTS_MAX)])
+    store.note([Contact(number.to_bytes(16, "big"), f"127.0.0.1:{number}") for number in range(CONTACTS_MAX)], {})
     latest = Contact(b"x" * 16, "127.0.0.1:9")
-    store.note_contacts([latest])
+    store.note([latest], {})
     contacts = store.contacts()
     assert contacts[0] == latest
     assert len(contacts) == CONTACTS_MAX
@@ -31,16 +31,16 @@ def test_contacts_come_back_latest_first_and_are_bounded(tmp_path: Path) -> None
 
 def test_a_known_contact_with_another_address_has_the_new_one(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.note_contacts([Contact(b"x" * 16, "127.0.0.1:1")])
-    store.note_contacts([Contact(b"x" * 16, "127.0.0.1:2")])
+    store.note([Contact(b"x" * 16, "127.0.0.1:1")], {})
+    store.note([Contact(b"x" * 16, "127.0.0.1:2")], {})
     assert store.contacts() == [Contact(b"x" * 16, "127.0.0.1:2")]
     store.close()
 
 
 def test_topics_are_kept_by_name(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.note_topics({"b": b"old", "a": b"1"})
-    store.note_topics({"b": b"new"})
+    store.note([], {"b": b"old", "a": b"1"})
+    store.note([], {"b": b"new"})
     assert store.topics() == [b"1", b"new"]
     store.close()
 

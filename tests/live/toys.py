@@ -1,7 +1,7 @@
 """Links without protocols: a peer that notes its inputs, over real sockets of this process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ class Said(Message, frozen=True, tag=1):
 
 class ToyCodec:
     @staticmethod
-    def encode_all(messages: Sequence[Message], /) -> bytes:
+    def encode_all(messages: list[Message], /) -> bytes:
         return msgspec.msgpack.encode(messages)
 
     @staticmethod

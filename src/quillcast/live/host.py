@@ -55,7 +55,10 @@ class LiveHost:
             self._links.link(to).carry(bundle)
 
     def set_timer(self, timer: Timer, delay_s: float) -> None:
-        self._pump.loop.call_later(delay_s + _TICK_S, self._fire, timer)
+        if delay_s > 0:
+            self._pump.loop.call_later(delay_s + _TICK_S, self._fire, timer)
+        else:
+            self._pump.loop.call_soon(self._fire, timer)
 
     def _fire(self, timer: Any) -> None:
         self._pump.hand(self._pump.inputs.timer, timer)

@@ -8,7 +8,7 @@ than `write_bytes_max` ahead; what the kernel does not take stays with the sende
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from quillcast.core.bundle import Bundle
@@ -30,7 +30,7 @@ _NUMBER_BYTES = 8
 class ControlCodec(Protocol):
     """The content of a control frame; `protocol.wire` is it."""
 
-    def encode_all(self, messages: Sequence[Message], /) -> bytes:
+    def encode_all(self, messages: list[Message], /) -> bytes:
         """The messages as bytes."""
         ...
 
@@ -358,6 +358,7 @@ class Links:
         link.adopt(stranger)
         self.pump.hand(self.pump.inputs.link_up, link.contact)
         if link.measuring:
+            link.measuring = False
             self._ping(link)
 
     def bundle_came(self, link: Link, bundle: Bundle) -> None:
@@ -446,8 +447,14 @@ class Links:
         del self.links[link.contact.node_id]
         if link.charged:
             self._debts[link.contact.node_id] = self._debts.get(link.contact.node_id, 0) + link.charged
-        if not self._closing and not (link.idle_here and link.idle_there):
+        if self._closing:
+            return
+        if not (link.idle_here and link.idle_there):
             self.pump.hand(self.pump.inputs.link_lost, link.contact)
+        for ping in [ping for ping, (contact, _) in self._pings.items() if contact.node_id == link.contact.node_id]:
+            self._unanswered(ping)
+        if link.measuring:
+            self.pump.hand(self.pump.inputs.measured, link.contact, None)
 
     def _flush(self) -> None:
         dirty, self._dirty = self._dirty, []

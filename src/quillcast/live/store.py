@@ -13,7 +13,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,10 +68,15 @@ class Store:
             rows = self._database.execute("select node_id, address from contacts order by seen_ns desc, node_id")
             return [Contact(node, address) for node, address in rows]
 
-    def note_contacts(self, contacts: Iterable[Contact]) -> None:
-        """Keep these peers' addresses; the oldest beyond `CONTACTS_MAX` go."""
-        now = time.time_ns()
+    def topics(self) -> list[bytes]:
+        """The descriptors kept here."""
         with self._asking():
+            return [row[0] for row in self._database.execute("select descriptor from topics order by name")]
+
+    def note(self, contacts: Iterable[Contact], topics: Mapping[str, bytes]) -> None:
+        """Keep these peers' addresses, the oldest beyond `CONTACTS_MAX` go; and these topics' descriptors, by name."""
+        now = time.time_ns()
+        with self._asking(), self._database:
             self._database.execute("begin")
             self._database.executemany(
                 "replace into contacts values (?, ?, ?)",
@@ -82,19 +87,7 @@ class Store:
                 "(select node_id from contacts order by seen_ns desc limit ?)",
                 [CONTACTS_MAX],
             )
-            self._database.execute("commit")
-
-    def topics(self) -> list[bytes]:
-        """The descriptors kept here."""
-        with self._asking():
-            return [row[0] for row in self._database.execute("select descriptor from topics order by name")]
-
-    def note_topics(self, descriptors: dict[str, bytes]) -> None:
-        """Keep these topics' descriptors, by name."""
-        with self._asking():
-            self._database.execute("begin")
-            self._database.executemany("replace into topics values (?, ?)", descriptors.items())
-            self._database.execute("commit")
+            self._database.executemany("replace into topics values (?, ?)", topics.items())
 
     def close(self) -> None:
         """Close the database and let the folder go."""
@@ -116,7 +109,7 @@ class Store:
     def _open(self) -> None:
         with self._asking():
             (self.folder / DATABASE).touch(mode=0o600)  # before SQLite makes it: the secret is the owner's alone
-            self._database = sqlite3.connect(self.folder / DATABASE, isolation_level=None)
+            self._database = sqlite3.connect(self.folder / DATABASE, isolation_level=None, check_same_thread=False)
             self._database.execute("pragma journal_mode = wal")
             self._database.executescript(_SCHEMA)
 

@@ -1,0 +1,420 @@
+"""The public node: one peer, its application's publishers and subscriptions, and its place among the others."""
+
+import asyncio
+import errno
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from quillcast.core.errors import LocalError, NotJoined, QuillcastError, Unreachable
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Record
+from quillcast.live import addresses
+from quillcast.live.config import LiveConfig
+from quillcast.live.control import Answerer, ControlServer
+from quillcast.live.disk import FileDisk
+from quillcast.live.hello import Identity
+from quillcast.live.host import LiveHost, new_incarnation
+from quillcast.live.inspection import Inspector
+from quillcast.live.journal import Journal
+from quillcast.live.links import Links
+from quillcast.live.publisher import TIMEOUT_S, Publisher, Wait
+from quillcast.live.pump import Pump
+from quillcast.live.rendezvous import Rendezvous
+from quillcast.live.store import Store
+from quillcast.live.subscription import Handler, Inbox, Loss, Subscription
+from quillcast.protocol import wire
+from quillcast.protocol.config import Config
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.descriptor import CHOICES, Descriptor, Settings
+
+CONTACTS_MAX = 8  # peers of this machine, or remembered ones, that a node joins through; a guess
+REMEMBER_EVERY_S = 30.0  # how often neighbours and topics go to the data folder; a guess
+STARTS = ("now", "earliest")
+
+
+class Node:
+    """A peer of a network: publishes, subscribes, and forwards for others. Use it as `async with Node() as node`.
+
+    Args:
+        network: name of the network; peers of different networks never link.
+        listen: `host:port` on this machine's loopback; port 0 takes any that is free.
+        contacts: addresses of peers to join through; without any, peers of this machine and network are found by
+            themselves, and where there are none this node is the first.
+        data: folder that keeps identity, neighbours and topics over restarts; without one the identity is thrown away.
+        journal: folder that the node writes what it did into, as Arrow files (docs/journal.md).
+        config: the protocols' settings.
+        live: bounds of links and queues.
+
+    Entering raises `LocalError` for a bad argument, a port in use or a data folder of a running peer, `Unreachable` if
+    no contact is a peer of this network, `NotJoined` if the network does not take the node in in time.
+    """
+
+    def __init__(
+        self,
+        network: str = "default",
+        listen: str = "127.0.0.1:0",
+        contacts: Sequence[str] = (),
+        data: Path | str | None = None,
+        journal: Path | str | None = None,
+        config: Config | None = None,
+        live: LiveConfig | None = None,
+    ) -> None:
+        self.network = network
+        self.config, self.live = config or Config(), live or LiveConfig()
+        self._listen = addresses.parse_loopback(listen)
+        self._given = tuple(contacts)
+        self._data = None if data is None else Path(data)
+        self._journal_folder = None if journal is None else Path(journal)
+        self._publishers: dict[str, Publisher] = {}
+        self._extra_publishers: dict[Publisher, None] = {}
+        self._subscriptions: dict[Subscription, None] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._stack = AsyncExitStack()
+        self._journal: Journal | None = None
+        self._store: Store | None = None
+        self._opened = asyncio.Event()
+        self._started = self._stopped = False
+        self._pump: Pump
+        self._links: Links
+        self._peer: Peer
+        self._inspector: Inspector
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> "Node":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.leave()
+
+    async def start(self) -> None:
+        """Listen, find the network and become part of it; `async with` does this."""
+        if self._started:
+            raise LocalError("a node starts once; make another one")
+        self._started = True
+        try:
+            await self._open()
+            self._opened.set()
+            contacts = await self._find_contacts()
+            self._pump.call(self._peer.join, contacts)
+            await self._joined(self.live.join_timeout_s)
+        except BaseException:
+            self._stopped = True
+            self._opened.set()
+            await self._stack.aclose()
+            raise
+        self._run(self._remember_regularly())
+
+    async def leave(self) -> None:
+        """Leave in good order: make safe what was published, let children move; at most `leave_timeout_s`."""
+        if self._stopped or not self._opened.is_set():
+            return
+        self._stopped = True
+        try:
+            for publisher in [*self._publishers.values(), *self._extra_publishers]:
+                publisher.close()
+            for subscription in list(self._subscriptions):
+                subscription.end()
+            await self._leave_network()
+            await self._cancel_tasks()
+            if self._store is not None:
+                await self._remember(self._store)
+        finally:
+            await self._stack.aclose()
+
+    @property
+    def contact(self) -> Contact:
+        """Who this node is and where it listens."""
+        return self._links.contact
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self._links.contact.address
+
+    # --- topics ---------------------------------------------------------------------------------------------------
+
+    async def create(self, name: str, *, timeout_s: float = TIMEOUT_S, **settings: Any) -> Descriptor:
+        """Create a topic; where it exists with the same settings nothing happens.
+
+        Args:
+            name: a path such as `sport/tennis`.
+            timeout_s: seconds to wait for the topic's root.
+            settings: `delivery` ("reliable", "best_effort"), `order` ("publisher", "none"), `slow` ("cut", "wait"),
+                `event_bytes_max`.
+
+        Raises `LocalError` for a setting that does not exist, `TopicExists` where it stands with others, `NotJoined`.
+        """
+        chosen = _settings(settings)
+        await self._ready(timeout_s)
+        done: asyncio.Future[Descriptor | QuillcastError] = self._pump.loop.create_future()
+
+        def answered(answer: Descriptor | QuillcastError) -> None:
+            if not done.done():
+                done.set_result(answer)
+
+        self._pump.call(self._peer.create, name, chosen, answered)
+        try:
+            answer = await asyncio.wait_for(done, timeout_s)
+        except TimeoutError as problem:
+            raise NotJoined(f"no root of {name!r} answered within {timeout_s:g} s; it may stand later") from problem
+        if isinstance(answer, QuillcastError):
+            raise answer
+        return answer
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        wait: Wait | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Coroutine[Any, Any, None]:
+        """Publish an event: `await node.publish(topic, payload)`; see `Publisher.publish`."""
+        publisher = self._publishers.get(topic)
+        if publisher is None or publisher.failure is not None:
+            publisher = self._publishers[topic] = self._make_publisher(topic)
+        return publisher.publish(payload, key=key, attributes=attributes, wait=wait, timeout_s=timeout_s)
+
+    def publisher(self, topic: str) -> Publisher:
+        """A publisher of its own for a topic: one line of sequence numbers, and less work per event."""
+        publisher = self._make_publisher(topic)
+        self._extra_publishers[publisher] = None
+        return publisher
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        handler: Handler | None = None,
+        start: str = "now",
+        delivery: str | None = None,
+        on_lost: Callable[[Loss], object] | None = None,
+    ) -> Subscription:
+        """Subscribe to a topic: `async for event in node.subscribe(topic)`, or with a handler.
+
+        Args:
+            topic: the topic's name.
+            handler: called with every event, one after the other; may be a coroutine function.
+            start: "now", or "earliest": as far back as the tree's buffers reach.
+            delivery: "best_effort" to not be held up by gaps in a reliable topic.
+            on_lost: called with every `Loss`.
+
+        Raises `LocalError` for a name that is no topic's. Other errors come when the subscription is awaited.
+        """
+        if start not in STARTS:
+            raise LocalError(f"start = {start!r} is not a choice; use one of: {', '.join(STARTS)}")
+        if delivery not in (None, *CHOICES["delivery"]):
+            raise LocalError(f"delivery = {delivery!r} is not a choice; use one of: {', '.join(CHOICES['delivery'])}")
+        self._check_open()
+        inbox = Inbox(self.live.subscription_bytes)
+        inbox.on_lost = on_lost
+        subscription = Subscription(topic, inbox, self.live.join_timeout_s, self._subscriptions)
+        subscription.open(self._pump, self._peer, start=start, delivery=delivery)
+        self._subscriptions[subscription] = None
+        if handler is not None:
+            self._run(subscription.serve(handler))
+        return subscription
+
+    # --- looking --------------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """What this peer is, knows and does, as plain values (docs/live.md)."""
+        self._check_open()
+        return self._inspector.status()
+
+    async def tree(self, topic: str, *, timeout_s: float = 2.0) -> dict[str, Any]:
+        """The topic's live tree, by walking it from the root: who is whose child, and how far each is.
+
+        Returns what answered within `timeout_s`; `complete` says whether everybody did.
+        """
+        await self._ready(timeout_s)
+        return await self._inspector.tree(topic, timeout_s)
+
+    def _answerers(self) -> dict[str, Answerer]:
+        """What the control socket answers."""
+
+        async def status() -> dict[str, Any]:
+            return self.status()
+
+        async def topics() -> list[dict[str, Any]]:
+            return self._inspector.topics()
+
+        return {"status": status, "topics": topics, "tree": self.tree}
+
+    # --- starting -------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Everything but the network: identity, sockets, files, protocols."""
+        stack = self._stack
+        loop = asyncio.get_running_loop()
+        if self._data is not None:
+            self._store = Store(self._data)
+            stack.callback(self._store.close)
+        identity = self._store.identity() if self._store is not None else Identity.new()
+        self._rendezvous = Rendezvous(self.network)
+        self._pump = Pump(loop)
+        self._links = Links(self._pump, identity, self.network, new_incarnation(), wire, self.live)
+        await self._start_listening()
+        stack.push_async_callback(self._links.close)
+        stack.callback(self._pump.close)
+        if self._journal_folder is not None:
+            self._journal = Journal(self._journal_folder, identity.node_id, call_later=loop.call_later)
+            stack.callback(self._journal.close)
+        disk = FileDisk(self._pump, self._data)
+        stack.callback(disk.close)
+        host = LiveHost(self._pump, self._links, disk, self._note if self._journal is not None else _forget)
+        self._peer = self._pump.inputs = Peer(host, self.config)
+        self._recall()
+        self._inspector = Inspector(self._peer, self._links, self._pump, self._journal)
+        await stack.enter_async_context(ControlServer(self._rendezvous.control_path(self.contact), self._answerers()))
+
+    async def _start_listening(self) -> None:
+        host, port = self._listen
+        try:
+            await self._links.listen(host, port)
+        except OSError as problem:
+            if problem.errno == errno.EADDRINUSE:
+                raise LocalError(f"port {port} of {host} is in use; choose another, or 0 for any") from problem
+            raise LocalError(f"cannot listen on {host}:{port}: {problem.strerror or problem}") from problem
+
+    async def _find_contacts(self) -> list[Contact]:
+        """Peers of this network that answer: those that were named, or those of this machine and of former times."""
+        if self._given:
+            with self._rendezvous.alone():
+                self._enter()
+            return await self._greet(self._given, needed=True)
+        with self._rendezvous.alone():
+            entries = self._rendezvous.entries()
+            self._enter()
+        remembered = self._store.contacts() if self._store is not None else []
+        known = dict.fromkeys([*(entry.address for entry in entries), *(contact.address for contact in remembered)])
+        known.pop(self.address, None)
+        addresses_ = list(known)
+        while addresses_:
+            some, addresses_ = addresses_[:CONTACTS_MAX], addresses_[CONTACTS_MAX:]
+            if found := await self._greet(some, needed=False):
+                return found
+        return []
+
+    def _enter(self) -> None:
+        self._rendezvous.enter(self.contact)
+        self._stack.callback(self._rendezvous.leave, self.contact)
+
+    async def _greet(self, addresses_: Sequence[str], *, needed: bool) -> list[Contact]:
+        """Ask who is at these addresses. Raises `Unreachable` where one is `needed` and none is of this network."""
+        answers = await asyncio.gather(*map(self._links.greet, addresses_), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, Unreachable):
+                raise answer
+        found = [answer for answer in answers if isinstance(answer, Contact)]
+        if needed and not found:
+            raise Unreachable("; ".join(str(answer) for answer in answers))
+        return found
+
+    async def _joined(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._pump.until(lambda: self._peer.active)
+        except TimeoutError as problem:
+            raise NotJoined(
+                f"the network {self.network!r} did not take this node in within {timeout_s:g} s; "
+                "`quillcast status` at a peer of it shows what it sees"
+            ) from problem
+
+    async def _ready(self, timeout_s: float) -> None:
+        """Wait until the node is part of the network."""
+        try:
+            await asyncio.wait_for(self._opened.wait(), timeout_s)
+        except TimeoutError as problem:
+            raise NotJoined(f"the node was not started within {timeout_s:g} s; use it inside `async with`") from problem
+        self._check_open()
+        await self._joined(timeout_s)
+
+    def _check_open(self) -> None:
+        if self._stopped:
+            raise LocalError("the node has left its network; make another one")
+        if not self._opened.is_set():
+            raise LocalError("the node is not started; use it inside `async with Node(...) as node`")
+
+    def _make_publisher(self, topic: str) -> Publisher:
+        self._check_open()
+        publisher = Publisher(topic, self._pump, self.live)
+        publisher.open(self._peer)
+        return publisher
+
+    # --- stopping -------------------------------------------------------------------------------------------------
+
+    async def _leave_network(self) -> None:
+        self._pump.call(self._peer.leave)
+        try:
+            async with asyncio.timeout(self.live.leave_timeout_s):
+                await self._pump.until(lambda: self._peer.left)
+        except TimeoutError:
+            self._links.problems.append(f"the network did not let this node go within {self.live.leave_timeout_s:g} s")
+
+    async def _cancel_tasks(self) -> None:
+        """Handlers have until now to take what came."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._pump.loop.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    # --- what is kept ---------------------------------------------------------------------------------------------
+
+    def _note(self, record: Record) -> None:
+        assert self._journal is not None
+        self._journal.note(time.time_ns(), record)
+
+    async def _remember_regularly(self) -> None:
+        while self._store is not None:
+            await self._remember(self._store)
+            await asyncio.sleep(REMEMBER_EVERY_S)
+
+    async def _remember(self, store: Store) -> None:
+        """Keep neighbours and topics for the next start. A disk that refuses is a problem to show, not to die of."""
+        topics = {
+            f"{topic.creator}:{topic.name}": msgspec.msgpack.encode(topic)
+            for topic in self._peer.scribe.descriptors.values()
+            if topic.version > 0
+        }
+        try:
+            await asyncio.to_thread(store.note, self._peer.overlay.remembered(), topics)
+        except QuillcastError as problem:
+            self._links.problems.append(str(problem))
+
+    def _recall(self) -> None:
+        """What was chosen about topics before the last stop still stands here."""
+        if self._store is not None:
+            for kept in self._store.topics():
+                self._pump.call(self._peer.scribe.learn, msgspec.msgpack.decode(kept, type=Descriptor))
+
+
+def _forget(record: Record) -> None:
+    """Without a journal nothing is kept."""
+
+
+def _settings(chosen: dict[str, Any]) -> Settings:
+    """The settings of a new topic. Raises `LocalError` naming what does not exist or has the wrong type."""
+    for name in chosen:
+        if name not in Settings.__struct_fields__:
+            raise LocalError(f"{name} is not a setting of topics; use: {', '.join(Settings.__struct_fields__)}")
+    try:
+        return msgspec.convert(msgspec.to_builtins(Settings(**chosen)), Settings)
+    except msgspec.ValidationError as problem:
+        raise LocalError(f"the settings {chosen} do not fit: {problem}") from problem

@@ -1,0 +1,273 @@
+"""The publisher's edge: events gather in a batch while the event loop is busy, and leave as one block.
+
+A lone event leaves in the same turn of the event loop. While a task publishes without a pause the batch grows to
+`publish_bytes` or `publish_count`; then it is sealed and the task lets the event loop run, so that links are written,
+receipts are read and heartbeats are answered.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from quillcast.core.bundle import Term
+from quillcast.core.errors import EventTooLarge, LocalError, NotJoined, NotStable, QuillcastError
+from quillcast.core.ids import short
+from quillcast.live.config import LiveConfig
+from quillcast.live.pump import Pump
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.publisher import Publisher as PeerPublisher
+
+EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: they describe, payloads carry
+TIMEOUT_S = 30.0
+_WALK_S = 1.0  # how long peers have to name who is not stable; a guess: a few round trips per level of the tree
+
+Wait = Literal["root", "stable"]
+
+
+class Publisher:
+    """Publishes to one topic; made by `Node.publisher`. Its events have one line of sequence numbers, from 0.
+
+    It keeps what it published until every subscriber with a live lease has it.
+    """
+
+    def __init__(self, topic: str, pump: Pump, config: LiveConfig) -> None:
+        self.topic = topic
+        self._pump, self._config = pump, config
+        self._bytes_max, self._count_max = config.publish_bytes, config.publish_count
+        self._payloads: list[bytes] = []
+        self._keys: list[bytes] | None = None
+        self._attributes: list[bytes] | None = None
+        self._extras = False  # the batch has keys or attributes
+        self._batch_bytes = 0
+        self._limit = 0  # bytes that one event may have; 0 while the topic is not known
+        self._stopped = True  # publish has to look: not open yet, no room, or failed
+        self.failure: QuillcastError | None = None
+        """Why the topic takes no more events of this publisher."""
+        self._closed = False
+        self._changed: asyncio.Future[None] | None = None
+        self._peer: Peer
+        self._inner: PeerPublisher | None = None
+
+    async def publish(
+        self,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        wait: Wait | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """Publish an event.
+
+        Returns when the event is on its way, which takes no pause while there is room; back-pressure is felt as
+        waiting.
+
+        Args:
+            payload: what to publish.
+            key: what the event is about, for those who keep the latest of each; with attributes at most 64 KiB.
+            attributes: more about the event; values are what MessagePack knows.
+            wait: "root" waits until the topic's root admitted the event, "stable" until every subscriber with a live
+                lease holds it.
+            timeout_s: seconds that the first event waits for the topic's root, and `wait` for its acknowledgement.
+
+        Raises:
+            EventTooLarge: the payload is over the topic's limit.
+            UnknownTopic: the topic does not exist, and the network creates none on first use.
+            NotJoined: no root was found within `timeout_s`; or, with `wait`, none acknowledged.
+            NotStable: with "stable", some subscribers did not hold the event in time; they are named.
+        """
+        if self._stopped:
+            await self._until_open(timeout_s)
+        if type(payload) is not bytes:
+            payload = _as_bytes(payload)
+        size = len(payload)
+        if size > self._limit:
+            raise self._too_large(size)
+        payloads = self._payloads
+        if not payloads:
+            self._pump.loop.call_soon(self._flush)
+        if key is not None or attributes is not None or self._extras:
+            self._add_extras(key, attributes)
+        payloads.append(payload)
+        self._batch_bytes += size
+        if self._batch_bytes >= self._bytes_max or len(payloads) >= self._count_max:
+            self._flush()
+            await asyncio.sleep(0)
+        if wait is not None:
+            await self._acknowledged(wait, timeout_s)
+
+    @property
+    def sequence(self) -> int:
+        """The sequence that the next event will get."""
+        return (self._inner.next if self._inner is not None else 0) + len(self._payloads)
+
+    @property
+    def admitted(self) -> int:
+        """Events that the root admitted."""
+        return self._inner.admitted if self._inner is not None else 0
+
+    @property
+    def stable(self) -> int:
+        """Events that every subscriber with a live lease holds."""
+        return self._inner.stable if self._inner is not None else 0
+
+    def close(self) -> None:
+        """Send what waits, and publish no more. The peer keeps what is not stable until it is."""
+        if not self._closed and self._inner is not None:
+            self._flush()
+            self._pump.call(self._peer.close_publisher, self._inner)
+        self._closed = self._stopped = True
+        self._tell()
+
+    # --- the peer's side (`protocol.topics.publisher.PublisherListener`)
+
+    def open(self, peer: Peer) -> None:
+        """Make the peer's publisher. Raises `LocalError` for a name that is no topic's."""
+        self._peer = peer
+        self._inner = self._pump.call(peer.publisher, self.topic, self)
+        self.progressed()
+
+    def progressed(self) -> None:
+        inner = self._inner
+        if inner is not None and self.failure is None and not self._closed:
+            known = inner.root is not None or self._limit > 0
+            self._limit = inner.descriptor.settings.event_bytes_max if known else 0
+            self._stopped = not known or inner.room() <= 0
+        self._tell()
+
+    def failed(self, error: QuillcastError) -> None:
+        self.failure, self._stopped = error, True
+        self._tell()
+
+    # --- within
+
+    def _flush(self) -> None:
+        """Seal the batch."""
+        payloads, keys, attributes = self._payloads, self._keys, self._attributes
+        if not payloads or self._inner is None:
+            return
+        self._payloads, self._keys, self._attributes, self._batch_bytes, self._extras = [], None, None, 0, False
+        try:
+            self._pump.call(self._inner.offer, payloads, keys=keys, attributes=attributes)
+        except EventTooLarge as problem:  # the topic's limit was lowered meanwhile
+            self.failed(problem)
+        self.progressed()
+
+    async def _until_open(self, timeout_s: float) -> None:
+        """Wait for the topic's root at first, and later for room."""
+        try:
+            async with asyncio.timeout(timeout_s) as patience:
+                while self._stopped:
+                    if self.failure is not None:
+                        raise self.failure
+                    if self._closed:
+                        raise LocalError(f"the publisher of {self.topic!r} is closed; open another")
+                    if self._limit > 0:
+                        patience.reschedule(None)  # the topic stands; back-pressure is waited for
+                    await self._change()
+        except TimeoutError as problem:
+            raise NotJoined(
+                f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
+            ) from problem
+
+    async def _acknowledged(self, wait: Wait, timeout_s: float) -> None:
+        inner = self._inner
+        assert inner is not None
+        if wait not in ("root", "stable"):
+            raise LocalError(
+                f"wait = {wait!r} is not a choice; use 'root' or 'stable' ('stored' comes with durable topics)"
+            )
+        if not inner.reliable:
+            raise LocalError(f"topic {self.topic!r} is best_effort and acknowledges nothing; publish without wait")
+        self._flush()
+        last = inner.next
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (inner.admitted if wait == "root" else inner.stable) < last:
+                    if self.failure is not None:
+                        raise self.failure
+                    await self._change()
+        except TimeoutError as problem:
+            raise await self._unacknowledged(last, timeout_s) from problem
+
+    async def _unacknowledged(self, last: int, timeout_s: float) -> QuillcastError:
+        inner = self._inner
+        assert inner is not None
+        if inner.admitted < last:
+            return NotJoined(f"no root of {self.topic!r} admitted the event within {timeout_s:g} s; it is still tried")
+        laggards = await self._laggards()
+        named = ", ".join(short(node) for node in laggards) or "nobody answered for them"
+        return NotStable(
+            f"the event in {self.topic!r} is admitted, but not every subscriber held it within {timeout_s:g} s: {named}"
+        )
+
+    async def _laggards(self) -> list[bytes]:
+        """Who does not cover what the root has admitted by now, by walking down the tree."""
+        inspection, topic = self._peer.scribe.inspection, self._inner.topic if self._inner else b""
+        root = await self._root_frontier()
+        if root is None:
+            return []
+        self._pump.call(inspection.who_lags, self.topic, *root)
+        await asyncio.sleep(_WALK_S)
+        return sorted(inspection.lagging.get(topic, ()))
+
+    async def _root_frontier(self) -> tuple[Term, int] | None:
+        """The root's term and frontier."""
+        surveys = self._peer.scribe.inspection.surveys
+        number = self._pump.call(self._peer.scribe.inspection.survey, self.topic)
+
+        def roots() -> list[tuple[Term, int]]:
+            return [(branch.term, branch.frontier) for branch in surveys[number].values() if not branch.parent]
+
+        try:
+            async with asyncio.timeout(_WALK_S):
+                await self._pump.until(lambda: bool(roots()))
+            return max(roots())
+        except TimeoutError:
+            return None
+        finally:
+            del surveys[number]
+
+    def _add_extras(self, key: bytes | None, attributes: Mapping[str, Any] | None) -> None:
+        """Columns begin with the first event that uses them; the events before it have none."""
+        packed = b"" if attributes is None else msgspec.msgpack.encode(attributes)
+        size = len(key or b"") + len(packed)
+        if size > EXTRAS_BYTES_MAX:
+            raise EventTooLarge(
+                f"key and attributes of {size} bytes are over {EXTRAS_BYTES_MAX}; put them in the payload"
+            )
+        self._extras = True
+        count = len(self._payloads)
+        if self._keys is None and key is not None:
+            self._keys = [b""] * count
+        if self._attributes is None and attributes is not None:
+            self._attributes = [b""] * count
+        if self._keys is not None:
+            self._keys.append(key or b"")
+        if self._attributes is not None:
+            self._attributes.append(packed)
+        self._batch_bytes += size
+
+    def _too_large(self, size: int) -> EventTooLarge:
+        return EventTooLarge(
+            f"an event of {size} bytes is over the limit of {self._limit} of topic {self.topic!r}; split it, "
+            "or create the topic with a larger event_bytes_max"
+        )
+
+    async def _change(self) -> None:
+        """Wait for word from the peer."""
+        if self._changed is None or self._changed.done():
+            self._changed = self._pump.loop.create_future()
+        await asyncio.shield(self._changed)
+
+    def _tell(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+
+def _as_bytes(payload: Any) -> bytes:
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise LocalError(f"a payload is bytes, not {type(payload).__name__}; encode it first")

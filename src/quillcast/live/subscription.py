@@ -1,0 +1,265 @@
+"""The subscriber's edge: blocks wait in an inbox, and become events where the application takes them."""
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from itertools import repeat
+from typing import Any
+
+import msgspec
+
+from quillcast.core.bundle import Block, Position, Term
+from quillcast.core.errors import Malformed, NotJoined, QuillcastError
+from quillcast.live.pump import Pump
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.scribe import Subscription as PeerSubscription
+
+LOSSES_MAX = 1000  # reports kept for `Subscription.lost`; a guess
+
+Handler = Callable[["Event"], Awaitable[None] | None]
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """What somebody published.
+
+    `sequence` counts a publisher's events in the topic from 0; `publisher` is new with every start of one. `time_ns` is
+    when the publisher sealed it, nanoseconds since 1970 UTC by its own clock; events of one batch share it.
+    """
+
+    topic: str
+    payload: bytes
+    key: bytes | None
+    attributes: dict[str, Any] | None
+    publisher: bytes
+    sequence: int
+    time_ns: int
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Positions [first, last) of a term that will not come. `why`: cut, unavailable, void, dropped, malformed."""
+
+    term: Term
+    first: int
+    last: int
+    why: str
+
+
+class Inbox:
+    """The peer's side of a subscription (`protocol.forwarding.edge.Subscriber`): takes blocks while it has room."""
+
+    def __init__(self, size_bytes_max: int) -> None:
+        self.blocks: deque[tuple[Block, int, int, Position]] = deque()
+        self.size_bytes, self.size_bytes_max = 0, size_bytes_max
+        self.position: Position | None = None
+        self.failure: QuillcastError | None = None
+        self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
+        self.lost_count = 0
+        self.on_lost: Callable[[Loss], object] | None = None
+        self.closed = False
+        self._changed: asyncio.Future[None] | None = None
+
+    def started(self, position: Position) -> None:
+        self.position = position
+        self._tell()
+
+    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
+        self.blocks.append((block, skip, stop, position))
+        self.size_bytes += block.size
+        self._tell()
+
+    def lost(self, term: Term, first: int, last: int, why: str) -> None:
+        loss = Loss(term, first, last, why)
+        self.losses.append(loss)
+        self.lost_count += last - first
+        if self.on_lost is not None:
+            asyncio.get_running_loop().call_soon(self.on_lost, loss)
+
+    def failed(self, error: QuillcastError) -> None:
+        self.failure = error
+        self._tell()
+
+    def room(self) -> int:
+        return self.size_bytes_max - self.size_bytes
+
+    def close(self) -> None:
+        """No more blocks will come."""
+        self.closed = True
+        self._tell()
+
+    async def changed(self) -> None:
+        """Wait until something came, or the subscription began or ended."""
+        if self._changed is None or self._changed.done():
+            self._changed = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._changed)
+
+    def _tell(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+
+class Subscription:
+    """A running subscription: `async for event in subscription`. Made by `Node.subscribe`.
+
+    Every event from its start on comes once, in its publisher's order; what cannot come is reported in `lost`, and to
+    `on_lost`. A reader that falls behind by `LiveConfig.subscription_bytes` holds the topic's buffers up, and then its
+    `slow` setting applies.
+    """
+
+    def __init__(self, topic: str, inbox: Inbox, join_timeout_s: float, running: dict["Subscription", None]) -> None:
+        self.topic = topic
+        self._inbox, self._join_timeout_s, self._running = inbox, join_timeout_s, running
+        self._events: Iterator[Event] = iter(())
+        self._taken_bytes = 0  # of the block whose events are being handed out
+        self._peer: Peer | None = None
+        self._pump: Pump | None = None
+        self._handle: PeerSubscription | None = None
+        self.malformed_count = 0
+        """Blocks dropped because their columns did not check out, which is their publisher's fault."""
+
+    # --- the application's side
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        for event in self._events:
+            return event
+        return await self._next()
+
+    async def started(self) -> Position:
+        """Wait until the subscription stands; the position of the first event that it will get.
+
+        Raises `UnknownTopic`, or `NotJoined` when nobody took the subscription in time.
+        """
+        try:
+            async with asyncio.timeout(self._join_timeout_s):
+                while self._inbox.position is None and self._inbox.failure is None:
+                    await self._inbox.changed()
+        except TimeoutError as problem:
+            raise NotJoined(
+                f"no peer accepted the subscription to {self.topic!r} within {self._join_timeout_s:g} s; "
+                "it is still tried"
+            ) from problem
+        if self._inbox.position is None:
+            assert self._inbox.failure is not None
+            raise self._inbox.failure
+        return self._inbox.position
+
+    @property
+    def lost(self) -> list[Loss]:
+        """The last reports of positions that will not come, oldest first; `lost_count` counts all of them."""
+        return list(self._inbox.losses)
+
+    @property
+    def lost_count(self) -> int:
+        """How many positions this subscription was told it lost."""
+        return self._inbox.lost_count
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of blocks that came and were not taken."""
+        return self._inbox.size_bytes
+
+    async def close(self) -> None:
+        """End it. What was not taken is dropped, and `async for` ends."""
+        self._inbox.close()
+        self._inbox.blocks.clear()
+        self._events = iter(())
+        self._running.pop(self, None)
+        if self._pump is not None and self._peer is not None and self._handle is not None:
+            self._pump.call(self._peer.unsubscribe, self._handle)
+            self._handle = None
+
+    # --- the node's side
+
+    def open(self, pump: Pump, peer: Peer, *, start: str, delivery: str | None) -> None:
+        """Subscribe at the peer."""
+        self._pump, self._peer = pump, peer
+        self._handle = pump.call(peer.subscribe, self.topic, self._inbox, start=start, delivery=delivery)
+
+    def end(self) -> None:
+        """The node stops: `async for` ends after what came."""
+        self._inbox.close()
+
+    async def serve(self, handler: Handler) -> None:
+        """Call the handler with every event, one after the other, until the subscription ends.
+
+        An error in a handler is reported to the event loop's exception handler, and the next event goes on.
+        """
+        while await self._more():
+            for event in self._events:
+                try:
+                    result = handler(event)
+                    if result is not None and inspect.isawaitable(result):
+                        await result
+                except Exception as problem:  # noqa: BLE001 - the application's own, and not ours to judge
+                    asyncio.get_running_loop().call_exception_handler(
+                        {"message": f"the handler of {self.topic!r} failed at {event}", "exception": problem}
+                    )
+
+    async def _next(self) -> Event:
+        while await self._more():
+            for event in self._events:
+                return event
+        raise StopAsyncIteration
+
+    async def _more(self) -> bool:
+        """Turn the next block into events; False at the end of the subscription. The event loop runs in between."""
+        inbox = self._inbox
+        self._release()
+        if inbox.blocks:
+            await asyncio.sleep(0)
+        while not inbox.blocks:
+            if inbox.failure is not None:
+                raise inbox.failure
+            if inbox.closed:
+                return False
+            await inbox.changed()
+        block, skip, stop, position = inbox.blocks.popleft()
+        self._taken_bytes = block.size
+        try:
+            self._events = _events(self.topic, block, skip, stop)
+        except (Malformed, msgspec.MsgspecError):
+            self.malformed_count += 1
+            inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")
+        return True
+
+    def _release(self) -> None:
+        """The events of the last block are all handed out."""
+        if not self._taken_bytes:
+            return
+        inbox = self._inbox
+        was_full = inbox.room() <= 0
+        inbox.size_bytes -= self._taken_bytes
+        self._taken_bytes = 0
+        if (
+            was_full
+            and inbox.room() > 0
+            and self._handle is not None
+            and self._pump is not None
+            and self._peer is not None
+        ):
+            self._pump.call(self._peer.drained, self._handle)
+
+
+def _events(topic: str, block: Block, skip: int, stop: int) -> Iterator[Event]:
+    """Events `skip` to `stop` of a block, made as they are asked for. Raises `Malformed`."""
+    keys, attributes = block.keys(), block.attributes()
+    return map(
+        Event,
+        repeat(topic),
+        block.payloads()[skip:stop],
+        repeat(None) if keys is None else [key or None for key in keys[skip:stop]],
+        repeat(None) if attributes is None else _maps(attributes[skip:stop]),
+        repeat(block.publisher),
+        range(block.first + skip, block.first + stop),
+        block.times()[skip:stop],
+    )
+
+
+def _maps(attributes: Iterable[bytes]) -> list[dict[str, Any] | None]:
+    return [_DECODER.decode(one) if one else None for one in attributes]
+
+
+_DECODER: msgspec.msgpack.Decoder[dict[str, Any]] = msgspec.msgpack.Decoder(dict[str, Any])
