@@ -1,40 +1,20 @@
 """`python -m quillcast.sim`: fault simulations by seed, and the story of the one that failed."""
 
 import argparse
-import gc
 import json
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from quillcast.core.errors import LocalError, QuillcastError
-from quillcast.sim.chance import drawn
-from quillcast.sim.scenario import Scenario, load
+from quillcast.sim.scenario import load
 from quillcast.sim.simulation import Simulation
 from quillcast.sim.story import Overheard, Story
+from quillcast.sim.sweep import Outcome, outcomes, scenario_of
 from quillcast.sim.world import Broken
-
-BATCH = 4  # seeds that a worker takes at a time
-
-
-class Outcome(NamedTuple):
-    """What came of one seed."""
-
-    seed: int
-    broken: str
-    about: str
-    peers: int
-    steps: int
-    delivered: int
-    simulated_s: float
-    wall_s: float
-    marks: dict[str, int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,45 +49,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def scenario_of(seed: int, file: Path | None) -> Scenario:
-    """The scenario that a seed runs: the file's, or the one it draws."""
-    return load(file) if file is not None else drawn(seed)
-
-
-def run_seed(seed: int, file: Path | None) -> Outcome:
-    """Run one seed to its end, or to what breaks."""
-    began = time.perf_counter()
-    simulation = Simulation(scenario_of(seed, file), seed)
-    broken = about = ""
-    try:
-        simulation.run()
-    except Broken as error:
-        broken, about = str(error), error.about
-    world = simulation.world
-    delivered = sum(len(reader.log) for reader in simulation.readers)
-    wall_s = time.perf_counter() - began
-    return Outcome(
-        seed, broken, about, len(world.machines), world.steps, delivered, world.now, wall_s, world.journal.marks
-    )
-
-
-def _run_batch(seeds: list[int], file: Path | None) -> list[Outcome]:
-    """Run some seeds in this process; rubbish is collected between them only, which makes them twice as fast."""
-    gc.disable()
-    outcomes = []
-    for seed in seeds:
-        outcomes.append(run_seed(seed, file))
-        gc.collect()
-    return outcomes
-
-
 def _sweep(options: argparse.Namespace) -> int:
     seeds = _seeds(options)
     failed: list[Outcome] = []
     totals: Counter[str] = Counter()
     marks: Counter[str] = Counter()
     began = time.perf_counter()
-    for done, outcome in enumerate(_outcomes(seeds, options.scenario, options.jobs), 1):
+    for done, outcome in enumerate(outcomes(seeds, options.scenario, options.jobs), 1):
         marks.update(outcome.marks)
         totals.update(steps=outcome.steps, delivered=outcome.delivered, simulated_s=round(outcome.simulated_s))
         if outcome.broken:
@@ -136,18 +84,6 @@ def _seeds(options: argparse.Namespace) -> list[int]:
     if options.scenario is not None and options.seeds is None:
         return list(load(options.scenario).seeds)
     return list(range(options.first, options.first + (options.seeds or 100)))
-
-
-def _outcomes(seeds: list[int], file: Path | None, jobs: int) -> Iterator[Outcome]:
-    """Every seed's outcome as it comes."""
-    batches = [seeds[at : at + BATCH] for at in range(0, len(seeds), BATCH)]
-    if jobs <= 1:
-        for batch in batches:
-            yield from _run_batch(batch, file)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(_run_batch, batch, file) for batch in batches]):
-            yield from future.result()
 
 
 def _replay(options: argparse.Namespace) -> int:
