@@ -96,12 +96,38 @@ class Publisher:
             self._flush()
             await asyncio.sleep(0)
         if wait is not None:
-            await self._acknowledged(wait, timeout_s)
+            await self.acknowledged(wait, timeout_s)
+
+    async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until all that was published so far is acknowledged; arguments and errors are those of `publish`."""
+        inner = self._inner
+        assert inner is not None
+        if wait not in ("root", "stable"):
+            raise LocalError(
+                f"wait = {wait!r} is not a choice; use 'root' or 'stable' ('stored' comes with durable topics)"
+            )
+        if not inner.reliable:
+            raise LocalError(f"topic {self.topic!r} is best_effort and acknowledges nothing; publish without wait")
+        self._flush()
+        last = inner.next
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (inner.admitted if wait == "root" else inner.stable) < last:
+                    if self.failure is not None:
+                        raise self.failure
+                    await self._change()
+        except TimeoutError as problem:
+            raise await self._unacknowledged(last, timeout_s) from problem
 
     @property
     def sequence(self) -> int:
         """The sequence that the next event will get."""
         return (self._inner.next if self._inner is not None else 0) + len(self._payloads)
+
+    @property
+    def reliable(self) -> bool:
+        """Does the topic acknowledge events? A topic that is not known yet counts as reliable."""
+        return self._inner is None or self._inner.reliable
 
     @property
     def admitted(self) -> int:
@@ -171,26 +197,6 @@ class Publisher:
             raise NotJoined(
                 f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
             ) from problem
-
-    async def _acknowledged(self, wait: Wait, timeout_s: float) -> None:
-        inner = self._inner
-        assert inner is not None
-        if wait not in ("root", "stable"):
-            raise LocalError(
-                f"wait = {wait!r} is not a choice; use 'root' or 'stable' ('stored' comes with durable topics)"
-            )
-        if not inner.reliable:
-            raise LocalError(f"topic {self.topic!r} is best_effort and acknowledges nothing; publish without wait")
-        self._flush()
-        last = inner.next
-        try:
-            async with asyncio.timeout(timeout_s):
-                while (inner.admitted if wait == "root" else inner.stable) < last:
-                    if self.failure is not None:
-                        raise self.failure
-                    await self._change()
-        except TimeoutError as problem:
-            raise await self._unacknowledged(last, timeout_s) from problem
 
     async def _unacknowledged(self, last: int, timeout_s: float) -> QuillcastError:
         inner = self._inner
