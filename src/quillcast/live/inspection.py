@@ -94,7 +94,7 @@ class Inspector:
         return {
             "name": f"{descriptor.creator}:{descriptor.name}" if descriptor.creator else descriptor.name,
             "topic": topic.hex(),
-            "delivery": descriptor.settings.delivery,
+            **{name: getattr(descriptor.settings, name) for name in descriptor.settings.__struct_fields__},
             "publishers": len(publishers),
             **(_place(tree) if tree is not None else {"role": "publisher"}),
             "events_per_s": round(self._rates.get(topic, 0.0), 1),
