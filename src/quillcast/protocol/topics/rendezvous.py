@@ -112,8 +112,8 @@ class Rendezvous:
     def joined(self, tree: Tree, join: Join) -> None:
         """A child was accepted. The root that handed over speaks for all below it: no need to wait for them."""
         root = tree.root
-        if root is not None and self.moved_to.get(tree.topic) == join.child:
-            del self.moved_to[tree.topic]
+        if root is not None and root.awaited == join.child.node_id:
+            root.awaited = b""
             root.hold_until = self.host.now()
 
     def _forget_reign(self, tree: Tree) -> dict[Contact, None]:
@@ -173,22 +173,22 @@ class Rendezvous:
         topic = tree.topic
         self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), message.term)
         tree.heard = max(tree.heard, message.term)
-        self._expect_past(tree, message)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:
                 self.outdone(tree)
-            return
-        if self.overlay.active and self.overlay.is_closest(topic):
+        elif self.overlay.active and self.overlay.is_closest(topic):
             self.become(tree, "handed_over")
-            self.moved_to[topic] = sender
-        elif not tree.attached and tree.needed and not tree.joining:
+            if tree.root is not None:
+                tree.root.awaited = sender.node_id
+        self._expect_past(tree, message)
+        if not tree.attached and tree.needed and not tree.joining:
             self.scribe.join(tree)
 
     def _expect_past(self, tree: Tree, message: HandOver) -> None:
         """The buffer of the reign that ended follows: keep its unstable part for those who lack it."""
         flow = tree.flow
-        if message.index > message.stable and message.term != flow.term and message.term not in flow.past:
+        if message.stable < message.index and message.term < flow.term and message.term not in flow.past:
             until = self.host.now() + self.config.past_terms_s
             flow.past[message.term] = Past(RangeSet(), message.stable, [], until)
 

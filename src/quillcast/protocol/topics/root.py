@@ -35,6 +35,7 @@ class Root:
         self.marks: dict[bytes, bool] = {}  # publishers owed a receipt; True asks them to go back
         self.waiting: list[Block] = []
         self.sealing = False
+        self.awaited = b""  # the root that handed over: it speaks for all below it
         self.replicas: dict[bytes, None] = {}
 
     def admit(self, sender: Contact, bundle: Bundle) -> None:
