@@ -243,7 +243,7 @@ class Streams:
             case AskAgain(sender, asked_at):
                 told = self._told.get(sender.node_id)
                 if told is not None and told.asked_since is not None and told.asked_at == asked_at:
-                    self._ask_again(sender, told)
+                    self._unanswered(sender, told)
 
     # The telling end
 
@@ -351,8 +351,12 @@ class Streams:
         told.answered = True
         entries = dict(message.entries)
         gone = [(key, None) for key in told.between(message.start, message.end, message.buckets) if key not in entries]
-        if self._apply(sender, told, [*gone, *message.entries]) and told.digest == message.digest:
+        if not self._apply(sender, told, [*gone, *message.entries]):
+            return
+        if told.digest == message.digest:
             told.epoch, told.number, told.asked_since = epoch, message.number, None
+        elif message.end is None and message.asked_at == told.asked_at:
+            self._ask_again(sender, told)  # a part was lost
 
     def _apply(self, sender: Contact, told: _Told, changes: Iterable[tuple[bytes, bytes | None]]) -> bool:
         """Enter changes in the copy, and tell the listener of each. False if that made it forget the sender."""
@@ -378,12 +382,17 @@ class Streams:
         self.host.set_timer(AskAgain(sender, now), self.config.ask_again_s * 2**told.questions)
         told.questions += 1
 
-    def _ask_again(self, sender: Contact, told: _Told) -> None:
-        """The answer is not whole: wait while parts of it come, else ask again, a few times."""
+    def _unanswered(self, sender: Contact, told: _Told) -> None:
+        """The answer is not whole yet: wait while parts of it come."""
         if told.answered:
             told.answered = False
             self.host.set_timer(AskAgain(sender, told.asked_at), self.config.ask_again_s)
-        elif told.questions < self.config.questions_max:
+        else:
+            self._ask_again(sender, told)
+
+    def _ask_again(self, sender: Contact, told: _Told) -> None:
+        """The answer did not do: ask anew a few times, then wait for the next mark."""
+        if told.questions < self.config.questions_max:
             self._question(sender, told)
         else:
             told.asked_since = None

@@ -1,0 +1,546 @@
+"""Streams of changes (DESIGN.md, decision 4): what goes out, when, and what a copy makes of it."""
+
+from hashlib import sha256
+
+import pytest
+
+from quillcast.core.errors import LocalError, Malformed, RemoteError
+from quillcast.core.messages import Contact, Message
+from quillcast.protocol import wire
+from quillcast.protocol.neighbours.config import StreamConfig
+from quillcast.protocol.neighbours.stream_messages import Changes, Contents, Resend
+from quillcast.protocol.neighbours.streams import AskAgain, Flush
+from tests.protocol.neighbours.ends import End, Link
+
+SUN, RAIN, SNOW = b"sun" * 5, b"rain" * 4, b"snow" * 4
+
+
+def many(count: int) -> dict[bytes, bytes]:
+    """That many keys with values, spread over all buckets."""
+    return {sha256(b"%d" % number).digest()[:16]: b"value %d" % number for number in range(count)}
+
+
+def link_with(entries: dict[bytes, bytes], **config: object) -> Link:
+    """A link whose end a has told these to b."""
+    link = Link(**config)
+    for key, value in entries.items():
+        link.a.put(key, value)
+    link.heal()
+    assert link.b.told() == entries
+    for end in (link.a, link.b):
+        end.sent.clear()
+        end.traced.clear()
+    return link
+
+
+def sent(end: End, kind: type[Message]) -> list[Message]:
+    return [message for message in end.sent if isinstance(message, kind)]
+
+
+def changed_keys(end: End) -> list[list[bytes]]:
+    """The keys of each message of changes that it sent."""
+    return [[key for key, _ in message.changes] for message in end.sent if isinstance(message, Changes)]
+
+
+# What goes out
+
+
+def test_a_lone_change_leaves_at_once() -> None:
+    link = Link()
+    link.a.put(SUN, b"up")
+    link.deliver_all()
+    assert link.b.told() == link.b.heard == {SUN: b"up"}
+
+
+def test_what_changes_soon_after_goes_out_together_and_with_the_last_value_only() -> None:
+    link = Link(flush_s=0.1)
+    link.a.put(SUN, b"up")
+    link.a.put(RAIN, b"some")
+    link.a.put(RAIN, b"much")
+    link.a.put(SNOW, b"none")
+    link.a.drop(SNOW)
+    assert changed_keys(link.a) == [[SUN]]
+    link.advance(0.1)
+    assert link.a.sent[1].changes == ((RAIN, b"much"), (SNOW, None))
+    link.deliver_all()
+    assert link.b.heard == {SUN: b"up", RAIN: b"much"}
+
+
+def test_one_timer_waits_for_a_flush_however_many_changes_wait() -> None:
+    link = Link()
+    for key, value in many(50).items():
+        link.a.put(key, value)
+    assert [type(timer) for _, timer in link.a.timers] == [Flush]
+
+
+def test_after_a_pause_a_change_leaves_at_once_again() -> None:
+    link = link_with({SUN: b"up"})
+    link.advance(0.1)
+    link.a.put(SUN, b"down")
+    assert changed_keys(link.a) == [[SUN]]
+
+
+def test_a_value_told_already_is_not_told_again() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.put(SUN, b"up")
+    link.a.drop(RAIN)
+    assert link.a.sent == []
+
+
+def test_changes_go_to_the_address_last_given() -> None:
+    link = link_with({SUN: b"up"})
+    moved = Contact(link.b.me, "elsewhere:1")
+    recipients = []
+    link.a.send = lambda to, message: recipients.append(to)  # type: ignore[method-assign]
+    link.a.streams.drop(moved, SUN)
+    link.a.streams.put(moved, SUN, b"up")
+    link.advance(0.1)
+    assert recipients == [moved, moved]
+
+
+def test_both_directions_of_a_link_are_told_apart() -> None:
+    link = link_with({SUN: b"up"})
+    link.b.put(SUN, b"down")
+    link.deliver_all()
+    assert link.a.told() == {SUN: b"down"}
+    assert link.b.told() == {SUN: b"up"}
+    assert (link.a.telling(), link.b.telling()) == (link.b.told(), link.a.told())
+
+
+def test_nobody_is_told_anything_by_strangers() -> None:
+    link = Link()
+    assert link.a.streams.told(b"?" * 16) == link.a.streams.telling(b"?" * 16) == {}
+    link.a.drop(SUN)
+    assert link.a.streams.mark(link.b.me) == (0, b"")
+
+
+def test_an_entry_that_fits_no_message_is_refused() -> None:
+    with pytest.raises(LocalError, match="16 \\+ 60000 bytes"):
+        Link().a.put(SNOW, bytes(60_000))
+
+
+def test_a_map_that_outgrows_its_bounds_is_refused_at_its_teller() -> None:
+    link = link_with({SUN: bytes(80)}, map_bytes_max=100)
+    with pytest.raises(LocalError, match="at most 100"):
+        link.a.put(RAIN, b"some")
+
+
+def test_a_neighbour_that_tells_more_than_the_bounds_breaks_the_protocol() -> None:
+    link = Link(map_bytes_max=100)
+    link.a.streams.config = StreamConfig()
+    for key, value in many(10).items():
+        link.a.put(key, value)
+    link.advance(0.1)
+    with pytest.raises(RemoteError, match="tells more than 100 bytes"):
+        link.deliver_all()
+    link.b.streams.check()
+
+
+# What heartbeats show
+
+
+def test_a_mark_that_says_the_same_asks_for_nothing() -> None:
+    link = link_with(many(100))
+    link.a.heartbeat()
+    link.b.heartbeat()
+    link.deliver_all()
+    assert link.a.sent == link.b.sent == []
+
+
+def test_a_mark_is_as_short_for_a_thousand_keys_as_for_one() -> None:
+    one, thousand = link_with(many(1)), link_with(many(1000))
+    assert len(one.a.streams.mark(one.b.me)[1]) == len(thousand.a.streams.mark(thousand.b.me)[1]) == 20
+
+
+def test_what_waits_for_a_flush_goes_out_before_a_mark_that_counts_it() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.put(RAIN, b"some")
+    link.a.put(SNOW, b"none")
+    link.a.heartbeat()
+    link.deliver_all()
+    assert link.b.told() == {SUN: b"up", RAIN: b"some", SNOW: b"none"}
+    assert link.b.sent == []
+
+
+def test_an_old_mark_that_comes_late_asks_for_nothing() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.heartbeat()
+    link.a.put(SUN, b"down")
+    link.deliver(1)
+    link.deliver(0)
+    assert link.b.sent == []
+
+
+def test_a_mark_of_another_length_is_malformed() -> None:
+    link = Link()
+    with pytest.raises(Malformed, match="mark of 3 bytes"):
+        link.b.streams.compare(link.a.contact, 1, b"odd")
+
+
+# Changes that were lost
+
+
+def test_lost_changes_show_at_the_next_one_and_are_sent_again() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.put(RAIN, b"some")
+    link.lose_all()
+    link.advance(0.1)
+    link.a.put(SNOW, b"none")
+    link.deliver_all()
+    assert link.b.heard == link.a.telling()
+    assert changed_keys(link.a) == [[RAIN], [SNOW], [RAIN, SNOW]]
+    assert link.a.marks() == ["stream_changes_resent"]
+
+
+def test_a_lost_change_that_was_the_last_shows_at_the_next_heartbeat() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.drop(SUN)
+    link.lose_all()
+    link.a.heartbeat()
+    link.deliver_all()
+    assert link.b.heard == {}
+    assert link.a.marks() == ["stream_changes_resent"]
+
+
+def test_a_change_that_comes_twice_or_late_is_not_applied_again() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.put(SUN, b"down")
+    link.flights += link.flights
+    link.advance(0.1)
+    link.a.put(SUN, b"up again")
+    link.deliver(0)
+    link.deliver(1)
+    assert link.b.heard == {SUN: b"up again"}
+    link.deliver(0)
+    assert link.b.heard == {SUN: b"up again"}
+    assert link.b.sent == []
+
+
+def test_resent_changes_are_counted_even_where_one_key_changed_often() -> None:
+    link = link_with({SUN: b"up"})
+    for value in (b"down", b"up", b"gone"):
+        link.a.put(SUN, value)
+        link.advance(0.1)
+    link.a.put(RAIN, b"some")
+    link.lose_all()
+    link.a.heartbeat()
+    link.deliver_all()
+    assert link.b.heard == {SUN: b"gone", RAIN: b"some"}
+    assert len(sent(link.b, Resend)) == 1
+    assert sent(link.a, Changes)[-1] == Changes(link.a.incarnation + bytes(4), 1, 5, ((SUN, b"gone"), (RAIN, b"some")))
+
+
+def test_who_lacks_more_than_is_remembered_is_sent_the_differing_buckets_only() -> None:
+    entries = many(1000)
+    link = link_with(entries, log_changes_max=2)
+    for key in list(entries)[:3]:
+        link.a.put(key, b"new")
+        link.lose_all()
+        link.advance(0.1)
+    link.a.heartbeat()
+    link.deliver_all()
+    assert link.b.heard == link.a.telling()
+    assert link.a.marks() == ["stream_buckets_sent"]
+    (contents,) = sent(link.a, Contents)
+    assert contents.buckets.bit_count() == 3
+    assert len(contents.entries) < 100
+
+
+def test_a_copy_brought_up_to_date_asks_no_more() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.drop(SUN)
+    link.lose_all()
+    link.a.heartbeat()
+    link.deliver_all()
+    link.advance(10)
+    assert len(sent(link.b, Resend)) == 1
+
+
+def test_a_question_without_an_answer_is_asked_again_more_and_more_slowly_and_then_left_to_the_next_mark() -> None:
+    link = link_with({SUN: b"up"}, ask_again_s=1.0, questions_max=3)
+    link.a.put(SUN, b"down")
+    link.lose_all()
+    link.a.heartbeat()
+    link.deliver_all_to("b")
+    asked = []
+    for _ in range(20):
+        link.lose_all()
+        link.advance(1.0)
+        asked.append(len(sent(link.b, Resend)))
+    assert asked[:4] == [2, 2, 3, 3]
+    assert asked[-1] == 3
+    link.a.heartbeat()
+    link.deliver_all()
+    assert link.b.heard == {SUN: b"down"}
+
+
+def test_no_second_question_is_asked_while_the_first_may_be_answered() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.drop(SUN)
+    link.lose_all()
+    for _ in range(3):
+        link.a.heartbeat()
+        link.deliver_all_to("b")
+    assert len(sent(link.b, Resend)) == 1
+
+
+# Large maps, page by page
+
+
+def test_no_message_is_larger_than_a_page() -> None:
+    link = Link(page_bytes_max=1000)
+    for key, value in many(500).items():
+        link.a.put(key, value)
+    link.heal()
+    link.b.forget()
+    link.heal()
+    assert link.b.heard == many(500)
+    assert len(sent(link.a, Contents)) > 10 < len(sent(link.a, Changes))
+    assert max(len(wire.encode(message)) for message in link.a.sent) <= 1000 + 600
+
+
+def test_a_lost_page_is_asked_for_when_the_last_one_came() -> None:
+    link = Link(page_bytes_max=1000)
+    for key, value in many(500).items():
+        link.a.put(key, value)
+    link.heal()
+    link.b.forget()
+    link.a.heartbeat()
+    link.deliver()
+    link.deliver()
+    del link.flights[3]
+    first = len(sent(link.a, Contents))
+    link.deliver_all()
+    assert link.b.heard == many(500)
+    again = sent(link.a, Contents)[first:]
+    assert again[0].buckets.bit_count() < 64
+    assert len(again) < first
+
+
+def test_only_differences_are_told_however_many_pages_come() -> None:
+    link = link_with(many(500), page_bytes_max=1000, log_changes_max=0)
+    heard = []
+    link.b.streams.listener = Hearing(heard)
+    for key in list(many(500))[:100]:
+        link.a.put(key, b"new")
+    link.a.put(b"last", b"new")
+    link.a.drop(list(many(500))[200])
+    link.advance(0.1)
+    link.lose_all()
+    link.a.heartbeat()
+    link.deliver_all()
+    assert link.b.told() == link.a.telling()
+    assert len(heard) == len(set(heard)) == 102
+
+
+class Hearing:
+    def __init__(self, heard: list[bytes]) -> None:
+        self.heard = heard
+
+    def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
+        self.heard.append(key)
+
+
+def test_while_pages_come_no_further_question_is_asked() -> None:
+    link = Link(page_bytes_max=1000, ask_again_s=1.0)
+    for key, value in many(500).items():
+        link.a.put(key, value)
+    link.heal()
+    link.b.forget()
+    link.b.sent.clear()
+    link.a.heartbeat()
+    link.deliver()
+    link.deliver()
+    while link.flights:
+        link.deliver()
+        link.advance(0.5)
+    assert link.b.heard == many(500)
+    assert len(sent(link.b, Resend)) == 1
+
+
+# Restarts, and neighbours that were forgotten
+
+
+def test_a_restarted_end_that_was_told_things_is_told_them_again() -> None:
+    link = link_with(many(10))
+    link.restart("b")
+    link.a.heartbeat()
+    link.deliver_all()
+    assert link.b.heard == many(10)
+
+
+def test_a_restarted_end_is_told_everything_at_the_next_change_too() -> None:
+    link = link_with(many(10))
+    link.restart("b")
+    link.a.put(SUN, b"up")
+    link.deliver_all()
+    assert link.b.heard == many(10) | {SUN: b"up"}
+
+
+def test_what_a_former_life_told_and_the_new_one_does_not_is_dropped() -> None:
+    link = link_with({SUN: b"up", RAIN: b"some"})
+    link.restart("a")
+    link.a.put(SUN, b"up")
+    link.deliver_all()
+    assert link.b.heard == {SUN: b"up"}
+
+
+def test_a_restarted_end_that_tells_nothing_has_everything_dropped() -> None:
+    link = link_with(many(10))
+    link.restart("a")
+    link.a.heartbeat()
+    link.deliver_all()
+    assert link.b.heard == {}
+
+
+def test_words_of_a_former_life_that_come_late_change_nothing() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.put(SUN, b"down")
+    link.a.heartbeat()
+    late = list(link.flights)
+    link.restart("a")
+    link.a.put(RAIN, b"some")
+    link.heal()
+    link.flights += late
+    link.deliver_all_to("b")
+    assert link.b.heard == {RAIN: b"some"}
+
+
+def test_an_answer_to_a_question_of_before_changes_nothing() -> None:
+    link = link_with({SUN: b"up"})
+    answer = (
+        "b",
+        link.a.contact,
+        wire.encode(Contents(link.now - 1, bytes(12), 9, 0, (1 << 64) - 1, b"", None, ())),
+    )
+    link.flights.append(answer)
+    link.deliver()
+    assert link.b.heard == {SUN: b"up"}
+    link.a.drop(SUN)
+    link.lose_all()
+    link.a.heartbeat()
+    link.deliver()  # b asks
+    link.flights.append(answer)
+    link.deliver(1)
+    assert link.b.heard == {SUN: b"up"}
+
+
+def test_an_answer_that_later_changes_overtook_changes_nothing() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.put(SUN, b"down")
+    late_change = link.flights.pop()
+    link.a.heartbeat()
+    link.deliver()  # b asks
+    link.deliver()  # a answers: the change again, and an end
+    answer = [flight for flight in link.flights if isinstance(wire.decode(flight[2]), Contents)]
+    link.flights[:] = [late_change]
+    link.advance(0.1)
+    link.a.put(SUN, b"set")
+    link.deliver_all()
+    heard = dict(link.b.heard)
+    link.flights += answer
+    link.deliver_all()
+    assert link.b.heard == heard == {SUN: b"set"}
+
+
+def test_what_is_told_anew_to_a_forgotten_neighbour_is_not_taken_for_the_old() -> None:
+    link = link_with({SUN: b"up", RAIN: b"some"})
+    link.a.forget()
+    link.a.put(SNOW, b"much")
+    link.deliver_all()
+    assert link.b.heard == {SNOW: b"much"}
+
+
+def test_changes_from_before_it_was_forgotten_do_not_begin_a_stream_again() -> None:
+    link = Link()
+    link.a.put(SUN, b"up")
+    late = link.flights.pop()
+    link.a.forget()
+    link.a.put(RAIN, b"some")
+    link.deliver_all()
+    link.advance(0.1)
+    link.a.drop(RAIN)
+    link.deliver_all()
+    link.flights.append(late)
+    link.deliver()
+    assert link.b.heard == {}
+
+
+def test_a_neighbour_that_was_forgotten_and_tells_on_is_heard_in_full() -> None:
+    link = link_with(many(10))
+    link.b.forget()
+    assert link.b.told() == {}
+    link.a.heartbeat()
+    link.deliver_all()
+    assert link.b.heard == many(10)
+
+
+def test_a_listener_may_forget_the_teller_in_the_midst_of_its_words() -> None:
+    link = Link()
+    for key, value in many(10).items():
+        link.a.put(key, value)
+    link.deliver_all()
+    link.b.streams.listener = Forgetting(link.b)
+    link.advance(0.1)
+    link.deliver_all()
+    assert link.b.told() == {}
+
+
+class Forgetting:
+    def __init__(self, end: End) -> None:
+        self.end = end
+
+    def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
+        assert self.end.told(), "heard of a change after it forgot the teller"
+        self.end.forget()
+
+
+def test_timers_of_a_forgotten_stream_ask_and_send_nothing() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.put(RAIN, b"some")
+    link.a.put(SNOW, b"none")
+    link.lose_all()
+    link.a.heartbeat()
+    link.deliver_all_to("b")
+    link.lose_all()
+    assert [type(timer) for _, timer in link.b.timers] == [AskAgain]
+    link.a.forget()
+    link.b.forget()
+    link.advance(30)
+    assert link.flights == []
+
+
+# What no peer of ours would send
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Changes(b"short", 0, 1, ()),
+        Contents(200.0, b"short", 1, 0, 0, b"", None, ()),
+        Resend(1.0, bytes(12), 0, b"odd"),
+    ],
+)
+def test_a_message_that_makes_no_sense_is_malformed(message: Message) -> None:
+    link = link_with({SUN: b"up"})
+    with pytest.raises(Malformed):
+        link.b.streams.receive(link.a.contact, message)
+
+
+def test_who_is_asked_by_a_stranger_says_that_it_tells_nothing() -> None:
+    link = Link()
+    link.a.streams.receive(link.b.contact, Resend(1.0, b"", 0, bytes(512)))
+    assert link.a.sent == [Contents(1.0, link.a.incarnation + bytes(4), 0, 0, 0, b"", None, ())]
+
+
+def test_wrong_answers_are_not_asked_for_without_end() -> None:
+    link = link_with({SUN: b"up"}, questions_max=3)
+    link.a.put(SUN, b"down")
+    link.lose_all()
+    link.a.heartbeat()
+    link.deliver()
+    while link.flights:
+        _, _, question = link.flights.pop()
+        wrong = Contents(wire.decode(question).asked_at, link.a.incarnation + bytes(4), 9, 1, 0, b"", None, ())
+        link.b.streams.receive(link.a.contact, wrong)
+    assert len(sent(link.b, Resend)) == 3
