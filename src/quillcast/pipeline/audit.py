@@ -63,17 +63,18 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
     end_ns = life.last_event_ns(everything) if end_ns is None else end_ns
     records = everything.where(F.col("at_ns") <= end_ns)
     killed = kill_table(spark, kills)
-    processes = life.processes(records, killed).cache()
-    subscriptions = life.subscriptions(records, processes).cache()
+    # A checkpoint ends the plan behind a small table, which else every table made of it would plan again.
+    processes = life.processes(records, killed).localCheckpoint()
+    subscriptions = life.subscriptions(records, processes).localCheckpoint()
     deliveries = events.deliveries(records, subscriptions)
-    runs = events.runs(records).cache()
+    runs = events.runs(records).localCheckpoint()
     due = events.due(events.countable(records, processes), subscriptions, runs)
-    pieces = events.compare(deliveries, due, events.told(records, subscriptions, runs)).cache()
-    subscribers = events.per_subscription(subscriptions, pieces, deliveries).cache()
-    delays = events.delays(deliveries).cache()
-    mended = repairs(records, processes, killed).cache()
-    grown = trees(states(records, processes, moments(mended, end_ns))).cache()
-    journals = life.journals(everything, processes, read_files(spark, paths)).cache()
+    pieces = events.compare(deliveries, due, events.told(records, subscriptions, runs)).localCheckpoint()
+    subscribers = events.per_subscription(subscriptions, pieces, deliveries).localCheckpoint()
+    delays = events.delays(deliveries).localCheckpoint()
+    mended = repairs(records, processes, killed).localCheckpoint()
+    grown = trees(states(records, processes, moments(mended, end_ns))).localCheckpoint()
+    journals = life.journals(everything, processes, read_files(spark, paths)).localCheckpoint()
     at_end = grown.where(F.col("moment") == END)
     return Audit(
         records=records,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".arrows"
 BATCH_ROWS = 65_536  # rows handed to Spark at once (SPARK.md, 3.1: larger gains nothing)
-TASKS_MAX = 256  # a guess; files are dealt out to so many tasks at most
+TASK_BYTES = 16 << 20  # a guess: a second's work
 
 _SPARK_TYPES = {"binary": "binary", "int64": "bigint", "double": "double", "string": "string", "ids": "array<binary>"}
 
@@ -53,7 +53,8 @@ def read_files(spark: "SparkSession", paths: Sequence[Path]) -> "DataFrame":
 
 def _of_files(spark: "SparkSession", paths: Sequence[Path]) -> "DataFrame":
     rows = [(str(path.absolute()),) for path in paths]
-    return spark.createDataFrame(rows, "file string").repartition(min(len(paths), TASKS_MAX))
+    tasks = 2 + sum(path.stat().st_size for path in paths) // TASK_BYTES
+    return spark.createDataFrame(rows, "file string").repartition(min(len(paths), tasks))
 
 
 def _records(files: Iterable["pyarrow.RecordBatch"]) -> Iterator["pyarrow.RecordBatch"]:

@@ -66,7 +66,11 @@ def spark_session(
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
     if short:
-        settings |= {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
+        settings |= {
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.sql.adaptive.enabled": "false",  # a job per shuffle; pays where tables are large
+        }
     builder = SparkSession.builder.master(master)
     for name, value in (settings | {"spark.sql.warehouse.dir": _warehouse()} | (config or {})).items():
         builder = builder.config(name, value)
