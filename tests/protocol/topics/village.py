@@ -13,7 +13,7 @@ from quillcast.protocol.topics.tree import Tree
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim.host import SimHost
 from quillcast.sim.network import Network
-from quillcast.sim.topology import Constant
+from quillcast.sim.topology import Constant, Topology
 from quillcast.sim.world import Journal, Machine, World
 
 
@@ -60,9 +60,11 @@ class Writer:
 class Village:
     """Peers on one simulated network, and what one does with them."""
 
-    def __init__(self, count: int, *, seed: int = 1, config: Config | None = None, delay_s: float = 0.01, **world: Any):
+    def __init__(
+        self, count: int, *, seed: int = 1, config: Config | None = None, topology: Topology | None = None, **world: Any
+    ) -> None:
         self.config = config or Config()
-        network = Network(Constant(delay_s), Random(seed))
+        network = Network(topology or Constant(0.01), Random(seed))
         self.world = World(seed, network, self._start, WireCodec(), journal=Journal(), **world)
         self.peers: dict[int, Peer] = {}
         for _ in range(count):

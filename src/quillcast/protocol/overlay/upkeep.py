@@ -118,8 +118,9 @@ class Upkeep:
         self._set_timer()
 
     def requested(self, sender: Contact, row: int) -> None:
-        """Answer with a row."""
-        self._send(sender, Row(row, tuple(self.table.row(row))))
+        """Answer with a row and, by chance, a deeper one: its peers all fit the cell in which the asker holds this one."""
+        deeper = self.host.random.randint(row + 1, max(row + 1, self.table.depth - 1))
+        self._send(sender, Row(row, (*self.table.row(row), *self.table.row(deeper))))
 
     def row(self, sender: Contact, contacts: Contacts) -> None:
         """A row came: whoever is nearer than what the table holds belongs there."""

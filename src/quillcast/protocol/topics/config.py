@@ -26,6 +26,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     retain_s: float = 120.0  # ... and how long at most; a guess: four leases
     receipt_timeout_s: float = 2.0  # a publisher looks for the root anew when nothing was admitted for this long
     bundle_bytes: int = 256 * 1024  # the root seals at most about this much into one bundle
+    fallbacks: int = 3  # parents named to children for the case that theirs dies; a guess. 0: rejoin as in the paper
     children_per_topic_max: int = 16  # DESIGN.md, section 4: hard
     past_terms_s: float = 60.0  # how long bundles of past terms are kept for repair: two leases
     leave_s: float = 5.0  # how long a leaving peer waits for its events to be stable and its children to move

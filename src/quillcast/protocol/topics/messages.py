@@ -24,7 +24,6 @@ class Join(Message, frozen=True, tag=41):
     have: Have | None = None
     digest: bytes = b""
     descriptor: Descriptor | None = None
-    attempt: int = 0
     note: bytes = b""
     """What the application's fault handler added (Scribe, section 3.2)."""
 
@@ -52,7 +51,7 @@ class Accepted(Message, frozen=True, tag=43):
 
 
 class Refused(Message, frozen=True, tag=44):
-    """I cannot be your parent in this topic. `why` is loop, orphan, full (ask one of `instead`), unknown or moved."""
+    """I cannot be your parent in this topic. `why` is loop, orphan, full (ask one of `instead`), unknown, or describe."""
 
     topic: bytes
     why: str
@@ -138,18 +137,6 @@ class Replicas(Message, frozen=True, tag=54):
     entries: list[tuple[Descriptor, Term]]
 
 
-class Describe(Message, frozen=True, tag=55):
-    """Tell me the descriptors of these topics, whose digests I do not know."""
-
-    topics: list[bytes]
-
-
-class Described(Message, frozen=True, tag=56):
-    """Descriptors, asked for or newly changed; the highest version wins."""
-
-    descriptors: list[Descriptor]
-
-
 class Laggards(Message, frozen=True, tag=57):
     """Walk down the tree: who below you does not cover this position? Each answers Lagging to `asker`."""
 
@@ -190,5 +177,5 @@ class Branch(Message, frozen=True, tag=60):
 
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    HandOver, Replicas, Describe, Described, Laggards, Lagging, Survey, Branch,
+    HandOver, Replicas, Laggards, Lagging, Survey, Branch,
 )  # fmt: skip

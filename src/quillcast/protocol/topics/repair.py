@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
-from quillcast.protocol.topics.messages import Described, Join, Orphaned, Refused, Rejoin
+from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
 from quillcast.protocol.topics.tree import Tree
 
 if TYPE_CHECKING:
@@ -80,7 +78,7 @@ class TreeRepair:
         joins = []
         for tree in trees:
             tree.joining = True
-            joins.append(self.scribe.join_message(tree, fault=bool(lost)))
+            joins.append(self.scribe.join_message(tree, fault=bool(lost), whole=False))
             self.scribe.expect_parent(tree, self.config.join_timeout_s)
         self.host.send(to, Rejoin(self.host.contact, lost, joins))
 
@@ -113,10 +111,6 @@ class TreeRepair:
                 self._join_directly([tree], self._nearest(message.instead), lost=b"")
             case "unknown":
                 self.scribe.fail(tree, self.scribe.rendezvous.unknown(tree.descriptor.name))
-            case "describe":
-                self.host.send(sender, Described([tree.descriptor]))
-                self.overlay.route(msgspec.structs.replace(self.scribe.join_message(tree, fault=False),
-                                                           descriptor=tree.descriptor), tree.topic)  # fmt: skip
             case _:
                 self.scribe.join(tree)
 

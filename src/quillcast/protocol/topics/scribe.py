@@ -41,8 +41,6 @@ from quillcast.protocol.topics.messages import (
     Branch,
     Create,
     Created,
-    Describe,
-    Described,
     FindRoot,
     HandOver,
     Have,
@@ -65,8 +63,6 @@ from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
 from quillcast.protocol.topics.reports import Report, Reports
 from quillcast.protocol.topics.tree import Child, Departed, Tree
-
-FALLBACKS_MAX = 3  # parents named to children for the case that theirs dies; a guess
 
 
 class JoinTimeout(msgspec.Struct, frozen=True):
@@ -235,10 +231,10 @@ class Scribe:
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
         self.expect_parent(tree, wait_s)
 
-    def join_message(self, tree: Tree, *, fault: bool) -> Join:
-        sure = tree.attempt > 2 or tree.descriptor.version > 0
-        join = Join(tree.topic, self.host.contact, tree.have(), tree.descriptor.digest,
-                    tree.descriptor if sure or tree.edges or tree.unstarted else None, tree.attempt)  # fmt: skip
+    def join_message(self, tree: Tree, *, fault: bool, whole: bool = True) -> Join:
+        """What a peer says to become a child; `whole` adds the descriptor to its digest, for those on the way."""
+        descriptor = tree.descriptor if whole else None
+        join = Join(tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor)
         handlers = self.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
 
@@ -263,8 +259,6 @@ class Scribe:
         tree = self.trees.get(message.topic)
         if tree is not None and (message.child.node_id in tree.path or tree.parent == message.child):
             return message, next_hop  # a descendant of the child cannot be its parent
-        if tree is None and message.descriptor is None and message.topic not in self.descriptors:
-            return message, next_hop  # nothing is known of the topic: let the root decide
         self.adopt(message)
         return None
 
@@ -378,7 +372,7 @@ class Scribe:
         else:
             known = [tree.parent] if tree.parent is not None else []
         siblings = [child.contact for child in tree.children.values() if child.contact not in known]
-        return [*known, *siblings][:FALLBACKS_MAX]
+        return [*known, *siblings][: self.config.fallbacks]
 
     def _accepted(self, parent: Contact, message: Accepted) -> None:
         tree = self.trees.get(message.topic)
@@ -673,19 +667,8 @@ class Scribe:
                 self.rendezvous.receive(sender, message)
             case Survey() | Branch() | Laggards() | Lagging():
                 self.inspection.receive(sender, message)
-            case Describe() | Described():
-                self._descriptors(sender, message)
             case _:
                 raise Malformed(f"a {type(message).__name__} only makes sense when it is routed")
-
-    def _descriptors(self, sender: Contact, message: Describe | Described) -> None:
-        match message:
-            case Describe(topics):
-                known = [self.descriptors[topic] for topic in topics if topic in self.descriptors]
-                self.host.send(sender, Described(known))
-            case Described(descriptors):
-                for descriptor in descriptors:
-                    self.learn(descriptor)
 
     def leaf_set_changed(self) -> None:
         """Upcall of the overlay: who is closest to a topic may have changed."""

@@ -1,0 +1,65 @@
+"""Conversations of a few simulated peers as text that a reviewer can read; QUILLCAST_REWRITE=1 writes them anew."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from quillcast.core.trace import (
+    Attached,
+    BecameRoot,
+    ChildAdded,
+    ChildRemoved,
+    Detached,
+    Record,
+    Subscribed,
+    Unsubscribed,
+)
+
+HERE = Path(__file__).parent
+Name = Callable[[bytes], str]
+
+
+class Transcript:
+    """What peers did to the trees, in order, under headings; times are left out, for order is what matters."""
+
+    def __init__(self, name: Name) -> None:
+        self.name = name
+        self.lines: list[str] = []
+
+    def heading(self, text: str) -> None:
+        """What the application or the world does next."""
+        self.lines += ["", f"# {text}"]
+
+    def note(self, at: float, machine: Any, node: bytes, record: Record) -> None:
+        """One record of one peer, if it is about a tree."""
+        text = self._text(record)
+        if text:
+            self.lines.append(f"{self.name(node)} {text}")
+
+    def _text(self, record: Record) -> str:
+        match record:
+            case BecameRoot(how=how):
+                return f"becomes root ({how})"
+            case ChildAdded(child=child):
+                return f"takes {self.name(child)} as child"
+            case ChildRemoved(child=child, why=why):
+                return f"removes its child {self.name(child)} ({why})"
+            case Attached(parent=parent):
+                return f"has parent {self.name(parent)}"
+            case Detached(parent=parent, why=why):
+                return f"has no parent any more: {self.name(parent)} ({why})"
+            case Subscribed():
+                return "is subscribed"
+            case Unsubscribed():
+                return "is not subscribed any more"
+            case _:
+                return ""
+
+    def compare(self, file: str) -> None:
+        """Assert that the conversation is the one written down; or write it down, where the flag is set."""
+        text = "\n".join(self.lines).strip() + "\n"
+        path = HERE / file
+        if os.environ.get("QUILLCAST_REWRITE"):
+            path.write_text(text)
+        assert text == path.read_text(), f"{file} differs from what the peers did:\n{text}"
