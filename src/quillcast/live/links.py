@@ -134,7 +134,7 @@ class Link:
     def flush(self) -> None:
         """Write what waits, in one call."""
         self._dirty = False
-        if self.connection is None or self.connection.closing:
+        if self.connection is None or self.connection.transport.is_closing():
             return
         transport = self.connection.transport
         parts = self._small_parts()
