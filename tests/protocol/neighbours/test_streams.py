@@ -230,6 +230,36 @@ def test_resent_changes_are_counted_even_where_one_key_changed_often() -> None:
     assert sent(link.a, Changes)[-1] == Changes(link.a.incarnation + bytes(4), 1, 5, ((SUN, b"gone"), (RAIN, b"some")))
 
 
+def test_pages_of_resent_changes_follow_one_another() -> None:
+    link = link_with({SUN: b"up"}, page_bytes_max=100)
+    for value in (b"down", b"up", b"gone"):
+        link.a.put(SUN, value)
+        link.advance(0.1)
+    for number in range(4):
+        link.a.put(b"number %d" % number, b"here")
+    link.advance(0.1)
+    link.lose_all()
+    link.a.sent.clear()
+    link.a.heartbeat()
+    link.deliver_all()
+    pages = sent(link.a, Changes)
+    assert [page.after for page in pages] == [1, *(page.number for page in pages[:-1])]
+    assert pages[-1].number == sent(link.a, Contents)[0].number == 8
+    assert link.b.heard == link.a.telling()
+
+
+def test_an_answer_counts_what_waits_for_a_flush() -> None:
+    link = link_with({SUN: b"up"})
+    link.a.put(SUN, b"down")
+    link.lose_all()
+    link.a.heartbeat()
+    link.a.put(RAIN, b"some")
+    link.deliver_all()
+    assert link.b.heard == {SUN: b"down", RAIN: b"some"}
+    assert sent(link.a, Contents)[0].number == link.a.streams.mark(link.b.me)[0] == 3
+    assert isinstance(link.a.sent[-1], Contents)
+
+
 def test_who_lacks_more_than_is_remembered_is_sent_the_differing_buckets_only() -> None:
     entries = many(1000)
     link = link_with(entries, log_changes_max=2)
@@ -252,7 +282,8 @@ def test_a_copy_brought_up_to_date_asks_no_more() -> None:
     link.lose_all()
     link.a.heartbeat()
     link.deliver_all()
-    link.advance(10)
+    for _ in range(5):
+        link.advance(10)
     assert len(sent(link.b, Resend)) == 1
 
 
@@ -426,21 +457,18 @@ def test_an_answer_to_a_question_of_before_changes_nothing() -> None:
 
 
 def test_an_answer_that_later_changes_overtook_changes_nothing() -> None:
-    link = link_with({SUN: b"up"})
+    link = link_with({SUN: b"up"}, log_changes_max=0)
     link.a.put(SUN, b"down")
     late_change = link.flights.pop()
     link.a.heartbeat()
     link.deliver()  # b asks
-    link.deliver()  # a answers: the change again, and an end
-    answer = [flight for flight in link.flights if isinstance(wire.decode(flight[2]), Contents)]
-    link.flights[:] = [late_change]
+    link.deliver()  # a answers
+    late_answer = link.flights.pop()
     link.advance(0.1)
     link.a.put(SUN, b"set")
-    link.deliver_all()
-    heard = dict(link.b.heard)
-    link.flights += answer
-    link.deliver_all()
-    assert link.b.heard == heard == {SUN: b"set"}
+    link.flights[:] = [late_change, *link.flights, late_answer]
+    link.deliver_all_to("b")
+    assert link.b.heard == {SUN: b"set"}
 
 
 def test_what_is_told_anew_to_a_forgotten_neighbour_is_not_taken_for_the_old() -> None:
