@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.sim.chance import PEERS_MAX, PEERS_MIN
 from quillcast.sim.scenario import load
 from quillcast.sim.simulation import Simulation
 from quillcast.sim.story import Overheard, Story
-from quillcast.sim.sweep import Outcome, outcomes, scenario_of
+from quillcast.sim.sweep import Outcome, Plan, outcomes
 from quillcast.sim.world import Broken
 
 
@@ -42,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--first", type=int, default=0, metavar="S", help="the first seed (default: 0)")
     add("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (default: one per core)")
     add("--scenario", type=Path, metavar="FILE", help="a scenario as TOML, instead of one drawn per seed")
+    add("--peers", type=int, default=PEERS_MAX, metavar="P", help=f"draw at most so many (default: {PEERS_MAX})")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run this one seed here")
     add("--story", metavar="SUBJECT", help="with --seed: tell the story of topic:NAME or peer:NUMBER")
@@ -50,18 +52,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    seeds = _seeds(options)
+    seeds, plan = _seeds(options), _plan(options)
     failed: list[Outcome] = []
     totals: Counter[str] = Counter()
     marks: Counter[str] = Counter()
     began = time.perf_counter()
-    for done, outcome in enumerate(outcomes(seeds, options.scenario, options.jobs), 1):
+    for done, outcome in enumerate(outcomes(seeds, plan, options.jobs), 1):
         marks.update(outcome.marks)
         totals.update(steps=outcome.steps, delivered=outcome.delivered, simulated_s=round(outcome.simulated_s))
         if outcome.broken:
             failed.append(outcome)
             _clear_progress()
-            print(f"seed {outcome.seed}: {outcome.broken}\n  replay: {_replay_command(outcome, options.scenario)}")
+            print(f"seed {outcome.seed}: {outcome.broken}\n  replay: {_replay_command(outcome, plan)}")
         _show_progress(f"{done} of {len(seeds)} seeds, {len(failed)} broken, {time.perf_counter() - began:.0f} s")
     _clear_progress()
     wall_s = time.perf_counter() - began
@@ -88,7 +90,7 @@ def _seeds(options: argparse.Namespace) -> list[int]:
 
 def _replay(options: argparse.Namespace) -> int:
     overheard = Overheard() if options.messages else None
-    scenario = scenario_of(options.seed, options.scenario)
+    scenario = _plan(options).scenario(options.seed)
     simulation = Simulation(scenario, options.seed, watch=overheard.watch if overheard is not None else None)
     broken: Broken | None = None
     try:
@@ -104,10 +106,18 @@ def _replay(options: argparse.Namespace) -> int:
     return 1 if broken is not None else 0
 
 
-def _replay_command(outcome: Outcome, file: Path | None) -> str:
+def _plan(options: argparse.Namespace) -> Plan:
+    if options.peers < PEERS_MIN:
+        raise LocalError(f"--peers {options.peers}: drawn scenarios have at least {PEERS_MIN}")
+    return Plan(options.scenario, options.peers)
+
+
+def _replay_command(outcome: Outcome, plan: Plan) -> str:
     parts = ["python -m quillcast.sim --seed", str(outcome.seed)]
-    if file is not None:
-        parts += ["--scenario", str(file)]
+    if plan.file is not None:
+        parts += ["--scenario", str(plan.file)]
+    elif plan.peers_max != PEERS_MAX:
+        parts += ["--peers", str(plan.peers_max)]
     return " ".join([*parts, "--story", outcome.about or "peer:0"])
 
 

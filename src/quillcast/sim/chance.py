@@ -22,7 +22,7 @@ from quillcast.sim.world import derived
 PEERS_MIN, PEERS_MAX = 5, 50
 FAULTS_MIN, FAULTS_MAX = 5, 10
 FAULTS_FROM_S, FAULTS_UNTIL_S = 15.0, 55.0
-WRITERS_UNTIL_S = 65.0
+WRITERS_UNTIL_S = (40.0, 65.0, 110.0)  # while things go wrong, about when they end, and when all is over
 QUIET_S = 65.0  # from the end of the last fault to the end: a lease, and time to settle
 FEW_LEAVES_APART_S = 15.0  # between deaths where two neighbours' death at once may part the ring (l = 4)
 
@@ -32,7 +32,8 @@ def drawn(seed: int, peers_max: int = PEERS_MAX) -> Scenario:
     random = derived(seed, "scenario")
     peers = round(PEERS_MIN * (peers_max / PEERS_MIN) ** random.random())
     overlay = OverlayConfig(digit_bits=random.choice([1, 2, 4]), leaf_set_size=random.choice([4, 8, 16]))
-    topics = [_topic(random, number, peers) for number in range(random.choice([1, 1, 2, 3]))]
+    until_s = random.choice(WRITERS_UNTIL_S)
+    topics = [_topic(random, number, peers, until_s) for number in range(random.choice([1, 1, 2, 3]))]
     topologies: tuple[AnyTopology, ...] = (
         Constant(),
         Uniform(),
@@ -44,7 +45,7 @@ def drawn(seed: int, peers_max: int = PEERS_MAX) -> Scenario:
     return Scenario(
         name=f"drawn by seed {seed}",
         peers=peers,
-        duration_s=max([WRITERS_UNTIL_S, *(_over_s(fault) for fault in happening)]) + QUIET_S,
+        duration_s=max([until_s, *(_over_s(fault) for fault in happening)]) + QUIET_S,
         topology=random.choice(topologies),
         disturbance=_disturbance(random),
         window_bytes=random.choice([1 << 12, 1 << 16, 1 << 20]),
@@ -66,7 +67,7 @@ def _disturbance(random: Random) -> Disturbance:
     )
 
 
-def _topic(random: Random, number: int, peers: int) -> TopicPlan:
+def _topic(random: Random, number: int, peers: int, until_s: float) -> TopicPlan:
     readers = random.sample(range(peers), random.randint(2, min(10, peers)))
     writers = random.sample(range(peers), random.randint(1, 3))
     kind = random.random()
@@ -79,7 +80,7 @@ def _topic(random: Random, number: int, peers: int) -> TopicPlan:
             Writing(
                 peer=peer,
                 from_s=random.uniform(8, 20),
-                until_s=WRITERS_UNTIL_S,
+                until_s=until_s,
                 every_s=random.choice([0.1, 0.3, 0.7]),
                 events=random.randint(1, 4),
                 payload_bytes=random.choice([32, 200]),

@@ -180,9 +180,8 @@ class Delivery:
                 assert isinstance(before, Heard)
                 assert isinstance(after, Heard)
                 for number in range(before.event.number + 1, after.event.number):
-                    told = self._told(reader, Event(writer, number))
                     _holds(
-                        bool(told) or _void_between(reader, here, there),
+                        bool(self._told(reader, Event(writer, number))),
                         f"{self._who(reader)} was given {self._what(after.event)} at {after.at:.3f} s after number "
                         f"{before.event.number}, and never told that it lost number {number}",
                     )
@@ -265,13 +264,13 @@ class Delivery:
                 yield admission
 
     def _told(self, reader: Reader, event: Event) -> str:
-        """What a reader was told of an event's loss; empty if nothing."""
+        """What a reader was told of an event's loss: its position, or a void hole around it; empty if nothing."""
         for admission in self._admitted(self.writers[event.writer], event):
             index = admission.position + event.number - admission.first
             for entry in reader.log:
                 if isinstance(entry, Told) and entry.term == admission.term and entry.first <= index < entry.last:
                     return f"{entry.why} at {entry.at:.3f} s"
-        return ""
+        return _void_around(reader, event)
 
     def _who(self, reader: Reader) -> str:
         return f"topic {self.plan.name}: reader {reader.name}"
@@ -284,9 +283,17 @@ def _heard(reader: Reader) -> set[Event]:
     return {entry.event for entry in reader.log if isinstance(entry, Heard)}
 
 
-def _void_between(reader: Reader, here: int, there: int) -> bool:
-    """Was the reader told between two places of its log that a hole before a writer's events is void?"""
-    return any(isinstance(entry, Told) and entry.why == "void" for entry in reader.log[here:there])
+def _void_around(reader: Reader, event: Event) -> str:
+    """Was the reader told of a void hole between what it was given before and after an event of the same writer?"""
+    void = ""
+    for entry in reader.log:
+        if isinstance(entry, Told):
+            void = void or (f"void at {entry.at:.3f} s" if entry.why == "void" else "")
+        elif entry.event.writer == event.writer and entry.event.number < event.number:
+            void = ""
+        elif entry.event.writer == event.writer:
+            return void
+    return ""
 
 
 def _outages(simulation: "Simulation", at_least_s: float) -> dict[int, list[tuple[float, float]]]:

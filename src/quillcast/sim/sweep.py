@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
-from quillcast.sim.chance import drawn
+from quillcast.sim.chance import PEERS_MAX, drawn
 from quillcast.sim.scenario import Scenario, load
 from quillcast.sim.simulation import Simulation
 from quillcast.sim.world import Broken
@@ -30,15 +30,21 @@ class Outcome(NamedTuple):
     marks: dict[str, int]
 
 
-def scenario_of(seed: int, file: Path | None) -> Scenario:
-    """The scenario that a seed runs: the file's, or the one it draws."""
-    return load(file) if file is not None else drawn(seed)
+class Plan(NamedTuple):
+    """What seeds run: a file's scenario, or one that each draws, of at most so many peers."""
+
+    file: Path | None = None
+    peers_max: int = PEERS_MAX
+
+    def scenario(self, seed: int) -> Scenario:
+        """The scenario that a seed runs. Raises `LocalError` for a file that is none."""
+        return load(self.file) if self.file is not None else drawn(seed, self.peers_max)
 
 
-def run_seed(seed: int, file: Path | None) -> Outcome:
+def run_seed(seed: int, plan: Plan) -> Outcome:
     """Run one seed to its end, or to what breaks."""
     began = time.perf_counter()
-    simulation = Simulation(scenario_of(seed, file), seed)
+    simulation = Simulation(plan.scenario(seed), seed)
     broken = about = ""
     try:
         simulation.run()
@@ -52,23 +58,23 @@ def run_seed(seed: int, file: Path | None) -> Outcome:
     )
 
 
-def run_batch(seeds: list[int], file: Path | None) -> list[Outcome]:
+def run_batch(seeds: list[int], plan: Plan) -> list[Outcome]:
     """Run some seeds in this process; rubbish is collected between them only, which makes them twice as fast."""
     gc.disable()
     outcomes = []
     for seed in seeds:
-        outcomes.append(run_seed(seed, file))
+        outcomes.append(run_seed(seed, plan))
         gc.collect()
     return outcomes
 
 
-def outcomes(seeds: list[int], file: Path | None, jobs: int) -> Iterator[Outcome]:
+def outcomes(seeds: list[int], plan: Plan, jobs: int) -> Iterator[Outcome]:
     """Every seed's outcome as it comes."""
     batches = [seeds[at : at + BATCH] for at in range(0, len(seeds), BATCH)]
     if jobs <= 1:
         for batch in batches:
-            yield from run_batch(batch, file)
+            yield from run_batch(batch, plan)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(run_batch, batch, file) for batch in batches]):
+        for future in as_completed([pool.submit(run_batch, batch, plan) for batch in batches]):
             yield from future.result()
