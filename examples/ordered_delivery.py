@@ -106,12 +106,12 @@ def run(*, handlers: bool, peers: int = 16, events: int = 200, seed: int = 3) ->
     act[0](lambda: running[0].create(TOPIC, settings, lambda answer: None))
     world.run(world.now + 2)
     got: dict[int, list[bytes]] = {number: [] for number in range(1, peers)}
-    for number in got:
+    for number, payloads in got.items():
         plain = Silent()
         if handlers:
-            running[number].handle(TOPIC, OrderedDelivery(got[number].append))
+            running[number].handle(TOPIC, OrderedDelivery(payloads.append))
         else:
-            plain.payloads = got[number]
+            plain.payloads = payloads
         act[number](lambda n=number, app=plain: running[n].subscribe(TOPIC, app))  # type: ignore[misc]
     running[0].handle(TOPIC, OrderedDelivery(lambda payload: None)) if handlers else None
     world.run(world.now + 3)
@@ -128,7 +128,8 @@ def run(*, handlers: bool, peers: int = 16, events: int = 200, seed: int = 3) ->
 
 def kill_a_forwarder(world: World, running: dict[int, Peer]) -> int:
     """End, without a word, the peer that has a parent and the most children; its number."""
-    trees = {n: peer.scribe.trees[peer.scribe.describe(TOPIC).topic] for n, peer in running.items() if n}
+    topic = running[0].scribe.describe(TOPIC).topic
+    trees = {number: peer.scribe.trees[topic] for number, peer in running.items() if number}
     inner = {number: len(tree.children) for number, tree in trees.items() if tree.parent is not None}
     victim = max(inner, key=lambda number: (inner[number], number))
     world.stop(world.machines[victim], silently=True)

@@ -62,7 +62,7 @@ class Position(NamedTuple):
     """Where the root put an event: one line of numbers per topic, whoever published."""
 
     term: Term
-    index: int
+    index: int  # type: ignore[assignment]  # also the name of a tuple's method, which nobody calls on a position
 
 
 NO_TERM = Term(0, bytes(16))
@@ -140,7 +140,8 @@ class Block:
     @property
     def last(self) -> int:
         """One past the last event's sequence."""
-        return self.first + self.count
+        last: int = self.first + self.count
+        return last
 
     @property
     def size(self) -> int:
@@ -270,7 +271,8 @@ class Bundle:
     @property
     def last(self) -> int:
         """One past the index of the last event."""
-        return self.envelope.first + self.count
+        last: int = self.envelope.first + self.count
+        return last
 
     def under(self, envelope: Envelope) -> "Bundle":
         """The same blocks under another envelope."""

@@ -51,7 +51,7 @@ class Accepted(Message, frozen=True, tag=43):
 
 
 class Refused(Message, frozen=True, tag=44):
-    """I cannot be your parent in this topic. `why` is loop, orphan, full (ask one of `instead`), unknown, or describe."""
+    """I cannot be your parent in this topic. `why` is loop, orphan, full (ask one of `instead`), unknown, describe."""
 
     topic: bytes
     why: str

@@ -64,8 +64,8 @@ class Rendezvous:
         return UnknownTopic(f"there is no topic {name!r}, and this network creates none on first use; run: "
                             f"quillcast topic create {name}")  # fmt: skip
 
-    def become(self, tree: Tree, how: str) -> None:
-        """Begin a reign, under a term above all that was heard of."""
+    def become(self, tree: Tree, how: str, awaited: bytes = b"") -> None:
+        """Begin a reign, under a term above all that was heard of; `awaited` is the root that handed over."""
         scribe, topic = self.scribe, tree.topic
         if how == "created" and not self.config.auto_create and tree.descriptor.version == 0:
             scribe.fail(tree, self.unknown(tree.descriptor.name))
@@ -76,6 +76,7 @@ class Rendezvous:
         scribe.drop_parent(tree, "closer_root")
         term = Term(heard.counter + 1, self.host.me)
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how))
+        tree.root.awaited = awaited
         tree.path = []
         self.host.trace(BecameRoot(topic, term, how))
         scribe.enter_term(tree, term, 0)
@@ -178,9 +179,7 @@ class Rendezvous:
             if tree.heard > tree.root.term:
                 self.outdone(tree)
         elif self.overlay.active and self.overlay.is_closest(topic):
-            self.become(tree, "handed_over")
-            if tree.root is not None:
-                tree.root.awaited = sender.node_id
+            self.become(tree, "handed_over", awaited=sender.node_id)
         self._expect_past(tree, message)
         if not tree.attached and tree.needed and not tree.joining:
             self.scribe.join(tree)
