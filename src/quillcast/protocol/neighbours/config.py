@@ -6,8 +6,8 @@ import msgspec
 class NeighbourConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How soon silence is noticed, and how long it is doubted before a neighbour is declared lost."""
 
-    timeout_first_s: float = 1.0
-    """Time-out while no round trip was measured: RFC 6298, section 2.1."""
+    timeout_first_s: float = 0.5
+    """Time-out while no round trip was measured. A guess, above nearly all on the Internet; RFC 6298 says 1 s."""
 
     timeout_min_s: float = 0.2
     """Floor of the adaptive time-out: Linux's TCP_RTO_MIN. RFC 6298 says 1 s, too slow for repair within seconds."""
@@ -44,7 +44,8 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
     repair may take."""
 
     log_changes_max: int = 1024
-    """Changes of one stream remembered for resending; who lacks more is sent buckets. A guess: 8 bytes each."""
+    """Changes of one stream remembered for resending, at times only half of it; who lacks more is sent buckets. A
+    guess: 8 bytes each."""
 
     page_bytes_max: int = 60_000
     """Changes or entries in one message, so that with its head it stays below 64 KiB. A larger entry is refused."""

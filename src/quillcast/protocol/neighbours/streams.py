@@ -11,10 +11,8 @@ restart, or to a neighbour that was forgotten, is never taken for the old.
 """
 
 from array import array
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import islice
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 from zlib import crc32
@@ -119,10 +117,10 @@ class _Telling(_Map):
 
     __slots__ = ("contact", "flush_set", "flushed_at", "log", "pending")
 
-    def __init__(self, contact: Contact, epoch: bytes, log_changes_max: int) -> None:
+    def __init__(self, contact: Contact, epoch: bytes) -> None:
         super().__init__(epoch)
         self.contact = contact
-        self.log: deque[bytes] = deque(maxlen=log_changes_max)
+        self.log: list[bytes] = []
         self.pending: dict[bytes, None] = {}
         self.flushed_at, self.flush_set = _NEVER, False
 
@@ -165,8 +163,7 @@ class Streams:
             )
         telling = self._telling.get(to.node_id)
         if telling is None:
-            telling = _Telling(to, self._epoch(), self.config.log_changes_max)
-            self._telling[to.node_id] = telling
+            telling = self._telling[to.node_id] = _Telling(to, self._epoch())
         if telling.size_bytes + len(key) + len(value) > self.config.map_bytes_max:
             raise LocalError(
                 f"{to.address} is told {telling.size_bytes} bytes already, at most {self.config.map_bytes_max} may be"
@@ -269,8 +266,10 @@ class Streams:
             return
         keys, after = list(telling.pending), telling.number
         telling.pending.clear()
-        telling.log.extend(keys)
         telling.number += len(keys)
+        telling.log += keys
+        if len(telling.log) > self.config.log_changes_max:
+            del telling.log[: len(telling.log) - self.config.log_changes_max // 2]
         telling.flushed_at = self.host.now()
         for message in self._changes(telling, keys, after):
             self.host.send(telling.contact, message)
@@ -283,13 +282,12 @@ class Streams:
 
     def _answer(self, sender: Contact, question: Resend) -> None:
         """Send the changes that the copy lacks if they are all remembered, else what its differing buckets hold."""
-        telling = self._telling.get(sender.node_id) or _Telling(sender, self._epoch(), 0)
+        telling = self._telling.get(sender.node_id) or _Telling(sender, self._epoch())
         self._flush(telling)
         lacking, buckets = telling.number - question.number, 0
         if question.epoch == telling.epoch and 0 < lacking <= len(telling.log):
             self.host.trace(Mark("stream_changes_resent"))
-            keys = list(islice(telling.log, len(telling.log) - lacking, None))
-            for message in self._changes(telling, keys, question.number):
+            for message in self._changes(telling, telling.log[-lacking:], question.number):
                 self.host.send(sender, message)
         else:
             buckets = _differing(telling.buckets, question.digests)
