@@ -108,6 +108,9 @@ class Agreement:
 
     def told_lost(self, node_id: bytes) -> None:
         """Another member lost this one: ask it, and believe nothing but its silence."""
+        probe = self._probes.get(node_id)
+        if probe is not None and probe.tries > 1:
+            self._give_up(probe.contact)
         member = self.leaf_set.get(node_id)
         if member is not None:
             if len(self._told) >= _TOLD_MAX:
@@ -172,6 +175,8 @@ class Agreement:
         beyond = side[-1] if side else self.pastry.routing_table.next_to_me(clockwise=clockwise)
         if beyond is not None:
             self.probe(beyond)
+        else:
+            self.pastry.seek_company()
 
     def leave(self) -> None:
         """Say goodbye to the leaf set."""
@@ -212,8 +217,8 @@ class Agreement:
 
     def _send(self, probe: Probe) -> None:
         probe.sent = self.host.now()
-        probe.due = probe.sent + self.neighbours.timeout(probe.contact.node_id) * 2**probe.tries
         probe.tries += 1
+        probe.due = probe.sent + self.neighbours.timeout(probe.contact.node_id) * (1 + probe.tries) / 2
         self.host.send(probe.contact, LeafSetProbe(tuple(self.leaf_set)))
         if not self._timer_set:
             self._arm()

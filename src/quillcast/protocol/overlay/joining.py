@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from quillcast.core.ids import NodeId, number
+from quillcast.core.ids import ID_BITS, NodeId, number
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.messages import JoinReply, JoinRequest, State, StateRequest
@@ -171,7 +171,7 @@ class Joining:
 
     def look_up(self, contact: Contact) -> None:
         """Find this active peer's place in the ring that `contact` is part of."""
-        request = JoinRequest(self.host.contact, _LOOKUP)
+        request = JoinRequest(self.host.contact, _LOOKUP, rows_given=ID_BITS)
         self.host.send(contact, self.pastry.router.wrap(request, self.host.me))
 
     def with_rows(self, request: JoinRequest) -> JoinRequest:
@@ -199,7 +199,6 @@ class Joining:
         if self.pastry.active:
             if reply.attempt == _LOOKUP:
                 self.pastry.agreement.consider(reply.leaf_set)
-                self.pastry.upkeep.meet(reply.rows)
         elif reply.attempt == self._attempt:
             self.replied = True
             self.pastry.agreement.consider(reply.leaf_set)

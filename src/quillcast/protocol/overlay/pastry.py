@@ -35,6 +35,8 @@ from quillcast.protocol.overlay.router import AckDue, Router
 from quillcast.protocol.overlay.routingtable import UNKNOWN, RoutingTable
 from quillcast.protocol.overlay.upkeep import Maintain, Upkeep
 
+_COMPANY = 8  # peers asked at once by one that lost all its members; a guess
+
 
 class Application(Protocol):
     """What Pastry calls (Scribe, section 2.3)."""
@@ -241,10 +243,17 @@ class Pastry:
             self.application.leaf_set_changed()
 
     def seek_company(self) -> None:
-        """All members were lost: look for this peer's place through anybody it ever knew."""
-        for contact in self.remembered():
+        """All members on a side were lost: look for this peer's place through some of those it ever knew."""
+        known = self.remembered()
+        for contact in self.host.random.sample(known, min(len(known), _COMPANY)):
             self.host.trace(Mark("sought_company"))
             self.joining.look_up(contact)
+
+    def look_around(self) -> None:
+        """Look for this peer's place from somewhere else, so that a ring that went its own way finds the others."""
+        outsiders = [contact for contact in self.remembered() if contact.node_id not in self.leaf_set]
+        if outsiders:
+            self.joining.look_up(self.host.random.choice(outsiders))
 
     def readdress(self, contact: Contact) -> None:
         """A peer is reached elsewhere now."""

@@ -29,14 +29,14 @@ class AckDue(msgspec.Struct, frozen=True):
 class Pending:
     """A message on its way to a next hop that has not acknowledged it."""
 
-    __slots__ = ("hop", "joiner", "routed", "sent", "silent", "tries")
+    __slots__ = ("hop", "joiner", "routed", "sent", "silent", "since", "tries")
 
-    def __init__(self, routed: Routed, hop: Contact, joiner: bytes | None) -> None:
+    def __init__(self, routed: Routed, hop: Contact, joiner: bytes | None, now: float) -> None:
         self.routed, self.hop = routed, hop
         self.joiner = joiner  # of a join request, which must not come by the joiner itself
         self.silent: dict[bytes, None] = {}  # hops that did not acknowledge it
         self.tries = 0
-        self.sent = 0.0
+        self.since = self.sent = now
 
 
 class Router:
@@ -140,7 +140,7 @@ class Router:
             self.host.trace(trace.Mark("pending_full"))
             self.host.send(hop, routed)
             return
-        pending = self._pending[routed.source.node_id, routed.number] = Pending(routed, hop, joiner)
+        pending = self._pending[routed.source.node_id, routed.number] = Pending(routed, hop, joiner, self.host.now())
         self._transmit(pending, hop)
 
     def _transmit(self, pending: Pending, hop: Contact) -> None:
@@ -161,7 +161,7 @@ class Router:
         if pending is None or pending.tries != timer.tries:
             return
         self.pastry.neighbours.probe(pending.hop)
-        if pending.tries >= self.config.route_tries:
+        if self.host.now() - pending.since > self.config.route_patience_s:
             self.host.trace(trace.Mark("route_given_up"))
             del self._pending[timer.source, timer.number]
         else:

@@ -118,7 +118,7 @@ class Upkeep:
         self._set_timer()
 
     def requested(self, sender: Contact, row: int) -> None:
-        """Answer with a row and, by chance, a deeper one: its peers all fit the cell in which the asker holds this one."""
+        """Answer with a row and, by chance, a deeper one, whose peers all fit the cell in which the asker holds this."""
         deeper = self.host.random.randint(row + 1, max(row + 1, self.table.depth - 1))
         self._send(sender, Row(row, (*self.table.row(row), *self.table.row(deeper))))
 
