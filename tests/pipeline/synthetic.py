@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from quillcast.core import trace
-from quillcast.core.bundle import Term
+from quillcast.core.bundle import NO_TERM, Term
 from quillcast.core.ids import topic_id
 from quillcast.live.journal import Journal
 from quillcast.pipeline.run import Kill, Run, write_run
@@ -25,7 +25,7 @@ class Tree:
     parents: dict[int, int]
     subscribers: list[int]
     publisher: int
-    term: Term = Term(0, b"")
+    term: Term = NO_TERM
     sequence: int = 0
     index: int = 0
     waits_until: dict[int, int] = field(default_factory=dict)
@@ -156,7 +156,7 @@ def make(folder: Path, *, seconds: int = 12, seed: int = 1, kills: bool = True) 
     at_kill = [seconds * 1000 * share for share in (0.3, 0.5, 0.7)] if kills else []
     for at_ms in range(100, seconds * 1000, 20):
         while at_kill and at_ms >= at_kill[0]:
-            network.kill(*plan.pop(0)[:1], at_kill.pop(0), "forwarder" if len(plan) else f"root of {busiest.name}")
+            network.kill(*plan.pop(0)[:1], at_kill.pop(0), "forwarder" if plan else f"root of {busiest.name}")
         for share, tree in zip((0.5, 1.0, 0.3), network.trees, strict=True):
             if network.random.random() < share:
                 network.publish(tree, at_ms, network.random.randint(1, 12))

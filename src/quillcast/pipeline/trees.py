@@ -98,6 +98,7 @@ def repairs(records: DataFrame, processes: DataFrame, kills: DataFrame) -> DataF
         .join(summed, "kill", "left")
         .select(*kills.columns, *counts, "repaired_ns")
         .withColumn("repair_s", seconds)
+        .orderBy("kill")
     )
 
 

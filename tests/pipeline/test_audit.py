@@ -1,0 +1,82 @@
+"""The audit on Spark against the naive one, and on a run whose truth is known."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from quillcast.pipeline.audit import Audit, audit
+from quillcast.pipeline.life import SUBSCRIPTION
+from tests.pipeline import synthetic
+from tests.pipeline.naive import NaiveAudit
+from tests.pipeline.worlds import World
+
+pytestmark = pytest.mark.spark
+
+
+def rows(table: DataFrame) -> list[dict[str, Any]]:
+    plain = {bytearray: bytes}
+    return [
+        {name: plain.get(type(value), lambda same: same)(value) for name, value in row.asDict().items()}
+        for row in table.collect()
+    ]
+
+
+def figures(table: DataFrame, key: list[str], columns: list[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    return {tuple(row[name] for name in key): {name: row[name] for name in columns} for row in rows(table)}
+
+
+def verdicts(found: Audit) -> dict[str, tuple[bool, int]]:
+    return {row["verdict"]: (row["holds"], row["figure"]) for row in rows(found.verdicts)}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_journals_are_judged_as_by_the_naive_audit(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    world = World(seed, topics=40)
+    world.write(tmp_path)
+    found = audit(spark, tmp_path, world.kills, end_ns=world.end_ns)
+    naive = NaiveAudit(world.entries, world.kills, world.end_ns)
+
+    expected = naive.subscribers()
+    assert len(expected) > 100
+    names = list(next(iter(expected.values())))
+    actual = figures(found.subscribers, SUBSCRIPTION, names)
+    assert actual.keys() == expected.keys()
+    for key, fate in expected.items():
+        assert actual[key] == pytest.approx(fate, abs=1e-6), key
+    for name in names[1:8]:
+        assert sum(fate[name] for fate in expected.values()) > 0, f"the worlds show no {name}"
+
+    for kill, row in zip(naive.kills, rows(found.repairs), strict=True):
+        repair = naive.repair(kill)
+        assert {name: row[name] for name in repair} == pytest.approx(repair)
+
+    at = {f"before {n}": kill.at_ns for n, kill in enumerate(naive.kills, 1)} | {"end": world.end_ns}
+    trees = {(row["moment"], row["topic"], row["peer"]): row for row in rows(found.trees) if row["moment"] in at}
+    for moment, at_ns in at.items():
+        for topic in world.topics:
+            tree = naive.tree(topic, at_ns)
+            assert {peer for (when, what, peer) in trees if (when, what) == (moment, topic)} == tree.keys()
+            for peer, (parent, is_root) in tree.items():
+                row = trees[moment, topic, peer]
+                assert (row["parent"], row["is_root"]) == (parent, is_root)
+                assert row["depth"] == naive.depth(topic, at_ns, peer)
+                assert row["children"] == sum(parent == peer for parent, _ in tree.values())
+
+    figure = {name: figure for name, (_, figure) in verdicts(found).items()}
+    assert figure["nothing unasked"] == naive.unasked()
+    assert figure["one event per position"] == naive.conflicts()
+    for verdict, column in {
+        "nothing lost": "lost",
+        "no silent loss": "silent",
+        "nothing repeated": "duplicated",
+    }.items():
+        assert figure[verdict] == sum(fate[column] for fate in expected.values())
+
+
+def test_a_sound_run_with_three_kills_is_proved_sound(spark: SparkSession, tmp_path: Path) -> None:
+    run = synthetic.make(tmp_path)
+    found = audit(spark, tmp_path, run.kills, end_ns=run.end_ns)
+    assert [name for name, (holds, _) in verdicts(found).items() if not holds] == []
+    assert verdicts(found)["something to prove"][1] > 10_000
