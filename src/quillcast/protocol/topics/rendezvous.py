@@ -149,7 +149,12 @@ class Rendezvous:
         """Hand the topic over to the closest other peer, and become its child (DELIVERY.md: planned hand-over)."""
         root = tree.root
         others = [c for c in self.overlay.closest(tree.topic, 2) if c.node_id != self.host.me]
-        if root is None or not others:
+        if root is None:
+            return
+        if not others:  # this peer is all there is: leaving, it takes the topic along
+            if self.scribe.leaving:
+                self._forget_reign(tree)
+                self.scribe.close(tree)
             return
         to = others[0]
         publishers = self._forget_reign(tree)
