@@ -63,6 +63,7 @@ class TestPeer:
         self.neighbours = Neighbours(self, world.neighbour_config)
         self.overlay = Pastry(self, world.config, self.neighbours, CODEC)
         self.overlay.application = self
+        self.neighbours.listeners.append(self.overlay)
 
     # Host
     def now(self) -> float:

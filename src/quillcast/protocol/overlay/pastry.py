@@ -84,7 +84,6 @@ class Pastry:
         self.upkeep = Upkeep(self)
         self.joining = Joining(self)
         self.router = Router(self)
-        neighbours.listeners.append(self)
 
     # What applications and the peer call
 
