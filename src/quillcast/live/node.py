@@ -50,6 +50,7 @@ class Node:
         journal: folder that the node writes what it did into, as Arrow files (docs/journal.md).
         config: the protocols' settings.
         live: bounds of links and queues.
+        identity: the key that the node's id comes from; without one that of the data folder, or a new one.
 
     Entering raises `LocalError` for a bad argument, a port in use or a data folder of a running peer, `Unreachable` if
     no contact is a peer of this network, `NotJoined` if the network does not take the node in in time.
@@ -64,11 +65,12 @@ class Node:
         journal: Path | str | None = None,
         config: Config | None = None,
         live: LiveConfig | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self.network = network
         self.config, self.live = config or Config(), live or LiveConfig()
         self._listen = addresses.parse_loopback(listen)
-        self._given = tuple(contacts)
+        self._given, self._identity = tuple(contacts), identity
         self._data = None if data is None else Path(data)
         self._journal_folder = None if journal is None else Path(journal)
         self._publishers: dict[str, Publisher] = {}
@@ -262,7 +264,7 @@ class Node:
         if self._data is not None:
             self._store = Store(self._data)
             stack.callback(self._store.close)
-        identity = self._store.identity() if self._store is not None else Identity.new()
+        identity = self._identity or (self._store.identity() if self._store is not None else Identity.new())
         self._rendezvous = Rendezvous(self.network)
         self._pump = Pump(loop)
         self._links = Links(self._pump, identity, self.network, new_incarnation(), wire, self.live)
