@@ -45,6 +45,11 @@ class Audit:
     """record, text, records, count: what else was noted, such as repeats, repairs and drops."""
     verdicts: DataFrame
     """verdict, holds, figure, meaning."""
+    cached: DataFrame
+
+    def unpersist(self) -> None:
+        """Give back the memory that the records take."""
+        self.cached.unpersist()
 
 
 def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_ns: int | None = None) -> Audit:
@@ -77,6 +82,7 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
     journals = life.journals(everything, processes, read_files(spark, paths)).localCheckpoint()
     at_end = grown.where(F.col("moment") == END)
     return Audit(
+        cached=everything,
         records=records,
         topics=life.topics(records),
         journals=journals,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 MOMENTS_SCHEMA = "moment string, at_ns bigint"
@@ -56,6 +56,37 @@ def trees(state: DataFrame) -> DataFrame:
     return walked.join(loads, ["moment", "peer"]).select(
         "moment", "topic", "peer", "parent", "is_root", "depth", "children", "children_all"
     )
+
+
+def shapes(trees: DataFrame) -> DataFrame:
+    """One row per moment and topic: peers, depth_max, depth_mean, children_max, children_mean (of peers with any)."""
+    return trees.groupBy("moment", "topic").agg(
+        F.count(F.lit(1)).alias("peers"),
+        F.max("depth").alias("depth_max"),
+        F.avg("depth").alias("depth_mean"),
+        F.max("children").alias("children_max"),
+        F.avg(F.when(F.col("children") > 0, F.col("children"))).alias("children_mean"),
+    )
+
+
+def shown(trees: DataFrame, kills: DataFrame, peers_max: int) -> DataFrame:
+    """The trees worth drawing: of each kill, before and after, the topic in which the victim had most children.
+
+    The columns are `TREES_SCHEMA` and kill. Trees of more than `peers_max` peers are left out.
+    """
+    victims = kills.select("kill", "peer", F.concat(F.lit("before "), F.col("kill").cast("string")).alias("moment"))
+    chosen = (
+        trees.join(F.broadcast(victims), ["moment", "peer"])
+        .groupBy("kill")
+        .agg(F.max_by("topic", F.struct("children", "is_root", "topic")).alias("topic"))
+        .withColumn("moment", F.explode(F.array(*[_moment(when) for when in ("before ", "after ")])))
+    )
+    small = shapes(trees).where(F.col("peers") <= peers_max).select("moment", "topic")
+    return trees.join(F.broadcast(small), ["moment", "topic"]).join(F.broadcast(chosen), ["moment", "topic"])
+
+
+def _moment(when: str) -> Column:
+    return F.concat(F.lit(when), F.col("kill").cast("string"))
 
 
 def repairs(records: DataFrame, processes: DataFrame, kills: DataFrame) -> DataFrame:

@@ -1,0 +1,152 @@
+"""What an audit found, as plain values for people, reports and scripts."""
+
+import platform
+import time
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from quillcast.core.ids import short
+from quillcast.pipeline.run import Run, read_run
+
+DRAWN_PEERS_MAX = 150  # a guess: what can still be read on a page
+GAPS_MAX = 100  # lost ranges that are spelt out
+RATE_BUCKETS = 120  # points on the picture of rates
+RATE_BUCKET_NS_MIN = 100_000_000
+
+Row = Mapping[str, Any]
+
+
+class Findings(NamedTuple):
+    """The tables of an audit, collected. Peers and topics go by their names; `peer` columns hold those too."""
+
+    run: Run
+    journals: list[Row]
+    subscribers: list[Row]
+    gaps: list[Row]
+    delays: list[Row]
+    percentiles: Row
+    rates: list[Row]
+    repairs: list[Row]
+    shapes: list[Row]
+    trees: list[Row]
+    counters: list[Row]
+    published: list[Row]
+    verdicts: list[Row]
+    versions: Mapping[str, str]
+    seconds: float
+
+    @property
+    def sound(self) -> bool:
+        """Every verdict holds."""
+        return all(verdict["holds"] for verdict in self.verdicts)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures that scripts ask for first."""
+        kept = [row for row in self.subscribers if row["lived"]]
+        return {
+            "peers": len({row["peer"] for row in self.journals}),
+            "topics": len({row["topic"] for row in self.published}),
+            "published": sum(row["events"] for row in self.published),
+            "expected": sum(row["expected"] for row in kept),
+            "delivered": sum(row["delivered"] for row in kept),
+            "duplicates": sum(row["duplicated"] for row in self.subscribers),
+            "lost": sum(row["lost"] for row in kept),
+            "kills": len(self.repairs),
+            "repair_s": [row["repair_s"] for row in self.repairs],
+            "delay_ms": {"p50": self.percentiles["p50_ms"], "p99": self.percentiles["p99_ms"]},
+        }
+
+    def tables(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        rows = self._asdict() | {"run": {"end_ns": self.run.end_ns, "parameters": dict(self.run.parameters)}}
+        return {"sound": self.sound, "summary": self.summary(), **rows}
+
+
+def run_audit(
+    folder: Path,
+    run: Run | None = None,
+    *,
+    master: str = "local[*]",
+    report: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Findings:
+    """Audit the journals below a folder on Spark.
+
+    Args:
+        folder: where the journals are.
+        run: kills, end and names; None: what `run.json` in the folder says, if there is one.
+        master: where Spark runs.
+        report: where to write the HTML report, if at all.
+        say: told what is being done, for people who wait.
+
+    Raises `LocalError` if there are no journals, and if Spark or its Java machine is missing.
+    """
+    from quillcast.pipeline.audit import audit
+    from quillcast.pipeline.journals import journal_files
+    from quillcast.pipeline.session import spark_session
+
+    began = time.monotonic()
+    run = read_run(folder) if run is None else run
+    count = len(journal_files(folder))
+    say("starting Spark")
+    spark = spark_session(master)
+    say(f"reading {count} journals")
+    tables = audit(spark, folder, run.kills, end_ns=run.end_ns)
+    say("judging")
+    findings = _collect(tables, run, began)
+    tables.unpersist()
+    if report is not None:
+        from quillcast.pipeline.report import write_report
+
+        say("drawing")
+        write_report(findings, report)
+    return findings
+
+
+def _collect(tables: Any, run: Run, began: float) -> Findings:
+    from quillcast.pipeline import events, trees
+
+    topics = {bytes(row["topic"]): row["name"] for row in tables.topics.collect()}
+    span = tables.records.selectExpr("max(at_ns) - min(at_ns)").first()[0] or 0
+    bucket_ns = max(RATE_BUCKET_NS_MIN, span // RATE_BUCKETS // RATE_BUCKET_NS_MIN * RATE_BUCKET_NS_MIN)
+
+    def rows(table: Any) -> list[Row]:
+        return [_named(row.asDict(), topics, run.names) for row in table.collect()]
+
+    return Findings(
+        run=run,
+        journals=rows(tables.journals),
+        subscribers=sorted(rows(tables.subscribers), key=lambda row: (row["topic"], row["peer"], row["since"])),
+        gaps=rows(tables.gaps.limit(GAPS_MAX)),
+        delays=sorted(rows(tables.delays), key=lambda row: row["delay_ms"]),
+        percentiles=rows(tables.percentiles)[0],
+        rates=[{**row, "width_ns": bucket_ns} for row in rows(events.rates(tables.records, bucket_ns))],
+        repairs=rows(tables.repairs),
+        shapes=sorted(rows(trees.shapes(tables.trees)), key=lambda row: (row["moment"], row["topic"])),
+        trees=rows(trees.shown(tables.trees, tables.repairs, DRAWN_PEERS_MAX)),
+        counters=sorted(rows(tables.counters), key=lambda row: (row["record"], row["text"] or "")),
+        published=rows(tables.published),
+        verdicts=rows(tables.verdicts),
+        versions=versions(),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _named(row: dict[str, Any], topics: Mapping[bytes, str], peers: Mapping[bytes, str]) -> Row:
+    """The row with ids replaced by what people call them."""
+
+    def called(column: str, value: Any) -> Any:
+        if not isinstance(value, bytes | bytearray):
+            return value
+        id_ = bytes(value)
+        return (topics if column == "topic" else peers).get(id_) or short(id_)
+
+    return {column: called(column, value) for column, value in row.items()}
+
+
+def versions() -> dict[str, str]:
+    """The versions of what an audit rests on."""
+    packages = ("quillcast", "pyspark", "pyarrow")
+    return {package: metadata.version(package) for package in packages} | {"python": platform.python_version()}

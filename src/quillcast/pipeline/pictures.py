@@ -1,0 +1,196 @@
+"""The report's pictures, as SVG that takes its ink from the page and so reads on light and dark alike."""
+
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from html import escape
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, Any]
+
+COLOURS = ("#3b82c4", "#e0903a", "#5aa469", "#a371c9", "#c7656f", "#8a8f98")  # told apart by the colour-blind too
+KILLED = "#d64545"
+_INK = "#010203"  # stands for the page's text colour until the picture is done
+_POINTS_MAX = 400  # points of a curve; more cannot be seen
+
+
+def delay_distribution(delays: Sequence[Row], percentiles: Row) -> str:
+    """Which share of the deliveries took at most how long (cumulative distribution, logarithmic time)."""
+    figure, axes = _figure(5.6, 3.2)
+    total = sum(row["count"] for row in delays)
+    shares = [100 * count / total for count in accumulate(row["count"] for row in delays)]
+    times = [max(row["delay_ms"], 0.01) for row in delays]
+    step = max(1, len(times) // _POINTS_MAX)
+    kept = [*range(0, len(times) - 1, step), len(times) - 1]
+    axes.step([times[n] for n in kept], [shares[n] for n in kept], where="post", color=COLOURS[0], linewidth=2)
+    for name, share in (("p50_ms", 50), ("p99_ms", 99)):
+        at = max(percentiles[name], 0.01)
+        axes.plot([at, at], [0, share], color=_INK, linewidth=0.8, linestyle=(0, (2, 3)), alpha=0.6)
+        axes.plot([at], [share], "o", color=COLOURS[0], markersize=5)
+        label = f"p{share}  {milliseconds(percentiles[name])}"
+        axes.annotate(label, (at, share), (8, -12), textcoords="offset points", color=_INK)
+    axes.set_xscale("log")
+    axes.set_ylim(0, 101)
+    axes.set_xlabel("milliseconds from publish to delivery")
+    axes.set_ylabel("deliveries, %")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    return _svg(figure, "delays")
+
+
+def deliveries_over_time(rates: Sequence[Row], repairs: Sequence[Row]) -> str:
+    """Deliveries a second, stacked by topic, with each kill and the time its repair took."""
+    figure, axes = _figure(9.6, 3.2)
+    width_ns = rates[0]["width_ns"]
+    start_ns = min(row["bucket_ns"] for row in rates)
+    buckets = 1 + (max(row["bucket_ns"] for row in rates) - start_ns) // width_ns
+    series: dict[str, list[float]] = {topic: [0.0] * buckets for topic in _busiest(rates)}
+    for row in rates:
+        topic = row["topic"] if row["topic"] in series else "others"
+        series[topic][(row["bucket_ns"] - start_ns) // width_ns] += row["delivered"] * 1e9 / width_ns
+    seconds = [n * width_ns / 1e9 for n in range(buckets)]
+    axes.stackplot(seconds, list(series.values()), labels=list(series), colors=COLOURS, step="post", linewidth=0)
+    top = max(map(sum, zip(*series.values(), strict=True)))
+    for row in repairs:
+        at = (row["kill_ns"] - start_ns) / 1e9
+        if row["repair_s"]:
+            axes.axvspan(at, at + row["repair_s"], color=KILLED, alpha=0.25, linewidth=0)
+        axes.axvline(at, color=KILLED, linewidth=1.2)
+        axes.annotate(
+            f"kill {row['kill']}", (at, top * 1.04), (4, 0), textcoords="offset points", color=KILLED, va="bottom"
+        )
+    axes.set_xlim(0, seconds[-1] or 1)
+    axes.set_ylim(0, top * 1.18)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("deliveries a second")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}".replace(",", "\u202f"))
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(series), frameon=False, labelcolor=_INK)
+    return _svg(figure, "rates")
+
+
+def _busiest(rates: Iterable[Row]) -> list[str]:
+    """The topics with most deliveries, as many as there are colours; the last place is for all others."""
+    totals: dict[str, int] = {}
+    for row in rates:
+        totals[row["topic"]] = totals.get(row["topic"], 0) + row["delivered"]
+    names = sorted(totals, key=lambda topic: (-totals[topic], topic))
+    return names if len(names) <= len(COLOURS) else [*names[: len(COLOURS) - 1], "others"]
+
+
+class Node(NamedTuple):
+    """A peer's place in a drawn tree."""
+
+    peer: str
+    depth: int
+    line: float
+
+
+def tree(
+    members: Sequence[Row], *, killed: str = "", moved: Collection[str] = (), subscribers: Collection[str] = ()
+) -> str:
+    """A topic's tree, root at the left. Filled peers subscribe; the killed one and those it left behind stand out."""
+    nodes = place(members)
+    at = {node.peer: (_MARGIN + node.depth * _LEVEL, _MARGIN + node.line * _LINE) for node in nodes}
+    parents = {row["peer"]: row["parent"] for row in members if row["parent"] in at}
+    edges = [
+        _edge(at[parent], at[peer], "lost" if killed in (peer, parent) else "moved" if peer in moved else "")
+        for peer, parent in parents.items()
+    ]
+    inner = set(parents.values())
+    circles = []
+    for row in members:
+        peer = row["peer"]
+        kinds = {
+            "killed": peer == killed,
+            "moved": peer in moved,
+            "root": row["is_root"],
+            "subscriber": peer in subscribers,
+        }
+        label = f"{peer} ✕ killed" if peer == killed else peer
+        circles.append(_circle(at[peer], label, [kind for kind, is_so in kinds.items() if is_so], above=peer in inner))
+    width = 2 * _MARGIN + max((node.depth for node in nodes), default=0) * _LEVEL + _LABEL
+    height = 2 * _MARGIN + max((node.line for node in nodes), default=0) * _LINE
+    content = "".join(edges + circles)
+    return f'<svg class="tree" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img">{content}</svg>'
+
+
+_MARGIN, _LEVEL, _LINE, _LABEL = 18, 112, 24, 90  # pixels of a drawn tree
+
+
+def _edge(parent: tuple[float, float], child: tuple[float, float], kind: str) -> str:
+    (from_x, from_y), (x, y) = parent, child
+    middle = (from_x + x) / 2
+    return f'<path class="edge {kind}" d="M{from_x:g},{from_y:g} C{middle:g},{from_y:g} {middle:g},{y:g} {x:g},{y:g}"/>'
+
+
+def _circle(at: tuple[float, float], label: str, kinds: Sequence[str], *, above: bool) -> str:
+    x, y = at
+    place = f'x="{x - 7:g}" y="{y - 11:g}"' if above else f'x="{x + 11:g}" y="{y + 4:g}"'
+    circle = f'<circle cx="{x:g}" cy="{y:g}" r="{7 if "root" in kinds else 5}"/>'
+    return f'<g class="node {" ".join(kinds)}">{circle}<text {place}>{escape(label)}</text></g>'
+
+
+def place(members: Sequence[Row]) -> list[Node]:
+    """Where each peer stands: leaves on lines of their own, parents in the middle of their children.
+
+    Peers that no way leads from to a root come last, on lines of their own, as if they were roots.
+    """
+    children: dict[str | None, list[str]] = {}
+    for row in sorted(members, key=lambda row: row["peer"]):
+        if row["depth"]:
+            children.setdefault(row["parent"], []).append(row["peer"])
+    nodes: list[Node] = []
+    line = 0
+
+    def walk(peer: str, depth: int) -> float:
+        nonlocal line
+        below = [walk(child, depth + 1) for child in children.get(peer, [])]
+        at = (below[0] + below[-1]) / 2 if below else float(line)
+        line += not below
+        nodes.append(Node(peer, depth, at))
+        return at
+
+    tops = sorted((row["depth"] is None, row["peer"]) for row in members if not row["depth"])
+    for _, peer in tops:
+        walk(peer, 0)
+    return nodes
+
+
+def milliseconds(value: float | None) -> str:
+    """A time for people, with three digits that count."""
+    if value is None:
+        return "–"
+    if abs(value) >= 1000:
+        return f"{value / 1000:.3g} s" if abs(value) < 1e6 else f"{value / 1000:,.0f} s"
+    return f"{value:.3g} ms"
+
+
+def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(colors=_INK, length=3)
+    axes.grid(color=_INK, alpha=0.12, linewidth=0.7)
+    axes.set_axisbelow(True)
+    for spine in axes.spines.values():
+        spine.set_color(_INK)
+        spine.set_alpha(0.4)
+    axes.xaxis.label.set_color(_INK)
+    axes.yaxis.label.set_color(_INK)
+    return figure, axes
+
+
+def _svg(figure: "Figure", name: str) -> str:
+    """The figure as an SVG element: text stays text, the ground is clear, and equal data give equal bytes."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 10}):
+        file = io.StringIO()
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = file.getvalue()
+    return svg[svg.index("<svg") :].replace(_INK, "currentColor").replace("<svg ", '<svg class="plot" ', 1)
