@@ -11,7 +11,7 @@ from typing import Protocol
 from quillcast.core.bundle import Block, Bundle, Position, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
-from quillcast.core.ranges import Range
+from quillcast.core.ranges import Range, RangeSet
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.log import Log
@@ -44,10 +44,11 @@ class Subscriber(Protocol):
 class Line:
     """One term as an edge takes it: the next index, and what came beyond a gap."""
 
-    __slots__ = ("next", "waiting")
+    __slots__ = ("given_up", "next", "waiting")
 
     def __init__(self, start: int) -> None:
         self.next = start
+        self.given_up = RangeSet()
         self.waiting: dict[int, Bundle] = {}
 
 
@@ -123,12 +124,10 @@ class Edge(Channel):
         line = self.lines.get(term)
         if line is None:
             return
-        for start, last in ranges:
-            first = max(start, line.next)
-            if first < last:
-                self._tell_lost(term, (first, last), why)
-                if first <= line.next:
-                    line.next = last
+        for first, last in ranges:
+            for hole in line.given_up.missing(max(first, line.next), last):
+                self._tell_lost(term, hole, why)
+            line.given_up.add(first, last)
         self._resume(line)
 
     def give_up_holes(self, before: float) -> None:
@@ -141,6 +140,7 @@ class Edge(Channel):
             self._release(publisher)
 
     def _resume(self, line: Line) -> None:
+        line.next = line.given_up.contiguous_from(line.next)
         while line.waiting:
             first = min(line.waiting)
             if first > line.next:
@@ -148,6 +148,7 @@ class Edge(Channel):
             bundle = line.waiting.pop(first)
             if bundle.last > line.next:
                 self._run(bundle, line)
+            line.next = line.given_up.contiguous_from(line.next)
 
     def _run(self, bundle: Bundle, line: Line) -> None:
         term, index = bundle.envelope.term, bundle.envelope.first

@@ -33,12 +33,19 @@ class Flow:
         self.seen = RangeSet()
         self.log = Log(budget)
         self.past: dict[Term, Past] = {}
+        self.forgotten = NO_TERM
         self.channels: dict[bytes, Channel] = {}
 
     @property
     def frontier(self) -> int:
         """One past the last index of the unbroken run from the start."""
         return self.seen.contiguous_from(self.start)
+
+    @property
+    def earliest(self) -> int:
+        """The first index of this term from which on everything is kept, or on its way."""
+        oldest = self.log.at(self.log.base) if len(self.log) else None
+        return min(oldest.envelope.first, self.frontier) if oldest is not None else self.frontier
 
     @property
     def begun(self) -> bool:
@@ -57,8 +64,17 @@ class Flow:
             channel.cursor = self.log.end
         self.term, self.start, self.stable, self.seen = term, start, start, RangeSet()
 
+    def may_recall(self, term: Term) -> bool:
+        """Is this a past term that was neither kept here nor let go already?"""
+        return self.forgotten < term < self.term and term not in self.past
+
+    def recall(self, term: Term, start: int, until: float) -> None:
+        """Keep what neighbours still have of a reign that was slept through, from an index on, until a time."""
+        self.past[term] = Past(RangeSet(), start, [], until)
+
     def forget(self, term: Term) -> None:
-        """Let a past term go."""
+        """Let a past term go for good."""
+        self.forgotten = max(self.forgotten, term)
         past = self.past.pop(term)
         self.log.budget.used_bytes -= sum(bundle.size for bundle in past.bundles)
 

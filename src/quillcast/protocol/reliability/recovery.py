@@ -15,7 +15,6 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet
 from quillcast.core.trace import Mark
-from quillcast.protocol.forwarding.flow import Past
 from quillcast.protocol.reliability.messages import Ask, Unavailable
 from quillcast.protocol.topics.claims import Held
 from quillcast.protocol.topics.config import TopicConfig
@@ -136,9 +135,8 @@ class Recovery:
         flow = tree.flow
         for _, held in self._claims(tree):
             for term, ranges in held:
-                if term < flow.term and term not in flow.past:
-                    start = ranges[0][0] if ranges else 0
-                    flow.past[term] = Past(RangeSet(), start, [], self.host.now() + self.config.past_terms_s)
+                if flow.may_recall(term) and ranges:
+                    flow.recall(term, ranges[0][0], self.host.now() + self.config.past_terms_s)
                     for edge in tree.edges.values():
                         edge.owe(term)
 

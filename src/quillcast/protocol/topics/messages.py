@@ -24,6 +24,8 @@ class Join(Message, frozen=True, tag=41):
     have: Have | None = None
     digest: bytes = b""
     descriptor: Descriptor | None = None
+    earliest: bool = False
+    """Start as far back as the parent's buffer reaches, not at its frontier."""
     note: bytes = b""
     """What the application's fault handler added (Scribe, section 3.2)."""
 

@@ -3,7 +3,9 @@
 from collections import deque
 from typing import TYPE_CHECKING
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.trace import Dropped, Mark
+from quillcast.protocol.forwarding.flow import Flow
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -47,6 +49,13 @@ class Pacing:
         self.cut(self.budget.limit_bytes * 7 // 8)
         self.eased()
 
+    def _tell_edges(self, flow: Flow, gone: Bundle) -> None:
+        """Subscribers here that had not taken it lost it; children find out by asking."""
+        for edge in self.scribe.trees[flow.topic].edges.values():
+            if edge.cursor < flow.log.base:
+                edge.cursor = flow.log.base
+                edge.skip(flow.term, [(gone.envelope.first, gone.last)], "cut")
+
     def cut(self, goal_bytes: int) -> None:
         """Let go of past terms first, then of the oldest bundles of the busiest topics that may be cut."""
         flows = self.scribe.table.flows
@@ -62,3 +71,4 @@ class Pacing:
                 return
             self.host.trace(Mark("cut"))
             self.host.trace(Dropped(busiest.topic, gone[0].count, "budget"))
+            self._tell_edges(busiest, gone[0])

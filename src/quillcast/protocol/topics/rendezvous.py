@@ -12,9 +12,7 @@ import msgspec
 from quillcast.core.bundle import NO_TERM, Bundle, Term
 from quillcast.core.errors import UnknownTopic
 from quillcast.core.messages import Contact
-from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import BecameRoot, Dropped, Mark, ResignedRoot
-from quillcast.protocol.forwarding.flow import Past
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import (
     Create,
@@ -47,6 +45,7 @@ class Rendezvous:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.replicas: dict[bytes, Term] = {}
         self.moved_to: dict[bytes, Contact] = {}
+        self.offers: dict[bytes, bytes] = {}  # who handed a topic over that this peer is not root of yet
         self.leaf_set_changed_at = self.host.now()
         self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once sealed, by topic
 
@@ -64,9 +63,12 @@ class Rendezvous:
         return UnknownTopic(f"there is no topic {name!r}, and this network creates none on first use; run: "
                             f"quillcast topic create {name}")  # fmt: skip
 
-    def become(self, tree: Tree, how: str, awaited: bytes = b"") -> None:
-        """Begin a reign, under a term above all that was heard of; `awaited` is the root that handed over."""
+    def become(self, tree: Tree, how: str) -> None:
+        """Begin a reign, under a term above all that was heard of."""
         scribe, topic = self.scribe, tree.topic
+        awaited = self.offers.pop(topic, b"")
+        if awaited:
+            how = "handed_over"
         if how == "created" and not self.config.auto_create and tree.descriptor.version == 0:
             scribe.fail(tree, self.unknown(tree.descriptor.name))
             return
@@ -179,12 +181,14 @@ class Rendezvous:
         topic = tree.topic
         self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), message.term)
         tree.heard = max(tree.heard, message.term)
+        if tree.root is None:
+            self.offers[topic] = sender.node_id
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:
                 self.outdone(tree)
         elif self.overlay.active and self.overlay.is_closest(topic):
-            self.become(tree, "handed_over", awaited=sender.node_id)
+            self.become(tree, "handed_over")
         self._expect_past(tree, message)
         if not tree.attached and tree.needed and not tree.joining:
             self.scribe.join(tree)
@@ -192,9 +196,11 @@ class Rendezvous:
     def _expect_past(self, tree: Tree, message: HandOver) -> None:
         """The buffer of the reign that ended follows: keep its unstable part for those who lack it."""
         flow = tree.flow
-        if message.stable < message.index and message.term < flow.term and message.term not in flow.past:
+        if message.stable < message.index and flow.may_recall(message.term):
             until = self.host.now() + self.config.past_terms_s
-            flow.past[message.term] = Past(RangeSet(), message.stable, [], until)
+            flow.recall(message.term, message.stable, until)
+            for edge in tree.edges.values():
+                edge.owe(message.term)
 
     # ---- admission
 

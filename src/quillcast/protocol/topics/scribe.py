@@ -43,7 +43,6 @@ from quillcast.protocol.topics.messages import (
     Created,
     FindRoot,
     HandOver,
-    Have,
     Join,
     Laggards,
     Lagging,
@@ -203,9 +202,7 @@ class Scribe:
     def _start(self, tree: Tree, key: bytes, edge: Edge) -> None:
         """A subscription begins at this peer's frontier: what is admitted after this will come."""
         flow = tree.flow
-        earliest = self.subscriptions[key].start == "earliest" and len(flow.log) > 0
-        kept = flow.log.at(flow.log.base) if earliest else None
-        first = kept.envelope.first if kept is not None else flow.frontier
+        first = flow.earliest if self.subscriptions[key].start == "earliest" else flow.frontier
         edge.begin(flow.term, first)
         edge.cursor = flow.log.first_over(first)
         tree.edges[key] = edge
@@ -234,7 +231,9 @@ class Scribe:
     def join_message(self, tree: Tree, *, fault: bool, whole: bool = True) -> Join:
         """What a peer says to become a child; `whole` adds the descriptor to its digest, for those on the way."""
         descriptor = tree.descriptor if whole else None
-        join = Join(tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor)
+        earliest = any(self.subscriptions[key].start == "earliest" for key in tree.unstarted)
+        earliest = earliest or any(join.earliest for join in tree.waiting.values())
+        join = Join(tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest)
         handlers = self.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
 
@@ -324,7 +323,7 @@ class Scribe:
 
     def _accept(self, tree: Tree, join: Join) -> None:
         flow, contact = tree.flow, join.child
-        start = self._start_for(flow, join.have)
+        start = self._start_for(flow, join)
         self._send_accepted(tree, contact, start, join.digest)
         child = self.enter(tree, contact, start)
         handlers = self.handlers.get(tree.topic)
@@ -335,10 +334,11 @@ class Scribe:
         self.rendezvous.joined(tree, join)
         self.reports.touch(tree)
 
-    def _start_for(self, flow: Flow, have: Have | None) -> int:
+    def _start_for(self, flow: Flow, join: Join) -> int:
         """From which index on a child is owed the present term."""
+        have = join.have
         if have is None:
-            return flow.frontier
+            return flow.earliest if join.earliest else flow.frontier
         if have.term == flow.term:
             return have.frontier
         return 0  # it was here under an earlier root: this one's events are owed from the first

@@ -1,0 +1,199 @@
+"""Delivery: starts, acknowledgements, retention, slowness, as DELIVERY.md lays down; on whole simulated peers."""
+
+import pytest
+
+from quillcast.core.errors import EventTooLarge, LocalError
+from quillcast.core.trace import Dropped
+from quillcast.protocol.config import Config
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Settings
+from tests.protocol.topics.village import Reader, Village
+
+NAME = "sport/tennis"
+
+
+def other_than(village: Village, *peers: int) -> int:
+    return next(peer for peer in village.alive() if peer not in peers)
+
+
+def test_a_subscription_begins_at_the_frontier_and_gets_all_that_follows() -> None:
+    village = Village(6)
+    publisher = village.publisher(1, NAME)
+    village.run(1)
+    village.publish(1, publisher, b"before")
+    village.run(1)
+    reader = Reader()
+    village.subscribe(2, NAME, reader)
+    village.run(1)
+    assert reader.start is not None
+    assert reader.start.index == 1
+    village.publish(1, publisher, b"after")
+    village.run(1)
+    assert reader.payloads == [b"after"]
+
+
+def test_earliest_begins_at_what_the_buffer_still_holds() -> None:
+    village = Village(8)
+    stuck = Reader(room_bytes=0)  # has a lease, takes nothing: all must be kept for it
+    village.subscribe(2, NAME, stuck)
+    publisher = village.publisher(1, NAME)
+    village.run(5)
+    village.publish(1, publisher, b"a", b"b")
+    village.run(5)
+    readers = {peer: Reader() for peer in (2, 3, 4, village.root(NAME))}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader, start="earliest")
+    village.run(2)
+    village.publish(1, publisher, b"c")
+    village.run(2)
+    assert all(reader.payloads == [b"a", b"b", b"c"] for reader in readers.values())
+
+
+def test_admitted_means_the_root_and_stable_means_every_subscriber() -> None:
+    village = Village(8)
+    readers = {peer: Reader() for peer in range(2, 8)}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader)
+    village.run(10)
+    publisher = village.publisher(0, NAME)
+    village.run(1)
+    village.publish(0, publisher, b"event")
+    village.run(0.05)
+    assert publisher.admitted == 1
+    assert publisher.retained_bytes > 0
+    village.run(3)
+    assert publisher.stable == 1
+    assert publisher.retained_bytes == 0
+    assert all(reader.payloads == [b"event"] for reader in readers.values())
+
+
+def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
+    village = Village(8)
+    for peer in range(2, 8):
+        village.subscribe(peer, NAME, Reader())
+    village.run(10)
+    publisher = village.publisher(0, NAME)
+    village.run(1)
+    root = village.root(NAME)
+    silent = next(peer for peer in range(2, 8) if peer != root)
+    host = village.world.machines[silent].host
+    assert host is not None
+    host.pause()
+    village.publish(0, publisher, b"event")
+    village.run(5)
+    assert (publisher.admitted, publisher.stable) == (1, 0)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    village.act(0, lambda peer: peer.scribe.inspection.who_lags(NAME, tree.flow.term, 1))
+    village.run(1)
+    assert list(village.peers[0].scribe.inspection.lagging[tree.topic]) == [village.world.machines[silent].node_id]
+    village.run(40)  # the lease ends
+    assert publisher.stable == 1
+
+
+def test_an_event_over_the_limit_is_refused_at_the_publisher_and_loses_nothing() -> None:
+    village = Village(4)
+    reader = Reader()
+    village.subscribe(2, NAME, reader)
+    publisher = village.publisher(1, NAME)
+    village.run(2)
+    with pytest.raises(EventTooLarge, match="1048577 bytes is over the limit of 1048576"):
+        village.publish(1, publisher, b"x" * ((1 << 20) + 1))
+    village.publish(1, publisher, b"fits")
+    village.run(1)
+    assert reader.payloads == [b"fits"]
+
+
+def test_settings_that_do_not_exist_are_refused_with_those_that_do() -> None:
+    with pytest.raises(LocalError, match="use one of: cut, wait"):
+        Settings(slow="drop").validate()
+
+
+def small_buffers(budget_bytes: int = 64 * 1024) -> Config:
+    return Config(topics=TopicConfig(budget_bytes=budget_bytes, window_bytes=32 * 1024, retain_bytes=64 * 1024))
+
+
+def flood(village: Village, writer: int, seconds: float, publisher) -> int:  # noqa: ANN001
+    """Publish 1 kB events as fast as the publisher has room for; how many."""
+    before = publisher.next
+    for _ in range(int(seconds / 0.02)):
+        while publisher.room() > 0:
+            village.publish(writer, publisher, b"%09d" % publisher.next + b"x" * 1000)
+        village.run(0.02)
+    return publisher.next - before
+
+
+def test_a_subscriber_that_cannot_keep_up_is_cut_and_told_which_positions_it_lost() -> None:
+    village = Village(5, config=small_buffers(), window_bytes=32 * 1024)
+    good, stuck = Reader(), Reader()
+    village.subscribe(2, NAME, good)
+    village.subscribe(3, NAME, stuck)
+    village.run(10)
+    root = village.root(NAME)
+    writer = other_than(village, 2, 3, root)
+    publisher = village.publisher(writer, NAME)
+    village.run(1)
+    stuck.room_bytes = 0
+    count = flood(village, writer, 20, publisher)
+    stuck.room_bytes = 1 << 20
+    subscription = next(s for s in village.peers[3].scribe.subscriptions.values() if s.edge.subscriber is stuck)
+    village.act(3, lambda peer: peer.drained(subscription))
+    village.run(60)
+    assert good.payloads == sorted(good.payloads)
+    assert len(good.payloads) == count, "siblings never wait for long"
+    told = sum(last - first for _, first, last, why in stuck.gone)
+    assert told > 0
+    assert len(stuck.payloads) + told == count
+    assert stuck.payloads == sorted(set(stuck.payloads))
+
+
+def test_a_topic_that_waits_paces_its_publishers_and_loses_nothing() -> None:
+    village = Village(5, config=small_buffers(), window_bytes=32 * 1024)
+    village.act(1, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
+    village.run(2)
+    good, slow = Reader(), Reader()
+    village.subscribe(2, NAME, good)
+    village.subscribe(3, NAME, slow)
+    village.run(10)
+    writer = other_than(village, 2, 3, village.root(NAME))
+    publisher = village.publisher(writer, NAME)
+    village.run(1)
+    slow.room_bytes = 0
+    flood(village, writer, 15, publisher)
+    held = publisher.next
+    flood(village, writer, 5, publisher)
+    assert publisher.next - held < 40, "the publisher is paced while a lease lags"
+    used = max(peer.table.budget.used_bytes for peer in village.peers.values())
+    assert used < 200 * 1024, "buffers stay near their budget"
+    slow.room_bytes = 1 << 20
+    subscription = next(s for s in village.peers[3].scribe.subscriptions.values() if s.edge.subscriber is slow)
+    village.act(3, lambda peer: peer.drained(subscription))
+    flood(village, writer, 2, publisher)
+    village.run(40)
+    assert publisher.next > held
+    assert not slow.gone
+    assert len(slow.payloads) == len(good.payloads) == publisher.next
+
+
+def test_best_effort_keeps_nothing_repeats_nothing_and_counts_what_it_drops() -> None:
+    village = Village(5, config=small_buffers(), window_bytes=16 * 1024)
+    village.act(1, lambda peer: peer.create(NAME, Settings(delivery="best_effort"), lambda answer: None))
+    village.run(2)
+    good, stuck = Reader(), Reader()
+    village.subscribe(2, NAME, good)
+    village.subscribe(3, NAME, stuck)
+    village.run(10)
+    writer = other_than(village, 2, 3, village.root(NAME))
+    publisher = village.publisher(writer, NAME)
+    village.run(1)
+    stuck.room_bytes = 0
+    count = flood(village, writer, 2, publisher)
+    stuck.room_bytes = 1 << 20
+    for _ in range(20):
+        village.publish(writer, publisher, b"%09d" % publisher.next)
+        village.run(0.1)
+    village.run(2)
+    assert len(good.payloads) == len(set(good.payloads)) <= count + 20
+    assert stuck.payloads[-20:] == good.payloads[-20:]
+    assert [record for _, _, record in village.world.journal.records if isinstance(record, Dropped)]
+    assert all(peer.table.budget.used_bytes == 0 for peer in village.peers.values())

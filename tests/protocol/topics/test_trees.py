@@ -1,0 +1,249 @@
+"""Trees: joining, leaving, repair, bounds, and roots that move; on whole peers in a simulated network."""
+
+from quillcast.core.errors import TopicExists, UnknownTopic
+from quillcast.core.ids import from_number, number
+from quillcast.core.trace import Attached, BecameRoot, Mark
+from quillcast.protocol.config import Config
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.messages import Join, Rejoin
+from tests.protocol.topics.village import Reader, Village
+
+NAME = "sport/tennis"
+DEEP = Config(overlay=OverlayConfig(digit_bits=1, leaf_set_size=4))  # few peers, and yet trees with forwarders
+
+
+def deep_name(village: Village) -> str:
+    """A topic whose routes meet before its root."""
+    for index in range(100):
+        name = f"deep/{index}"
+        hops = [village.peers[peer].overlay.next_hop(described(name).topic) for peer in village.alive()]
+        if len({hop.node_id for hop in hops if hop is not None}) > 3:
+            return name
+    raise AssertionError("every tree is a star")
+
+
+def records(village: Village, kind: type) -> list[tuple[float, int, object]]:
+    return [entry for entry in village.world.journal.records if isinstance(entry[2], kind)]
+
+
+def test_subscribers_and_root_form_one_tree() -> None:
+    village = Village(16, config=DEEP)
+    for peer in range(3, 13):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    root = village.root(NAME)
+    for peer in village.alive():
+        tree = village.tree(peer, NAME)
+        if tree is None or peer == root:
+            continue
+        assert tree.parent is not None
+        parent = next(m.number for m in village.world.machines if m.node_id == tree.parent.node_id)
+        above = village.tree(parent, NAME)
+        assert above is not None
+        assert village.world.machines[peer].node_id in above.children
+        assert tree.path[0] == village.world.machines[root].node_id
+
+
+def test_an_unsubscribe_before_the_parent_is_known_leaves_nothing_behind() -> None:
+    """Scribe, section 3.1: the unsubscription is delayed until the parent is known."""
+    village = Village(8)
+    subscription = village.subscribe(3, NAME, Reader())
+    village.act(3, lambda peer: peer.unsubscribe(subscription))
+    village.run(8)
+    root = village.root(NAME)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert not tree.children
+    assert root == 3 or village.tree(3, NAME) is None
+
+
+def test_the_last_unsubscribe_takes_the_whole_branch_down() -> None:
+    village = Village(16, config=DEEP)
+    subscriptions = {peer: village.subscribe(peer, NAME, Reader()) for peer in range(1, 15)}
+    village.run(5)
+    for peer, subscription in subscriptions.items():
+        village.act(peer, lambda p, s=subscription: p.unsubscribe(s))
+    village.run(5)
+    root = village.root(NAME)
+    assert [peer for peer in village.alive() if village.tree(peer, NAME) is not None] == [root]
+
+
+def test_no_peer_has_more_children_than_the_bound() -> None:
+    config = Config(topics=TopicConfig(children_per_topic_max=3))
+    village = Village(20, config=config)
+    readers = {peer: Reader() for peer in range(20)}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader)
+    village.run(30)
+    publisher = village.publisher(0, NAME)
+    village.run(1)
+    village.publish(0, publisher, b"to all")
+    village.run(3)
+    assert all(reader.payloads == [b"to all"] for reader in readers.values())
+    trees = [village.tree(peer, NAME) for peer in village.alive()]
+    assert max(len(tree.children) for tree in trees if tree is not None) == 3
+    assert village.marks["shed"] > 0
+
+
+def test_a_lost_link_costs_one_message_for_all_its_topics() -> None:
+    """DESIGN.md, section 4: fallback parents are known beforehand, and a rejoin names all topics of the lost link."""
+    village = Village(16, config=DEEP)
+    names = [f"many/{index}" for index in range(12)]
+    leaf = 5
+    for name in names:
+        village.subscribe(leaf, name, Reader())
+    village.run(10)
+    parents: dict[bytes, list[str]] = {}
+    for name in names:
+        tree = village.tree(leaf, name)
+        if tree is not None and tree.parent is not None:
+            parents.setdefault(tree.parent.node_id, []).append(name)
+    busiest = max(parents, key=lambda node: (len(parents[node]), node))
+    assert len(parents[busiest]) > 2
+    sent: list[object] = []
+    host = village.world.machines[leaf].host
+    assert host is not None
+    encode = village.world.encode
+    village.world.encode = lambda message: (sent.append(message), encode(message))[1]
+    victim = next(m.number for m in village.world.machines if m.node_id == busiest)
+    village.kill(victim)
+    village.run(5)
+    rejoins = [message for message in sent if isinstance(message, Rejoin) and message.child == host.contact]
+    named = [join.topic for message in rejoins if message.lost == busiest for join in message.joins]
+    assert len(named) == len(parents[busiest])
+    assert len(rejoins) < len(named)
+    for name in names:
+        tree = village.tree(leaf, name)
+        assert tree is not None and tree.attached  # noqa: PT018
+
+
+def test_a_repair_takes_one_message_in_the_common_case() -> None:
+    village = Village(16, config=DEEP)
+    name = deep_name(village)
+    for peer in range(16):
+        village.subscribe(peer, name, Reader())
+    village.run(10)
+    inner = [p for p in village.alive() if (t := village.tree(p, name)) and t.parent is not None and t.children]
+    victim = inner[0]
+    orphans = len(village.tree(victim, name).children)  # type: ignore[union-attr]
+    before = len(records(village, Attached))
+    village.kill(victim)
+    village.run(5)
+    again = [record for _, _, record in records(village, Attached)[before:]]
+    assert [record.how for record in again].count("fallback") == orphans  # type: ignore[attr-defined]
+
+
+def test_a_closer_peer_that_joins_becomes_root_and_nothing_is_lost() -> None:
+    village = Village(8)
+    readers = {peer: Reader() for peer in range(8)}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader)
+    village.run(3)
+    publisher = village.publisher(1, NAME)
+    village.run(1)
+    old = village.root(NAME)
+    for index in range(40):
+        village.publish(1, publisher, b"%d" % index)
+        village.run(0.05)
+        if index == 15:
+            village.add(from_number(number(described(NAME).topic) + 1))
+    village.run(20)
+    assert village.root(NAME) == 8 != old
+    assert all(reader.payloads == [b"%d" % index for index in range(40)] for reader in readers.values())
+    assert [record.how for _, _, record in records(village, BecameRoot)] == ["created", "handed_over"]  # type: ignore[attr-defined]
+
+
+def test_two_roots_become_one_and_events_of_both_sides_unite() -> None:
+    village = Village(10, seed=4)
+    readers = {peer: Reader() for peer in range(10)}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader)
+    village.run(3)
+    publishers = {peer: village.publisher(peer, NAME) for peer in (0, 9)}
+    village.run(1)
+    cut = village.world.cut(lambda a, b: (a < 5) != (b < 5))
+    village.run(12)
+    roots = [p for p in village.alive() if (t := village.tree(p, NAME)) is not None and t.root is not None]
+    assert len(roots) == 2
+    for peer, publisher in publishers.items():
+        village.publish(peer, publisher, b"from %d" % peer)
+    village.run(5)
+    village.world.mend(cut)
+    village.run(60)
+    village.root(NAME)
+    assert all(sorted(reader.payloads) == [b"from 0", b"from 9"] for reader in readers.values())
+
+
+def test_creating_a_topic_with_other_settings_is_refused_and_with_the_same_is_not() -> None:
+    village = Village(6)
+    answers: list[object] = []
+    for settings in (Settings(), Settings(), Settings(delivery="best_effort")):
+        village.act(2, lambda peer, s=settings: peer.create(NAME, s, answers.append))
+        village.run(2)
+    assert answers[0] == answers[1] == described(NAME, Settings())
+    assert isinstance(answers[2], TopicExists)
+    assert "delivery = reliable" in str(answers[2])
+
+
+def test_where_first_use_creates_nothing_an_unknown_topic_is_an_error_and_a_created_one_is_not() -> None:
+    config = Config(topics=TopicConfig(auto_create=False))
+    village = Village(6, config=config)
+    readers = {peer: Reader() for peer in range(6)}
+    for peer, reader in readers.items():
+        village.subscribe(peer, "nobody/made/this", reader)
+    village.run(5)
+    assert all(isinstance(reader.error, UnknownTopic) for reader in readers.values())
+    village.act(1, lambda peer: peer.create(NAME, Settings(), lambda answer: None))
+    village.run(2)
+    reader = Reader()
+    village.subscribe(4, NAME, reader)
+    village.run(3)
+    assert reader.error is None
+    assert reader.start is not None
+
+
+def test_heartbeats_do_not_grow_with_topics() -> None:
+    """DESIGN.md, decision 4: a peer in many topics sends no more heartbeats than a peer in one."""
+
+    def messages_while_idle(topics: int) -> int:
+        village = Village(6)
+        for index in range(topics):
+            for peer in range(6):
+                village.subscribe(peer, f"idle/{index}", Reader())
+        village.run(30)
+        sent: list[object] = []
+        encode = village.world.encode
+        village.world.encode = lambda message: (sent.append(message), encode(message))[1]
+        village.run(30)
+        assert not [message for message in sent if isinstance(message, Join)]
+        return len(sent)
+
+    assert messages_while_idle(200) <= messages_while_idle(20) * 1.2
+
+
+def test_a_leaving_root_hands_over_and_a_leaving_forwarder_sends_its_children_on() -> None:
+    village = Village(16, config=DEEP)
+    name = deep_name(village)
+    readers = {peer: Reader() for peer in range(16)}
+    for peer, reader in readers.items():
+        village.subscribe(peer, name, reader)
+    village.run(5)
+    root = village.root(name)
+    writer = next(peer for peer in village.alive() if peer != root and not village.tree(peer, name).children)  # type: ignore[union-attr]
+    publisher = village.publisher(writer, name)
+    village.run(1)
+    inner = next(p for p in village.alive() if p != root and village.tree(p, name).children)  # type: ignore[union-attr]
+    for index in range(60):
+        village.publish(writer, publisher, b"%d" % index)
+        village.run(0.1)
+        if index in (10, 30):
+            village.act((root, inner)[index == 30], lambda peer: peer.leave())
+    village.run(20)
+    assert village.peers[root].left
+    assert village.peers[inner].left
+    for peer, reader in readers.items():
+        if peer not in (root, inner):
+            assert reader.payloads == [b"%d" % index for index in range(60)]
+    assert not [r for _, _, r in records(village, Mark) if r.name == "neighbour_lost"]  # type: ignore[attr-defined]
