@@ -26,13 +26,15 @@ writing a new head and the same blocks. Nothing but the two edges looks inside a
 
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from functools import cached_property
-from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property, lru_cache
+from io import BytesIO
+from itertools import accumulate, pairwise, repeat
+from operator import sub
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quillcast.core.errors import Malformed
+from quillcast.core.errors import LocalError, Malformed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -42,13 +44,17 @@ if sys.byteorder != "little":  # pragma: no cover
 
 EVENT_COUNT_MAX = 1 << 20  # events in one block; a guess that keeps an edge's step under a tenth of a second
 BLOCK_COUNT_MAX = 4096  # blocks in one bundle
+BLOCK_BYTES_MAX = 1 << 30  # in one column of a block: its offsets are int32
+_NUMBER_MAX = (1 << 63) - 1  # of a sequence or an index: int64
 
 _BLOCK = struct.Struct("<IBBH16sqqII")
 _HEAD = struct.Struct("<BBHI16sQ16sqIIHH")
+_OFFSET = struct.Struct("<i")
 _ZEROS = b"\0" * 8
 _TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE = 1, 2, 4, 8
 _SIGNATURE_BYTES = 64
 _LAYOUT = 1
+_EVEN_MIN, _EVEN_MAX = 8, 4096  # events in a block between which it pays to look whether all are of one size
 
 
 class Term(NamedTuple):
@@ -80,11 +86,40 @@ def _padded(size: int) -> int:
     return (size + 7) & ~7
 
 
-def _column(values: Sequence[bytes]) -> list[bytes]:
-    """An Arrow binary column: offsets, data, each padded to 8 bytes."""
-    offsets = struct.pack(f"<{len(values) + 1}i", *accumulate(map(len, values), initial=0))
-    data = b"".join(values)
-    return [offsets, _ZEROS[: -len(offsets) % 8], data, _ZEROS[: -len(data) % 8]]
+def _times(times: Sequence[int], count: int) -> bytes:
+    try:
+        return struct.pack(f"<{count}q", *times)
+    except struct.error as error:
+        raise LocalError(f"{len(times)} times for {count} events, each 64 bits of nanoseconds: {error}") from error
+
+
+@lru_cache(maxsize=16)
+def _even(count: int, size: int) -> tuple[bytes, Callable[..., tuple[Any, ...]]]:
+    """The offsets of `count` values of `size` bytes each, and what cuts such values out of bytes at an offset.
+
+    Most blocks hold events of one size, and blocks of a busy topic are alike: that is worth a cache of 2 MB at most.
+    """
+    offsets = struct.pack(f"<{count + 1}i", *accumulate(repeat(size, count), initial=0))
+    return offsets, struct.Struct(f"{size}s" * count).unpack_from
+
+
+def _column_size(count: int, data_bytes: int) -> int:
+    """Bytes of a binary column of `count` values that have `data_bytes` together."""
+    return _padded(4 * (count + 1)) + _padded(data_bytes)
+
+
+def _column(values: Sequence[bytes], count: int) -> tuple[int, list[bytes]]:
+    """An Arrow binary column: how many bytes of data it holds, and its parts, offsets and data padded to 8 bytes."""
+    sizes = list(map(len, values))
+    if len(sizes) != count:
+        raise LocalError(f"{count} events with a column of {len(sizes)} values; each event has one")
+    even = _EVEN_MIN <= count <= _EVEN_MAX and sizes[0] == sizes[-1] and sizes.count(sizes[0]) == count
+    ends: list[int] = [] if even else list(accumulate(sizes, initial=0))
+    size = count * sizes[0] if even else ends[-1]
+    if size > BLOCK_BYTES_MAX:
+        raise LocalError(f"{count} events of {size} bytes for one block, which holds at most {BLOCK_BYTES_MAX}")
+    offsets = _even(count, sizes[0])[0] if even else struct.pack(f"<{count + 1}i", *ends)
+    return size, [offsets, _ZEROS[: -len(offsets) % 8], *values, _ZEROS[: -size % 8]]
 
 
 class Block:
@@ -101,8 +136,10 @@ class Block:
         size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes = _BLOCK.unpack_from(data)
         if size != len(data) or size % 8 or layout != _LAYOUT or zero or flags > 15:
             raise Malformed(f"a block says {size} bytes in layout {layout}, and {len(data)} bytes came")
-        if not 0 < count <= EVENT_COUNT_MAX or first < 0:
+        if not 0 < count <= EVENT_COUNT_MAX or not 0 <= first <= _NUMBER_MAX - count:
             raise Malformed(f"a block of {count} events from sequence {first}")
+        if 4 * (count + 1) > size - _BLOCK.size:
+            raise Malformed(f"a block of {size} bytes is too short for {count} events")
         self.data, self.publisher, self.first, self.count = data, publisher, first, count
         self.time_ns, self._flags, self._payload_bytes = time_ns, flags, payload_bytes
 
@@ -121,20 +158,25 @@ class Block:
         """Lay events out as one block.
 
         `first` is the sequence of the first; `time_ns` its publish time; `times`, `keys` and `attributes`, where
-        given, hold one entry per payload (attributes are MessagePack maps).
+        given, hold one entry per payload (attributes are MessagePack maps). Raises `LocalError` where they do not, or
+        where there are more events or bytes than a block can hold.
         """
-        parts = _column(payloads)
-        payload_bytes = len(parts[2])
-        flags = 0
+        count = len(payloads)
+        if not 0 < count <= EVENT_COUNT_MAX:
+            raise LocalError(f"{count} events for one block, which holds 1 to {EVENT_COUNT_MAX}")
+        payload_bytes, parts = _column(payloads, count)
+        flags, size = 0, _BLOCK.size + _column_size(count, payload_bytes)
         if times is not None:
             flags |= _TIMES
-            parts.append(struct.pack(f"<{len(times)}q", *times))
-        for flag, column in ((_KEYS, keys), (_ATTRIBUTES, attributes)):
-            if column is not None:
+            size += 8 * count
+            parts.append(_times(times, count))
+        for flag, values in ((_KEYS, keys), (_ATTRIBUTES, attributes)):
+            if values is not None:
                 flags |= flag
-                parts += _column(column)
-        size = _BLOCK.size + sum(map(len, parts))
-        header = _BLOCK.pack(size, _LAYOUT, flags, 0, publisher, first, time_ns, len(payloads), payload_bytes)
+                value_bytes, column = _column(values, count)
+                size += _column_size(count, value_bytes)
+                parts += column
+        header = _BLOCK.pack(size, _LAYOUT, flags, 0, publisher, first, time_ns, count, payload_bytes)
         return cls(b"".join([header, *parts]))
 
     @property
@@ -150,7 +192,7 @@ class Block:
 
     def payloads(self) -> list[bytes]:
         """Every event's payload. Raises `Malformed` if the columns do not check out."""
-        return self._binary(_BLOCK.size)[0]
+        return self._values(_BLOCK.size)
 
     def times(self) -> list[int]:
         """Every event's publish time, nanoseconds since 1970 UTC."""
@@ -160,23 +202,25 @@ class Block:
 
     def keys(self) -> list[bytes] | None:
         """Every event's key, or None where the block has no keys."""
-        return self._binary(self._keys_at())[0] if self._flags & _KEYS else None
+        return self._values(self._keys_at()) if self._flags & _KEYS else None
 
     def attributes(self) -> list[bytes] | None:
         """Every event's attributes as MessagePack maps, or None where the block has none."""
-        return self._binary(self._attributes_at())[0] if self._flags & _ATTRIBUTES else None
+        return self._values(self._attributes_at()) if self._flags & _ATTRIBUTES else None
 
     def arrow(self) -> "pyarrow.RecordBatch":
         """The columns as one Arrow batch over the same bytes: seq, time, payload and, where used, key and attributes.
 
-        Nothing is copied but the sequence numbers, which a block does not spell out. Raises `Malformed`.
+        Only what a block does not spell out is made: the sequence numbers, and times where all have the first one's.
+        The rest is not copied. Raises `Malformed`.
         """
         import pyarrow as pa
 
         whole = pa.py_buffer(self.data)
 
         def binary(at: int) -> "pyarrow.Array":
-            _, data_at, size = self._binary(at)
+            data_at, size = self._extent(at)
+            self._offsets(at)
             offsets = whole.slice(at, 4 * (self.count + 1))
             return pa.Array.from_buffers(pa.binary(), self.count, [None, offsets, whole.slice(data_at, size)])
 
@@ -193,23 +237,39 @@ class Block:
             columns["attributes"] = binary(self._attributes_at())
         return pa.RecordBatch.from_pydict(columns)
 
-    def _binary(self, at: int) -> tuple[list[bytes], int, int]:
-        """A binary column at byte `at`: its values, where its data begins, and how many bytes that is."""
+    def _extent(self, at: int) -> tuple[int, int]:
+        """Where the data of the binary column at byte `at` begins, and how many bytes that is."""
         data_at = at + _padded(4 * (self.count + 1))
         if data_at > len(self.data):
             raise Malformed(
                 f"a column of {self.count} events at byte {at} runs past the block's {len(self.data)} bytes"
             )
-        offsets = memoryview(self.data)[at : at + 4 * (self.count + 1)].cast("i").tolist()
-        size = offsets[-1]
-        if offsets[0] != 0 or data_at + size > len(self.data) or offsets != sorted(offsets):
-            raise Malformed(
-                f"a column of {self.count} events at byte {at} has offsets that do not grow within the block"
-            )
+        (size,) = _OFFSET.unpack_from(self.data, at + 4 * self.count)
+        if not 0 <= size <= len(self.data) - data_at:
+            raise Malformed(f"a column of {size} bytes from byte {data_at} runs past the block's {len(self.data)}")
         if at == _BLOCK.size and size != self._payload_bytes:
             raise Malformed(f"a block says {self._payload_bytes} bytes of payload, its offsets say {size}")
-        data = self.data[data_at : data_at + size]
-        return [data[start:end] for start, end in pairwise(offsets)], data_at, size
+        return data_at, size
+
+    def _offsets(self, at: int) -> tuple[int, ...]:
+        """The offsets of the binary column at byte `at`, which grow from 0."""
+        offsets = struct.unpack_from(f"<{self.count + 1}i", self.data, at)
+        if offsets[0] != 0 or list(offsets) != sorted(offsets):
+            raise Malformed(f"a column of {self.count} events at byte {at} has offsets that do not grow from 0")
+        return offsets
+
+    def _values(self, at: int) -> list[bytes]:
+        """The values of the binary column at byte `at`."""
+        count, data = self.count, self.data
+        data_at, size = self._extent(at)
+        if _EVEN_MIN <= count <= _EVEN_MAX and size % count == 0:
+            even, cut = _even(count, size // count)
+            if data.startswith(even, at):
+                return list(cut(data, data_at))
+        offsets = self._offsets(at)
+        source = BytesIO(data)
+        source.seek(data_at)
+        return list(map(source.read, map(sub, offsets[1:], offsets)))
 
     def _times_at(self) -> int:
         at = _BLOCK.size + _padded(4 * (self.count + 1)) + _padded(self._payload_bytes)
@@ -223,7 +283,7 @@ class Block:
     def _attributes_at(self) -> int:
         if not self._flags & _KEYS:
             return self._keys_at()
-        _, data_at, size = self._binary(self._keys_at())
+        data_at, size = self._extent(self._keys_at())
         return data_at + _padded(size)
 
     def __eq__(self, other: object) -> bool:
@@ -260,8 +320,11 @@ class Bundle:
     def __init__(self, envelope: Envelope, blocks: tuple[Block, ...]) -> None:
         self.envelope = envelope
         self.blocks = blocks
-        self.count = blocks[0].count if len(blocks) == 1 else sum(block.count for block in blocks)
-        self.size = _HEAD.size + sum(block.size for block in blocks)
+        if len(blocks) == 1:
+            self.count, self.size = blocks[0].count, _HEAD.size + len(blocks[0].data)
+        else:
+            self.count = sum([block.count for block in blocks])
+            self.size = _HEAD.size + sum([len(block.data) for block in blocks])
 
     @property
     def topic(self) -> bytes:
@@ -303,7 +366,7 @@ class Bundle:
         if len(data) < _HEAD.size:
             raise Malformed(f"a bundle of {len(data)} bytes is shorter than its head of {_HEAD.size}")
         kind, _, _, session, topic, counter, node, first, count, blocks, record, tags = _HEAD.unpack_from(data)
-        if kind not in _KINDS or not 0 < blocks <= BLOCK_COUNT_MAX or first < 0:
+        if kind not in _KINDS or not 0 < blocks <= BLOCK_COUNT_MAX or not 0 <= first <= _NUMBER_MAX - count:
             raise Malformed(f"a bundle of kind {kind} with {blocks} blocks from {first}")
         record_at = _HEAD.size + 4 * blocks
         at = _padded(record_at + record + tags)
@@ -311,7 +374,8 @@ class Bundle:
             raise Malformed(f"a bundle's head says {at} bytes, {len(data)} came")
         envelope = Envelope(
             topic, _KINDS[kind], Term(counter, node), first, session,
-            bytes(data[record_at : record_at + record]), bytes(data[record_at + record : record_at + record + tags]),
+            bytes(data[record_at : record_at + record]) if record else b"",
+            bytes(data[record_at + record : record_at + record + tags]) if tags else b"",
         )  # fmt: skip
         bundle = cls(envelope, _cut(data, at, struct.unpack_from(f"<{blocks}I", data, _HEAD.size)))
         if bundle.count != count:
@@ -335,5 +399,7 @@ def _cut(data: bytes | memoryview, at: int, sizes: Sequence[int]) -> tuple[Block
     """The blocks of a bundle, each bytes of its own: the one copy at receipt, and columns on 8-byte bounds."""
     if at + sum(sizes) != len(data):
         raise Malformed(f"a bundle's blocks say {sum(sizes)} bytes, {len(data) - at} came")
+    if len(sizes) == 1:
+        return (Block(bytes(data[at:])),)
     ends = list(accumulate(sizes, initial=at))
     return tuple([Block(bytes(data[start:end])) for start, end in pairwise(ends)])

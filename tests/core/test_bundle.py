@@ -1,0 +1,326 @@
+"""Blocks and bundles: what goes in comes out, the layout is the documented one, and columns are read where they lie."""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from quillcast.core.bundle import (
+    BLOCK_COUNT_MAX,
+    EVENT_COUNT_MAX,
+    NO_TERM,
+    Block,
+    Bundle,
+    Envelope,
+    Kind,
+    Position,
+    Term,
+)
+from quillcast.core.errors import LocalError, Malformed
+
+PUBLISHER, TOPIC, NODE = b"publisher-------", b"topic-----------", b"node------------"
+INT64 = st.integers(-(2**63), 2**63 - 1)
+IDS = st.binary(min_size=16, max_size=16)
+PAYLOADS = st.lists(st.binary(max_size=40), min_size=1, max_size=30)
+ALIKE = st.tuples(st.integers(0, 40), st.integers(1, 40)).flatmap(
+    lambda shape: st.lists(st.binary(min_size=shape[0], max_size=shape[0]), min_size=shape[1], max_size=shape[1])
+)
+
+
+@st.composite
+def events(draw: st.DrawFn) -> dict[str, Any]:
+    """The arguments of `Block.seal`, with any choice of the optional columns."""
+    payloads = draw(PAYLOADS | ALIKE)
+
+    def column(values: st.SearchStrategy[Any]) -> Any:
+        return draw(st.none() | st.lists(values, min_size=len(payloads), max_size=len(payloads)))
+
+    return {
+        "publisher": draw(IDS),
+        "first": draw(st.integers(0, 2**63 - 1 - 100)),
+        "payloads": payloads,
+        "time_ns": draw(INT64),
+        "times": column(INT64),
+        "keys": column(st.binary(max_size=12)),
+        "attributes": column(st.dictionaries(st.text(max_size=5), st.integers()).map(msgspec_map)),
+    }
+
+
+def msgspec_map(value: dict[str, int]) -> bytes:
+    return msgspec.msgpack.encode({key: str(number) for key, number in value.items()})
+
+
+def sealed(payloads: list[bytes], **columns: Any) -> Block:
+    return Block.seal(PUBLISHER, columns.pop("first", 7), payloads, time_ns=1_000, **columns)
+
+
+FULL = sealed([b"a", b"", b"ccc"], times=[1, 2, 3], keys=[b"k", b"l", b""], attributes=[b"\x80"] * 3)
+
+
+# What goes in comes out
+
+
+@given(events())
+def test_a_block_holds_what_was_sealed(given_events: dict[str, Any]) -> None:
+    block = Block(Block.seal(**given_events).data)
+    count = len(given_events["payloads"])
+    assert (block.publisher, block.first, block.count) == (given_events["publisher"], given_events["first"], count)
+    assert block.last == block.first + count
+    assert block.payloads() == given_events["payloads"]
+    assert block.times() == (given_events["times"] or [given_events["time_ns"]] * count)
+    assert block.keys() == given_events["keys"]
+    assert block.attributes() == given_events["attributes"]
+    assert block.size == len(block.data) == len(block.data) // 8 * 8
+
+
+@given(st.lists(events(), min_size=1, max_size=4), IDS, st.sampled_from(Kind), IDS, st.data())
+def test_a_bundle_holds_what_was_put_in(
+    runs: list[dict[str, Any]], topic: bytes, kind: Kind, node: bytes, data: st.DataObject
+) -> None:
+    blocks = tuple(Block.seal(**run) for run in runs)
+    envelope = Envelope(
+        topic,
+        kind,
+        Term(data.draw(st.integers(0, 2**64 - 1)), node),
+        data.draw(st.integers(0, 2**62)),
+        data.draw(st.integers(0, 2**32 - 1)),
+        data.draw(st.binary(max_size=50)),
+        data.draw(st.binary(max_size=50)),
+    )
+    bundle = Bundle(envelope, blocks)
+    again = Bundle.decode(bundle.encode())
+    assert again == bundle
+    assert again.count == sum(len(run["payloads"]) for run in runs)
+    assert (again.topic, again.size, again.last) == (topic, bundle.size, envelope.first + bundle.count)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 100, 4096, 4097])
+@pytest.mark.parametrize("size", [0, 1, 8, 100])
+def test_events_of_one_size_come_out_like_any_others(count: int, size: int) -> None:
+    alike = [bytes([number % 251]) * size for number in range(count)]
+    different = [*alike[:-1], alike[-1] + b"x"]
+    assert sealed(alike).payloads() == alike
+    assert sealed(different).payloads() == different
+    moved = [b"", *alike[2:], alike[0] + alike[-1]] if count > 2 else alike
+    assert sealed(moved).payloads() == moved, "as many bytes in all, differently cut"
+
+
+def test_the_largest_block_is_read_back() -> None:
+    block = sealed([b""] * EVENT_COUNT_MAX)
+    assert Block(block.data).payloads() == [b""] * EVENT_COUNT_MAX
+
+
+def test_a_bundle_may_carry_as_many_blocks_as_are_allowed() -> None:
+    bundle = Bundle(Envelope(TOPIC, Kind.DOWN), (sealed([b"x"]),) * BLOCK_COUNT_MAX)
+    assert Bundle.decode(bundle.encode()) == bundle
+    larger = Bundle(bundle.envelope, bundle.blocks + bundle.blocks[:1])
+    with pytest.raises(Malformed, match="4097 blocks"):
+        Bundle.decode(larger.encode())
+
+
+# The layout is the documented one
+
+
+def test_a_block_is_laid_out_as_documented() -> None:
+    data = FULL.data
+    assert struct.unpack_from("<IBBH16sqqII", data) == (len(data), 1, 1 | 2 | 4, 0, PUBLISHER, 7, 1_000, 3, 4)
+    assert data[48:72] == struct.pack("<4i", 0, 1, 1, 4) + b"accc\0\0\0\0"
+    assert data[72:96] == struct.pack("<3q", 1, 2, 3)
+    assert data[96:120] == struct.pack("<4i", 0, 1, 2, 2) + b"kl\0\0\0\0\0\0"
+    assert data[120:] == struct.pack("<4i", 0, 1, 2, 3) + b"\x80\x80\x80\0\0\0\0\0"
+
+
+def test_a_bundle_is_its_head_and_then_the_same_blocks() -> None:
+    bundle = Bundle(Envelope(TOPIC, Kind.REPAIR, Term(3, NODE), 99, 5, b"record", b"tag"), (FULL, sealed([b"x"])))
+    head = struct.pack(
+        "<BBHI16sQ16sqIIHH", 3, 0, 0, 5, TOPIC, 3, NODE, 99, 4, 2, len(b"record"), len(b"tag")
+    ) + struct.pack("<2I", FULL.size, 64)
+    head += b"recordtag"
+    assert bundle.head == head + bytes(-len(head) % 8)
+    assert bundle.encode() == bundle.head + FULL.data + bundle.blocks[1].data
+
+
+@given(events())
+def test_every_column_stands_on_a_bound_of_eight_bytes(given_events: dict[str, Any]) -> None:
+    bundle = Bundle(Envelope(TOPIC, Kind.UP, record=b"odd"), (Block.seal(**given_events),) * 2)
+    assert len(bundle.head) % 8 == 0
+    block = bundle.blocks[0]
+    start = pa.py_buffer(block.data).address
+    assert [(buffer.address - start) % 8 for buffer in lying_in(block)] == [0] * len(lying_in(block))
+
+
+# Columns are read where they lie
+
+
+def lying_in(block: Block) -> list[pa.Buffer]:
+    """The Arrow buffers that lie within the block's own bytes."""
+    whole = pa.py_buffer(block.data)
+    buffers = [buffer for column in block.arrow().columns for buffer in column.buffers() if buffer is not None]
+    return [
+        buffer
+        for buffer in buffers
+        if whole.address <= buffer.address and buffer.address + buffer.size <= whole.address + whole.size
+    ]
+
+
+def test_arrow_reads_all_columns_but_the_sequence_without_a_copy() -> None:
+    buffers = [buffer for column in FULL.arrow().columns for buffer in column.buffers() if buffer is not None]
+    assert len(buffers) == 1 + 1 + 2 + 2 + 2  # seq; time; payload, key and attributes with offsets and data
+    assert len(lying_in(FULL)) == 7
+
+
+def test_arrow_makes_the_times_only_where_a_block_has_one_for_all() -> None:
+    assert len(lying_in(sealed([b"a", b"b"]))) == 2
+    assert len(lying_in(sealed([b"a", b"b"], times=[1, 2]))) == 3
+
+
+@given(events())
+@example({"publisher": PUBLISHER, "first": 2**63 - 3, "payloads": [b"", b""], "time_ns": 0})
+def test_arrow_shows_what_was_sealed(given_events: dict[str, Any]) -> None:
+    block = Block.seal(**given_events)
+    batch = block.arrow()
+    batch.validate(full=True)
+    assert batch.column("seq").to_pylist() == list(range(block.first, block.last))
+    assert batch.column("time").cast(pa.int64()).to_pylist() == block.times()
+    assert batch.column("payload").to_pylist() == block.payloads()
+    for name, values in (("key", block.keys()), ("attributes", block.attributes())):
+        assert (batch.column(name).to_pylist() if name in batch.schema.names else None) == values
+
+
+def test_an_arrow_batch_keeps_the_bytes_it_lies_in() -> None:
+    column = sealed([b"x" * 1000] * 10).arrow().column("payload")
+    assert column.to_pylist() == [b"x" * 1000] * 10
+
+
+def test_a_bundle_is_copied_once_at_receipt() -> None:
+    buffer = bytearray(Bundle(Envelope(TOPIC, Kind.UP), (FULL, FULL)).encode())
+    bundle = Bundle.decode(memoryview(buffer))
+    buffer[:] = bytes(len(buffer))
+    assert bundle.blocks == (FULL, FULL)
+    assert all(type(block.data) is bytes for block in bundle.blocks)
+
+
+def test_another_envelope_goes_with_the_same_blocks() -> None:
+    bundle = Bundle(Envelope(TOPIC, Kind.UP), (FULL,))
+    admitted = bundle.under(Envelope(TOPIC, Kind.DOWN, Term(1, NODE), 500))
+    assert admitted.blocks is bundle.blocks
+    assert (admitted.last, bundle.last) == (503, 3)
+    assert admitted.head != bundle.head
+
+
+def test_the_head_is_made_once() -> None:
+    bundle = Bundle(Envelope(TOPIC, Kind.UP), (FULL,))
+    assert bundle.head is bundle.head
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"payloads": []}, "0 events"),
+        ({"payloads": [b""] * (EVENT_COUNT_MAX + 1)}, "holds 1 to 1048576"),
+        ({"payloads": [b"a"], "keys": [b"k", b"l"]}, "1 events with a column of 2 values"),
+        ({"payloads": [b"a"], "attributes": []}, "1 events with a column of 0 values"),
+        ({"payloads": [b"a"], "times": [1, 2]}, "2 times for 1 events"),
+        ({"payloads": [b"a"], "times": [1 << 63]}, "64 bits"),
+        ({"payloads": [bytes(1 << 20)] * 1025}, "at most 1073741824"),
+    ],
+)
+def test_what_fits_no_block_is_the_callers_fault(columns: dict[str, Any], text: str) -> None:
+    with pytest.raises(LocalError, match=text):
+        sealed(**columns)
+
+
+def patched(offset: int, layout: str, *values: int) -> bytes:
+    data = bytearray(FULL.data)
+    struct.pack_into(layout, data, offset, *values)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "shorter than its header"),
+        (FULL.data[:47], "shorter than its header"),
+        (FULL.data[:-8], "says 144 bytes"),
+        (FULL.data + bytes(8), "152 bytes came"),
+        (patched(0, "<I", 40), "says 40 bytes"),
+        (patched(4, "<B", 2), "layout 2"),
+        (patched(5, "<B", 16), "layout 1"),
+        (patched(6, "<H", 1), "layout 1"),
+        (patched(24, "<q", -1), "from sequence -1"),
+        (patched(24, "<q", 2**63 - 2), "3 events from sequence"),
+        (patched(40, "<I", 0), "0 events"),
+        (patched(40, "<I", EVENT_COUNT_MAX + 1), "1048577 events"),
+        (patched(40, "<I", 24), "too short for 24 events"),
+    ],
+)
+def test_a_header_that_cannot_be_is_malformed(data: bytes, text: str) -> None:
+    with pytest.raises(Malformed, match=text):
+        Block(data)
+
+
+READERS: list[Callable[[Block], object]] = [Block.payloads, Block.times, Block.keys, Block.attributes, Block.arrow]
+
+
+@pytest.mark.parametrize(
+    ("data", "readers", "text"),
+    [
+        (patched(44, "<I", 5), {Block.payloads, Block.arrow}, "says 5 bytes of payload, its offsets say 4"),
+        (patched(44, "<I", 1 << 31), set(READERS), "run past|of payload"),
+        (patched(60, "<i", 1 << 30), {Block.payloads, Block.arrow}, "runs past"),
+        (patched(60, "<i", -1), {Block.payloads, Block.arrow}, "runs past"),
+        (patched(48, "<i", 1), {Block.payloads, Block.arrow}, "do not grow from 0"),
+        (patched(52, "<i", 9), {Block.payloads, Block.arrow}, "do not grow from 0"),
+        (patched(52, "<i", -9), {Block.payloads, Block.arrow}, "do not grow from 0"),
+        (patched(108, "<i", 99), {Block.keys, Block.attributes, Block.arrow}, "runs past"),
+        (patched(132, "<i", 99), {Block.attributes, Block.arrow}, "runs past"),
+        (patched(40, "<I", 15), set(READERS), "offsets|past"),
+    ],
+)
+def test_columns_that_do_not_check_out_are_malformed(
+    data: bytes, readers: set[Callable[[Block], object]], text: str
+) -> None:
+    block = Block(data)
+    for reader in readers:
+        with pytest.raises(Malformed, match=text):
+            reader(block)
+    for reader in set(READERS) - readers:
+        reader(block)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda data: data[:67], "shorter than its head"),
+        (lambda data: data[:-8], "blocks say 144 bytes, 136 came"),
+        (lambda data: data + bytes(8), "blocks say 144 bytes, 152 came"),
+        (lambda data: b"\x09" + data[1:], "kind 9"),
+        (lambda data: data[:56] + b"\x04" + data[57:], "says 4 events, its blocks hold 3"),
+        (lambda data: data[:60] + bytes(4) + data[64:], "0 blocks"),
+        (lambda data: data[:60] + b"\xff\x0f" + data[62:], "head says"),
+        (lambda data: data[:64] + b"\xff\xff" + data[66:], "head says"),
+        (lambda data: data[:55] + b"\x80" + data[56:], "from -"),
+        (lambda data: data[:48] + b"\xff" * 7 + b"\x7f" + data[56:], "from 9223372036854775807"),
+    ],
+)
+def test_a_bundle_that_cannot_be_is_malformed(change: Callable[[bytes], bytes], text: str) -> None:
+    data = Bundle(Envelope(TOPIC, Kind.UP), (FULL,)).encode()
+    with pytest.raises(Malformed, match=text):
+        Bundle.decode(change(data))
+
+
+# Terms and positions
+
+
+def test_terms_grow_with_every_change_of_root() -> None:
+    low, high = Term(1, b"\xff" * 16), Term(2, bytes(16))
+    assert NO_TERM < low < Term(1, b"\xff" * 16 + b"\0") < high
+    assert Position(low, 99) < Position(high, 0) < Position(high, 1)
