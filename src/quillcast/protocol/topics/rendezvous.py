@@ -56,7 +56,10 @@ class Rendezvous:
         descriptor = self.scribe.descriptors.get(topic)
         if offered is not None and (descriptor is not None or self.config.auto_create or offered.version > 0):
             self.scribe.learn(offered)
-        return self.scribe.descriptors.get(topic)
+        descriptor = self.scribe.descriptors.get(topic)
+        if descriptor is not None and descriptor.version == 0 and not self.config.auto_create:
+            return None  # somebody here asked for it in vain
+        return descriptor
 
     def unknown(self, name: str) -> UnknownTopic:
         """The error for a topic that nobody created in a network that does not create on first use."""
