@@ -88,7 +88,9 @@ class RangeSet:
 
     def within(self, first: int, last: int) -> list[Range]:
         """The parts of [first, last) that are in the set, in order."""
-        found = []
+        found: list[Range] = []
+        if first >= last:
+            return found
         for index in range(bisect_right(self._ends, first), len(self._starts)):
             start, end = self._starts[index], self._ends[index]
             if start >= last:
