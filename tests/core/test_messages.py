@@ -1,0 +1,61 @@
+"""Messages: one tag each, in its layer's range, and every layer's messages known to the wire."""
+
+import ast
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import quillcast
+from quillcast.core.messages import Contact, Message
+from quillcast.protocol import wire
+from quillcast.protocol.neighbours import messages as neighbours
+from quillcast.protocol.neighbours import stream_messages as streams
+from quillcast.protocol.overlay import messages as overlay
+from quillcast.protocol.reliability import messages as reliability
+from quillcast.protocol.topics import messages as topics
+
+PROTOCOL = Path(quillcast.__file__).parent / "protocol"
+
+
+def tag(kind: type[Message]) -> int:
+    number = kind.__struct_config__.tag
+    assert isinstance(number, int)
+    return number
+
+
+@pytest.mark.parametrize(
+    ("layer", "first", "last"),
+    [(neighbours, 1, 9), (streams, 10, 19), (overlay, 20, 39), (topics, 40, 69), (reliability, 70, 89)],
+)
+def test_a_layers_tags_lie_in_its_range(layer: object, first: int, last: int) -> None:
+    tags = [tag(kind) for kind in layer.MESSAGES]  # type: ignore[attr-defined]
+    assert [number for number in tags if not first <= number <= last] == []
+
+
+def test_no_tag_stands_for_two_messages() -> None:
+    assert len({tag(kind) for kind in wire.MESSAGES}) == len(wire.MESSAGES)
+
+
+def test_the_wire_knows_every_message_that_a_layer_declares() -> None:
+    declared = {
+        node.name
+        for path in PROTOCOL.rglob("*messages.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id == "Message" for base in node.bases)
+    }
+    assert {kind.__name__ for kind in wire.MESSAGES} == declared
+
+
+@pytest.mark.parametrize("kind", wire.MESSAGES, ids=lambda kind: kind.__name__)
+def test_a_message_is_frozen_compact_and_says_what_its_receiver_does(kind: type[Message]) -> None:
+    config = kind.__struct_config__
+    assert config.frozen
+    assert config.array_like
+    assert kind.__doc__
+
+
+def test_contacts_are_ordered_by_their_ids() -> None:
+    assert Contact(b"a", "z") < Contact(b"b", "a")
+    assert msgspec.msgpack.encode(Contact(b"a", "z")) == b"\x92\xc4\x01a\xa1z"
