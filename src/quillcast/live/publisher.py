@@ -80,6 +80,8 @@ class Publisher:
         """
         if self._stopped:
             await self._until_open(timeout_s)
+        if wait is not None:
+            self._check_wait(wait)
         if type(payload) is not bytes:
             payload = _as_bytes(payload)
         size = len(payload)
@@ -102,12 +104,7 @@ class Publisher:
         """Wait until all that was published so far is acknowledged; arguments and errors are those of `publish`."""
         inner = self._inner
         assert inner is not None
-        if wait not in ("root", "stable"):
-            raise LocalError(
-                f"wait = {wait!r} is not a choice; use 'root' or 'stable' ('stored' comes with durable topics)"
-            )
-        if not inner.reliable:
-            raise LocalError(f"topic {self.topic!r} is best_effort and acknowledges nothing; publish without wait")
+        self._check_wait(wait)
         self._flush()
         last = inner.next
         try:
@@ -197,6 +194,14 @@ class Publisher:
             raise NotJoined(
                 f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
             ) from problem
+
+    def _check_wait(self, wait: str) -> None:
+        if wait not in ("root", "stable"):
+            raise LocalError(
+                f"wait = {wait!r} is not a choice; use 'root' or 'stable' ('stored' comes with durable topics)"
+            )
+        if not self.reliable:
+            raise LocalError(f"topic {self.topic!r} is best_effort and acknowledges nothing; publish without wait")
 
     async def _unacknowledged(self, last: int, timeout_s: float) -> QuillcastError:
         inner = self._inner

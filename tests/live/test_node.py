@@ -1,0 +1,457 @@
+"""The public API, with all nodes in this process, over real sockets."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import quillcast
+from quillcast import Config, Event, LiveConfig, Node
+from quillcast.live import control
+from quillcast.live.rendezvous import Rendezvous
+from quillcast.protocol.topics.config import TopicConfig
+
+pytestmark = pytest.mark.live
+
+T = TypeVar("T")
+
+QUICK = Config(topics=TopicConfig(settle_s=0.1))  # a new root waits for orphans; here there are none
+NO_AUTO = Config(topics=TopicConfig(settle_s=0.1, auto_create=False))
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await work
+
+    quillcast.run(bounded())
+
+
+@asynccontextmanager
+async def pair(config: Config = QUICK, **options: Any) -> AsyncIterator[tuple[Node, Node]]:
+    async with Node(config=config, **options) as alice, Node(config=config, **options) as bob:
+        yield alice, bob
+
+
+async def take(subscription: quillcast.Subscription, count: int) -> list[Event]:
+    events = []
+    async for event in subscription:
+        events.append(event)
+        if len(events) == count:
+            break
+    return events
+
+
+# --- publishing and subscribing
+
+
+def test_an_event_arrives_with_all_it_was_published_with() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            subscription = bob.subscribe("sport/tennis")
+            await subscription.started()
+            await alice.publish("sport/tennis", b"plain")
+            await alice.publish("sport/tennis", b"rich", key=b"court 1", attributes={"set": 3, "players": ["a", "b"]})
+            plain, rich = await take(subscription, 2)
+            assert (plain.topic, plain.payload, plain.key, plain.attributes) == ("sport/tennis", b"plain", None, None)
+            assert (rich.payload, rich.key) == (b"rich", b"court 1")
+            assert rich.attributes == {"set": 3, "players": ["a", "b"]}
+            assert (plain.sequence, rich.sequence, plain.publisher) == (0, 1, rich.publisher)
+
+    run(scenario())
+
+
+def test_a_publisher_hears_itself_and_a_handler_is_called_in_order() -> None:
+    async def scenario() -> None:
+        async with Node() as alone:
+            sync_got: list[bytes] = []
+            async_got: list[bytes] = []
+            done = asyncio.Event()
+
+            async def handler(event: Event) -> None:
+                await asyncio.sleep(0)
+                async_got.append(event.payload)
+                if len(async_got) == 1000:
+                    done.set()
+
+            await alone.subscribe("here", handler=lambda event: sync_got.append(event.payload)).started()
+            await alone.subscribe("here", handler=handler).started()
+            for number in range(1000):
+                await alone.publish("here", b"%d" % number)
+            await done.wait()
+            assert sync_got == async_got == [b"%d" % number for number in range(1000)]
+
+    run(scenario())
+
+
+def test_breaking_out_of_a_loop_and_going_on_loses_nothing() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            subscription = bob.subscribe("t")
+            await subscription.started()
+            for number in range(100):
+                await alice.publish("t", b"%d" % number)
+            events = [*await take(subscription, 3), *await take(subscription, 97)]
+            assert [event.sequence for event in events] == list(range(100))
+
+    run(scenario())
+
+
+def test_acknowledgements_mean_what_they_say() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            subscription = bob.subscribe("t")
+            await subscription.started()
+            publisher = alice.publisher("t")
+            await publisher.publish(b"1", wait="root")
+            assert publisher.admitted == publisher.sequence == 1
+            await publisher.publish(b"2", wait="stable")
+            assert publisher.stable == 2
+            assert len(await take(subscription, 2)) == 2
+
+    run(scenario())
+
+
+def test_two_publishers_of_a_node_each_have_a_line_of_sequences() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            subscription = node.subscribe("t")
+            await subscription.started()
+            for publisher in (node.publisher("t"), node.publisher("t")):
+                await publisher.publish(b"x")
+                publisher.close()
+            first, second = await take(subscription, 2)
+            assert (first.sequence, second.sequence) == (0, 0)
+            assert first.publisher != second.publisher
+
+    run(scenario())
+
+
+def test_a_closed_subscription_ends_its_loop_and_a_leaving_node_ends_all() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            closed, running = node.subscribe("t"), node.subscribe("t")
+            await running.started()
+            await closed.close()
+            assert [event async for event in closed] == []
+            await node.publish("t", b"last", wait="root")
+        assert [event.payload async for event in running] == [b"last"]
+
+    run(scenario())
+
+
+def test_an_error_in_a_handler_is_reported_and_the_next_event_goes_on() -> None:
+    async def scenario() -> None:
+        reports: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["message"]))
+        async with Node() as node:
+            got: list[bytes] = []
+
+            def handler(event: Event) -> None:
+                if event.payload == b"bad":
+                    raise ValueError("no")
+                got.append(event.payload)
+
+            await node.subscribe("t", handler=handler).started()
+            for payload in (b"1", b"bad", b"2"):
+                await node.publish("t", payload, wait="root")
+            while len(got) < 2:
+                await asyncio.sleep(0.01)
+            assert got == [b"1", b"2"]
+            assert reports[0].startswith("the handler of 't' failed at Event(")
+
+    run(scenario())
+
+
+def test_back_pressure_is_waiting_and_never_loss() -> None:
+    async def scenario() -> None:
+        async with pair(live=LiveConfig(window_bytes=64 << 10, subscription_bytes=64 << 10)) as (alice, bob):
+            await alice.create("t", slow="wait")
+            subscription = bob.subscribe("t")
+            await subscription.started()
+            task = asyncio.create_task(publish_many(alice, "t", 2000, bytes(10_000)))
+            events = await take(subscription, 2000)
+            await task
+            assert [event.sequence for event in events] == list(range(2000))
+            assert subscription.lost_count == 0
+
+    run(scenario())
+
+
+async def publish_many(node: Node, topic: str, count: int, payload: bytes) -> None:
+    for _ in range(count):
+        await node.publish(topic, payload)
+
+
+# --- what cannot be
+
+
+async def refused(kind: type[quillcast.QuillcastError], work: Any) -> str:
+    with pytest.raises(kind) as error:
+        await work
+    return str(error.value)
+
+
+def test_an_event_over_the_limit_is_refused_at_the_publisher_and_the_others_arrive() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            await alice.create("small", event_bytes_max=100)
+            subscription = bob.subscribe("small")
+            await subscription.started()
+            await alice.publish("small", b"before")
+            text = await refused(quillcast.EventTooLarge, alice.publish("small", bytes(101)))
+            assert text.startswith("an event of 101 bytes is over the limit of 100 of topic 'small'; split it")
+            await alice.publish("small", b"after")
+            assert [event.payload for event in await take(subscription, 2)] == [b"before", b"after"]
+            text = await refused(quillcast.EventTooLarge, bob.publish("default", bytes((1 << 20) + 1)))
+            assert "over the limit of 1048576" in text
+            text = await refused(quillcast.EventTooLarge, bob.publish("default", b"", key=bytes(1 << 20)))
+            assert text.startswith("key and attributes of 1048576 bytes are over")
+
+    run(scenario())
+
+
+def test_a_payload_that_is_no_bytes_is_refused() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            text = await refused(quillcast.LocalError, node.publish("t", "text"))  # type: ignore[arg-type]
+            assert text == "a payload is bytes, not str; encode it first"
+            await node.publish("t", bytearray(b"fine"), wait="root")  # type: ignore[arg-type]
+
+    run(scenario())
+
+
+def test_an_unknown_topic_is_an_error_where_nothing_is_created_on_first_use() -> None:
+    async def scenario() -> None:
+        async with pair(NO_AUTO) as (alice, bob):
+            for node in (alice, bob):
+                text = await refused(quillcast.UnknownTopic, node.publish("nowhere", b"x"))
+                assert text.startswith("there is no topic 'nowhere'")
+                await refused(quillcast.UnknownTopic, node.subscribe("nowhere").started())
+            await alice.create("somewhere")
+            await bob.publish("somewhere", b"x", wait="root")
+            await alice.create("nowhere")
+            await alice.publish("nowhere", b"x", wait="root")
+
+    run(scenario())
+
+
+def test_a_topic_that_exists_with_other_settings_is_an_error_that_names_them() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            await alice.create("t", slow="wait")
+            await bob.create("t", slow="wait")
+            text = await refused(quillcast.TopicExists, bob.create("t", slow="cut"))
+            assert "topic 't' exists with other settings" in text
+            assert "slow = wait" in text
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"delivry": "reliable"}, "delivry is not a setting of topics; use: delivery, order, slow, event_bytes_max"),
+        ({"delivery": "durable"}, "delivery = 'durable' is not a choice; use one of: best_effort, reliable"),
+        ({"event_bytes_max": "big"}, "do not fit: Expected `int`, got `str`"),
+        ({"event_bytes_max": 0}, "event_bytes_max = 0 must lie between"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(settings: dict[str, Any], text: str) -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            assert text in await refused(quillcast.LocalError, node.create("t", **settings))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("name", ["", "a//b", "a/+/b", "#"])
+def test_a_name_that_is_no_topics_is_refused(name: str) -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            with pytest.raises(quillcast.LocalError, match="is no topic name|is a pattern"):
+                node.publish(name, b"x")
+            with pytest.raises(quillcast.LocalError, match="is no topic name|is a pattern"):
+                node.subscribe(name)
+
+    run(scenario())
+
+
+def test_waiting_for_what_a_topic_does_not_promise_is_an_error_and_publishes_nothing() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            publisher = node.publisher("t")
+            text = await refused(quillcast.LocalError, publisher.publish(b"x", wait="stored"))  # type: ignore[arg-type]
+            assert "'stored' comes with durable topics" in text
+            assert publisher.sequence == 0
+            await node.create("loose", delivery="best_effort")
+            text = await refused(quillcast.LocalError, node.publish("loose", b"x", wait="root"))
+            assert "is best_effort and acknowledges nothing" in text
+
+    run(scenario())
+
+
+def test_a_node_that_is_not_entered_or_has_left_says_so() -> None:
+    async def scenario() -> None:
+        node = Node()
+        with pytest.raises(quillcast.LocalError, match="use it inside `async with Node"):
+            node.publish("t", b"x")
+        async with node:
+            pass
+        with pytest.raises(quillcast.LocalError, match="has left its network"):
+            node.subscribe("t")
+        with pytest.raises(quillcast.LocalError, match="starts once"):
+            await node.start()
+
+    run(scenario())
+
+
+# --- starting
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "192.0.2.7:4000", "[::]:0", "example.org:1"])
+def test_listening_off_loopback_is_refused_with_what_it_takes(listen: str) -> None:
+    with pytest.raises(quillcast.LocalError, match="not on this machine's loopback.*network credentials"):
+        Node(listen=listen)
+
+
+def test_a_port_in_use_is_named() -> None:
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            text = await refused(quillcast.LocalError, Node(listen=f"127.0.0.1:{port}").start())
+            assert text == f"port {port} of 127.0.0.1 is in use; choose another, or 0 for any"
+
+    run(scenario())
+
+
+def test_contacts_that_cannot_be_reached_are_named_with_the_reason(runtime: Path) -> None:
+    async def scenario() -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            nobody = f"127.0.0.1:{unused.getsockname()[1]}"
+            async with Node(network="red") as red:
+                text = await refused(
+                    quillcast.Unreachable, Node(network="blue", contacts=[nobody, red.address]).start()
+                )
+                assert f"cannot reach {nobody}: nobody listens there" in text
+                assert f"cannot link with {red.address}: it belongs to the network 'red', this peer to 'blue'" in text
+        assert list((runtime / "quillcast" / "blue").glob("*.*")) == []  # nothing is left behind
+
+    run(scenario())
+
+
+def test_one_contact_that_answers_is_enough() -> None:
+    async def scenario() -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            nobody = f"127.0.0.1:{unused.getsockname()[1]}"
+            async with Node() as first, Node(contacts=[nobody, first.address]) as second:
+                assert second.status()["leaf_set"] == [
+                    {"node_id": first.contact.node_id.hex(), "address": first.address}
+                ]
+
+    run(scenario())
+
+
+def test_a_publish_before_the_node_has_joined_waits_for_it() -> None:
+    async def scenario() -> None:
+        async with Node() as first:
+            subscription = first.subscribe("t")
+            second = Node()
+            starting = asyncio.create_task(second.start())
+            publishing = await early(lambda: second.publish("t", b"early"))
+            assert not starting.done()
+            await publishing
+            assert [event.payload for event in await take(subscription, 1)] == [b"early"]
+            await starting
+            await second.leave()
+
+    run(scenario())
+
+
+def test_a_publish_where_no_root_answers_waits_a_bounded_time() -> None:
+    async def scenario() -> None:
+        async with silent_peer() as address:
+            second = Node(contacts=[address], live=LiveConfig(connect_timeout_s=2.0))
+            starting = asyncio.create_task(second.start())
+            publishing = await early(lambda: second.publish("t", b"x", timeout_s=0.2))
+            text = await refused(quillcast.NotJoined, publishing)
+            assert text == "no root of 't' answered within 0.2 s; nothing was published"
+            with pytest.raises(quillcast.Unreachable):
+                await starting
+
+    run(scenario())
+
+
+async def early(call: Callable[[], T]) -> T:
+    """The call as soon as the node has opened, and before it is part of the network."""
+    while True:
+        try:
+            return call()
+        except quillcast.LocalError:
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def silent_peer() -> AsyncIterator[str]:
+    """Something that takes connections and says nothing."""
+    connections: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: connections.append(writer), "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for writer in connections:
+            writer.close()
+
+
+# --- looking
+
+
+def test_status_and_tree_say_what_is_there() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            await bob.subscribe("t").started()
+            await alice.subscribe("t").started()
+            tree = await alice.tree("t")
+            assert tree["complete"]
+            assert {peer["node_id"] for peer in tree["peers"]} == {node.contact.node_id.hex() for node in (alice, bob)}
+            status = bob.status()
+            assert status["active"]
+            assert [neighbour["node_id"] for neighbour in status["neighbours"]] == [alice.contact.node_id.hex()]
+            assert [(topic["name"], topic["subscriptions"]) for topic in status["topics"]] == [("t", 1)]
+
+    run(scenario())
+
+
+def test_commands_ask_a_running_node_through_its_control_socket(runtime: Path) -> None:
+    async def scenario() -> None:
+        async with Node(network="n") as node:
+            await node.subscribe("t").started()
+            place = Rendezvous("n")
+            (entry,) = place.entries()
+            path = place.control_path(entry.contact)
+            assert entry.pid == os.getpid()
+            status = await asyncio.to_thread(control.ask, path, "status")
+            assert status["node_id"] == node.contact.node_id.hex()
+            assert (await asyncio.to_thread(control.ask, path, "topics"))[0]["name"] == "t"
+            assert (await asyncio.to_thread(control.ask, path, "tree", topic="t"))["complete"]
+            with pytest.raises(quillcast.LocalError, match="'nonsense' is not a question; ask one of: status"):
+                await asyncio.to_thread(control.ask, path, "nonsense")
+            with pytest.raises(quillcast.LocalError, match="topic"):
+                await asyncio.to_thread(control.ask, path, "tree")
+        with pytest.raises(quillcast.Unreachable, match="does it still run"):
+            control.ask(path, "status")
+        assert [file.name for file in place.folder.iterdir()] == ["lock"]
+
+    run(scenario())
