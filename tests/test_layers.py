@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 LINES = """
     quillcast quillcast.__main__
     quillcast.cli
+    quillcast.demo
     quillcast.dashboard
     quillcast.gateways
     quillcast.pipeline

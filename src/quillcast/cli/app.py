@@ -1,0 +1,96 @@
+"""The commands as one, and how each of them ends."""
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from quillcast import __version__
+from quillcast.cli.endings import Interrupted, ReaderGone, Terminated
+from quillcast.core.errors import QuillcastError
+
+COMMANDS = ("demo", "sub", "pub", "node", "topic", "tree", "status", "audit")
+"""In the order of --help; each is the `command` of the module of its name."""
+
+EXIT_CODES = {
+    0: "done",
+    1: "failed; of `demo` and `audit`: something was lost or repeated",
+    2: "asked for what cannot be: an option, a topic's settings, an event too large",
+    3: "another peer broke the protocol",
+    4: "no peer could be reached or joined",
+    5: "not stable at every subscriber in the time given",
+    6: "the disk refused",
+    130: "ended by Ctrl-C (143: by SIGTERM), in good order",
+}
+
+EPILOG = """\b
+Exit codes:
+""" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
+
+
+class Commands(click.Group):
+    """Imports a command's module when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"quillcast.cli.{cmd_name}").command
+        return command
+
+
+@click.group(
+    cls=Commands,
+    epilog=EPILOG,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="quillcast")
+@click.pass_context
+def commands(context: click.Context) -> None:
+    r"""Publish and subscribe without a broker: every process is a peer.
+
+    \b
+    Two terminals, no configuration:
+      quillcast sub sport/tennis
+      quillcast pub sport/tennis "hello"
+    See it repair itself: quillcast demo
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command; whatever goes wrong becomes one line on stderr. Returns the exit code."""
+    try:
+        return commands.main(arguments, prog_name="quillcast", standalone_mode=False) or 0
+    except (click.Abort, Interrupted):
+        return 130
+    except click.ClickException as error:
+        return _failed(f"{error.format_message()}{_help_of(error)}", error.exit_code)
+    except ReaderGone:
+        return 0
+    except Terminated:
+        return 143
+    except QuillcastError as error:
+        return _failed(str(error), error.exit_code)
+    except OSError as error:
+        return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+    except Exception as error:
+        if "QUILLCAST_DEBUG" in os.environ:
+            raise
+        return _failed(f"{type(error).__name__}: {error} (a fault in quillcast; QUILLCAST_DEBUG=1 shows where)", 1)
+
+
+def _failed(text: str, code: int) -> int:
+    print(f"quillcast: {' '.join(text.split())}", file=sys.stderr)
+    return code
+
+
+def _help_of(error: click.ClickException) -> str:
+    """Where to read how the command is used."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f" ({context.command_path} --help)" if context else ""

@@ -1,0 +1,77 @@
+"""The peer that a command embeds: which network, where to listen, and how it is set."""
+
+import functools
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from quillcast.cli.options import NETWORK
+from quillcast.core.errors import LocalError
+from quillcast.live.node import Node
+from quillcast.protocol.config import Config
+
+
+class Peering(msgspec.Struct, frozen=True):
+    """How a command's own peer takes part."""
+
+    network: str
+    listen: str
+    contacts: tuple[str, ...]
+    config: Config
+
+    def node(self, *, data: Path | None = None, journal: Path | None = None) -> Node:
+        """The peer that these options describe."""
+        return Node(
+            network=self.network,
+            listen=self.listen,
+            contacts=self.contacts,
+            data=data,
+            journal=journal,
+            config=self.config,
+        )
+
+
+def peering(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of a command that embeds a peer; it gets them as one argument, `peering`."""
+
+    @NETWORK
+    @click.option("--contact", "contacts", multiple=True, metavar="HOST:PORT", help="A peer to join through.")
+    @click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+    @click.option(
+        "--config",
+        "config_file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Protocol settings (TOML), such as [overlay] digit_bits = 1.",
+    )
+    @functools.wraps(command)
+    def with_peering(
+        network: str, contacts: tuple[str, ...], listen: str, config_file: Path | None, **options: Any
+    ) -> Any:
+        config = read_config(config_file) if config_file else Config()
+        return command(peering=Peering(network, listen, contacts, config), **options)
+
+    return with_peering
+
+
+def read_config(path: Path) -> Config:
+    """The settings in a TOML file, a table per layer. Raises `LocalError` that names the setting."""
+    try:
+        told = tomllib.loads(path.read_text())
+        _check_names(path, told, Config)
+        return msgspec.convert(told, Config)
+    except (msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LocalError(f"{path}: {error}") from error
+
+
+def _check_names(path: Path, told: Mapping[str, Any], kind: type[msgspec.Struct], table: str = "") -> None:
+    """Raise `LocalError` for a name that is no setting: a typing error must not pass for a default."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    for name, value in told.items():
+        if name not in fields:
+            raise LocalError(f"{path}: there is no setting {table}{name}; there are: {', '.join(fields)}")
+        if isinstance(value, dict):
+            _check_names(path, value, fields[name], f"{name}.")

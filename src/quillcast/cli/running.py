@@ -1,0 +1,35 @@
+"""How a command's coroutine runs: Ctrl-C and SIGTERM cancel it, so that its peer leaves in good order."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from quillcast.cli.endings import Interrupted, Terminated
+from quillcast.live import runner
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run to the end. A second Ctrl-C ends at once. Raises `Interrupted` or `Terminated`."""
+    terminated = False
+
+    async def cancellable() -> T:
+        def terminate() -> None:
+            nonlocal terminated
+            terminated = True
+            task.cancel()
+
+        task = asyncio.ensure_future(main)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+        return await task
+
+    try:
+        return runner.run(cancellable())
+    except KeyboardInterrupt:
+        raise Interrupted from None
+    except asyncio.CancelledError:
+        if terminated:
+            raise Terminated from None
+        raise

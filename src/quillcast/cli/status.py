@@ -1,0 +1,81 @@
+"""`quillcast status`: what a running peer is, knows and does."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+import msgspec
+
+from quillcast.cli.asking import PEER, ask_peer, peers_here
+from quillcast.cli.options import JSON, NETWORK
+
+
+@click.command()
+@PEER
+@JSON
+@NETWORK
+def command(peer: str, network: str, as_json: bool) -> None:
+    """Show a running peer of this machine: its neighbours, leaf set, topics and rates."""
+    status = ask_peer(network, peer, "status")
+    if as_json:
+        click.echo(msgspec.json.encode(status).decode())
+        return
+    for line in _lines(status, len(peers_here(network))):
+        click.echo(line)
+
+
+def _lines(status: Mapping[str, Any], peers: int) -> Iterator[str]:
+    state = "joined" if status["active"] else "joining"
+    yield f"peer {status['node_id'][:8]} at {status['address']}, network {status['network']}: {state}"
+    yield f"  pid {status['pid']}, up {status['uptime_s']:.0f} s; {peers} of this network on this machine"
+    used, limit = (status["buffers"][name] / 2**20 for name in ("used_bytes", "limit_bytes"))
+    yield f"  buffers {used:.1f} of {limit:.0f} MiB" + _journal(status["journal"])
+    yield from _table("leaf set", ["peer", "address"], [[short(one), one["address"]] for one in status["leaf_set"]])
+    yield from _table("neighbours", ["peer", "address", "round trip", "link"], map(_neighbour, status["neighbours"]))
+    yield from _table(
+        "topics",
+        ["topic", "delivery", "part", "parent", "children", "events/s", "events"],
+        map(_topic, status["topics"]),
+    )
+    counted = {name: count for name, count in status["counters"].items() if count}
+    yield from _table("counters", ["what", "count"], [[name, str(count)] for name, count in counted.items()])
+    yield from (f"  problem: {problem}" for problem in status["problems"])
+
+
+def _journal(journal: Mapping[str, Any] | None) -> str:
+    return "" if journal is None else f"; journal {journal['failed'] or journal['path']}"
+
+
+def short(contact: Mapping[str, Any] | None) -> str:
+    """How people are shown a peer."""
+    return "-" if contact is None else str(contact["node_id"])[:8]
+
+
+def _neighbour(shown: Mapping[str, Any]) -> list[str]:
+    round_trip = shown["round_trip_ms"]
+    link = "suspected" if shown["suspected"] else "up" if shown["connected"] else "down"
+    return [short(shown), shown["address"], "-" if round_trip is None else f"{round_trip:.2f} ms", link]
+
+
+def _topic(shown: Mapping[str, Any]) -> list[str]:
+    part = shown["role"] + (", subscriber" if shown.get("subscriptions") else "")
+    return [
+        shown["name"],
+        shown["delivery"],
+        part,
+        short(shown.get("parent")),
+        str(len(shown.get("children", ()))),
+        f"{shown['events_per_s']:.0f}",
+        str(shown.get("frontier", "-")),
+    ]
+
+
+def _table(title: str, columns: list[str], rows: Any) -> Iterator[str]:
+    """Rows under their columns' names; nothing if there are none."""
+    shown = [[str(cell) for cell in row] for row in rows]
+    if not shown:
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
+    yield f"{title}:"
+    for row in (columns, *shown):
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,139 @@
+"""Standard input and output beside an event loop that must wait for neither: each has a thread of its own.
+
+The threads read and write the file descriptors themselves and are daemons, so a command ends even while a terminal or
+a pipe keeps one of them waiting.
+"""
+
+import asyncio
+import io
+import os
+import queue
+import threading
+from collections.abc import AsyncIterator
+from contextlib import closing, suppress
+from types import TracebackType
+from typing import Any
+
+from quillcast.cli.endings import ReaderGone
+from quillcast.core.errors import EventTooLarge
+
+READ_BYTES = 1 << 16
+CHUNKS_MAX = 4  # reads ahead of the loop; a guess
+LINE_BYTES_MAX = 1 << 24  # the largest event that any topic may take
+WAITING_BYTES_MAX = 4 << 20  # lines that wait for a slow reader before whoever writes them waits too; a guess
+
+
+class Writer:
+    """Writes what it is given, at once, to a file descriptor whose reader may be slow: `async with Writer() as writer`.
+
+    The block ends with `ReaderGone` as soon as nobody reads any more, whatever it waits for.
+    """
+
+    def __init__(self, fd: int = 1) -> None:
+        self._fd = fd
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._waiting_bytes = 0
+        self._written = asyncio.Event()
+        self._gone = False
+        self._loop: asyncio.AbstractEventLoop
+        self._task: asyncio.Task[Any] | None
+
+    async def __aenter__(self) -> "Writer":
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        threading.Thread(target=self._work, daemon=True).start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        if self._gone and isinstance(problem, asyncio.CancelledError) and task is not None:
+            task.uncancel()
+            raise ReaderGone from None
+
+    async def write(self, data: bytes) -> None:
+        """Hand `data` over; waits only while more than `WAITING_BYTES_MAX` are unwritten."""
+        self._waiting_bytes += len(data)
+        self._lines.put(data)
+        await self._until(WAITING_BYTES_MAX)
+
+    async def drain(self) -> None:
+        """Wait until everything is written."""
+        await self._until(0)
+
+    async def _until(self, bytes_max: int) -> None:
+        while self._waiting_bytes > bytes_max:
+            self._written.clear()
+            await self._written.wait()
+
+    def _work(self) -> None:
+        gone = False
+        while not gone:
+            data = self._gather()
+            gone = not self._put(data)
+            with suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+                self._loop.call_soon_threadsafe(self._wrote, len(data), gone)
+
+    def _gather(self) -> bytes:
+        lines = [self._lines.get()]
+        with suppress(queue.Empty):
+            while True:
+                lines.append(self._lines.get_nowait())
+        return b"".join(lines)
+
+    def _put(self, data: bytes) -> bool:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:
+            return False
+        return True
+
+    def _wrote(self, size: int, gone: bool) -> None:
+        if gone and self._task is not None:
+            self._gone = self._task.cancel()
+        elif not gone:
+            self._waiting_bytes -= size
+            self._written.set()
+
+
+async def lines_of(fd: int = 0) -> AsyncIterator[list[bytes]]:
+    """The lines of a file descriptor without their ends, as they come: all that one read gave at a time.
+
+    Raises `EventTooLarge` for a line that no topic takes.
+    """
+    begun = b""
+    async for chunk in _chunks(os.dup(fd)):
+        *whole, begun = (begun + chunk).split(b"\n")
+        if whole:
+            yield whole
+        if len(begun) > LINE_BYTES_MAX:
+            raise EventTooLarge(f"a line of the input has more than {LINE_BYTES_MAX} bytes; send it in parts")
+    if begun:
+        yield [begun]
+
+
+async def _chunks(fd: int) -> AsyncIterator[bytes]:
+    """What can be read from a file descriptor until its end; it is closed then."""
+    loop, chunks, room = asyncio.get_running_loop(), asyncio.Queue[bytes](), threading.Semaphore(CHUNKS_MAX)
+
+    def work() -> None:
+        data = b"begin"
+        with suppress(RuntimeError), closing(os.fdopen(fd, "rb", buffering=0)) as source:
+            while data and room.acquire():
+                data = _read(source)
+                loop.call_soon_threadsafe(chunks.put_nowait, data)  # RuntimeError: the loop has ended
+
+    threading.Thread(target=work, daemon=True).start()
+    while chunk := await chunks.get():
+        room.release()
+        yield chunk
+
+
+def _read(source: io.FileIO) -> bytes:
+    """What can be read now; nothing at the end, or where a terminal has gone."""
+    try:
+        return source.read(READ_BYTES)
+    except OSError:
+        return b""

@@ -1,0 +1,98 @@
+"""`quillcast sub`: print the events of topics as they come."""
+
+import base64
+import sys
+
+import click
+import msgspec
+
+from quillcast.cli.options import JSON
+from quillcast.cli.peering import Peering, peering
+from quillcast.cli.running import run
+from quillcast.cli.streams import Writer
+from quillcast.core.ids import short
+from quillcast.live.node import Node
+from quillcast.live.subscription import Event, Loss
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
+@click.option(
+    "--start",
+    type=click.Choice(["now", "earliest"]),
+    default="now",
+    show_default=True,
+    help="Begin with what comes from now on, or with the earliest event that peers still keep.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing but events, losses and errors.")
+@JSON
+@peering
+def command(topic: str, count: int | None, start: str, quiet: bool, as_json: bool, peering: Peering) -> None:
+    """Print a topic's events, a line each.
+
+    Payloads go to standard output as they are, each followed by a line end; with --json each is an object with topic,
+    payload (payload_base64 if it is no text), key, attributes, publisher, sequence and time_ns. Lost events are told
+    on standard error. Ends with Ctrl-C.
+    """
+    line = _json_line if as_json else _raw_line
+
+    async def print_events() -> None:
+        async with Writer() as writer, peering.node() as node:
+            subscription = node.subscribe(topic, start=start, on_lost=lambda loss: _tell_loss(topic, loss))
+            await subscription.started()
+            if not quiet:
+                _tell_start(node, topic)
+            left = count
+            async for event in subscription:
+                await writer.write(line(event))
+                if left is not None and (left := left - 1) == 0:
+                    break
+            await writer.drain()
+
+    run(print_events())
+
+
+def _raw_line(event: Event) -> bytes:
+    return event.payload + b"\n"
+
+
+def _json_line(event: Event) -> bytes:
+    return (
+        msgspec.json.encode(
+            {
+                "topic": event.topic,
+                **text_or_base64("payload", event.payload),
+                **(text_or_base64("key", event.key) if event.key is not None else {"key": None}),
+                "attributes": event.attributes,
+                "publisher": event.publisher.hex(),
+                "sequence": event.sequence,
+                "time_ns": event.time_ns,
+            }
+        )
+        + b"\n"
+    )
+
+
+def text_or_base64(name: str, data: bytes) -> dict[str, str]:
+    """Bytes for a JSON object: text under `name` if they are some, else base64 under another."""
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def _tell_start(node: Node, topic: str) -> None:
+    print(
+        f"subscribed to {topic} as peer {short(node.contact.node_id)} at {node.address}; Ctrl-C ends", file=sys.stderr
+    )
+
+
+def _tell_loss(topic: str, loss: Loss) -> None:
+    count = loss.last - loss.first
+    print(
+        f"lost: {count} event{'s' * (count != 1)} of {topic}, positions {loss.term.counter}:{loss.first} to "
+        f"{loss.term.counter}:{loss.last - 1} ({loss.why})",
+        file=sys.stderr,
+        flush=True,
+    )

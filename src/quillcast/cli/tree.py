@@ -1,0 +1,57 @@
+"""`quillcast tree`: a topic's live tree, drawn."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+import msgspec
+
+from quillcast.cli.asking import PEER, ask_peer
+from quillcast.cli.options import JSON, NETWORK
+
+
+@click.command()
+@click.argument("topic")
+@PEER
+@JSON
+@NETWORK
+def command(topic: str, peer: str, network: str, as_json: bool) -> None:
+    """Draw a topic's live tree: its root, who forwards, who subscribes."""
+    tree = ask_peer(network, peer, "tree", topic=topic)
+    if as_json:
+        click.echo(msgspec.json.encode(tree).decode())
+        return
+    for line in draw(tree):
+        click.echo(line)
+
+
+def draw(tree: Mapping[str, Any]) -> Iterator[str]:
+    """The tree as lines of text."""
+    peers = {peer["node_id"]: peer for peer in tree["peers"]}
+    subscribers = sum(peer["subscribers"] > 0 for peer in tree["peers"])
+    yield f"{tree['topic']}: {counted(len(peers), 'peer')}, {counted(subscribers, 'subscriber')}"
+    if tree["root"] in peers:
+        yield from _branch(peers, tree["root"], "", "")
+    if not tree["complete"]:
+        yield "not everybody answered in time: this is a part of the tree"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, in words."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _branch(peers: Mapping[str, Any], node: str, first: str, rest: str) -> Iterator[str]:
+    """A peer behind the guides `first`, and what is below it behind the guides `rest`."""
+    yield first + _label(peers[node]) if node in peers else f"{first}{node[:8]} did not answer"
+    children = peers[node]["children"] if node in peers else []
+    for child in children:
+        last = child == children[-1]
+        yield from _branch(peers, child, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
+
+
+def _label(peer: Mapping[str, Any]) -> str:
+    parts = ["root"] if peer["parent"] is None else []
+    parts += [counted(peer["subscribers"], "subscription")] if peer["subscribers"] else []
+    parts += ["forwards"] if peer["children"] and not parts else []
+    return f"{peer['node_id'][:8]} {peer['address'] or ''}  {', '.join(parts)}".rstrip()

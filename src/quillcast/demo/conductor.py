@@ -1,0 +1,237 @@
+"""The conductor: raises the network, gives out the parts, lets events flow, and waits for what is due."""
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from quillcast.core.ids import number
+from quillcast.core.journal import Entry
+from quillcast.demo import roles
+from quillcast.demo.display import Display
+from quillcast.demo.kills import Kills
+from quillcast.demo.orders import Publish, Subscribe, Unsubscribe
+from quillcast.demo.peer import Setting
+from quillcast.demo.processes import PeerFailed, PeerProcess
+from quillcast.demo.roles import Roles, give_roles
+from quillcast.demo.state import State
+from quillcast.pipeline.run import Run
+from quillcast.protocol.config import Config
+from quillcast.protocol.overlay.config import OverlayConfig
+
+CONFIG = Config(overlay=OverlayConfig(digit_bits=1, leaf_set_size=4))
+"""With b = 4 and l = 16 sixteen peers all know each other and every tree is a star; this gives trees with depth."""
+
+STARTED_AT_ONCE = 4
+STAND_BOUND_S = 30.0  # until all peers have joined and their leaf sets are right; here as below a guess
+PARTS_BOUND_S = 15.0  # until the trees follow the parts that were given out
+SETTLE_BOUND_S = 30.0  # until every subscriber has what was published
+
+
+class DemoEvent(NamedTuple):
+    """An event to publish: the topic, the payload, and what it is about, which decides who publishes it."""
+
+    topic: str
+    payload: bytes
+    about: bytes
+
+
+class Plan(NamedTuple):
+    """What the demo is asked for."""
+
+    network: str
+    folder: Path
+    peers: int
+    rate: float
+    seed: int
+    kill: bool
+    events: Sequence[DemoEvent]
+
+    @property
+    def journals(self) -> Path:
+        """Where the peers write their journals."""
+        return self.folder / "journals"
+
+    @property
+    def length_s(self) -> float:
+        """How long events flow."""
+        return len(self.events) / self.rate
+
+
+class Conductor:
+    """One performance of the demo."""
+
+    def __init__(self, plan: Plan, state: State, display: Display) -> None:
+        self.plan, self.state, self.display = plan, state, display
+        self.processes: dict[bytes, PeerProcess] = {}
+        self.kills = Kills(state, display, self.processes)
+        self._started: list[PeerProcess] = []
+
+    async def perform(self) -> Run:
+        """Play it to the end. Raises `PeerFailed` if a process ends that nobody killed."""
+        following = asyncio.create_task(self.state.follow(self._tell))
+        try:
+            await self._raise_network()
+            parts = await self._give_parts()
+            await self._stream(parts)
+            await self._settle()
+            end_ns = time.time_ns()
+            await self._leave()
+            return self._run(end_ns)
+        finally:
+            following.cancel()
+            for process in self._started:
+                process.end()
+
+    # --- the network
+
+    async def _raise_network(self) -> None:
+        self.display.phase(f"starting {self.plan.peers} processes")
+        self._setting(0).log.parent.mkdir(parents=True)
+        first, *others = [self._setting(index) for index in range(self.plan.peers)]
+        gate = asyncio.Semaphore(STARTED_AT_ONCE)
+        await self._start(first, gate)
+        await asyncio.gather(*[self._start(setting, gate) for setting in others])
+        self.display.phase("joining: every leaf set must agree with the truth")
+        if not await self.state.until(self._stands, STAND_BOUND_S):
+            raise PeerFailed(
+                f"the overlay does not stand after {STAND_BOUND_S:g} s: "
+                f"{len(self.state.watch.active)} of {self.plan.peers} peers have joined"
+            )
+        self.display.note(f"the overlay stands: {self.plan.peers} peers, and each knows its neighbours on the ring")
+
+    def _setting(self, index: int) -> Setting:
+        name = f"p{index:02}"
+        return Setting(
+            name=name,
+            network=self.plan.network,
+            journal=self.plan.journals,
+            log=self.plan.folder / "peers" / f"{name}.log",
+            config=CONFIG,
+            secret=Random(f"quillcast demo {self.plan.seed} {index}").randbytes(32),
+        )
+
+    async def _start(self, setting: Setting, gate: asyncio.Semaphore) -> None:
+        async with gate:
+            process = PeerProcess(setting)
+            self._started.append(process)
+            await process.ready()
+            self.processes[process.node_id] = process
+            self.state.names[process.node_id] = process.name
+
+    def _stands(self) -> bool:
+        """Has every peer joined, and does it know those next to it on the ring?"""
+        watch, ring = self.state.watch, sorted(self.processes, key=number)
+        half = min(CONFIG.overlay.leaf_set_size, len(ring) - 1) // 2
+        return len(watch.active) == len(ring) and all(
+            ring[(place + step) % len(ring)] in watch.leaf_sets.get(peer, ())
+            for place, peer in enumerate(ring)
+            for step in (*range(-half, 0), *range(1, half + 1))
+        )
+
+    # --- the parts
+
+    async def _give_parts(self) -> Roles:
+        """All join the busiest topic's tree on trial; then its root and its forwarders are set free of any part."""
+        state, weights = self.state, Counter(event.topic for event in self.plan.events)
+        busiest = state.busiest = max(weights, key=lambda topic: (weights[topic], topic))
+        self.display.phase(f"a trial tree: all subscribe to {busiest}")
+        await self._order_all(list(self.processes), Subscribe(busiest))
+        await state.until(lambda: len(state.view.parents()) == self.plan.peers, PARTS_BOUND_S)
+        parts = give_roles(state.view.parents(), self.plan.seed)
+        self.display.phase("giving out the parts")
+        await self._order_all([*parts.spare, *parts.publishers], Unsubscribe(busiest))
+        random = Random(self.plan.seed)
+        for topic in sorted(weights.keys() - {busiest}):
+            await self._order_all(random.sample(parts.subscribers, (len(parts.subscribers) + 1) // 2), Subscribe(topic))
+        await state.until(lambda: self._is_pruned(parts), PARTS_BOUND_S)
+        self._tell_parts(parts)
+        return parts
+
+    async def _order_all(self, peers: Sequence[bytes], order: Subscribe | Unsubscribe) -> None:
+        await asyncio.gather(*[self.processes[peer].order(order) for peer in peers])
+
+    def _is_pruned(self, parts: Roles) -> bool:
+        """Is everybody in the busiest topic's tree needed there, and does every subscriber stand?"""
+        view = self.state.view
+        parents = view.parents()
+        needed = {*parts.subscribers, *roles.children_of(parents), roles.root(parents)}
+        return set(view.subscribers) == set(parts.subscribers) and parents.keys() <= needed
+
+    def _tell_parts(self, parts: Roles) -> None:
+        name = self.state.names_of
+        self.display.note(f"publishers {name(parts.publishers)}; subscribers {name(parts.subscribers)}")
+        self.display.note(f"without a part, and so the ones to kill: {name(parts.spare)}")
+        offered = len(roles.forwarders(self.state.view.parents(), parts.spare))
+        if self.plan.kill and offered < 2:
+            self.display.note(
+                f"{self.plan.peers} peers with seed {self.plan.seed} offer {offered} inner forwarders without a part, "
+                "not two: fewer will be killed"
+            )
+
+    # --- events
+
+    async def _stream(self, parts: Roles) -> None:
+        """Publish everything, and kill meanwhile."""
+        self.display.phase("events flow")
+        self.state.streaming = True
+        victims = parts.spare if self.plan.kill else []
+        killing = asyncio.create_task(self.kills.perform(victims, self.plan.length_s))
+        try:
+            await self._publish(parts.publishers)
+            self.state.streaming = False
+            await killing
+        finally:
+            killing.cancel()
+
+    async def _publish(self, publishers: Sequence[bytes]) -> None:
+        """Publish the events at the plan's rate; what an event is about decides who publishes it."""
+        began, published, events = time.monotonic(), 0, self.plan.events
+        while published < len(events):
+            due = int((time.monotonic() - began) * self.plan.rate) + 1
+            batch = events[published:due]
+            await asyncio.gather(*[self.processes[peer].order(order) for peer, order in _orders(batch, publishers)])
+            published += len(batch)
+            await self.state.next_look()
+
+    # --- the end
+
+    async def _settle(self) -> None:
+        self.display.phase("the stream has ended; waiting until every subscriber has everything")
+        watch, dead = self.state.watch, self.state.dead
+        if not await self.state.until(lambda: not watch.behind(dead), SETTLE_BOUND_S):
+            self.display.note(f"{watch.behind(dead)} deliveries are still due after {SETTLE_BOUND_S:g} s")
+
+    async def _leave(self) -> None:
+        self.display.phase("all leave")
+        living = [process for peer, process in self.processes.items() if peer not in self.state.dead]
+        left = await asyncio.gather(*[process.leave() for process in living])
+        if not all(left):
+            self.display.note(f"{left.count(False)} peers did not leave in time and were ended")
+
+    def _run(self, end_ns: int) -> Run:
+        plan, overlay = self.plan, CONFIG.overlay
+        asked = {"peers": plan.peers, "events": len(plan.events), "rate": plan.rate, "seed": plan.seed}
+        return Run(
+            tuple(self.kills.done),
+            end_ns,
+            {**asked, "b": overlay.digit_bits, "l": overlay.leaf_set_size},
+            dict(self.state.names),
+        )
+
+    def _tell(self, entries: list[Entry]) -> None:
+        self.kills.take(entries)
+        self.display.tick()
+
+
+def _orders(batch: Sequence[DemoEvent], publishers: Sequence[bytes]) -> Iterator[tuple[bytes, Publish]]:
+    """The batch as orders: for each publisher and topic the payloads in their order."""
+    runs: dict[tuple[bytes, str], list[bytes]] = {}
+    for event in batch:
+        publisher = publishers[sum(event.about) % len(publishers)]
+        runs.setdefault((publisher, event.topic), []).append(event.payload)
+    return itertools.starmap(lambda key, payloads: (key[0], Publish(key[1], payloads)), runs.items())

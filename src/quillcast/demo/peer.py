@@ -1,0 +1,98 @@
+"""One peer of the demo: a process that does what the conductor orders (`orders`). It ends when the conductor does."""
+
+import asyncio
+import os
+import signal
+import socket
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from quillcast.core.errors import QuillcastError
+from quillcast.demo.orders import (
+    LINE_BYTES_MAX,
+    Answer,
+    Done,
+    Failed,
+    Leave,
+    Order,
+    Publish,
+    Ready,
+    Subscribe,
+    Unsubscribe,
+)
+from quillcast.live.hello import Identity
+from quillcast.live.node import Node
+from quillcast.live.publisher import Publisher
+from quillcast.live.subscription import Subscription
+from quillcast.protocol.config import Config
+
+_DECODER = msgspec.json.Decoder(Order)
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """How a peer of the demo runs."""
+
+    name: str
+    network: str
+    journal: Path
+    log: Path
+    config: Config
+    secret: bytes
+    """The 32 bytes that the peer's identity comes from: a seed gives the same ring again."""
+
+
+def run(connection: Connection, setting: Setting) -> None:
+    """The process's main function."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the conductor's to hear
+    os.dup2(os.open(setting.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 2)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(connection, setting))
+
+
+async def _serve(connection: Connection, setting: Setting) -> None:
+    line = socket.socket(fileno=os.dup(connection.fileno()))
+    reader, writer = await asyncio.open_unix_connection(sock=line, limit=LINE_BYTES_MAX)
+
+    def answer(word: Answer) -> None:
+        writer.write(msgspec.json.encode(word) + b"\n")
+
+    identity = Identity.of_secret(setting.secret)
+    async with Node(setting.network, journal=setting.journal, config=setting.config, identity=identity) as node:
+        actor = Actor(node)
+        answer(Ready(node.contact.node_id))
+        while text := await reader.readline():
+            order = _DECODER.decode(text)
+            if isinstance(order, Leave):
+                break
+            try:
+                await actor.act(order)
+                answer(Done())
+            except QuillcastError as problem:
+                answer(Failed(str(problem)))
+
+
+class Actor:
+    """The peer's part: its subscriptions, which count nothing, for the journal does, and its publishers."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._subscriptions: dict[str, Subscription] = {}
+        self._publishers: dict[str, Publisher] = {}
+
+    async def act(self, order: Any) -> None:
+        """Carry out an order."""
+        match order:
+            case Subscribe(topic):
+                self._subscriptions[topic] = self._node.subscribe(topic, handler=lambda event: None)
+                await self._subscriptions[topic].started()
+            case Unsubscribe(topic):
+                await self._subscriptions.pop(topic).close()
+            case Publish(topic, payloads):
+                if topic not in self._publishers:
+                    self._publishers[topic] = self._node.publisher(topic)
+                for payload in payloads:
+                    await self._publishers[topic].publish(payload)

@@ -1,0 +1,102 @@
+"""The conductor's side of the peers' processes: start, order, kill.
+
+They are forked from one process that has imported everything once: sixteen interpreters cost what one does.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from typing import Any
+
+import msgspec
+
+from quillcast.core.errors import QuillcastError
+from quillcast.demo import peer
+from quillcast.demo.orders import LINE_BYTES_MAX, Answer, Failed, Leave, Order, Ready
+
+PRELOADED = ["quillcast.demo.peer", "quillcast.live.journal", "pyarrow"]
+END_TIMEOUT_S = 15.0  # how long a peer may take to leave before it is killed; a guess
+
+_DECODER = msgspec.json.Decoder(Answer)
+
+
+class PeerFailed(QuillcastError):
+    """A process of the demo ended or refused an order."""
+
+
+class PeerProcess:
+    """One peer's process."""
+
+    def __init__(self, setting: peer.Setting) -> None:
+        self.name, self.node_id = setting.name, b""
+        self._log = setting.log
+        self._turn = asyncio.Lock()
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=peer.run, args=(theirs, setting), name=setting.name, daemon=True)
+        self._process.start()
+        theirs.close()
+
+    async def ready(self) -> None:
+        """Wait until the peer has joined. Raises `PeerFailed`."""
+        line = socket.socket(fileno=os.dup(self._connection.fileno()))
+        self._reader, self._writer = await asyncio.open_unix_connection(sock=line, limit=LINE_BYTES_MAX)
+        answer = await self._answer()
+        assert isinstance(answer, Ready)
+        self.node_id = answer.node_id
+
+    async def order(self, order: Order) -> None:
+        """Have an order carried out. Raises `PeerFailed`."""
+        async with self._turn:
+            self._writer.write(msgspec.json.encode(order) + b"\n")
+            answer = await self._answer()
+        if isinstance(answer, Failed):
+            raise PeerFailed(f"{self.name} could not {type(order).__name__.lower()}: {answer.why}")
+
+    def kill(self) -> int:
+        """End the process with SIGKILL. Returns the time just before, nanoseconds since 1970 UTC."""
+        at_ns = time.time_ns()
+        os.kill(self.pid, signal.SIGKILL)
+        return at_ns
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    async def leave(self) -> bool:
+        """Have the peer leave in good order; False if it had to be killed."""
+        self._writer.write(msgspec.json.encode(Leave()) + b"\n")
+        try:
+            async with asyncio.timeout(END_TIMEOUT_S):
+                while await self._reader.readline():
+                    pass
+        except TimeoutError:
+            self.kill()
+            return False
+        return True
+
+    def end(self) -> None:
+        """Make sure that the process has ended."""
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+    async def _answer(self) -> Any:
+        try:
+            text = await self._reader.readline()
+        except ConnectionError:
+            text = b""
+        if not text:
+            raise PeerFailed(f"{self.name} ended: {self._last_words()}")
+        return _DECODER.decode(text)
+
+    def _last_words(self) -> str:
+        """The last line that the peer wrote to its log."""
+        words = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
+        return next((line for line in reversed(words) if line.strip()), "it said nothing")

@@ -1,0 +1,83 @@
+"""Who publishes, who subscribes and who may be killed: given when the overlay stands and a trial tree has been seen."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import NamedTuple
+
+Parents = Mapping[bytes, bytes | None]
+"""A topic's tree: each member's parent; the root has none."""
+
+CASTS = 200  # seatings that are tried; a guess: among so few peers they repeat soon
+SPARE_FORWARDERS = 4  # inner peers kept free of a part: two victims, and others in case a repair changes the tree
+PEERS_MIN = 4
+
+
+class Roles(NamedTuple):
+    """Each peer's part. `spare` peers forward what others need and are the victims to choose from; the root is one."""
+
+    publishers: list[bytes]
+    subscribers: list[bytes]
+    spare: list[bytes]
+
+
+def give_roles(trial: Parents, seed: int) -> Roles:
+    """Seat the peers of a trial tree, which all of them joined, so that two forwarders below its root are spare.
+
+    Of `CASTS` seatings by `seed` the one is taken whose subscribers leave most of two spare forwarders and most
+    children below them.
+    """
+    random = Random(seed)
+    spare = [root(trial), *_inner(trial)[:SPARE_FORWARDERS]][: len(trial) // 3]
+    others = [peer for peer in sorted(trial) if peer not in spare]
+    publishers_count = max(1, len(trial) // 5)
+
+    def seating() -> Roles:
+        order = random.sample(others, len(others))
+        return Roles(order[:publishers_count], order[publishers_count:], spare)
+
+    return max((seating() for _ in range(CASTS)), key=lambda roles: _worth(trial, roles))
+
+
+def forwarders(parents: Parents, among: Sequence[bytes]) -> list[bytes]:
+    """Those of `among` that have a parent and children in the tree, most children first."""
+    children = children_of(parents)
+    inner = [peer for peer in among if parents.get(peer) is not None and children.get(peer)]
+    return sorted(inner, key=lambda peer: (-len(children[peer]), peer))
+
+
+def children_of(parents: Parents) -> dict[bytes, list[bytes]]:
+    """Each parent's children."""
+    children: dict[bytes, list[bytes]] = {}
+    for peer, parent in sorted(parents.items()):
+        if parent is not None:
+            children.setdefault(parent, []).append(peer)
+    return children
+
+
+def root(parents: Parents) -> bytes:
+    """The peer without a parent."""
+    return min(peer for peer, parent in parents.items() if parent is None)
+
+
+def _inner(trial: Parents) -> list[bytes]:
+    """The forwarders below the root, those first on which most others depend."""
+    below: dict[bytes, int] = {}
+    for peer in trial:
+        for ancestor in _ancestors(trial, peer):
+            below[ancestor] = below.get(ancestor, 0) + 1
+    inner = [peer for peer in below if trial[peer] is not None]
+    return sorted(inner, key=lambda peer: (-below[peer], peer))
+
+
+def _worth(trial: Parents, roles: Roles) -> tuple[int, int]:
+    """How good a seating is: spare forwarders that are left, up to two, and children below them."""
+    left = {peer: trial[peer] for member in roles.subscribers for peer in (member, *_ancestors(trial, member))}
+    children = children_of(left)
+    useful = forwarders(left, roles.spare)
+    return min(2, len(useful)), sum(len(children[peer]) for peer in useful[:2])
+
+
+def _ancestors(parents: Parents, peer: bytes) -> Iterator[bytes]:
+    while (parent := parents.get(peer)) is not None:
+        yield parent
+        peer = parent

@@ -1,0 +1,64 @@
+"""The demo's state, as the conductor keeps it and the display shows it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from quillcast.core.journal import Entry
+from quillcast.demo.watch import TopicView, Watch
+
+LOOK_S = 0.1  # how often journals are read; a guess: what people call at once
+
+
+class State:
+    """What is known of the running demo. `dead` are the peers that were killed, by nodeId."""
+
+    def __init__(self, title: str, journals: Path) -> None:
+        self.title = title
+        self.watch = Watch(journals)
+        self.names: dict[bytes, str] = {}
+        self.dead: dict[bytes, None] = {}
+        self.busiest = ""
+        self.streaming = False
+        self.began = time.monotonic()
+        self._looked = asyncio.Event()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the demo began."""
+        return time.monotonic() - self.began
+
+    @property
+    def view(self) -> TopicView:
+        """The busiest topic."""
+        return self.watch.topic(self.busiest)
+
+    def name(self, peer: bytes) -> str:
+        """What people call a peer."""
+        return self.names.get(peer, peer[:4].hex())
+
+    def names_of(self, peers: list[bytes]) -> str:
+        """Peers in words."""
+        return ", ".join(sorted(map(self.name, peers))) or "nobody"
+
+    async def follow(self, tell: Callable[[list[Entry]], None]) -> None:
+        """Look at the journals again and again, and tell what is new."""
+        while True:
+            tell(self.watch.look())
+            self._looked.set()
+            self._looked.clear()
+            await asyncio.sleep(LOOK_S)
+
+    async def next_look(self) -> None:
+        """Wait until the journals were looked at again."""
+        await self._looked.wait()
+
+    async def until(self, condition: Callable[[], bool], bound_s: float) -> bool:
+        """Wait until `condition` holds after a look at the journals; False when `bound_s` have passed before."""
+        until = time.monotonic() + bound_s
+        while not condition():
+            if time.monotonic() >= until:
+                return False
+            await self.next_look()
+        return True

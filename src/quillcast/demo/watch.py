@@ -1,0 +1,150 @@
+"""What the peers' journals tell while they run: who is up, how the trees look, what was published and delivered.
+
+The display, the choice of victims and the wait for repairs read the same records as the audit.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+
+from quillcast.core.journal import Entry
+from quillcast.core.trace import (
+    Activated,
+    Attached,
+    BecameRoot,
+    Delivered,
+    Detached,
+    LeafSetChanged,
+    Lost,
+    Named,
+    Published,
+    Repeated,
+    ResignedRoot,
+    Stopped,
+    Subscribed,
+    Unsubscribed,
+)
+from quillcast.live.journal import Tail
+
+
+class TopicView:
+    """One topic, as far as its members' journals tell."""
+
+    def __init__(self) -> None:
+        self.name = "?"
+        self.places: dict[bytes, bytes | None] = {}
+        self.seeking: dict[bytes, None] = {}
+        self.subscribers: dict[bytes, None] = {}
+        self.published = 0
+        self.delivered: Counter[bytes] = Counter()
+
+    def parents(self, without: Collection[bytes] = ()) -> dict[bytes, bytes | None]:
+        """The tree: each member's parent, the root's is None. Members that look for a parent are not in it."""
+        return {peer: parent for peer, parent in self.places.items() if peer not in without}
+
+    def children(self, parent: bytes) -> list[bytes]:
+        """The members below a parent."""
+        return [peer for peer, above in self.places.items() if above == parent]
+
+    def orphans(self, dead: Collection[bytes]) -> list[bytes]:
+        """The living members whose parent is dead or unknown."""
+        below = [peer for peer, parent in self.places.items() if parent in dead and parent is not None]
+        return [peer for peer in {**self.seeking, **dict.fromkeys(below)} if peer not in dead]
+
+    def behind(self, dead: Collection[bytes]) -> dict[bytes, int]:
+        """How many events each living subscriber still lacks."""
+        living = [peer for peer in self.subscribers if peer not in dead]
+        return {peer: lacks for peer in living if (lacks := self.published - self.delivered[peer]) > 0}
+
+
+class Watch:
+    """A fold over the journals of a folder; `look` reads on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tail = Tail(folder)
+        self.topics: dict[bytes, TopicView] = {}
+        self.active: dict[bytes, None] = {}
+        self.leaf_sets: dict[bytes, set[bytes]] = {}
+        self.stopped: dict[bytes, None] = {}
+        self.repeated_count = self.lost_count = 0
+
+    def look(self) -> list[Entry]:
+        """Take in what was written since the last look, and return it."""
+        entries = self._tail.read()
+        for entry in entries:
+            self._take(entry)
+        return entries
+
+    def topic(self, name: str) -> TopicView:
+        """The view of a topic by its name; an empty one while nobody knows it."""
+        return next((view for view in self.topics.values() if view.name == name), TopicView())
+
+    def orphans(self, dead: Collection[bytes]) -> int:
+        """How many (topic, member) pairs have no living parent."""
+        return sum(len(view.orphans(dead)) for view in self.topics.values())
+
+    def behind(self, dead: Collection[bytes]) -> int:
+        """How many deliveries are still due."""
+        return sum(sum(view.behind(dead).values()) for view in self.topics.values())
+
+    @property
+    def published_count(self) -> int:
+        """Events published so far."""
+        return sum(view.published for view in self.topics.values())
+
+    @property
+    def delivered_count(self) -> int:
+        """Deliveries so far: pairs of an event and a subscriber."""
+        return sum(view.delivered.total() for view in self.topics.values())
+
+    def _take(self, entry: Entry) -> None:
+        peer, record = entry.peer, entry.record
+        match record:
+            case Activated():
+                self.active[peer] = None
+            case Stopped():
+                self.stopped[peer] = None
+            case LeafSetChanged(joined, left):
+                leaf_set = self.leaf_sets.setdefault(peer, set())
+                leaf_set.update(joined)
+                leaf_set.difference_update(left)
+            case _ if hasattr(record, "topic"):
+                self._take_topic(self.topics.setdefault(record.topic, TopicView()), entry)
+
+    def _take_topic(self, view: TopicView, entry: Entry) -> None:
+        peer = entry.peer
+        match entry.record:
+            case Named(name=name):
+                view.name = name
+            case Published(count=count):
+                view.published += count
+            case Delivered(count=count):
+                view.delivered[peer] += count
+            case Subscribed():
+                view.subscribers[peer] = None
+            case Unsubscribed():
+                view.subscribers.pop(peer, None)
+            case Repeated(where="edge", count=count):
+                self.repeated_count += count
+            case Lost(first=first, last=last):
+                self.lost_count += last - first
+            case _:
+                _place(view, entry)
+
+
+def _place(view: TopicView, entry: Entry) -> None:
+    """Where a member stands in a topic's tree after this record."""
+    peer = entry.peer
+    match entry.record:
+        case Attached(parent=parent):
+            view.places[peer] = parent
+            view.seeking.pop(peer, None)
+        case BecameRoot():
+            view.places[peer] = None
+            view.seeking.pop(peer, None)
+        case Detached(why=why):
+            view.places.pop(peer, None)
+            if why != "left":
+                view.seeking[peer] = None
+        case ResignedRoot():
+            view.places.pop(peer, None)

@@ -1,0 +1,105 @@
+"""Real `quillcast` processes, in a network and a runtime folder of the test's own."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 30.0  # a test that waits longer fails; nothing is expected to take so long
+
+
+class Command:
+    """A running command, whose lines come as it writes them."""
+
+    def __init__(self, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
+        self.arguments = arguments
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "quillcast", *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+        )  # fmt: skip
+        self._read = {1: b"", 2: b""}
+
+    def line(self, fd: int = 1) -> str:
+        """The next line of its output (1) or of its errors (2)."""
+        stream = self.process.stdout if fd == 1 else self.process.stderr
+        assert stream is not None
+        until = time.monotonic() + PATIENCE_S
+        while b"\n" not in self._read[fd]:
+            ready, _, _ = select.select([stream], [], [], max(0.0, until - time.monotonic()))
+            assert ready, f"{self.arguments} wrote no line to {fd} in {PATIENCE_S} s"
+            data = os.read(stream.fileno(), 1 << 16)
+            assert data, f"{self.arguments} ended without the line that was expected: {self._read}"
+            self._read[fd] += data
+        line, _, self._read[fd] = self._read[fd].partition(b"\n")
+        return line.decode()
+
+    def write(self, text: str) -> None:
+        """Write to its standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode())
+        self.process.stdin.flush()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end for so long. Raises TimeoutError."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired as running:
+            raise TimeoutError from running
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end: exit code, and what of its output and errors was not read yet."""
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, (self._read[1] + out).decode(), (self._read[2] + err).decode()
+
+
+class Commands:
+    """Runs commands in one runtime folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "QUILLCAST_NETWORK": "test"}
+        self.running: list[Command] = []
+
+    def start(self, *arguments: str) -> Command:
+        """Start a command."""
+        command = Command(arguments, self.environment)
+        self.running.append(command)
+        return command
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Run a command to its end: exit code, output, errors."""
+        return self.start(*arguments).end()
+
+    def subscribed(self, topic: str, *arguments: str) -> Command:
+        """A subscriber whose subscription stands."""
+        command = self.start("sub", topic, *arguments)
+        assert f"subscribed to {topic}" in command.line(2)
+        return command
+
+    def json(self, *arguments: str) -> Any:
+        """What a command prints as JSON on its last line."""
+        code, out, err = self.run(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out.splitlines()[-1])
+
+
+@contextmanager
+def commands(folder: Path) -> Iterator[Commands]:
+    """Commands that are ended with the test."""
+    made = Commands(folder)
+    try:
+        yield made
+    finally:
+        for command in made.running:
+            if command.process.poll() is None:
+                command.process.kill()
+            command.process.communicate()

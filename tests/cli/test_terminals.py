@@ -1,0 +1,119 @@
+"""Commands as people use them: several terminals of one machine."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Commands
+
+pytestmark = pytest.mark.live
+
+
+def test_two_terminals_need_no_configuration(quillcast: Commands) -> None:
+    subscriber = quillcast.subscribed("sport/tennis")
+    assert quillcast.run("pub", "sport/tennis", "hello") == (0, "", "")
+    assert subscriber.line() == "hello"
+    subscriber.signal(signal.SIGINT)
+    assert subscriber.end() == (130, "", "")
+
+
+def test_lines_of_standard_input_are_published_as_they_come(quillcast: Commands) -> None:
+    subscriber = quillcast.subscribed("sport/tennis", "--count", "3")
+    publisher = quillcast.start("pub", "sport/tennis")
+    publisher.write("one\n")
+    assert subscriber.line() == "one"
+    publisher.write("two\nlast")
+    assert publisher.end() == (0, "", "")
+    assert subscriber.end() == (0, "two\nlast\n", "")
+
+
+def test_a_file_is_published_so_often_as_asked(quillcast: Commands, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("a\nb\n")
+    subscriber = quillcast.subscribed("letters", "--count", "4")
+    published = quillcast.json("pub", "letters", "--file", str(lines), "--count", "2", "--wait", "stable")
+    assert (published["topic"], published["published"], published["wait"]) == ("letters", 4, "stable")
+    assert subscriber.end() == (0, "a\nb\na\nb\n", "")
+
+
+def test_json_tells_all_about_an_event(quillcast: Commands) -> None:
+    subscriber = quillcast.subscribed("sport/tennis", "--json", "--count", "2")
+    assert quillcast.run("pub", "sport/tennis", "15:0", "--key", "match 1")[0] == 0
+    assert quillcast.run("pub", "sport/tennis", os.fsdecode(b"\xff\xfe"))[0] == 0
+    first, second = (json.loads(line) for line in subscriber.end()[1].splitlines())
+    assert (first["topic"], first["payload"], first["key"], first["sequence"]) == ("sport/tennis", "15:0", "match 1", 0)
+    assert (second["payload_base64"], second["key"]) == ("//4=", None)
+    assert first["publisher"] != second["publisher"]
+
+
+def test_an_early_event_is_there_for_who_asks_for_the_earliest(quillcast: Commands) -> None:
+    keeper = quillcast.subscribed("sport/tennis", "--count", "1")
+    assert quillcast.run("pub", "sport/tennis", "early")[0] == 0
+    assert keeper.end()[:2] == (0, "early\n")
+
+
+def test_a_node_can_be_looked_at(quillcast: Commands) -> None:
+    node = quillcast.start("node", "--json")
+    told = json.loads(node.line())
+    subscriber = quillcast.subscribed("sport/tennis")
+    status = quillcast.json("status", "--peer", told["node_id"][:6])
+    assert (status["node_id"], status["active"], status["network"]) == (told["node_id"], True, "test")
+    tree = quillcast.json("tree", "sport/tennis")
+    assert tree["complete"]
+    assert sum(peer["subscribers"] for peer in tree["peers"]) == 1
+    drawn = quillcast.run("tree", "sport/tennis")[1].splitlines()
+    assert drawn[0] == f"sport/tennis: {len(tree['peers'])} peer{'s' * (len(tree['peers']) != 1)}, 1 subscriber"
+    assert drawn[1].startswith(tree["root"][:8])
+    text = quillcast.run("status")[1]
+    assert f"peer {told['node_id'][:8]} at {told['address']}, network test: joined" in text
+    assert "leaf set:" in text
+    for command in (subscriber, node):
+        command.signal(signal.SIGINT)
+        assert command.end()[0] == 130
+
+
+def test_topics_are_created_shown_and_listed(quillcast: Commands) -> None:
+    node = quillcast.start("node")
+    node.line()
+    code, out, _ = quillcast.run("topic", "create", "chat/room", "--slow", "wait", "--event-bytes-max", "1000")
+    assert (code, out) == (
+        0,
+        "chat/room: delivery = reliable, order = publisher, slow = wait, event_bytes_max = 1000\n",
+    )
+    subscriber = quillcast.subscribed("chat/room")
+    shown = quillcast.json("topic", "show", "chat/room")
+    assert (shown["slow"], shown["event_bytes_max"], shown["subscriptions"]) == ("wait", 1000, 1)
+    assert [topic["name"] for topic in quillcast.json("topic", "list")] == ["chat/room"]
+    code, out, err = quillcast.run("topic", "create", "chat/room", "--slow", "cut")
+    assert (code, out) == (2, "")
+    assert "chat/room" in err
+    subscriber.signal(signal.SIGTERM)
+    assert subscriber.end()[0] == 143
+
+
+def test_whoever_closes_our_output_ends_us_quietly(quillcast: Commands) -> None:
+    subscriber = quillcast.subscribed("sport/tennis")
+    assert subscriber.process.stdout is not None
+    subscriber.process.stdout.close()
+    assert quillcast.run("pub", "sport/tennis", "unheard")[0] == 0
+    subscriber.process.wait(timeout=30)
+    assert subscriber.process.returncode == 0
+    assert subscriber.process.stderr is not None
+    assert subscriber.process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("delay_s", [0.1, 0.2, 0.3, 0.5, 0.8, 1.2])
+@pytest.mark.parametrize("arguments", [("sub", "t"), ("pub", "t"), ("node",)], ids=lambda arguments: arguments[0])
+def test_ctrl_c_at_any_moment_ends_in_good_order(
+    quillcast: Commands, arguments: tuple[str, ...], delay_s: float
+) -> None:
+    command = quillcast.start(*arguments)
+    with pytest.raises(TimeoutError):
+        command.wait(delay_s)
+    command.signal(signal.SIGINT)
+    code, _, err = command.end()
+    assert "Traceback" not in err
+    assert code == 130

@@ -1,0 +1,79 @@
+"""The watch: what journals tell about trees, deliveries and repairs."""
+
+from pathlib import Path
+
+from quillcast.core import trace
+from quillcast.core.bundle import Term
+from quillcast.core.trace import Record
+from quillcast.demo.watch import Watch
+from quillcast.live.journal import Journal
+
+ROOT, INNER, LEAF = (bytes([number]) * 16 for number in (1, 2, 3))
+TOPIC, PUBLISHER = b"t" * 16, b"p" * 16
+TERM = Term(1, ROOT)
+
+
+class Peers:
+    """Journals of several peers, written by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.journals = {peer: Journal(folder, peer) for peer in (ROOT, INNER, LEAF)}
+        self.now_ns = 0
+
+    def note(self, peer: bytes, *records: Record) -> None:
+        for record in records:
+            self.now_ns += 1
+            self.journals[peer].note(self.now_ns, record)
+        self.journals[peer].flush()
+
+
+def chain(folder: Path) -> Peers:
+    peers = Peers(folder)
+    peers.note(ROOT, trace.Activated(2), trace.Named(TOPIC, "a/b"), trace.BecameRoot(TOPIC, TERM, "created"))
+    peers.note(INNER, trace.Attached(TOPIC, ROOT, "joined", 1))
+    peers.note(LEAF, trace.Attached(TOPIC, INNER, "joined", 2), trace.Subscribed(TOPIC, TERM, 0))
+    return peers
+
+
+def test_a_tree_is_read_from_the_journals(tmp_path: Path) -> None:
+    chain(tmp_path)
+    watch = Watch(tmp_path)
+    assert len(watch.look()) == 6
+    assert watch.topic("a/b").parents() == {ROOT: None, INNER: ROOT, LEAF: INNER}
+    assert list(watch.active) == [ROOT]
+    assert watch.orphans([]) == 0
+    assert watch.look() == []
+
+
+def test_a_child_is_an_orphan_from_the_kill_until_another_parent_takes_it(tmp_path: Path) -> None:
+    peers, watch = chain(tmp_path), Watch(tmp_path)
+    watch.look()
+    assert watch.orphans([INNER]) == 1
+    peers.note(LEAF, trace.Detached(TOPIC, INNER, "lost"))
+    watch.look()
+    assert watch.orphans([INNER]) == 1
+    peers.note(LEAF, trace.Attached(TOPIC, ROOT, "fallback", 1))
+    watch.look()
+    assert watch.orphans([INNER]) == 0
+    assert watch.topic("a/b").parents([INNER]) == {ROOT: None, LEAF: ROOT}
+
+
+def test_who_leaves_a_tree_is_no_orphan(tmp_path: Path) -> None:
+    peers, watch = chain(tmp_path), Watch(tmp_path)
+    peers.note(LEAF, trace.Unsubscribed(TOPIC), trace.Detached(TOPIC, INNER, "left"))
+    watch.look()
+    assert watch.orphans([INNER]) == 0
+    assert LEAF not in watch.topic("a/b").parents()
+
+
+def test_what_is_due_is_what_was_published_and_not_delivered(tmp_path: Path) -> None:
+    peers, watch = chain(tmp_path), Watch(tmp_path)
+    peers.note(ROOT, trace.Published(TOPIC, PUBLISHER, 0, 10, 100))
+    peers.note(LEAF, trace.Delivered(TOPIC, PUBLISHER, 0, 7, 1, TERM, 0))
+    watch.look()
+    assert (watch.published_count, watch.delivered_count) == (10, 7)
+    assert watch.behind([]) == 3
+    assert watch.behind([LEAF]) == 0
+    peers.note(LEAF, trace.Delivered(TOPIC, PUBLISHER, 7, 3, 1, TERM, 7))
+    watch.look()
+    assert watch.behind([]) == 0
