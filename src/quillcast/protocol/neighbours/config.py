@@ -6,8 +6,8 @@ import msgspec
 class NeighbourConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How soon silence is noticed, and how long it is doubted before a neighbour is declared lost."""
 
-    timeout_first_s: float = 0.5
-    """Time-out while no round trip was measured. A guess, above nearly all on the Internet; RFC 6298 says 1 s."""
+    timeout_first_s: float = 1.0
+    """Time-out while no round trip was measured: RFC 6298, section 2.1."""
 
     timeout_min_s: float = 0.2
     """Floor of the adaptive time-out: Linux's TCP_RTO_MIN. RFC 6298 says 1 s, too slow for repair within seconds."""

@@ -17,8 +17,8 @@ from quillcast.protocol.neighbours.config import NeighbourConfig
 from quillcast.protocol.neighbours.messages import Heartbeat, HeartbeatAnswer
 from quillcast.protocol.neighbours.roundtrip import RoundTrip
 
-_EARLY = 0.2  # a link due within this share of its interval is asked with those that are due; a guess
-_YIELD = 1.25  # who was asked waits this much longer, so that the other one goes on asking; above 1 + _EARLY
+_EARLY = 0.4  # a link due within this share of its interval is asked with those that are due; a guess
+_YIELD = 1.5  # who was asked waits this much longer, so that the other one goes on asking; above 1 + _EARLY
 _TICK_S = 0.001  # times nearer than this are the same: clocks and sums of floats are no better
 _NEVER = float("inf")
 
@@ -57,13 +57,14 @@ class Link:
     """What is known of one neighbour's liveness. `questions` counts those that went unanswered since it was `heard`."""
 
     __slots__ = (
-        "asked", "broken", "compared", "contact", "every_s", "heard", "questions", "suspected", "users", "wait_s",
+        "asked", "broken", "compared", "contact", "early_s", "every_s", "heard", "questions", "suspected", "users",
+        "wait_s",
     )  # fmt: skip
 
     def __init__(self, contact: Contact, now: float) -> None:
         self.contact = contact
         self.users: dict[str, float] = {}
-        self.every_s = self.wait_s = _NEVER
+        self.use()
         self.heard = self.compared = now
         self.asked = 0.0
         self.questions = 0
@@ -72,6 +73,7 @@ class Link:
     def use(self) -> None:
         """Take the smallest interval that a user asked for."""
         self.every_s = self.wait_s = min(self.users.values(), default=_NEVER)
+        self.early_s = _EARLY * self.every_s if self.users else _TICK_S
 
 
 class Neighbours:
@@ -227,11 +229,14 @@ class Neighbours:
         for link in list(self._links.values()):
             if link.questions and link.heard > link.asked:
                 self._believe(link.contact, None)
-            early = _TICK_S if link.questions or link.every_s == _NEVER else _EARLY * link.every_s
-            if self._due(link) <= now + early:
-                self._ask(link) if link.questions < self.config.tries_max else self._bury(link)
-            if link.contact.node_id in self._links:
-                earliest = min(earliest, self._due(link))
+            due = self._due(link)
+            if due <= now + (_TICK_S if link.questions else link.early_s):
+                if link.questions >= self.config.tries_max:
+                    self._bury(link)
+                    continue
+                self._ask(link)
+                due = self._due(link)
+            earliest = min(earliest, due)
         self._arm(earliest)
 
     def _arm(self, at: float) -> None:

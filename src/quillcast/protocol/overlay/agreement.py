@@ -60,12 +60,14 @@ class Agreement:
 
     def consider(self, contacts: Iterable[Contact]) -> None:
         """Probe those introduced peers that would be in the leaf set, were they and all who are being probed alive."""
+        members, probes, fits = self.leaf_set.members, self._probes, self.leaf_set.fits
         new = [
             contact
             for contact in contacts
-            if self.leaf_set.fits(contact.node_id)
-            and contact.node_id not in self._probes
-            and not self.pastry.lost_peers.lately(contact.node_id)
+            if (node_id := contact.node_id) not in members
+            and node_id not in probes
+            and fits(node_id)
+            and not self.pastry.lost_peers.lately(node_id)
         ]
         if not new:
             return
@@ -111,7 +113,7 @@ class Agreement:
         probe = self._probes.get(node_id)
         if probe is not None and probe.tries > 1:
             self._give_up(probe.contact)
-        member = self.leaf_set.get(node_id)
+        member = self.leaf_set.members.get(node_id)
         if member is not None:
             if len(self._told) >= _TOLD_MAX:
                 del self._told[next(iter(self._told))]
@@ -130,7 +132,7 @@ class Agreement:
 
     def _admit(self, contact: Contact) -> None:
         """Enter a peer that just spoke, if it is close enough."""
-        known = self.leaf_set.get(contact.node_id)
+        known = self.leaf_set.members.get(contact.node_id)
         if known == contact:
             return
         gone = self.leaf_set.add(contact)

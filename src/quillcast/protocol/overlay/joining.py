@@ -143,6 +143,7 @@ class Joining:
         else:
             state = State(False, tuple(self._contacts.values()), (), ())
         self.host.send(sender, state)
+        self.pastry.neighbours.release(sender.node_id)
 
     def _add_contacts(self, contacts: Iterable[Contact]) -> None:
         for contact in contacts:

@@ -16,7 +16,7 @@ class LeafSet:
     ring the two sides overlap by themselves, down to a ring of two, where the other peer is on both.
     """
 
-    __slots__ = ("_contacts", "_half", "_me", "_members", "_number", "_steps", "size")
+    __slots__ = ("_contacts", "_half", "_me", "_number", "_steps", "members", "size")
 
     def __init__(self, me: bytes, size: int) -> None:
         """`size` is l, an even number of members."""
@@ -25,7 +25,8 @@ class LeafSet:
         self._me, self._number = me, number(me)
         self._steps: list[int] = []  # clockwise from me, growing
         self._contacts: list[Contact] = []  # in the same order
-        self._members: dict[bytes, Contact] = {}
+        self.members: dict[bytes, Contact] = {}
+        """Those in the set, by nodeId."""
 
     def add(self, contact: Contact) -> Contact | None:
         """Take a peer in, or its new address.
@@ -36,24 +37,24 @@ class LeafSet:
             return contact
         steps = self._clockwise(contact.node_id)
         at = bisect_left(self._steps, steps)
-        if contact.node_id in self._members:
-            self._contacts[at] = self._members[contact.node_id] = contact
+        if contact.node_id in self.members:
+            self._contacts[at] = self.members[contact.node_id] = contact
             return None
         if not self._fits(at):
             return contact
         self._steps.insert(at, steps)
         self._contacts.insert(at, contact)
-        self._members[contact.node_id] = contact
+        self.members[contact.node_id] = contact
         if len(self._steps) <= self.size:
             return None
         del self._steps[self._half]
         gone = self._contacts.pop(self._half)
-        del self._members[gone.node_id]
+        del self.members[gone.node_id]
         return gone
 
     def remove(self, node_id: bytes) -> Contact | None:
         """Take a member out; None if it was none."""
-        contact = self._members.pop(node_id, None)
+        contact = self.members.pop(node_id, None)
         if contact is not None:
             at = bisect_left(self._steps, self._clockwise(node_id))
             del self._steps[at], self._contacts[at]
@@ -61,18 +62,14 @@ class LeafSet:
 
     def fits(self, node_id: bytes) -> bool:
         """Would this peer, who is no member, become one?"""
-        if node_id == self._me or node_id in self._members:
+        if node_id == self._me or node_id in self.members:
             return False
         return self._fits(bisect_left(self._steps, self._clockwise(node_id)))
-
-    def get(self, node_id: bytes) -> Contact | None:
-        """The member with this id."""
-        return self._members.get(node_id)
 
     def copy(self) -> "LeafSet":
         """The same members in a set of its own."""
         twin = LeafSet(self._me, self.size)
-        twin._steps, twin._contacts, twin._members = self._steps[:], self._contacts[:], self._members.copy()
+        twin._steps, twin._contacts, twin.members = self._steps[:], self._contacts[:], self.members.copy()
         return twin
 
     @property
@@ -109,7 +106,7 @@ class LeafSet:
 
     def digest(self, without: Contact | None) -> bytes:
         """Eight bytes that stand for this peer and its members, but for one of a full set."""
-        ids = [self._me, *self._members]
+        ids = [self._me, *self.members]
         if without is not None and len(self._steps) == self.size:
             ids.remove(without.node_id)
         return blake2b(b"".join(sorted(ids)), digest_size=8).digest()
@@ -124,7 +121,7 @@ class LeafSet:
         return self._contacts[at].node_id if 0 <= at < len(self._contacts) else self._me
 
     def __contains__(self, node_id: bytes) -> bool:
-        return node_id in self._members
+        return node_id in self.members
 
     def __iter__(self) -> Iterator[Contact]:
         """Members clockwise from this peer."""
@@ -137,6 +134,6 @@ class LeafSet:
         """Raise AssertionError unless members are in order, without repeats, and at most l."""
         assert self._steps == sorted(set(self._steps)), self._steps
         assert self._steps == [self._clockwise(contact.node_id) for contact in self._contacts], self._contacts
-        assert {contact.node_id: contact for contact in self._contacts} == self._members, self._members
+        assert {contact.node_id: contact for contact in self._contacts} == self.members, self.members
         assert len(self._contacts) <= self.size, len(self._contacts)
-        assert self._me not in self._members, "a peer is no member of its own leaf set"
+        assert self._me not in self.members, "a peer is no member of its own leaf set"

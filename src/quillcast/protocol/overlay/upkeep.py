@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quillcast.core.ids import number
-from quillcast.core.messages import Contact, Message
+from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.messages import Announce, Contacts, Row, RowRequest
 from quillcast.protocol.overlay.routingtable import UNKNOWN
@@ -40,7 +40,7 @@ class Upkeep:
         """This peer is active: tell those in the table about it, and begin with the rounds."""
         for entry in list(self.table.entries()):
             if entry.proximity < UNKNOWN:
-                self._send(entry.contact, Announce(entry.proximity))
+                self._announce(entry.contact, entry.proximity)
         self._set_timer()
 
     def meet(self, contacts: Iterable[Contact]) -> None:
@@ -68,11 +68,16 @@ class Upkeep:
         """Another peer measured how far it is from this one: it may be the nearest for its cell here, too."""
         self.table.consider(sender, proximity)
         self.neighbourhood.consider(sender, proximity)
+        self.pastry.neighbours.release(sender.node_id)
 
     def _enter(self, contact: Contact, proximity: float) -> None:
         self.neighbourhood.consider(contact, proximity)
         if self.table.consider(contact, proximity) and self.pastry.active:
-            self._send(contact, Announce(proximity))
+            self._announce(contact, proximity)
+
+    def _announce(self, contact: Contact, proximity: float) -> None:
+        self.host.send(contact, Announce(proximity))
+        self.pastry.neighbours.release(contact.node_id)
 
     # Failure
 
@@ -88,7 +93,7 @@ class Upkeep:
         beside = self.table.row(row)
         if beside:
             self.host.trace(Mark("row_repair"))
-            self._send(self.host.random.choice(beside), RowRequest(row))
+            self.host.send(self.host.random.choice(beside), RowRequest(row))
 
     def lacks(self, key: bytes, hop: Contact) -> None:
         """If no peer is known with a longer prefix of the key, the next hop may have a row that knows one."""
@@ -97,7 +102,7 @@ class Upkeep:
         if self.table.lookup(value) is None and row not in self._lacked:
             self._lacked[row] = None
             self.host.trace(Mark("lazy_repair"))
-            self._send(hop, RowRequest(row))
+            self.host.send(hop, RowRequest(row))
 
     # Rounds
 
@@ -112,21 +117,23 @@ class Upkeep:
         if len(self.table):
             row = self.host.random.choice([index for index in range(self.table.depth) if self.table.row(index)])
             self._asked = self.host.random.choice(self.table.row(row))
-            self._send(self._asked, RowRequest(row))
+            self.host.send(self._asked, RowRequest(row))
         self._lacked.clear()
         self._close_idle_links()
         self._set_timer()
 
     def requested(self, sender: Contact, row: int) -> None:
-        """Answer with a row and, by chance, a deeper one, whose peers all fit the cell in which the asker holds this."""
+        """Answer with a row and by chance a deeper one, whose peers all fit the cell in which the asker holds this."""
         deeper = self.host.random.randint(row + 1, max(row + 1, self.table.depth - 1))
-        self._send(sender, Row(row, (*self.table.row(row), *self.table.row(deeper))))
+        self.host.send(sender, Row(row, (*self.table.row(row), *self.table.row(deeper))))
+        self.pastry.neighbours.release(sender.node_id)
 
     def row(self, sender: Contact, contacts: Contacts) -> None:
         """A row came: whoever is nearer than what the table holds belongs there."""
         if self._asked is not None and self._asked.node_id == sender.node_id:
             self._asked = None
             self.host.trace(Mark("row_maintenance"))
+        self.pastry.neighbours.release(sender.node_id)
         self.meet(contacts)
 
     def visited(self, node_id: bytes) -> None:
@@ -139,10 +146,6 @@ class Upkeep:
             if node_id not in self._visited:
                 self.pastry.neighbours.release(node_id)
         self._visited, self._visited_before = {}, self._visited
-
-    def _send(self, to: Contact, message: Message) -> None:
-        self._visited[to.node_id] = None
-        self.host.send(to, message)
 
     def _set_timer(self) -> None:
         self.host.set_timer(Maintain(), self._interval_s * (0.75 + self.host.random.random() / 2))
