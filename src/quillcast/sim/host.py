@@ -140,7 +140,7 @@ class SimHost:
             return
         node = caller.host.me
         mine = self.links.get(node)
-        waiting = mine.waiting if mine is not None else []
+        waiting = mine.waiting if mine is not None else None
         if mine is not None and not mine.up and self.me < node:
             caller.unanswered()
             return

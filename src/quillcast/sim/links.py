@@ -35,8 +35,8 @@ class End:
         self.host, self.contact = host, contact
         self.far: End | None = None
         self.open, self.up, self.unneeded = True, False, False
-        self.waiting: list[Sent] = []  # what is sent once the link stands
-        self.held: list[tuple[Action, Any, int]] = []  # what the kernel sends again and again while the way is cut
+        self.waiting: list[Sent] | None = None  # what is sent once the link stands
+        self.held: list[tuple[Action, Any, int]] | None = None  # what the kernel sends again while the way is cut
         self.room = host.world.window_bytes
         self.last_at = self.bundle_at = self.free_at = 0.0
         self.unanswered_since: float | None = None
@@ -59,7 +59,7 @@ class End:
         if self.far is not None:
             self._put(self.far.receive, wire)
         else:
-            self.waiting.append((End.receive, wire, 0))
+            self._wait(End.receive, wire, 0)
 
     def carry(self, wire: Any, size_bytes: int) -> None:
         """Send a bundle, out of the credit."""
@@ -127,7 +127,7 @@ class End:
         """The other side needs the link no more."""
         if self._ready(self.receive_bye, None) and self.unneeded and self.far is not None:
             for end in (self, self.far):
-                end.open = False
+                end.open, end.far = False, None  # nobody is to be told, should something still come
                 end.host.forget(end)
 
     def established(self, far: "End") -> None:
@@ -151,10 +151,10 @@ class End:
 
     # --- under way
 
-    def send_waiting(self, waiting: list[Sent]) -> None:
+    def send_waiting(self, waiting: list[Sent] | None) -> None:
         """Send what waited for the link to stand."""
-        self.waiting = []
-        for action, argument, bundle_bytes in waiting:
+        self.waiting = None
+        for action, argument, bundle_bytes in waiting or ():
             self._when_up(action, argument, bundle_bytes)
 
     def unanswered(self) -> None:
@@ -183,7 +183,12 @@ class End:
         if self.far is not None:
             self._put(action.__get__(self.far), argument, bundle_bytes)
         else:
-            self.waiting.append((action, argument, bundle_bytes))
+            self._wait(action, argument, bundle_bytes)
+
+    def _wait(self, action: Callable[["End", Any], None], argument: Any, bundle_bytes: int) -> None:
+        if self.waiting is None:
+            self.waiting = []
+        self.waiting.append((action, argument, bundle_bytes))
 
     def _put(self, action: Action, argument: Any, bundle_bytes: int = 0) -> None:
         """Put something on its way."""
@@ -240,13 +245,14 @@ class End:
         if self.host.world.network.datagrams and self._lossy(action):
             self._drop(bundle_bytes)
         else:
+            self.held = self.held or []
             self.held.append((action, argument, bundle_bytes))
 
     def _send_again(self) -> None:
         """The way is whole again: what was held goes out at the next retransmission."""
         if not self.held:
             return
-        held, self.held = self.held, []
+        held, self.held = self.held, None
         world = self.host.world
         late_s = world.network.random.uniform(0, RETRANSMIT_S_MAX)
         self.last_at = self.bundle_at = max(self.last_at, self.bundle_at, world.now + late_s)

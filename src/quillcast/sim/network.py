@@ -55,7 +55,7 @@ class Network:
 
     def quality(self, a: int, b: int) -> Quality | None:
         """What disturbs things on their way from `a` to `b`; None if nothing does."""
-        quality = self._special.get((a, b), self.usual)
+        quality = self._special.get((a, b), self.usual) if self._special else self.usual
         return None if quality == UNDISTURBED else quality
 
     def disturb(self, a: int, b: int, quality: Quality | None) -> None:
@@ -77,7 +77,7 @@ class Network:
 
     def blocked(self, a: int, b: int) -> bool:
         """Is what `a` sends to `b` dropped now?"""
-        return any(cut(a, b) for cut in self._cuts.values())
+        return bool(self._cuts) and any(cut(a, b) for cut in self._cuts.values())
 
     def delays(self, delay_s: float, quality: Quality) -> tuple[float, ...]:
         """When a datagram arrives, in seconds from now: () if it is lost, two numbers if it is duplicated.

@@ -61,10 +61,15 @@ def aws_regions() -> list[list[float]]:
 
 
 class Router(NamedTuple):
-    """A router of the transit-stub model: the `number`-th of its domain; `stub` is None in a transit domain."""
+    """A router: the `number`-th of its stub domain, whose way to the transit router `entry` is `up` long.
+
+    Transit routers have no stub, and are their own entry.
+    """
 
     stub: int | None
     number: int
+    entry: int
+    up: float
 
 
 class Stub(NamedTuple):
@@ -95,7 +100,7 @@ class TransitStub:
         routers_per_transit: int = 5,
         stubs_per_router: int = 10,
         routers_per_stub: int = 10,
-        core_link_s: float = 0.040,  # mean over all links between routers
+        core_link_s: float = 0.040,  # mean over the links of and between transit domains
         lan_link_s: float = 0.001,
     ) -> None:
         core = _Core(random, transit_domains, routers_per_transit)
@@ -104,31 +109,24 @@ class TransitStub:
             for transit in range(len(core.points))
             for _ in range(_around(random, stubs_per_router))
         ]
-        links = core.links + [length for _, lengths in stubs for length in lengths]
-        self._scale = core_link_s * len(links) / sum(links)
+        self._scale = core_link_s * len(core.graph) / sum(core.graph.values())
         self._lan_s = lan_link_s
-        self._core, self._stubs = _shortest(core.graph), [stub for stub, _ in stubs]
-        routers = [Router(None, index) for index in range(len(core.points))]
-        routers += [Router(at, index) for at, stub in enumerate(self._stubs) for index in range(len(stub.distances))]
+        self._core, self._stubs = _shortest(core.graph), stubs
+        routers = [Router(None, index, index, 0.0) for index in range(len(core.points))]
+        for number, stub in enumerate(stubs):
+            ways = [row[0] + stub.uplink for row in stub.distances]
+            routers += [Router(number, index, stub.transit, way) for index, way in enumerate(ways)]
         self.router_count = len(routers)
         self._routers = random.choices(routers, k=machine_count)
 
     def delay_s(self, a: int, b: int) -> float:
-        here, there = self._routers[a], self._routers[b]
-        return 2 * self._lan_s + self._scale * self._distance(here, there)
-
-    def _distance(self, here: Router, there: Router) -> float:
-        if here.stub is not None and here.stub == there.stub:
-            return self._stubs[here.stub].distances[here.number][there.number]
-        up, entry = self._to_core(here)
-        down, exit_ = self._to_core(there)
-        return up + self._core[entry][exit_] + down
-
-    def _to_core(self, router: Router) -> tuple[float, int]:
-        if router.stub is None:
-            return 0.0, router.number
-        stub = self._stubs[router.stub]
-        return stub.distances[router.number][0] + stub.uplink, stub.transit
+        stub, number, entry, up = self._routers[a]
+        other_stub, other_number, exit_, down = self._routers[b]
+        if stub is not None and stub == other_stub:
+            way = self._stubs[stub].distances[number][other_number]
+        else:
+            way = up + self._core[entry][exit_] + down
+        return 2 * self._lan_s + self._scale * way
 
 
 Point = tuple[float, float]
@@ -154,15 +152,13 @@ class _Core:
         for a, b in _connect(random, list(range(domains)), [self.points[group[0]] for group in members]):
             here, there = random.choice(members[a]), random.choice(members[b])
             self.graph[here, there] = dist(self.points[here], self.points[there])
-        self.links = list(self.graph.values())
 
 
-def _stub(random: Random, transit: int, at: Point, routers: int) -> tuple[Stub, list[float]]:
-    """A stub domain near its transit router, and the lengths of its links."""
+def _stub(random: Random, transit: int, at: Point, routers: int) -> Stub:
+    """A stub domain near its transit router."""
     points = _cluster(random, _cluster(random, at, 0.2, 1)[0], 0.12, _around(random, routers))
     graph = _connect(random, list(range(len(points))), points)
-    uplink = dist(points[0], at)
-    return Stub(_shortest(graph, len(points)), transit, uplink), [*graph.values(), uplink]
+    return Stub(_shortest(graph, len(points)), transit, dist(points[0], at))
 
 
 def _around(random: Random, mean: int) -> int:

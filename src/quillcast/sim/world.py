@@ -98,6 +98,7 @@ class World(Clock):
         self.window_bytes = window_bytes
         self.journal = journal if journal is not None else Journal()
         self.machines: list[Machine] = []
+        self._at_address: dict[str, int] = {}
         self.steps = 0
         self.encode: Callable[[Message], Any] = codec.encode if codec is not None else _same
         self.decode: Callable[[Any], Any] = codec.decode if codec is not None else _same
@@ -127,6 +128,7 @@ class World(Clock):
             clock_origin_s=self._clocks.uniform(0, 100_000),
             wall_skew_s=self._clocks.uniform(-2, 2),
         )
+        self._at_address[machine.contact.address] = machine.number
         self.machines.append(machine)
         return machine
 
@@ -157,8 +159,8 @@ class World(Clock):
             )
 
     def number_at(self, address: str) -> int:
-        """The number of the machine at an address."""
-        return int(address[len(ADDRESS) :])
+        """The number of the machine at an address; one past the last for an address where none is."""
+        return self._at_address.get(address, len(self.machines))
 
     def host_at(self, contact: Contact) -> SimHost | None:
         """The process that a contact reaches, if it runs."""

@@ -1,0 +1,187 @@
+"""How fast a large network is simulated, and how good its routes are.
+
+Peers join at doubling speed through random known ones on a transit-stub topology; then topics with subscribers, and one
+event each. Timers are the live defaults, messages travel as bytes, bundles are shared by reference. Each size runs in a
+process of its own. Prints one row per size; with --json one JSON object on the last line.
+"""
+
+import argparse
+import gc
+import json
+import os
+import resource
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from random import Random
+from typing import Any
+
+from quillcast.core.bundle import Block, Position, Term
+from quillcast.core.errors import QuillcastError
+from quillcast.core.ids import ID_BYTES
+from quillcast.protocol.config import Config
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.wire import WireCodec
+from quillcast.sim.ideal import ideal_hops
+from quillcast.sim.network import Network
+from quillcast.sim.simulation import peer_of
+from quillcast.sim.topology import TransitStub, walk_s
+from quillcast.sim.world import Journal, Machine, World, derived
+
+SEED = 1
+FIRST_PEERS, DOUBLING_S = 16, 5.0  # the network doubles every so many seconds
+SETTLE_S = 30.0  # from the last join to the subscriptions
+SUBSCRIBE_S, PUBLISH_S = 10.0, 10.0
+TOPICS, SUBSCRIBERS = 100, 100
+ROUTES = 5000  # walked for the means
+
+
+class Audience:
+    """All subscribers of one topic: counts what they are given."""
+
+    def __init__(self) -> None:
+        self.started_count = self.delivered = 0
+
+    def started(self, position: Position) -> None:
+        self.started_count += 1
+
+    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
+        self.delivered += stop - skip
+
+    def lost(self, term: Term, first: int, last: int, why: str) -> None:
+        raise AssertionError(f"a subscriber was told that it lost {first}-{last}: {why}")
+
+    def failed(self, error: QuillcastError) -> None:
+        raise error
+
+    def room(self) -> int:
+        return 1 << 20
+
+
+class Author:
+    """A publisher that does not wait for anything."""
+
+    def progressed(self) -> None: ...
+
+    def failed(self, error: QuillcastError) -> None:
+        raise error
+
+
+def join_all(world: World, peers: int) -> None:
+    """Let peers join, each through a random one that began before it, twice as many in every period."""
+    chance = derived(SEED, "joins")
+
+    def start(machine: Machine) -> None:
+        known = world.machines[chance.randrange(machine.number)].contact if machine.number else None
+        peer_of(world.start(machine)).join([known] if known is not None else [])
+
+    began = 0.0
+    for number in range(peers):
+        batch = max(FIRST_PEERS, (1 << number.bit_length()) // 2)
+        world.at(began, start, world.add())
+        began += DOUBLING_S / batch if number else 0.5
+    world.run(began + SETTLE_S)
+    idle = [machine.number for machine in world.machines if not peer_at(world, machine.number).active]
+    assert not idle, f"{len(idle)} peers are not active {SETTLE_S:g} s after the last join, {idle[:5]} among them"
+
+
+def peer_at(world: World, number: int) -> Peer:
+    host = world.machines[number].host
+    assert host is not None
+    return peer_of(host)
+
+
+def publish_all(world: World, peers: int, topics: int, subscribers: int) -> None:
+    """Every topic gets its subscribers, a publisher and one event, which all of them must be given."""
+    chance = derived(SEED, "topics")
+    audiences = [Audience() for _ in range(topics)]
+    begin = world.now
+    for number, audience in enumerate(audiences):
+        for subscriber in chance.sample(range(peers), subscribers):
+            at = begin + chance.uniform(0, SUBSCRIBE_S)
+            peer = peer_at(world, subscriber)
+            world.at(at, lambda given: given[0].subscribe(f"topic/{given[1]}", given[2]), (peer, number, audience))
+    world.run(begin + 2 * SUBSCRIBE_S)
+    waiting = sum(subscribers - audience.started_count for audience in audiences)
+    assert not waiting, f"{waiting} subscriptions do not stand"
+    for number in range(topics):
+        publisher = peer_at(world, chance.randrange(peers)).publisher(f"topic/{number}", Author())
+        publisher.offer([b"the one event of this topic"])
+    world.run(world.now + PUBLISH_S)
+    missing = sum(subscribers - audience.delivered for audience in audiences)
+    assert not missing, f"{missing} deliveries are missing"
+
+
+def routes(world: World, peers: int, b: int, l: int) -> dict[str, float]:  # noqa: E741
+    """Mean hops of routes from random peers to random keys, beside ideal tables; their length over the direct way."""
+    chance = Random(SEED)
+    number_of = {machine.node_id: machine.number for machine in world.machines}
+    hops, route_s, direct_s = 0, 0.0, 0.0
+    for _ in range(ROUTES):
+        key, way = chance.randbytes(ID_BYTES), [chance.randrange(peers)]
+        while (hop := peer_at(world, way[-1]).overlay.next_hop(key)) is not None:
+            way.append(number_of[hop.node_id])
+        hops += len(way) - 1
+        route_s += walk_s(world.network.topology, way)
+        direct_s += world.network.delay_s(way[0], way[-1]) if len(way) > 1 else 0.0
+    ideal = ideal_hops([machine.node_id for machine in world.machines], b, l)
+    return {"mean_hops": hops / ROUTES, "ideal_hops": ideal, "route_over_direct": route_s / direct_s}
+
+
+def measure(peers: int, topics: int, subscribers: int, *, shared: bool) -> dict[str, Any]:
+    """One size, from nothing to the last delivery."""
+    gc.disable()  # peers live as long as the run does; looking for rubbish among them doubles its time
+    config = Config()
+    network = Network(TransitStub(peers, derived(SEED, "transit-stub")), derived(SEED, "network"))
+    world = World(
+        SEED,
+        network,
+        lambda host: Peer(host, config),
+        None if shared else WireCodec(),
+        share_bundles=True,
+        journal=Journal(keep=frozenset()),
+    )
+    began = time.perf_counter()
+    join_all(world, peers)
+    joined_s = time.perf_counter() - began
+    publish_all(world, peers, topics, subscribers)
+    wall_s = time.perf_counter() - began
+    row = {
+        "system": "quillcast",
+        "peers": peers,
+        "wall_s": round(wall_s, 3),
+        "steps_per_s": round(world.steps / wall_s),
+        "peak_rss_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        **routes(world, peers, config.overlay.digit_bits, config.overlay.leaf_set_size),
+    }
+    return row | {"joined_s": round(joined_s, 3), "steps": world.steps, "simulated_s": round(world.now, 3)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    parser.add_argument("--quick", action="store_true", help="small sizes only, in under a minute")
+    parser.add_argument("--peers", type=int, nargs="*", help="sizes (default: 2000 10000)")
+    parser.add_argument("--shared", action="store_true", help="pass messages by reference too, instead of as bytes")
+    options = parser.parse_args()
+    sizes = options.peers or ([500, 1000] if options.quick else [2000, 10_000])
+    rows = []
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        for peers in sizes:
+            row = pool.submit(measure, peers, TOPICS, min(SUBSCRIBERS, peers // 2), shared=options.shared).result()
+            rows.append(row)
+            print(
+                f"{row['peers']:6} peers: {row['wall_s']:.1f} s ({row['joined_s']:.1f} s until all had joined) for "
+                f"{row['simulated_s']:.0f} simulated, {row['steps_per_s']:,} steps/s, "
+                f"{row['peak_rss_bytes'] / 1e6:.0f} MB; hops {row['mean_hops']:.3f}, ideal {row['ideal_hops']:.3f}; "
+                f"route over direct delay {row['route_over_direct']:.3f}",
+                file=sys.stderr if options.json else sys.stdout,
+                flush=True,
+            )
+    if options.json:
+        print(json.dumps({"benchmark": "simulate", "cores": os.cpu_count(), "results": rows}))
+
+
+if __name__ == "__main__":
+    main()
