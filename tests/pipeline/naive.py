@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from math import floor
 from typing import Any
 
 from quillcast.core import trace
@@ -114,7 +115,9 @@ class NaiveAudit:
         for _, run in runs:
             disordered += run.publisher in highest and run.first < highest[run.publisher]
             highest[run.publisher] = max(highest.get(run.publisher, -1), run.first + run.count - 1)
-        delays = sorted(round((e.at_ns - run.published_ns) / 1e4) / 100 for e, run in runs for _ in range(run.count))
+        delays = sorted(
+            floor((e.at_ns - run.published_ns) / 1e4 + 0.5) / 100 for e, run in runs for _ in range(run.count)
+        )
         return {
             "lived": self.lived(key),
             "expected": len(due),

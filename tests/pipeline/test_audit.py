@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from quillcast.core import journal
+from quillcast.core.trace import Delivered
+from quillcast.live.journal import Tail
 from quillcast.pipeline.audit import Audit, audit
+from quillcast.pipeline.findings import run_audit
 from quillcast.pipeline.life import SUBSCRIPTION
 from tests.pipeline import synthetic
 from tests.pipeline.naive import NaiveAudit
@@ -80,3 +84,47 @@ def test_a_sound_run_with_three_kills_is_proved_sound(spark: SparkSession, tmp_p
     found = audit(spark, tmp_path, run.kills, end_ns=run.end_ns)
     assert [name for name, (holds, _) in verdicts(found).items() if not holds] == []
     assert verdicts(found)["something to prove"][1] > 10_000
+    naive = NaiveAudit(Tail(tmp_path).read(), run.kills, run.end_ns)
+    for kill, row in zip(naive.kills, rows(found.repairs), strict=True):
+        repair = naive.repair(kill)
+        assert repair["repair_s"] > 0
+        assert {name: row[name] for name in repair} == pytest.approx(repair)
+
+
+def test_a_lost_a_repeated_and_a_late_event_are_each_found(spark: SparkSession, tmp_path: Path) -> None:
+    """One of each, which a count alone would net out."""
+    run = synthetic.make(tmp_path, seconds=2, kills=False)
+    victim = max(tmp_path.glob("*.arrows"), key=lambda path: path.stat().st_size)
+    kept = [entry for batch in journal.batches(victim.read_bytes()) for entry in journal.entries(batch)]
+    kept.sort(key=lambda entry: entry.entry)
+    runs = [n for n, entry in enumerate(kept) if isinstance(entry.record, Delivered)]
+    records = [entry.record for entry in kept]
+    lost, repeated = runs[5], runs[9]
+    records[lost] = records[repeated]
+    times = [entry.at_ns for entry in kept]
+    content = journal.encode(kept[0].peer, kept[0].started_ns, 0, times, records)
+    victim.write_bytes(journal.beginning() + b"".join(content))
+    found = audit(spark, tmp_path, run.kills, end_ns=run.end_ns)
+    broken = {name: figure for name, (holds, figure) in verdicts(found).items() if not holds}
+    gone, twice = kept[lost].record.count, kept[repeated].record.count
+    assert broken["nothing lost"] == broken["no silent loss"] == gone
+    assert broken["nothing repeated"] == twice
+    (gap,) = rows(found.gaps)
+    assert gap["last"] - gap["first"] == gone
+    assert not gap["told"]
+
+
+def test_what_a_kill_tore_off_is_counted_and_the_rest_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    run = synthetic.make(tmp_path, seconds=4)
+    empty, other = tmp_path / "empty.arrows", min(tmp_path.glob("*.arrows"))
+    empty.write_bytes(b"")
+    findings = run_audit(tmp_path, master="local[2]", report=tmp_path / "report.html")
+    assert findings.sound
+    torn = {row["peer"]: row["dropped_bytes"] for row in findings.journals if row["dropped_bytes"]}
+    assert torn == {run.names[kill.peer]: 10 for kill in run.kills}
+    assert findings.summary()["kills"] == 3
+    assert "every promise held" in (tmp_path / "report.html").read_text()
+
+    other.write_bytes(other.read_bytes()[:-3000])  # of a peer that was not killed
+    broken = [row["verdict"] for row in run_audit(tmp_path, master="local[2]").verdicts if not row["holds"]]
+    assert "journals whole" in broken

@@ -103,14 +103,9 @@ def tree(
     circles = []
     for row in members:
         peer = row["peer"]
-        kinds = {
-            "killed": peer == killed,
-            "moved": peer in moved,
-            "root": row["is_root"],
-            "subscriber": peer in subscribers,
-        }
-        label = f"{peer} ✕ killed" if peer == killed else peer
-        circles.append(_circle(at[peer], label, [kind for kind, is_so in kinds.items() if is_so], above=peer in inner))
+        is_so = {"killed": peer == killed, "moved": peer in moved, "root": row["is_root"]}
+        kinds = [kind for kind, holds in (is_so | {"subscriber": peer in subscribers}).items() if holds]
+        circles.append(_circle(at[peer], f"✕ {peer}" if peer == killed else peer, kinds, above=peer in inner))
     width = 2 * _MARGIN + max((node.depth for node in nodes), default=0) * _LEVEL + _LABEL
     height = 2 * _MARGIN + max((node.line for node in nodes), default=0) * _LINE
     content = "".join(edges + circles)
@@ -153,9 +148,11 @@ def place(members: Sequence[Row]) -> list[Node]:
         nodes.append(Node(peer, depth, at))
         return at
 
-    tops = sorted((row["depth"] is None, row["peer"]) for row in members if not row["depth"])
-    for _, peer in tops:
-        walk(peer, 0)
+    placed: set[str] = set()
+    for row in sorted(members, key=lambda row: (not row["is_root"], row["peer"])):
+        if row["peer"] not in placed:
+            walk(row["peer"], 0)
+            placed = {node.peer for node in nodes}
     return nodes
 
 

@@ -1,0 +1,79 @@
+"""What `quillcast audit DIR` does, and the tables that people see at its end and at the demo's."""
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from quillcast.pipeline.findings import Findings, run_audit
+from quillcast.pipeline.pictures import milliseconds
+
+SUBSCRIBERS_MAX = 40  # rows for a terminal; the page holds all
+
+
+def audit_command(folder: Path, *, as_json: bool = False, report: Path | None = None, master: str = "local[*]") -> int:
+    """Audit the journals below a folder and print what was found; 0 if every promise held, else 1.
+
+    Raises `LocalError` if there are no journals, and if Spark or its Java machine is missing.
+    """
+    progress = Console(stderr=True)
+    with progress.status("auditing") as status:
+        findings = run_audit(folder, report=report, master=master, say=lambda what: status.update(f"{what} ..."))
+    if as_json:
+        print(json.dumps(findings.tables() | {"report": str(report) if report else None}))  # noqa: T201
+    else:
+        print_findings(findings, Console())
+        if report is not None:
+            progress.print(f"The report is {report}")
+    return 0 if findings.sound else 1
+
+
+def print_findings(findings: Findings, console: Console) -> None:
+    """The audit for a terminal: subscribers, kills, delays, verdicts."""
+    console.print(_subscribers(findings))
+    if findings.repairs:
+        console.print(_repairs(findings))
+    summary = findings.summary()
+    p50, p99 = (milliseconds(summary["delay_ms"][name]) for name in ("p50", "p99"))
+    made = f"{summary['delivered']:,} of {summary['expected']:,} deliveries made"
+    console.print(f"{summary['published']:,} events published, {made}; half within {p50}, 99 % within {p99}")
+    console.print(_verdicts(findings))
+
+
+def _subscribers(findings: Findings) -> Table:
+    table = _table("topic", "subscriber", "expected", "delivered", "repeated", "lost", "p50", "p99", words=2)
+    for row in findings.subscribers[:SUBSCRIBERS_MAX]:
+        counts = [f"{row[name]:,}" for name in ("expected", "delivered", "duplicated", "lost")]
+        peer = row["peer"] if row["lived"] else f"{row['peer']} (ended)"
+        table.add_row(row["topic"], peer, *counts, milliseconds(row["p50_ms"]), milliseconds(row["p99_ms"]))
+    left_out = len(findings.subscribers) - SUBSCRIBERS_MAX
+    if left_out > 0:
+        table.add_row("...", f"and {left_out} more")
+    return table
+
+
+def _repairs(findings: Findings) -> Table:
+    table = _table("kill", "what", "children", "by fallback", "unrepaired", "repaired after", words=2)
+    for row in findings.repairs:
+        after = "never" if row["repair_s"] is None else milliseconds(1000 * row["repair_s"])
+        counts = [str(row[name]) for name in ("children", "by_fallback", "unrepaired")]
+        table.add_row(f"{row['kill']}: {row['peer']}", row["what"], *counts, after)
+    return table
+
+
+def _verdicts(findings: Findings) -> Table:
+    table = _table("", "verdict", "figure", "what it counts", words=2)
+    table.columns[3].justify = "left"
+    for row in findings.verdicts:
+        sign = "[green]✓[/]" if row["holds"] else "[bold red]✗[/]"
+        table.add_row(sign, row["verdict"], f"{row['figure']:,}", f"[dim]{row['meaning']}[/]")
+    return table
+
+
+def _table(*columns: str, words: int) -> Table:
+    """A plain table whose first `words` columns are text and whose others are numbers."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="left" if place < words else "right")
+    return table

