@@ -14,6 +14,7 @@ from quillcast.core.host import Host
 from quillcast.core.ranges import Range, RangeSet
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.flow import Past
 from quillcast.protocol.forwarding.log import Log
 
 
@@ -89,10 +90,12 @@ class Edge(Channel):
         if any(known < term for known in self.lines):
             self.begin(term, 0)
 
-    def holes(self, term: Term) -> list[Range]:
-        """The gap that a term's line waits at."""
+    def lacking(self, term: Term, past: Past) -> list[Range]:
+        """What this subscriber is owed of a past term and never came."""
         line = self.lines.get(term)
-        return [(line.next, min(line.waiting))] if line is not None and line.waiting else []
+        if line is None or not self.ordered:
+            return []
+        return [r for gap in past.seen.missing(line.next, past.end) for r in line.given_up.missing(*gap)]
 
     def forget(self, keep: Callable[[Term], bool]) -> None:
         """Let the lines of terms go that nobody keeps any more."""

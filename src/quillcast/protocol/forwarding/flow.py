@@ -11,10 +11,14 @@ TERMS_KEPT_MAX = (
 
 
 class Past:
-    """A reign that is over: what came of it, and the bundles still kept for neighbours that lack them."""
+    """A reign that is over: what came of it, how far it is known to have gone, and what is still kept for others."""
 
-    def __init__(self, seen: RangeSet, start: int, bundles: list[Bundle], until: float) -> None:
-        self.seen, self.start, self.bundles, self.until = seen, start, bundles, until
+    def __init__(self, seen: RangeSet, end: int, bundles: list[Bundle], until: float) -> None:
+        self.seen, self.end, self.bundles, self.until = seen, max(end, seen.end), bundles, until
+
+    def kept(self) -> list[Range]:
+        """What is kept, as ranges of indexes."""
+        return RangeSet((bundle.envelope.first, bundle.last) for bundle in self.bundles).ranges()
 
 
 class Flow:
@@ -65,12 +69,22 @@ class Flow:
         self.term, self.start, self.stable, self.seen = term, start, start, RangeSet()
 
     def may_recall(self, term: Term) -> bool:
-        """Is this a past term that was neither kept here nor let go already?"""
-        return self.forgotten < term < self.term and term not in self.past
+        """Is this a past term that was not let go already?"""
+        return self.forgotten < term < self.term
 
-    def recall(self, term: Term, start: int, until: float) -> None:
-        """Keep what neighbours still have of a reign that was slept through, from an index on, until a time."""
-        self.past[term] = Past(RangeSet(), start, [], until)
+    def recall(self, term: Term, end: int, until: float) -> bool:
+        """Learn how far a past reign went, be it that it was slept through; what lacks of it is wanted until a time.
+
+        True if that was news.
+        """
+        past = self.past.get(term)
+        if past is None:
+            self.past[term] = Past(RangeSet(), end, [], until)
+        elif end > past.end:
+            past.end, past.until = end, max(past.until, until)
+        else:
+            return False
+        return True
 
     def forget(self, term: Term) -> None:
         """Let a past term go for good."""
@@ -106,15 +120,13 @@ class Flow:
         if past is None or not past.seen.add(bundle.envelope.first, bundle.last):
             return False
         past.bundles.append(bundle)
+        past.end = max(past.end, bundle.last)
         self.log.budget.used_bytes += bundle.size
         return True
 
-    def lacking(self, term: Term, ends: int) -> list[Range]:
-        """What lacks of a term, up to index `ends`."""
-        if term == self.term:
-            return self.seen.missing(self.start, max(ends, self.seen.end))
-        past = self.past.get(term)
-        return past.seen.missing(past.start, max(ends, past.seen.end)) if past else []
+    def lacking(self, end: int) -> list[Range]:
+        """What lacks of the present term, up to an index."""
+        return self.seen.missing(self.start, max(end, self.seen.end))
 
     def holding(self, term: Term, ranges: list[Range]) -> list[Bundle]:
         """The kept bundles of a term that hold any of the ranges, as addressed answers."""
@@ -125,15 +137,6 @@ class Flow:
             kept = past.bundles if past else []
             found = [b for b in kept if any(b.envelope.first < last and first < b.last for first, last in ranges)]
         return [bundle.under(bundle.envelope._replace(kind=Kind.REPAIR)) for bundle in found]
-
-    def holds(self) -> dict[Term, list[Range]]:
-        """What is kept, by term, as ranges of indexes."""
-        held: dict[Term, list[Range]] = {}
-        for term, bundles in [*((t, p.bundles) for t, p in self.past.items()), (self.term, self.log.bundles())]:
-            ranges = RangeSet((bundle.envelope.first, bundle.last) for bundle in bundles)
-            if ranges:
-                held[term] = ranges.ranges()
-        return held
 
     def give_up(self, term: Term, ranges: list[Range]) -> None:
         """Treat ranges that nobody has as if they had come, so that what follows goes on."""

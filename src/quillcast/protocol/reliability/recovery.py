@@ -68,7 +68,7 @@ class Recovery:
     def _look_over(self, tree: Tree) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
         self._learn_past_terms(tree)
         term = tree.flow.term
-        lacking = tree.flow.lacking(term, self._known_end(tree))
+        lacking = tree.flow.lacking(self._known_end(tree))
         if lacking:
             gap = self._gap(tree, term)
             self._fill_present(tree, gap, lacking)
@@ -134,9 +134,9 @@ class Recovery:
         """A reign this peer slept through: who was subscribed before it is owed its events."""
         flow = tree.flow
         for _, held in self._claims(tree):
-            for term, ranges in held:
-                if flow.may_recall(term) and ranges:
-                    flow.recall(term, ranges[0][0], self.host.now() + self.config.past_terms_s)
+            for term, end, _ in held:
+                if flow.may_recall(term) and flow.recall(term, end, self.host.now() + self.config.past_terms_s):
+                    self.scribe.reports.touch(tree)  # neighbours on the other side may not know either
                     for edge in tree.edges.values():
                         edge.owe(term)
 
@@ -152,17 +152,19 @@ class Recovery:
         past = flow.past[term]
         wanted = RangeSet()
         for contact, held in self._claims(tree):
-            kept = next((ranges for held_term, ranges in held if held_term == term), [])
-            ask = [piece for first, last in kept for piece in past.seen.missing(max(first, past.start), last)]
+            kept = next((ranges for held_term, _, ranges in held if held_term == term), [])
+            ask = [piece for first, last in kept for piece in past.seen.missing(first, last)]
             ask = [piece for first, last in ask for piece in wanted.missing(first, last)]
             if ask and not self._refused(gap, contact, ask):
                 self.host.trace(Mark("asked_past_term"))
                 self._ask(contact, tree.topic, term, ask)
                 wanted.update(ask)
-        stuck = RangeSet(hole for edge in tree.edges.values() for hole in edge.holes(term))
-        if stuck and self.host.now() - gap.since > self.config.lease_s:
-            self._give_up(tree, term, stuck.ranges(), gap)
-        return bool(wanted or stuck)
+        lacking = RangeSet(hole for edge in tree.edges.values() for hole in edge.lacking(term, past))
+        if wanted:
+            gap.since = self.host.now()
+        elif lacking and self.host.now() - gap.since > self.config.lease_s:
+            self._give_up(tree, term, lacking.ranges(), gap)
+        return bool(wanted or lacking)
 
     # ---- asking and answering
 

@@ -8,7 +8,8 @@ from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
-Held = list[tuple[Term, list[Range]]]
+Held = list[tuple[Term, int, list[Range]]]
+"""Past terms: each one's end, as far as it is known, and what is kept of it."""
 
 
 class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -2,11 +2,7 @@
 
 from quillcast.core.bundle import Term
 from quillcast.core.messages import Contact, Message
-from quillcast.core.ranges import Range
 from quillcast.protocol.topics.descriptor import Descriptor
-
-Held = list[tuple[Term, list[Range]]]
-"""What a peer has of a topic, by term."""
 
 
 class Have(Message, frozen=True, tag=40):

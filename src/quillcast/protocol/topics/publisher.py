@@ -166,6 +166,13 @@ class Publisher:
         """Has the root been silent for too long about events it was sent?"""
         return self.waiting_bytes > 0 and now - self.progress_at > self.config.receipt_timeout_s
 
+    def remind(self, now: float) -> None:
+        """All is admitted and nothing was heard of its being stable: send the last block again, for its receipt."""
+        if self.reliable and self.retained and not self.waiting_bytes and now - self.progress_at > self.config.remind_s:
+            self.progress_at = now
+            self.sent = self.retained[-1].first
+            self.push()
+
     def trim(self, now: float) -> None:
         """Keep within `retain_bytes` and `retain_s`: what is admitted and oldest goes first, unless the topic waits."""
         while self.sealed_at and self.sealed_at[0][0] <= self.stable:

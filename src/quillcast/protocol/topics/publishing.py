@@ -244,6 +244,7 @@ class Publishing:
         publishers = self.publishers.get(topic, {})
         for publisher in publishers.values():
             publisher.trim(now)
+            publisher.remind(now)
         asked = self.asked_at.get(topic)
         if topic not in self.roots:
             if asked is None or now - asked >= self.config.receipt_timeout_s:

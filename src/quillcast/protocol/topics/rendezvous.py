@@ -199,9 +199,9 @@ class Rendezvous:
     def _expect_past(self, tree: Tree, message: HandOver) -> None:
         """The buffer of the reign that ended follows: keep its unstable part for those who lack it."""
         flow = tree.flow
-        if message.stable < message.index and flow.may_recall(message.term):
+        if flow.may_recall(message.term):
             until = self.host.now() + self.config.past_terms_s
-            flow.recall(message.term, message.stable, until)
+            flow.recall(message.term, message.index, until)
             for edge in tree.edges.values():
                 edge.owe(message.term)
 

@@ -641,6 +641,8 @@ class Scribe:
             del tree.departed[node]
             self.reports.touch(tree)
         for term in [term for term, past in tree.flow.past.items() if past.until <= now]:
+            for edge in tree.edges.values():
+                edge.skip(term, edge.lacking(term, tree.flow.past[term]), "unavailable")
             tree.flow.forget(term)
         for edge in tree.edges.values():
             edge.forget(lambda term: term == tree.flow.term or term in tree.flow.past)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from quillcast.core.bundle import NO_TERM, Term
 from quillcast.core.messages import Contact
-from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.channels import LinkChannel
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
@@ -115,16 +114,8 @@ class Tree:
         return behind
 
     def held(self) -> Held:
-        """What is kept of past terms, for neighbours that lack some of it; and of this one, where there are gaps."""
-        kept = [
-            (term, ranges[:HELD_RANGES_MAX]) for term, ranges in self.flow.holds().items() if term != self.flow.term
-        ]
-        if len(self.flow.seen) > 1:
-            kept.append((self.flow.term, self._kept_now()[:HELD_RANGES_MAX]))
-        return kept
-
-    def _kept_now(self) -> list[Range]:
-        return self.flow.holds().get(self.flow.term, [])
+        """How far past terms went and what is kept of them, for neighbours that lack some of it."""
+        return [(term, past.end, past.kept()[:HELD_RANGES_MAX]) for term, past in sorted(self.flow.past.items())]
 
     def child_claim(self, now: float) -> ChildClaim:
         """What to tell the parent."""
