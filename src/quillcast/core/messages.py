@@ -12,9 +12,29 @@ tags   layer
 ====== ==================
 """
 
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
+
+from quillcast.core.errors import Malformed
+from quillcast.core.ids import ID_BYTES
+
+T = TypeVar("T")
+WireId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+"""An id in a message: bytes of another length are malformed."""
+
+_FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
+
+
+def decoded(decoder: "msgspec.msgpack.Decoder[T]", data: bytes, what: str) -> T:
+    """What the decoder makes of bytes that came from a network; `what` they should be.
+
+    Raises `Malformed`, whichever of its ways the decoder takes to say so.
+    """
+    try:
+        return decoder.decode(data)
+    except _FAULTS as fault:
+        raise Malformed(f"{len(data)} bytes are no {what}: {fault}") from fault
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
@@ -24,7 +44,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
 class Contact(msgspec.Struct, frozen=True, array_like=True, order=True):
     """A peer and where it is reached: whoever is introduced is introduced with an address."""
 
-    node_id: bytes
+    node_id: WireId
     address: str
 
 

@@ -4,8 +4,7 @@ from typing import Any, Union
 
 import msgspec
 
-from quillcast.core.errors import Malformed
-from quillcast.core.messages import Message
+from quillcast.core.messages import Message, decoded
 from quillcast.protocol.neighbours import messages as neighbours
 from quillcast.protocol.neighbours import stream_messages as streams
 from quillcast.protocol.overlay import messages as overlay
@@ -24,7 +23,6 @@ AnyMessage = Union[MESSAGES]  # type: ignore[valid-type]  # noqa: UP007
 _encoder = msgspec.msgpack.Encoder()
 _one: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(AnyMessage)
 _many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[AnyMessage])
-_FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
 
 
 def encode(message: Message) -> bytes:
@@ -34,10 +32,7 @@ def encode(message: Message) -> bytes:
 
 def decode(data: bytes) -> Any:
     """The message of these bytes. Raises `Malformed`."""
-    try:
-        return _one.decode(data)
-    except _FAULTS as error:
-        raise Malformed(f"{len(data)} bytes are no message: {error}") from error
+    return decoded(_one, data, "message")
 
 
 def encode_all(messages: list[Message]) -> bytes:
@@ -47,10 +42,7 @@ def encode_all(messages: list[Message]) -> bytes:
 
 def decode_all(data: bytes) -> list[Any]:
     """The messages of a control frame's body. Raises `Malformed`."""
-    try:
-        return _many.decode(data)
-    except _FAULTS as error:
-        raise Malformed(f"{len(data)} bytes are no control messages: {error}") from error
+    return decoded(_many, data, "control messages")
 
 
 class WireCodec:

@@ -3,8 +3,7 @@
 import msgspec
 
 from quillcast.core.bundle import Term
-from quillcast.core.errors import Malformed
-from quillcast.core.messages import Contact
+from quillcast.core.messages import Contact, decoded
 from quillcast.core.ranges import Range
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
@@ -43,7 +42,4 @@ def encode(claim: Claim) -> bytes:
 
 def decode(data: bytes) -> Claim:
     """The claim of these bytes. Raises `Malformed`."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"{len(data)} bytes are no claim about a topic: {error}") from error
+    return decoded(_decoder, data, "claim about a topic")
