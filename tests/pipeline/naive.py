@@ -133,8 +133,9 @@ class NaiveAudit:
 
     def unasked(self) -> int:
         return sum(
-            isinstance(e.record, trace.Delivered) and self.subscription_of(e, e.record.topic) is None
+            e.record.count
             for e in self.entries
+            if isinstance(e.record, trace.Delivered) and self.subscription_of(e, e.record.topic) is None
         )
 
     def conflicts(self) -> int:

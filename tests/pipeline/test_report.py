@@ -70,6 +70,8 @@ def findings(*, lost: int = 0) -> Findings:
         ],
         versions={"quillcast": "0.1.0"},
         seconds=1.5,
+        peers=5,
+        topics=1,
     )  # fmt: skip
 
 
@@ -129,7 +131,7 @@ def test_names_of_topics_are_text_in_the_page() -> None:
 def test_a_run_with_nothing_in_it_has_a_page_too() -> None:
     nothing = {name: [] for name in Findings._fields}
     given = {
-        "run": Run(), "versions": {}, "seconds": 0.0,
+        "run": Run(), "versions": {}, "seconds": 0.0, "peers": 0, "topics": 0,
         "percentiles": dict.fromkeys(("p50_ms", "p90_ms", "p99_ms", "max_ms")),
         "verdicts": [{"verdict": "something to prove", "holds": False, "figure": 0, "meaning": ""}],
     }  # fmt: skip

@@ -74,9 +74,10 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
     deliveries = events.deliveries(records, subscriptions)
     runs = events.runs(records).localCheckpoint()
     due = events.due(events.countable(records, processes), subscriptions, runs)
-    pieces = events.compare(deliveries, due, events.told(records, subscriptions, runs)).localCheckpoint()
-    subscribers = events.per_subscription(subscriptions, pieces, deliveries).localCheckpoint()
+    stretches = events.stretches(deliveries).localCheckpoint()
+    pieces = events.compare(stretches, due, events.told(records, subscriptions, runs)).localCheckpoint()
     delays = events.delays(deliveries).localCheckpoint()
+    subscribers = events.per_subscription(subscriptions, pieces, stretches, delays).localCheckpoint()
     mended = repairs(records, processes, killed).localCheckpoint()
     grown = trees(states(records, processes, moments(mended, end_ns))).localCheckpoint()
     journals = life.journals(everything, processes, read_files(spark, paths)).localCheckpoint()
@@ -88,8 +89,8 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
         journals=journals,
         published=events.published(records),
         subscribers=subscribers,
-        gaps=events.gaps(pieces),
-        delays=delays,
+        gaps=events.gaps(pieces, subscriptions),
+        delays=delays.groupBy("delay_ms").agg(F.sum("count").alias("count")),
         percentiles=events.percentiles(delays),
         repairs=mended,
         trees=grown,
@@ -98,7 +99,7 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
             {
                 "journals": journals,
                 "subscribers": subscribers,
-                "deliveries": deliveries,
+                "strays": delays.where("subscription is null"),
                 "conflicts": events.conflicts(runs),
                 "repairs": mended,
                 "end": at_end,

@@ -4,26 +4,46 @@ Events are never spelt out. What was published, was due and was delivered are ra
 sets are compared piece by piece, so that a repeated event can never hide a missing one.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-from quillcast.pipeline.life import SUBSCRIPTION, within
+from quillcast.pipeline.life import within
 from quillcast.pipeline.ranges import coverage, merged
 
 _MOVED = ("Admitted", "Delivered")
 
 
 def deliveries(records: DataFrame, subscriptions: DataFrame) -> DataFrame:
-    """One row per run handed over: `SUBSCRIPTION`, entry, publisher, first, last, delay_ms.
+    """One row per run handed over: subscription (null: none stood), entry, publisher, first, last, delay_ms.
 
     The delay, from publish to delivery, is that of the run's first event, which waited longest; it is taken in steps
     of 0.01 ms, which bounds what a percentile costs.
     """
     delay_ms = F.floor((F.col("at_ns") - F.col("published_ns")) / 1e4 + 0.5) / 100
     return within(records.where("record = 'Delivered'"), subscriptions).select(
-        *SUBSCRIPTION, "entry", "publisher", "first", (F.col("first") + F.col("count")).alias("last"),
+        "subscription", "entry", "publisher", "first", (F.col("first") + F.col("count")).alias("last"),
         delay_ms.alias("delay_ms"),
     )  # fmt: skip
+
+
+def stretches(deliveries: DataFrame) -> DataFrame:
+    """Runs that followed one another without a gap, as one: subscription, publisher, first, last, disordered.
+
+    A sound stream is one stretch, however long. `disordered` counts the runs in it with an event that came after a
+    later one of its publisher.
+    """
+    line = Window.partitionBy("subscription", "publisher").orderBy("entry")
+    highest = F.max("last").over(line.rowsBetween(Window.unboundedPreceding, -1))
+    follows = F.col("first") == F.lag("last").over(line)
+    number = F.sum(F.when(F.col("follows"), 0).otherwise(1)).over(line)
+    return (
+        deliveries.where("subscription is not null")
+        .withColumns({"disordered": F.col("first") < highest - 1, "follows": follows})
+        .withColumn("stretch", number)
+        .groupBy("subscription", "publisher", "stretch")
+        .agg(F.min("first").alias("first"), F.max("last").alias("last"), F.count_if("disordered").alias("disordered"))
+        .drop("stretch")
+    )
 
 
 def runs(records: DataFrame) -> DataFrame:
@@ -60,33 +80,36 @@ def _ranges(records: DataFrame) -> DataFrame:
 
 
 def due(events: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFrame:
-    """What each subscription that lived is owed: `SUBSCRIPTION`, publisher, first, last.
+    """What each subscription that lived is owed: subscription, publisher, first, last.
 
     A publisher's events were before the subscription up to the last one that is known to have had a position before
     the subscription's: a root admits each publisher in the order of its sequences, so what a later term admits again
     does not count twice.
     """
-    alive = F.broadcast(subscriptions.where("lived").drop("lived", "until", "at_ns"))
-    start, term = alive.alias("start"), F.struct("run.term_counter", "run.term_node")
-    start_term = F.struct("start.term_counter", "start.term_node")
-    before = F.when(term < start_term, F.col("run.last")).otherwise(
-        F.least(F.col("run.last"), F.col("run.first") + F.col("start.index") - F.col("run.index"))
+    alive = subscriptions.where("lived").select(
+        "subscription", "topic", F.struct("term_counter", "term_node", "index").alias("start")
     )
-    is_before = (term < start_term) | ((term == start_term) & (F.col("run.index") < F.col("start.index")))
+    latest = alive.groupBy("topic").agg(F.max("start").alias("latest"))
+    early = runs.withColumn("place", F.struct("term_counter", "term_node", "index")).join(F.broadcast(latest), "topic")
+    same_term = (F.col("term_counter") == F.col("start.term_counter")) & (
+        F.col("term_node") == F.col("start.term_node")
+    )
+    end = F.least(F.col("last"), F.col("first") + F.col("start.index") - F.col("index"))
     floors = (
-        runs.alias("run")
-        .join(start, (F.col("run.topic") == F.col("start.topic")) & is_before)
-        .groupBy(*[F.col(f"start.{name}") for name in SUBSCRIPTION], "publisher")
-        .agg(F.max(before).alias("floor"))
+        early.where("place < latest")
+        .join(F.broadcast(alive), "topic")
+        .where("place < start")
+        .groupBy("subscription", "publisher")
+        .agg(F.max(F.when(same_term, end).otherwise(F.col("last"))).alias("floor"))
     )
-    owed = events.join(alive.select(*SUBSCRIPTION), "topic").join(floors, [*SUBSCRIPTION, "publisher"], "left")
+    owed = events.join(F.broadcast(alive), "topic").join(floors, ["subscription", "publisher"], "left")
     first = F.greatest("first", F.coalesce("floor", "first"))
-    return owed.select(*SUBSCRIPTION, "publisher", first.alias("first"), "last").where("first < last")
+    return owed.select("subscription", "publisher", first.alias("first"), "last").where("first < last")
 
 
 def told(records: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFrame:
-    """The events that subscribers were told they lost: `SUBSCRIPTION`, publisher, first, last."""
-    losses = within(records.where("record = 'Lost'"), subscriptions).where("since is not null").alias("loss")
+    """The events that subscribers were told they lost: subscription, publisher, first, last."""
+    losses = within(records.where("record = 'Lost'"), subscriptions).where("subscription is not null").alias("loss")
     start = F.greatest("loss.first", "run.index")
     end = F.least(F.col("loss.last"), F.col("run.index") + F.col("run.last") - F.col("run.first"))
     same_term = F.expr(
@@ -94,71 +117,58 @@ def told(records: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataF
     )
     to_sequence = F.col("run.first") - F.col("run.index")
     return runs.alias("run").join(F.broadcast(losses), same_term & (start < end)).select(
-        *[F.col(f"loss.{name}") for name in SUBSCRIPTION], "run.publisher",
-        (to_sequence + start).alias("first"), (to_sequence + end).alias("last"),
+        "loss.subscription", "run.publisher", (to_sequence + start).alias("first"), (to_sequence + end).alias("last")
     )  # fmt: skip
 
 
-def compare(deliveries: DataFrame, due: DataFrame, told: DataFrame) -> DataFrame:
-    """Each subscription's events piece by piece: `SUBSCRIPTION`, publisher, first, last, due, copies, told.
+def compare(stretches: DataFrame, due: DataFrame, told: DataFrame) -> DataFrame:
+    """Each subscription's events piece by piece: subscription, publisher, first, last, due, copies, told.
 
     Within a piece all events fare alike: owed or not, handed over so many times, told as lost or not.
     """
-    handed = deliveries.where("since is not null")
-    return coverage({"due": due, "copies": handed, "told": told}, [*SUBSCRIPTION, "publisher"])
+    return coverage({"due": due, "copies": stretches, "told": told}, ["subscription", "publisher"])
 
 
-def per_subscription(subscriptions: DataFrame, pieces: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """How each subscription fared: `SUBSCRIPTION`, lived, the counts below, p50_ms, p99_ms.
+def per_subscription(subscriptions: DataFrame, pieces: DataFrame, stretches: DataFrame, delays: DataFrame) -> DataFrame:
+    """How each subscription fared: topic, peer, started_ns, since, lived, the counts below, p50_ms, p99_ms.
 
     The counts are expected, delivered, duplicated, lost, silent, extra and disordered; expected = delivered + lost.
     `silent` are the lost events that the subscriber was not told of; `extra` are events handed over that were not due,
     such as those before the start; `disordered` counts runs with an event that came after a later one of its publisher.
     """
     size = F.col("last") - F.col("first")
-
-    def sum_of(condition: str, value: Column = size) -> Column:
-        return F.coalesce(F.sum(F.when(F.expr(condition), value)), F.lit(0))
-
-    counts = pieces.groupBy(*SUBSCRIPTION).agg(
-        sum_of("due > 0").alias("expected"),
-        sum_of("due > 0 and copies > 0").alias("delivered"),
-        sum_of("copies > 1", (F.col("copies") - 1) * size).alias("duplicated"),
-        sum_of("due > 0 and copies = 0").alias("lost"),
-        sum_of("due > 0 and copies = 0 and told = 0").alias("silent"),
-        sum_of("due = 0 and copies > 0").alias("extra"),
-    )
-    highest = F.max("last").over(
-        Window.partitionBy(*SUBSCRIPTION, "publisher").orderBy("entry").rowsBetween(Window.unboundedPreceding, -1)
-    )
-    handed = deliveries.where("since is not null").withColumn("disordered", F.col("first") < highest - 1)
-    times = handed.groupBy(*SUBSCRIPTION).agg(
-        F.count_if("disordered").alias("disordered"), F.percentile("delay_ms", [0.5, 0.99], size).alias("delay_ms")
-    )
-    return (
-        subscriptions.select(*SUBSCRIPTION, "lived")
-        .join(counts, SUBSCRIPTION, "left")
-        .join(times, SUBSCRIPTION, "left")
-        .select(
-            *SUBSCRIPTION, "lived",
-            *[
-                F.coalesce(F.col(name), F.lit(0)).cast("bigint").alias(name)
-                for name in ("expected", "delivered", "duplicated", "lost", "silent", "extra", "disordered")
-            ],
-            F.col("delay_ms")[0].alias("p50_ms"), F.col("delay_ms")[1].alias("p99_ms"),
-        )
+    figures = {
+        "expected": F.when(F.expr("due > 0"), size),
+        "delivered": F.when(F.expr("due > 0 and copies > 0"), size),
+        "duplicated": F.when(F.expr("copies > 1"), (F.col("copies") - 1) * size),
+        "lost": F.when(F.expr("due > 0 and copies = 0"), size),
+        "silent": F.when(F.expr("due > 0 and copies = 0 and told = 0"), size),
+        "extra": F.when(F.expr("due = 0 and copies > 0"), size),
+    }
+    counts = pieces.groupBy("subscription").agg(*[F.sum(figure).alias(name) for name, figure in figures.items()])
+    order = stretches.groupBy("subscription").agg(F.sum("disordered").alias("disordered"))
+    times = delays.groupBy("subscription").agg(F.percentile("delay_ms", [0.5, 0.99], F.col("count")).alias("delay_ms"))
+    joined = subscriptions
+    for table in (counts, order, times):
+        joined = joined.join(table, "subscription", "left")
+    numbers = [F.coalesce(F.col(name), F.lit(0)).cast("bigint").alias(name) for name in (*figures, "disordered")]
+    return joined.select(
+        "topic", "peer", "started_ns", "since", "lived", *numbers,
+        F.col("delay_ms")[0].alias("p50_ms"), F.col("delay_ms")[1].alias("p99_ms"),
     )  # fmt: skip
 
 
-def gaps(pieces: DataFrame) -> DataFrame:
-    """The lost ranges: `SUBSCRIPTION`, publisher, first, last, and whether the subscriber was told."""
-    lost = pieces.where("due > 0 and copies = 0")
-    return lost.select(*SUBSCRIPTION, "publisher", "first", "last", (F.col("told") > 0).alias("told"))
+def gaps(pieces: DataFrame, subscriptions: DataFrame) -> DataFrame:
+    """The lost ranges: topic, peer, started_ns, since, publisher, first, last, and whether the subscriber was told."""
+    lost = pieces.where("due > 0 and copies = 0").join(F.broadcast(subscriptions), "subscription")
+    return lost.select(
+        "topic", "peer", "started_ns", "since", "publisher", "first", "last", (F.col("told") > 0).alias("told")
+    )
 
 
 def delays(deliveries: DataFrame) -> DataFrame:
-    """delay_ms, count: how many events took how long, in steps of 0.01 ms."""
-    return deliveries.groupBy("delay_ms").agg(F.sum(F.col("last") - F.col("first")).alias("count"))
+    """subscription, delay_ms, count: how many events took how long, in steps of 0.01 ms."""
+    return deliveries.groupBy("subscription", "delay_ms").agg(F.sum(F.col("last") - F.col("first")).alias("count"))
 
 
 def percentiles(delays: DataFrame) -> DataFrame:

@@ -11,6 +11,7 @@ from quillcast.core.ids import short
 from quillcast.pipeline.run import Run, read_run
 
 DRAWN_PEERS_MAX = 150  # a guess: what can still be read on a page
+LONG_BYTES = 200_000_000  # a guess: a million records, from where Spark's compiler pays for its start
 GAPS_MAX = 100  # lost ranges that are spelt out
 RATE_BUCKETS = 120  # points on the picture of rates
 RATE_BUCKET_NS_MIN = 100_000_000
@@ -36,6 +37,8 @@ class Findings(NamedTuple):
     verdicts: list[Row]
     versions: Mapping[str, str]
     seconds: float
+    peers: int = 0
+    topics: int = 0
 
     @property
     def sound(self) -> bool:
@@ -46,8 +49,8 @@ class Findings(NamedTuple):
         """The figures that scripts ask for first."""
         kept = [row for row in self.subscribers if row["lived"]]
         return {
-            "peers": len({row["peer"] for row in self.journals}),
-            "topics": len({row["topic"] for row in self.published}),
+            "peers": self.peers,
+            "topics": self.topics,
             "published": sum(row["events"] for row in self.published),
             "expected": sum(row["expected"] for row in kept),
             "delivered": sum(row["delivered"] for row in kept),
@@ -89,10 +92,10 @@ def run_audit(
 
     began = time.monotonic()
     run = read_run(folder) if run is None else run
-    count = len(journal_files(folder))
+    sizes = [path.stat().st_size for path in journal_files(folder)]
     say("starting Spark")
-    spark = spark_session(master)
-    say(f"reading {count} journals")
+    spark = spark_session(master, short=sum(sizes) < LONG_BYTES)
+    say(f"reading {len(sizes)} journals, {sum(sizes) / 1e6:,.1f} MB")
     tables = audit(spark, folder, run.kills, end_ns=run.end_ns)
     say("judging")
     findings = _collect(tables, run, began)
@@ -131,6 +134,8 @@ def _collect(tables: Any, run: Run, began: float) -> Findings:
         verdicts=rows(tables.verdicts),
         versions=versions(),
         seconds=time.monotonic() - began,
+        peers=tables.journals.select("peer").distinct().count(),
+        topics=tables.published.select("topic").distinct().count(),
     )
 
 

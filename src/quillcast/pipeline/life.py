@@ -3,9 +3,6 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
-SUBSCRIPTION = ["topic", "peer", "started_ns", "since"]
-"""What tells subscriptions apart: topic, subscriber, its process, and the entry of its journal that it began with."""
-
 
 def processes(records: DataFrame, kills: DataFrame) -> DataFrame:
     """peer, started_ns, ended_ns, lived: every process that wrote a journal, and when it ended.
@@ -32,9 +29,9 @@ def processes(records: DataFrame, kills: DataFrame) -> DataFrame:
 
 
 def subscriptions(records: DataFrame, processes: DataFrame) -> DataFrame:
-    """One row per subscription: `SUBSCRIPTION`, until, at_ns, term_counter, term_node, index, lived.
+    """One row per subscription, numbered from 1.
 
-    It holds from the entry `since` to before the entry `until` (null: to the process's end), and is owed every event
+    Columns: subscription, topic, peer, started_ns, since, until, term_counter, term_node, index, lived. It holds from the entry `since` to before the entry `until` (null: to the process's end), and is owed every event
     from its position on. `lived`: it held when the run ended. A peer's further subscriptions to a topic that it is
     subscribed to already belong to the first.
     """
@@ -42,20 +39,24 @@ def subscriptions(records: DataFrame, processes: DataFrame) -> DataFrame:
     changes = records.where(F.col("record").isin("Subscribed", "Unsubscribed"))
     changes = changes.withColumn("former", F.lag("record", 1, "Unsubscribed").over(line)).where("record <> former")
     held = changes.withColumn("until", F.lead("entry").over(line)).where("record = 'Subscribed'")
+    number = F.row_number().over(Window.orderBy("topic", "peer", "started_ns", "entry"))
     return held.join(F.broadcast(processes), ["peer", "started_ns"]).select(
-        "topic", "peer", "started_ns", F.col("entry").alias("since"), "until", "at_ns",
+        number.alias("subscription"), "topic", "peer", "started_ns", F.col("entry").alias("since"), "until",
         "term_counter", "term_node", "index", (F.col("lived") & F.col("until").isNull()).alias("lived"),
     )  # fmt: skip
 
 
 def within(rows: DataFrame, subscriptions: DataFrame) -> DataFrame:
-    """The same records of subscribers with one more column, `since`, of the subscription they belong to, or null."""
-    held = F.broadcast(subscriptions.select(*SUBSCRIPTION, "until")).alias("held")
+    """The same records of subscribers with one more column: the subscription they belong to, or null."""
     stands = F.expr(
         "row.topic = held.topic and row.peer = held.peer and row.started_ns = held.started_ns "
         "and row.entry > held.since and (held.until is null or row.entry < held.until)"
     )
-    return rows.alias("row").join(held, stands, "left").select("row.*", "held.since")
+    return (
+        rows.alias("row")
+        .join(F.broadcast(subscriptions.alias("held")), stands, "left")
+        .select("row.*", "held.subscription")
+    )
 
 
 def topics(records: DataFrame) -> DataFrame:

@@ -63,7 +63,7 @@ def spark_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.driver.memory": "4g" if not short else "2g",
     }
     if short:
         settings |= {

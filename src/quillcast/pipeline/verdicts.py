@@ -25,7 +25,7 @@ PROMISES = (
     Promise("no silent loss", "subscribers", "sum(silent)", "lost events that the subscriber was not told of"),
     Promise("nothing repeated", "subscribers", "sum(duplicated)", "further times that an event was handed over"),
     Promise("order kept", "subscribers", "sum(disordered)", "runs with an event after a later one of its publisher"),
-    Promise("nothing unasked", "deliveries", "count_if(since is null)", "runs handed over without a subscription"),
+    Promise("nothing unasked", "strays", "sum(count)", "events handed over without a subscription"),
     Promise("one event per position", "conflicts", "sum(last - first)", "positions given to more than one event"),
     Promise("kills repaired", "repairs", "sum(unrepaired)", "children of killed peers that found no parent again"),
     Promise("trees whole", "end", "count_if(depth is null)", "peers that at the end no way leads from to a root"),
