@@ -11,7 +11,7 @@ from quillcast.sim.chance import FAULTS_MIN, PEERS_MAX, PEERS_MIN, drawn
 from quillcast.sim.simulation import Simulation
 
 SEEDS = range(1000, 1025)
-PEERS = 16  # at most, so that all of it stays well under a minute
+PEERS = 12  # at most, so that all of it stays well under a minute
 MARKS: Counter[str] = Counter()
 
 TRACE = """

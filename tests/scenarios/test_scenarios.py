@@ -1,0 +1,118 @@
+"""The experiments of scenarios/: each holds under its seeds, and some did what their names say."""
+
+from pathlib import Path
+
+import pytest
+
+from quillcast.core.trace import BecameRoot, ResignedRoot
+from quillcast.sim.applications import Heard, Reader, Told
+from quillcast.sim.scenario import load
+from quillcast.sim.simulation import Simulation
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+FILES = sorted(FOLDER.glob("*.toml"))
+
+
+def run(name: str, seed: int = 1) -> Simulation:
+    simulation = Simulation(load(FOLDER / f"{name}.toml"), seed)
+    simulation.run()
+    return simulation
+
+
+def when(simulation: Simulation, what: str) -> float:
+    """When a fault struck for the first time."""
+    return next(at for at, happened in simulation.happened if what in happened)
+
+
+def heard(reader: Reader) -> dict[tuple[str, int], float]:
+    """What a reader was given, and when."""
+    return {entry.event: entry.at for entry in reader.log if isinstance(entry, Heard)}
+
+
+def told(reader: Reader) -> list[Told]:
+    return [entry for entry in reader.log if isinstance(entry, Told)]
+
+
+def written_between(simulation: Simulation, start: float, end: float) -> list[tuple[str, int]]:
+    return [(w.name, number) for w in simulation.writers for number, at in enumerate(w.written) if start < at < end]
+
+
+def who_had(simulation: Simulation, event: tuple[str, int], by: float) -> list[int]:
+    """The peers whose reader was given an event by some time."""
+    return [reader.host.machine.number for reader in simulation.readers if heard(reader).get(event, by) < by]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_it_holds_under_its_seeds(file: Path) -> None:
+    scenario = load(file)
+    assert scenario.about
+    for seed in scenario.seeds:
+        Simulation(scenario, seed).run()
+
+
+def test_what_the_dead_root_had_acknowledged_comes_from_the_writer() -> None:
+    simulation = run("root-killed-after-acknowledging")
+    killed_at = when(simulation, "peer 11 is without power")
+    acknowledged = written_between(simulation, 20.0, killed_at - 0.1)
+    assert acknowledged
+    for event in acknowledged:
+        assert who_had(simulation, event, killed_at + 1.0) == []
+        assert len(who_had(simulation, event, 100.0)) == len(simulation.readers)
+
+
+@pytest.mark.parametrize(("name", "leaf"), [("last-copy-in-one-leaf", 9), ("forwarder-killed-over-the-only-copy", 3)])
+def test_the_last_copy_is_found_wherever_it_is(name: str, leaf: int) -> None:
+    simulation = run(name)
+    killed_at = when(simulation, "peer 11 is without power")
+    event = written_between(simulation, 20.0, killed_at)[0]
+    assert who_had(simulation, event, killed_at + 1.0) == [leaf]
+    assert len(who_had(simulation, event, 100.0)) == len(simulation.readers)
+
+
+def test_a_split_topic_has_two_roots_and_then_one() -> None:
+    simulation = run("split-with-two-roots")
+    split_at, healed_at = when(simulation, "nothing passes"), when(simulation, "what was cut passes again")
+    reigning: set[int] = set()
+    most = 0
+    for at, machine, record in simulation.world.journal.records:
+        if isinstance(record, BecameRoot):
+            reigning.add(machine)
+        elif isinstance(record, ResignedRoot):
+            reigning.discard(machine)
+        if split_at < at < healed_at:
+            most = max(most, len(reigning))
+    assert most == 2
+    assert len(reigning) == 1
+
+
+def test_another_root_takes_over_from_the_paused_one_and_nothing_is_lost() -> None:
+    simulation = run("root-paused")
+    paused_at, resumed_at = when(simulation, "stands still"), when(simulation, "goes on")
+    records = simulation.world.journal.records
+    took_over = [m for at, m, record in records if isinstance(record, BecameRoot) and paused_at < at < resumed_at]
+    assert took_over == [12]  # the next closest to the topic's id
+    assert not any(told(reader) for reader in simulation.readers)
+
+
+def test_only_the_slow_reader_waits_when_the_root_dies() -> None:
+    simulation = run("root-killed-beside-a-slow-reader")
+    (writer,) = simulation.writers
+    for reader in simulation.readers:
+        late = [number for (_, number), at in heard(reader).items() if at - writer.written[number] > 15.0]
+        assert bool(late) == (reader.host.machine.number == 3)
+
+
+def test_a_cut_reader_is_told_exactly_what_it_lost() -> None:
+    simulation = run("slow-reader-cut")
+    (writer,) = simulation.writers
+    for reader in simulation.readers:
+        missing = len(writer.written) - len(heard(reader))
+        assert sum(entry.last - entry.first for entry in told(reader)) == missing
+        assert (missing > 0) == (reader.host.machine.number == 3)
+
+
+def test_writers_wait_for_a_slow_reader_where_the_topic_says_so() -> None:
+    simulation = run("slow-reader-waited-for")
+    (writer,) = simulation.writers
+    assert writer.held_back > 0
+    assert all(len(heard(reader)) == len(writer.written) for reader in simulation.readers)
