@@ -236,7 +236,8 @@ class Neighbours:
                     continue
                 self._ask(link)
                 due = self._due(link)
-            earliest = min(earliest, due)
+            if due < earliest:
+                earliest = due
         self._arm(earliest)
 
     def _arm(self, at: float) -> None:

@@ -13,7 +13,6 @@ import msgspec
 from quillcast.core.messages import Contact
 from quillcast.core.trace import LeafSetChanged, Mark
 from quillcast.protocol.overlay.messages import (
-    Contacts,
     LeafSetDigest,
     LeafSetProbe,
     LeafSetReply,
@@ -50,6 +49,8 @@ class Agreement:
         self.pastry, self.host = pastry, pastry.host
         self.leaf_set, self.neighbours = pastry.leaf_set, pastry.neighbours
         self._probes: dict[bytes, Probe] = {}
+        self._hoped = self.leaf_set
+        """The leaf set, were all who are being probed alive; the same object while nobody is."""
         self._timer_set = False
         self._told: dict[bytes, None] = {}
 
@@ -60,22 +61,18 @@ class Agreement:
 
     def consider(self, contacts: Iterable[Contact]) -> None:
         """Probe those introduced peers that would be in the leaf set, were they and all who are being probed alive."""
-        members, probes, fits = self.leaf_set.members, self._probes, self.leaf_set.fits
-        new = [
-            contact
-            for contact in contacts
-            if (node_id := contact.node_id) not in members
-            and node_id not in probes
-            and fits(node_id)
-            and not self.pastry.lost_peers.lately(node_id)
-        ]
-        if not new:
-            return
-        hoped = self.leaf_set.copy()
-        for contact in [*(probe.contact for probe in self._probes.values()), *new]:
-            hoped.add(contact)
+        new = []
+        for contact in contacts:
+            node_id = contact.node_id
+            if node_id in self._hoped.members or not self._hoped.fits(node_id):
+                continue
+            if node_id not in self.leaf_set.members and not self.pastry.lost_peers.lately(node_id):
+                new.append(contact)
+                if self._hoped is self.leaf_set:
+                    self._hoped = self.leaf_set.copy()
+                self._hoped.add(contact)
         for contact in new:
-            if contact.node_id in hoped:
+            if contact.node_id in self._hoped.members:
                 self.probe(contact)
 
     def probe(self, contact: Contact) -> None:
@@ -86,30 +83,32 @@ class Agreement:
 
     # What others say
 
-    def probed(self, sender: Contact, leaf_set: Contacts) -> None:
+    def probed(self, sender: Contact, probe: LeafSetProbe) -> None:
         """Answer a probe. The answer still holds those that the prober itself pushes out: they may be news to it."""
         self.host.send(sender, LeafSetReply(tuple(self.leaf_set)))
         self._admit(sender)
-        self.consider(leaf_set)
+        self.consider(probe.leaf_set)
 
-    def replied(self, sender: Contact, leaf_set: Contacts) -> None:
+    def replied(self, sender: Contact, reply: LeafSetReply) -> None:
         """Take in a peer that answered, and look at whom it introduces."""
         probe = self._probes.pop(sender.node_id, None)
         if probe is not None and probe.tries == 1:
             self.neighbours.answered(sender.node_id, self.host.now() - probe.sent)
         self._admit(sender)
-        self.consider(leaf_set)
+        self.consider(reply.leaf_set)
+        self._hope()
         self.pastry.settle()
 
-    def compared(self, sender: Contact, digest: bytes) -> None:
+    def compared(self, sender: Contact, theirs: LeafSetDigest) -> None:
         """The left-hand neighbour's digest came: exchange leaf sets if it saw another ring than this peer does."""
         right = self.leaf_set.right
-        if digest != self.leaf_set.digest(right[-1] if right else None):
+        if theirs.digest != self.leaf_set.digest(right[-1] if right else None):
             self.host.trace(Mark("digests_differ"))
             self.probe(sender)
 
-    def told_lost(self, node_id: bytes) -> None:
+    def told_lost(self, _: Contact, lost: MemberLost) -> None:
         """Another member lost this one: ask it, and believe nothing but its silence."""
+        node_id = lost.node_id
         probe = self._probes.get(node_id)
         if probe is not None and probe.tries > 1:
             self._give_up(probe.contact)
@@ -120,12 +119,12 @@ class Agreement:
             self._told[node_id] = None
             self.neighbours.probe(member)
 
-    def left(self, sender: Contact, leaf_set: Contacts) -> None:
+    def left(self, sender: Contact, leaving: Leaving) -> None:
         """A member leaves: close the gap with those that it knew."""
         self._probes.pop(sender.node_id, None)
         if self.remove(sender.node_id):
             self.host.trace(Mark("member_left"))
-            self.consider(leaf_set)
+            self.consider(leaving.leaf_set)
         self.pastry.settle()
 
     # Coming and going
@@ -138,6 +137,8 @@ class Agreement:
         gone = self.leaf_set.add(contact)
         if gone is contact:
             return
+        if self._hoped is not self.leaf_set:
+            self._hoped.add(contact)
         self.neighbours.watch(contact, _USER, self.pastry.config.keep_alive_s)
         if known is not None:
             self.pastry.readdress(contact)
@@ -152,6 +153,7 @@ class Agreement:
         """Take a member out that is lost or left."""
         self._told.pop(node_id, None)
         contact = self.leaf_set.remove(node_id)
+        self._hope(anew=True)
         if contact is not None:
             self.neighbours.unwatch(node_id, _USER)
             self.host.trace(LeafSetChanged((), (node_id,)))
@@ -187,6 +189,7 @@ class Agreement:
             self.host.send(member, Leaving(members))
             self.neighbours.unwatch(member.node_id, _USER)
         self._probes.clear()
+        self._hope()
 
     def send_digest(self) -> None:
         """Let the right-hand neighbour compare."""
@@ -196,7 +199,7 @@ class Agreement:
 
     # Probes
 
-    def due(self) -> None:
+    def due(self, _: ProbesDue) -> None:
         """Probe again whoever did not answer in time; who never does is dead."""
         self._timer_set = False
         now = self.host.now()
@@ -215,7 +218,17 @@ class Agreement:
             self.neighbours.probe(contact)  # whether a member lives is for the failure detector to say
         else:
             self.pastry.lost_peers.remember(contact)
+        self._hope(anew=True)
         self.pastry.settle()
+
+    def _hope(self, *, anew: bool = False) -> None:
+        """Keep `_hoped` as it should be after a probe has ended, or `anew` after somebody turned out to be dead."""
+        if not self._probes:
+            self._hoped = self.leaf_set
+        elif anew:
+            self._hoped = self.leaf_set.copy()
+            for probe in self._probes.values():
+                self._hoped.add(probe.contact)
 
     def _send(self, probe: Probe) -> None:
         probe.sent = self.host.now()
@@ -234,4 +247,5 @@ class Agreement:
         """Raise AssertionError if a peer is probed and no timer waits for it, or a bound is broken."""
         assert not self._probes or self._timer_set, "peers are probed and no timer is set"
         assert self.host.me not in self._probes, "a peer probes itself"
+        assert self._probes or self._hoped is self.leaf_set, "nobody is probed and still hoped for"
         assert len(self._told) <= _TOLD_MAX, len(self._told)

@@ -135,7 +135,7 @@ class Joining:
         self._met.update((contact.node_id, contact) for contact in sample)
         self._measure(sample)
 
-    def requested(self, sender: Contact) -> None:
+    def requested(self, sender: Contact, _: StateRequest) -> None:
         """Say whom this peer knows; a joining peer knows only its contacts."""
         if self.pastry.active:
             tables = (self.pastry.leaf_set, self.pastry.routing_table, self.pastry.neighbourhood)
@@ -195,7 +195,7 @@ class Joining:
         reply = JoinReply(request.attempt, (self.host.contact, *members), self.with_rows(request).rows)
         self.host.send(joiner, reply)
 
-    def reply(self, reply: JoinReply) -> None:
+    def reply(self, _: Contact, reply: JoinReply) -> None:
         """The first state came: let the leaf set agree, and measure the rest."""
         if self.pastry.active:
             if reply.attempt == _LOOKUP:

@@ -46,7 +46,7 @@ class LostPeers:
         lost = self._peers.get(node_id)
         return lost is not None and self.host.now() - lost[1] < _HEARSAY * self.config.keep_alive_s
 
-    def timer(self, timer: ProbeLost) -> None:
+    def due(self, timer: ProbeLost) -> None:
         """Probe one, and wait longer until the next."""
         if timer.number != self._timer_number or not self._peers:
             return

@@ -1,6 +1,6 @@
 """One peer's part in the ring: messages are routed to the live peer closest to a key (Pastry; Scribe, section 2)."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
@@ -84,6 +84,29 @@ class Pastry:
         self.upkeep = Upkeep(self)
         self.joining = Joining(self)
         self.router = Router(self)
+        self._handlers: dict[type[Message], Callable[[Contact, Any], None]] = {
+            Routed: self.router.accept,
+            RoutedAck: self.router.acknowledged,
+            Direct: self.router.arrived,
+            LeafSetProbe: self.agreement.probed,
+            LeafSetReply: self.agreement.replied,
+            LeafSetDigest: self.agreement.compared,
+            MemberLost: self.agreement.told_lost,
+            Leaving: self._left,
+            StateRequest: self.joining.requested,
+            State: self.joining.state,
+            JoinReply: self.joining.reply,
+            Announce: self.upkeep.announced,
+            RowRequest: self.upkeep.requested,
+            Row: self.upkeep.row,
+        }
+        self._timers: dict[type, Callable[[Any], None]] = {
+            AckDue: self.router.ack_due,
+            ProbesDue: self.agreement.due,
+            Maintain: self.upkeep.maintain,
+            ProbeLost: self.lost_peers.due,
+            JoinLate: self.joining.late,
+        }
 
     # What applications and the peer call
 
@@ -133,57 +156,19 @@ class Pastry:
 
     # What the peer hands in
 
-    def receive(self, sender: Contact, message: Any) -> None:  # noqa: C901 - a table of contents
+    def receive(self, sender: Contact, message: Any) -> None:
+        """A message of this layer arrived; one that left in good order answers nobody."""
         if self.left:
             return
         self.upkeep.visited(sender.node_id)
         if sender.node_id in self.lost_peers:
             self.recovered(sender)
-        match message:
-            case Routed():
-                self.router.accept(sender, message)
-            case RoutedAck(source, number_):
-                self.router.acknowledged(sender, source, number_)
-            case Direct(payload):
-                if self.active:
-                    self.application.deliver(self.codec.decode(payload), self.host.me, sender)
-            case LeafSetProbe(leaf_set):
-                self.agreement.probed(sender, leaf_set)
-            case LeafSetReply(leaf_set):
-                self.agreement.replied(sender, leaf_set)
-            case LeafSetDigest(digest):
-                self.agreement.compared(sender, digest)
-            case MemberLost(node_id):
-                self.agreement.told_lost(node_id)
-            case Leaving(leaf_set):
-                self._left(sender, leaf_set)
-            case StateRequest():
-                self.joining.requested(sender)
-            case State():
-                self.joining.state(sender, message)
-            case JoinReply():
-                self.joining.reply(message)
-            case Announce(proximity_s):
-                self.upkeep.announced(sender, proximity_s)
-            case RowRequest(row):
-                self.upkeep.requested(sender, row)
-            case Row(_, contacts):
-                self.upkeep.row(sender, contacts)
+        self._handlers[type(message)](sender, message)
 
     def timer(self, timer: Any) -> None:
         if self.left:
             return
-        match timer:
-            case AckDue():
-                self.router.ack_due(timer)
-            case ProbesDue():
-                self.agreement.due()
-            case Maintain():
-                self.upkeep.maintain()
-            case ProbeLost():
-                self.lost_peers.timer(timer)
-            case JoinLate():
-                self.joining.late(timer)
+        self._timers[type(timer)](timer)
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """A measurement that this layer, or another, had asked for is done."""
@@ -214,10 +199,10 @@ class Pastry:
             self.joining.look_up(contact)
         self.lost_peers.ask_all()
 
-    def _left(self, sender: Contact, leaf_set: tuple[Contact, ...]) -> None:
+    def _left(self, sender: Contact, leaving: Leaving) -> None:
         self.upkeep.lost(sender)
         self.lost_peers.forget(sender.node_id)
-        self.agreement.left(sender, leaf_set)
+        self.agreement.left(sender, leaving)
         self.router.lost(sender.node_id)
 
     # What its parts ask of each other

@@ -7,7 +7,7 @@ import msgspec
 from quillcast.core import trace
 from quillcast.core.errors import NotJoined
 from quillcast.core.messages import Contact, Message
-from quillcast.protocol.overlay.messages import JoinRequest, Routed, RoutedAck
+from quillcast.protocol.overlay.messages import Direct, JoinRequest, Routed, RoutedAck
 
 if TYPE_CHECKING:
     from quillcast.protocol.overlay.pastry import Pastry
@@ -85,11 +85,16 @@ class Router:
         self._note(name, routed.hops)
         self._step(routed, inner)
 
-    def acknowledged(self, sender: Contact, source: bytes, number: int) -> None:
+    def acknowledged(self, sender: Contact, ack: RoutedAck) -> None:
         """The next hop took the message over; how long that took teaches the time-out."""
-        pending = self._pending.pop((source, number), None)
+        pending = self._pending.pop((ack.source, ack.number), None)
         if pending is not None and pending.tries == 1 and pending.hop.node_id == sender.node_id:
             self.pastry.neighbours.answered(sender.node_id, self.host.now() - pending.sent)
+
+    def arrived(self, sender: Contact, direct: Direct) -> None:
+        """A message came that was sent to this peer by address."""
+        if self.pastry.active:
+            self.pastry.application.deliver(self.pastry.codec.decode(direct.payload), self.host.me, sender)
 
     # One step on the way
 

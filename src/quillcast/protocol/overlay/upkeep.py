@@ -9,7 +9,7 @@ import msgspec
 from quillcast.core.ids import number
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
-from quillcast.protocol.overlay.messages import Announce, Contacts, Row, RowRequest
+from quillcast.protocol.overlay.messages import Announce, Row, RowRequest
 from quillcast.protocol.overlay.routingtable import UNKNOWN
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ class Upkeep:
         elif contact.node_id in self.table:
             self.pastry.neighbours.probe(contact)
 
-    def announced(self, sender: Contact, proximity: float) -> None:
+    def announced(self, sender: Contact, announce: Announce) -> None:
         """Another peer measured how far it is from this one: it may be the nearest for its cell here, too."""
-        self.table.consider(sender, proximity)
-        self.neighbourhood.consider(sender, proximity)
+        self.table.consider(sender, announce.proximity_s)
+        self.neighbourhood.consider(sender, announce.proximity_s)
         self.pastry.neighbours.release(sender.node_id)
 
     def _enter(self, contact: Contact, proximity: float) -> None:
@@ -106,7 +106,7 @@ class Upkeep:
 
     # Rounds
 
-    def maintain(self) -> None:
+    def maintain(self, _: Maintain) -> None:
         """One round: the right-hand neighbour compares leaf sets, a row member gives its row, idle links close."""
         self.pastry.agreement.send_digest()
         if not len(self.pastry.leaf_set):
@@ -122,19 +122,20 @@ class Upkeep:
         self._close_idle_links()
         self._set_timer()
 
-    def requested(self, sender: Contact, row: int) -> None:
+    def requested(self, sender: Contact, request: RowRequest) -> None:
         """Answer with a row and by chance a deeper one, whose peers all fit the cell in which the asker holds this."""
+        row = request.row
         deeper = self.host.random.randint(row + 1, max(row + 1, self.table.depth - 1))
         self.host.send(sender, Row(row, (*self.table.row(row), *self.table.row(deeper))))
         self.pastry.neighbours.release(sender.node_id)
 
-    def row(self, sender: Contact, contacts: Contacts) -> None:
+    def row(self, sender: Contact, row: Row) -> None:
         """A row came: whoever is nearer than what the table holds belongs there."""
         if self._asked is not None and self._asked.node_id == sender.node_id:
             self._asked = None
             self.host.trace(Mark("row_maintenance"))
         self.pastry.neighbours.release(sender.node_id)
-        self.meet(contacts)
+        self.meet(row.contacts)
 
     def visited(self, node_id: bytes) -> None:
         """The link to this peer was in use."""
