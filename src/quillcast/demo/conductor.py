@@ -3,14 +3,16 @@
 import asyncio
 import itertools
 import time
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from quillcast.core.ids import number
 from quillcast.core.journal import Entry
+from quillcast.data import Event
 from quillcast.demo import roles
 from quillcast.demo.display import Display
 from quillcast.demo.kills import Kills
@@ -32,14 +34,6 @@ PARTS_BOUND_S = 15.0  # until the trees follow the parts that were given out
 SETTLE_BOUND_S = 30.0  # until every subscriber has what was published
 
 
-class DemoEvent(NamedTuple):
-    """An event to publish: the topic, the payload, and what it is about, which decides who publishes it."""
-
-    topic: str
-    payload: bytes
-    about: bytes
-
-
 class Plan(NamedTuple):
     """What the demo is asked for."""
 
@@ -49,7 +43,7 @@ class Plan(NamedTuple):
     rate: float
     seed: int
     kill: bool
-    events: Sequence[DemoEvent]
+    events: Sequence[Event]
 
     @property
     def journals(self) -> Path:
@@ -63,10 +57,17 @@ class Plan(NamedTuple):
 
 
 class Conductor:
-    """One performance of the demo."""
+    """Runs the network from its first peer to its last.
 
-    def __init__(self, plan: Plan, state: State, display: Display) -> None:
-        self.plan, self.state, self.display = plan, state, display
+    Args:
+        plan: what is asked for.
+        state: kept up to date for the display.
+        display: told what happens.
+        on_stream: called when events begin to flow.
+    """
+
+    def __init__(self, plan: Plan, state: State, display: Display, on_stream: Callable[[], object]) -> None:
+        self.plan, self.state, self.display, self.on_stream = plan, state, display, on_stream
         self.processes: dict[bytes, PeerProcess] = {}
         self.kills = Kills(state, display, self.processes)
         self._started: list[PeerProcess] = []
@@ -166,6 +167,9 @@ class Conductor:
         name = self.state.names_of
         self.display.note(f"publishers {name(parts.publishers)}; subscribers {name(parts.subscribers)}")
         self.display.note(f"without a part, and so the ones to kill: {name(parts.spare)}")
+        self.display.note(
+            f"look inside from another terminal: quillcast tree {self.state.busiest} --network {self.plan.network}"
+        )
         offered = len(roles.forwarders(self.state.view.parents(), parts.spare))
         if self.plan.kill and offered < 2:
             self.display.note(
@@ -178,6 +182,7 @@ class Conductor:
     async def _stream(self, parts: Roles) -> None:
         """Publish everything, and kill meanwhile."""
         self.display.phase("events flow")
+        self.on_stream()
         self.state.streaming = True
         victims = parts.spare if self.plan.kill else []
         killing = asyncio.create_task(self.kills.perform(victims, self.plan.length_s))
@@ -189,7 +194,7 @@ class Conductor:
             killing.cancel()
 
     async def _publish(self, publishers: Sequence[bytes]) -> None:
-        """Publish the events at the plan's rate; what an event is about decides who publishes it."""
+        """Publish the events at the plan's rate, dealt out to the publishers by their content."""
         began, published, events = time.monotonic(), 0, self.plan.events
         while published < len(events):
             due = int((time.monotonic() - began) * self.plan.rate) + 1
@@ -228,10 +233,10 @@ class Conductor:
         self.display.tick()
 
 
-def _orders(batch: Sequence[DemoEvent], publishers: Sequence[bytes]) -> Iterator[tuple[bytes, Publish]]:
+def _orders(batch: Sequence[Event], publishers: Sequence[bytes]) -> Iterator[tuple[bytes, Publish]]:
     """The batch as orders: for each publisher and topic the payloads in their order."""
     runs: dict[tuple[bytes, str], list[bytes]] = {}
     for event in batch:
-        publisher = publishers[sum(event.about) % len(publishers)]
+        publisher = publishers[zlib.crc32(event.payload) % len(publishers)]
         runs.setdefault((publisher, event.topic), []).append(event.payload)
     return itertools.starmap(lambda key, payloads: (key[0], Publish(key[1], payloads)), runs.items())

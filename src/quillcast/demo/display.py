@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Protocol
 
@@ -86,7 +87,7 @@ class LiveDisplay:
     def __init__(self, console: Console, state: State) -> None:
         self._console, self._state = console, state
         self._rates = Rates(state)
-        self._notes: deque[Text] = deque(maxlen=NOTES_SHOWN)
+        self._notes: list[tuple[float, str]] = []
         self._phase = ""
         self._live = Live(get_renderable=self._picture, console=console, refresh_per_second=4, transient=True)
 
@@ -95,13 +96,15 @@ class LiveDisplay:
         return self
 
     def __exit__(self, *error: object) -> None:
+        """Leave what happened on the screen."""
         self._live.__exit__(None, None, None)
+        self._console.print(Text(self._state.title, style="bold"), self._story(self._notes))
 
     def phase(self, text: str) -> None:
         self._phase = text
 
     def note(self, text: str) -> None:
-        self._notes.append(Text.assemble((f"{self._state.elapsed_s:5.1f} s  ", "dim"), text))
+        self._notes.append((self._state.elapsed_s, text))
 
     def tick(self) -> None:
         self._rates.beat()
@@ -115,8 +118,19 @@ class LiveDisplay:
         body = Table.grid(expand=True, padding=(0, 2))
         body.add_column(ratio=2)
         body.add_column(ratio=3)
-        body.add_row(self._tree(), Group(self._topics(), "", self._bars(), "", *self._notes))
+        news = self._story(self._notes[-NOTES_SHOWN:])
+        body.add_row(self._tree(), Group(self._topics(), "", self._bars(), "", news))
         return Group(head, Rule(style="dim"), Padding(body, (0, 1)))
+
+    @staticmethod
+    def _story(notes: Sequence[tuple[float, str]]) -> RenderableType:
+        """What happened when."""
+        story = Table.grid(padding=(0, 2, 0, 0))
+        story.add_column(justify="right", style="dim", no_wrap=True)
+        story.add_column()
+        for at_s, text in notes:
+            story.add_row(f"{at_s:.1f} s", Text(text, style="red" if text.startswith("SIGKILL") else ""))
+        return story
 
     def _tree(self) -> RenderableType:
         view = self._state.watch.topic(self._state.busiest)
@@ -165,7 +179,8 @@ class LiveDisplay:
         return table
 
     def _bars(self) -> RenderableType:
-        return Group(Text(self._rates.bars(), style="green", no_wrap=True), Text(self._rates.words(), style="dim"))
+        words = self._rates.words() if self._state.streaming else ""
+        return Group(Text(self._rates.bars(), style="green", no_wrap=True), Text(words, style="dim"))
 
 
 class Rates:

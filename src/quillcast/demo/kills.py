@@ -51,14 +51,14 @@ class Kills:
 
     async def _kill(self, victim: bytes, what: str) -> None:
         state, part = self.state, f"{what} of {self.state.busiest}"
-        trees = [(topic, view) for topic, view in state.watch.topics.items() if victim in view.parents().values()]
-        self._orphans = {(topic, peer): None for topic, view in trees for peer in view.children(victim)}
+        below = {topic: view.children(victim, state.dead) for topic, view in state.watch.topics.items()}
+        self._orphans = {(topic, peer): None for topic, children in below.items() for peer in children}
         self._found = {}
         self.done.append(Kill(victim, self.processes[victim].kill(), part))
         state.dead[victim] = None
         self.display.note(
-            f"SIGKILL {state.name(victim)}, {part}: "
-            f"{len(self._orphans)} children in {len(trees)} trees lose their parent"
+            f"SIGKILL {state.name(victim)}, {part}: {len(self._orphans)} children "
+            f"in {sum(map(bool, below.values()))} trees lose their parent"
         )
         mended = await state.until(lambda: not state.watch.orphans(state.dead), REPAIR_BOUND_S)
         self._tell_repair(mended)
@@ -67,21 +67,21 @@ class Kills:
         found = sorted(self._found.values(), key=lambda entry: entry.at_ns)
         if found:
             last_ms = (found[-1].at_ns - self.done[-1].at_ns) / 1e6
-            self.display.note(f"{len(found)} have a parent again, the last after {last_ms:.0f} ms: {self._how(found)}")
+            self.display.note(f"mended after {last_ms:.0f} ms: {self._how(found) or 'in other trees'}")
         if not mended:
             count = self.state.watch.orphans(self.state.dead)
             self.display.note(f"{count} still look for a parent after {REPAIR_BOUND_S:g} s")
 
     def _how(self, found: Sequence[Entry]) -> str:
-        """Who found whom, for the busiest topic."""
-        name, words = self.state.name, []
+        """Who found whom in the busiest topic's tree, by parent."""
+        words: dict[str, list[bytes]] = {}
         for entry in found:
-            view = self.state.watch.topics[entry.record.topic]  # type: ignore[attr-defined]
-            if view is not self.state.view:
-                continue
             match entry.record:
-                case Attached(parent=parent, how=how):
-                    words.append(f"{name(entry.peer)} under {name(parent)} ({how})")
-                case BecameRoot():
-                    words.append(f"{name(entry.peer)} is the new root")
-        return ", ".join(words) or "none of them in the busiest tree"
+                case Attached(topic=topic, parent=parent, how=how) if self._is_busiest(topic):
+                    words.setdefault(f"under {self.state.name(parent)} ({how})", []).append(entry.peer)
+                case BecameRoot(topic=topic) if self._is_busiest(topic):
+                    words["is the new root"] = [entry.peer]
+        return "; ".join(f"{self.state.names_of(peers)} {where}" for where, peers in words.items())
+
+    def _is_busiest(self, topic: bytes) -> bool:
+        return self.state.watch.topics[topic] is self.state.view

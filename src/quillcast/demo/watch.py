@@ -42,9 +42,9 @@ class TopicView:
         """The tree: each member's parent, the root's is None. Members that look for a parent are not in it."""
         return {peer: parent for peer, parent in self.places.items() if peer not in without}
 
-    def children(self, parent: bytes) -> list[bytes]:
-        """The members below a parent."""
-        return [peer for peer, above in self.places.items() if above == parent]
+    def children(self, parent: bytes, dead: Collection[bytes]) -> list[bytes]:
+        """The living members below a parent."""
+        return [peer for peer, above in self.places.items() if above == parent and peer not in dead]
 
     def orphans(self, dead: Collection[bytes]) -> list[bytes]:
         """The living members whose parent is dead or unknown."""

@@ -1,0 +1,23 @@
+"""`quillcast audit`: from the journals of peers, whether the promises held."""
+
+from pathlib import Path
+
+import click
+
+from quillcast.cli.options import JSON
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with pictures there.")
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@JSON
+def command(folder: Path, report: Path | None, master: str, as_json: bool) -> None:
+    """Audit the journals that peers wrote below DIR: what was due, delivered, repeated and lost, on Spark.
+
+    Peers write journals when they are told where: `quillcast node --journal DIR`, Node(journal=...). Ends with 0 if
+    every promise held, else with 1.
+    """
+    from quillcast.pipeline.command import audit_command
+
+    click.get_current_context().exit(audit_command(folder, as_json=as_json, report=report, master=master))

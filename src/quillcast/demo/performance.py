@@ -1,0 +1,99 @@
+"""The whole of the demo: what is asked for, the network's run, and the audit of what it left behind."""
+
+import importlib.util
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from quillcast.core.errors import LocalError
+from quillcast.data import events_from, flights
+from quillcast.demo.conductor import CONFIG, Conductor, Plan
+from quillcast.demo.display import display
+from quillcast.demo.state import State
+from quillcast.live.rendezvous import Rendezvous
+from quillcast.pipeline.command import print_findings
+from quillcast.pipeline.findings import Findings, run_audit
+from quillcast.pipeline.run import Run, write_run
+from quillcast.pipeline.session import java_home, spark_session
+
+NICENESS = 10  # of Spark's start beside the stream: peers' heartbeats go first
+NEEDED = {"pyspark": "spark", "jinja2": "report", "matplotlib": "report"}
+"""Libraries of the audit and its page, and the extra of quillcast that brings each."""
+
+
+def plan(peers: int, rate: float, file: Path | None, limit: int, seed: int, output: Path | None, *, kill: bool) -> Plan:
+    """The plan that these options describe.
+
+    Raises `LocalError` if the events cannot be read, or the output folder holds something already.
+    """
+    events = list(islice(events_from(file) if file else flights(), limit))
+    folder = output or Path("quillcast-demo") / time.strftime("%Y%m%d-%H%M%S")
+    if folder.exists() and any(folder.iterdir()):
+        raise LocalError(f"{folder} is not empty, and what is in it would be audited too; name another with --output")
+    return Plan(f"demo-{os.getpid()}", folder, peers, rate, seed, kill, events)
+
+
+class Performance:
+    """One performance of the demo, with its audit."""
+
+    def __init__(self, plan: Plan, console: Console) -> None:
+        self.plan, self.console = plan, console
+        overlay = CONFIG.overlay
+        self.state = State(
+            f"quillcast demo: {plan.peers} peers in {plan.peers} processes, b = {overlay.digit_bits}, "
+            f"l = {overlay.leaf_set_size}, seed {plan.seed}",
+            plan.journals,
+        )
+        self._warm_up = threading.Thread(target=self._start_spark, daemon=True)
+
+    def prepare(self) -> None:
+        """Raise `LocalError` if something is missing that the audit will need."""
+        for library, extra in NEEDED.items():
+            if importlib.util.find_spec(library) is None:
+                raise LocalError(f"the demo ends with an audit that needs {library}; pip install 'quillcast[{extra}]'")
+        java_home()
+
+    async def play(self) -> Run:
+        """Run the network."""
+        with self._cleaning_up(), display(self.console, self.state) as shown:
+            return await Conductor(self.plan, self.state, shown, self._warm_up.start).perform()
+
+    def prove(self, told: Run) -> tuple[dict[str, Any], bool]:
+        """Audit the journals, print the outcome, write the page. Returns the figures, and whether all promises held."""
+        folder, report = self.plan.folder, self.plan.folder / "report.html"
+        write_run(folder, told)
+        with self.console.status("auditing the journals") as status:
+            self._warm_up.join()
+            findings = run_audit(folder, told, report=report, say=lambda what: status.update(f"audit: {what}"))
+        print_findings(findings, self.console)
+        self.console.print(f"The report with pictures is {report}", soft_wrap=True)
+        return self._figures(findings, report), findings.sound
+
+    def _figures(self, findings: Findings, report: Path) -> dict[str, Any]:
+        return {
+            **findings.summary(),
+            "peers": self.plan.peers,
+            "report": str(report.absolute()),
+            "seconds": round(self.state.elapsed_s, 1),
+        }
+
+    def _start_spark(self) -> None:
+        """Have the Java machine up when the stream ends."""
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        spark_session()
+
+    @contextmanager
+    def _cleaning_up(self) -> Iterator[None]:
+        """Killed peers leave their rendezvous files behind."""
+        try:
+            yield
+        finally:
+            shutil.rmtree(Rendezvous(self.plan.network).folder, ignore_errors=True)

@@ -1,0 +1,158 @@
+"""Bad input gets one clear line on standard error, an exit code that says what kind it is, and never a traceback."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Commands
+
+TYPING = [
+    (["frobnicate"], "No such command 'frobnicate'"),
+    (["pub"], "Missing argument 'TOPIC'"),
+    (["sub", "t", "--count", "none"], "'none' is not a valid integer"),
+    (["pub", "t", "x", "--rate", "0"], "0.0 is not in the range"),
+    (["pub", "t", "--file", "no/such/file"], "'no/such/file' does not exist"),
+    (["pub", "t", "x", "--file", __file__], "choose one"),
+    (["pub", "t", "x", "--wait", "stored"], "'stored' is not one of"),
+    (["sub", "t", "--config", "no/such.toml"], "'no/such.toml' does not exist"),
+    (["sub", "t", "--listen", "0.0.0.0:0"], "not on this machine's loopback"),
+    (["sub", "t", "--listen", "127.0.0.1"], "write host:port"),
+    (["sub", "t", "--network", "a/b"], "no name of a network"),
+    (["sub", "t//u"], "no topic name"),
+    (["sub", "t/#"], "is a pattern"),
+    (["topic", "create", "t", "--delivery", "sometimes"], "'sometimes' is not one of"),
+    (["demo", "--peers", "3"], "3 is not in the range"),
+    (["demo", "--events", "no/such/file"], "'no/such/file' does not exist"),
+    (["audit", "no/such/folder"], "'no/such/folder' does not exist"),
+]
+
+
+def assert_one_line(err: str, part: str) -> None:
+    assert part in err
+    assert err.startswith("quillcast: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"), TYPING, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_what_cannot_be_is_refused_with_2(quillcast: Commands, arguments: list[str], part: str) -> None:
+    code, out, err = quillcast.run(*arguments)
+    assert (code, out) == (2, "")
+    assert_one_line(err, part)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("[overlay]\ndigit_bit = 1\n", "there is no setting overlay.digit_bit; there are: digit_bits"),
+        ("[overlay]\ndigit_bits = 3\n", "digit_bits is 3"),
+        ('[topics]\nlease_s = "long"\n', "Expected `float`, got `str` - at `$.topics.lease_s`"),
+        ("digit_bits: 1\n", "Expected '=' after a key"),
+        ("[overlays]\n", "there is no setting overlays; there are: neighbours,"),
+    ],
+)
+def test_a_config_file_is_refused_by_the_name_of_the_setting(
+    quillcast: Commands, tmp_path: Path, text: str, part: str
+) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    code, _, err = quillcast.run("sub", "t", "--config", str(path))
+    assert code == 2
+    assert_one_line(err, part)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("status",), ("tree", "t"), ("topic", "list"), ("topic", "create", "t")], ids=str
+)
+def test_without_a_running_peer_there_is_nobody_to_ask(quillcast: Commands, arguments: tuple[str, ...]) -> None:
+    code, out, err = quillcast.run(*arguments)
+    assert (code, out) == (4, "")
+    assert_one_line(err, "no peer of the network 'test' runs on this machine; start one with: quillcast node")
+
+
+def test_an_empty_folder_holds_nothing_to_audit(quillcast: Commands, tmp_path: Path) -> None:
+    code, _, err = quillcast.run("audit", str(tmp_path))
+    assert code == 2
+    assert_one_line(err.splitlines(keepends=True)[-1], "holds no journals")
+
+
+def test_the_demo_mixes_its_journals_with_no_others(quillcast: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    code, _, err = quillcast.run("demo", "--output", str(tmp_path))
+    assert code == 2
+    assert_one_line(err, "is not empty")
+
+
+def test_a_fault_of_ours_is_one_line_too(quillcast: Commands, tmp_path: Path) -> None:
+    folder = tmp_path / "runtime"
+    folder.write_text("no folder")
+    quillcast.environment["XDG_RUNTIME_DIR"] = str(folder)
+    code, _, err = quillcast.run("status")
+    assert code == 1
+    assert_one_line(err, "Not a directory")
+
+
+@pytest.mark.live
+class TestWithAPeer:
+    """What needs somebody else to be wrong about."""
+
+    @pytest.fixture
+    def node(self, quillcast: Commands, tmp_path: Path) -> dict[str, str]:
+        command = quillcast.start("node", "--json", "--data", str(tmp_path / "data"))
+        told: dict[str, str] = json.loads(command.line())
+        return told
+
+    def test_a_contact_that_does_not_answer(self, quillcast: Commands) -> None:
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            port = closed.getsockname()[1]
+        code, _, err = quillcast.run("pub", "t", "x", "--contact", f"127.0.0.1:{port}")
+        assert code == 4
+        assert_one_line(err, f"127.0.0.1:{port}")
+
+    def test_a_contact_of_another_network(self, quillcast: Commands, node: dict[str, str]) -> None:
+        code, _, err = quillcast.run("pub", "t", "x", "--contact", node["address"], "--network", "other")
+        assert code == 4
+        assert_one_line(err, "it belongs to the network 'test', this peer to 'other'; say --network to choose")
+
+    def test_a_port_in_use(self, quillcast: Commands, node: dict[str, str]) -> None:
+        code, _, err = quillcast.run("sub", "t", "--listen", node["address"])
+        assert code == 2
+        assert_one_line(err, "in use")
+
+    def test_the_data_folder_of_a_running_peer(self, quillcast: Commands, node: dict[str, str], tmp_path: Path) -> None:
+        code, _, err = quillcast.run("node", "--data", str(tmp_path / "data"))
+        assert code == 2
+        assert_one_line(err, "belongs to a running peer")
+
+    def test_an_event_over_the_limit(self, quillcast: Commands, node: dict[str, str], tmp_path: Path) -> None:
+        assert quillcast.run("topic", "create", "small", "--event-bytes-max", "10")[0] == 0
+        code, _, err = quillcast.run("pub", "small", "more than ten bytes")
+        assert code == 2
+        assert_one_line(err, "an event of 19 bytes is over the limit of 10 of topic 'small'")
+
+    def test_a_peer_that_is_not_there(self, quillcast: Commands, node: dict[str, str]) -> None:
+        code, _, err = quillcast.run("status", "--peer", "xyz")
+        assert code == 2
+        assert_one_line(err, f"there are: {node['node_id'][:8]}")
+
+    def test_a_topic_that_nobody_has_a_part_in(self, quillcast: Commands, node: dict[str, str]) -> None:
+        code, _, err = quillcast.run("topic", "show", "nobody/knows")
+        assert code == 2
+        assert_one_line(err, "'nobody/knows'")
+
+
+@pytest.mark.live
+def test_an_unknown_topic_where_none_is_created_on_first_use(quillcast: Commands, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[topics]\nauto_create = false\n")
+    node = quillcast.start("node", "--config", str(settings))
+    node.line()
+    for command in (("pub", "sport/tennis", "x"), ("sub", "sport/tennis")):
+        code, _, err = quillcast.run(*command, "--config", str(settings))
+        assert code == 2
+        assert_one_line(err, "there is no topic 'sport/tennis'")
