@@ -124,8 +124,8 @@ class Peer:
         assert by is not None
         if not self.scribe.leaving and (now >= by or self._safe_to_leave(now)):
             self.scribe.leave()
+            self.overlay.leave()  # children are served until they have moved
         if self.scribe.leaving and (not self.scribe.trees or now >= by):
-            self.overlay.leave()
             self.left = True
             self.host.trace(Stopped())
             return

@@ -88,7 +88,7 @@ class TreeRepair:
             tree = self.scribe.trees.get(join.topic)
             fellow = tree is not None and not tree.attached and tree.lost_parent == message.lost != b""
             if self.scribe.leaving or fellow:
-                self.host.send(sender, Refused(join.topic, "orphan"))
+                self.host.send(message.child, Refused(join.topic, "orphan"))
                 continue
             if tree is None or not tree.attached:
                 self._adopt_orphan(join)

@@ -263,6 +263,8 @@ class Scribe:
 
     def deliver(self, message: Any, key: bytes, source: Contact) -> None:
         """Upcall of the overlay: this peer is the closest to the topic, and so its rendezvous point."""
+        if self.leaving:
+            return  # who sent it asks again, and then it goes to whoever is closest without this peer
         match message:
             case Join():
                 self.deliver_join(message)
@@ -514,6 +516,9 @@ class Scribe:
 
     def close(self, tree: Tree) -> None:
         """Forget a topic that nothing here needs."""
+        if tree.parent is not None:
+            self.host.send(tree.parent, Leave(tree.topic))
+            self.detach(tree, "left")
         self.trees.pop(tree.topic, None)
         self.reports.forget(tree)
         self.table.close(tree.topic)
