@@ -45,6 +45,11 @@ class Findings(NamedTuple):
         """Every verdict holds."""
         return all(verdict["holds"] for verdict in self.verdicts)
 
+    @property
+    def fates(self) -> list[Row]:
+        """The subscriptions that something is to be said of: not those that ended before anything came."""
+        return [row for row in self.subscribers if row["lived"] or row["extra"] or row["duplicated"]]
+
     def summary(self) -> dict[str, Any]:
         """The figures that scripts ask for first."""
         kept = [row for row in self.subscribers if row["lived"]]
@@ -128,7 +133,7 @@ def _collect(tables: Any, run: Run, began: float) -> Findings:
         rates=[{**row, "width_ns": bucket_ns} for row in rows(events.rates(tables.records, bucket_ns))],
         repairs=rows(tables.repairs),
         shapes=sorted(rows(trees.shapes(tables.trees)), key=lambda row: (row["moment"], row["topic"])),
-        trees=rows(trees.shown(tables.trees, tables.repairs, DRAWN_PEERS_MAX)),
+        trees=rows(trees.shown(tables.trees, tables.repairs, tables.topics, DRAWN_PEERS_MAX)),
         counters=sorted(rows(tables.counters), key=lambda row: (row["record"], row["text"] or "")),
         published=rows(tables.published),
         verdicts=rows(tables.verdicts),

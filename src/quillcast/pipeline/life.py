@@ -31,7 +31,9 @@ def processes(records: DataFrame, kills: DataFrame) -> DataFrame:
 def subscriptions(records: DataFrame, processes: DataFrame) -> DataFrame:
     """One row per subscription, numbered from 1.
 
-    Columns: subscription, topic, peer, started_ns, since, until, term_counter, term_node, index, lived. It holds from the entry `since` to before the entry `until` (null: to the process's end), and is owed every event
+    Columns: subscription, topic, peer, started_ns, since, until, term_counter, term_node, index, lived.
+
+    It holds from the entry `since` to before the entry `until` (null: to the process's end), and is owed every event
     from its position on. `lived`: it held when the run ended. A peer's further subscriptions to a topic that it is
     subscribed to already belong to the first.
     """

@@ -46,12 +46,12 @@ def render(findings: Findings) -> str:
 
 def _topics(findings: Findings) -> list[dict[str, Any]]:
     """The topics with what was published in each and how its subscribers fared."""
-    names = sorted({row["topic"] for row in (*findings.published, *findings.subscribers)})
+    names = sorted({row["topic"] for row in (*findings.published, *findings.fates)})
     return [
         {
             "name": name,
             "published": sum(row["events"] for row in findings.published if row["topic"] == name),
-            "subscribers": [row for row in findings.subscribers if row["topic"] == name],
+            "subscribers": [row for row in findings.fates if row["topic"] == name],
         }
         for name in names
     ]
@@ -64,7 +64,7 @@ def _kill(findings: Findings, repair: Row) -> dict[str, Any]:
     after = [row for row in rows if row["moment"].startswith("after")]
     moved = {row["peer"] for row in before if row["parent"] == repair["peer"]}
     topic = before[0]["topic"] if before else ""
-    subscribers = {row["peer"] for row in findings.subscribers if row["topic"] == topic}
+    subscribers = {row["peer"] for row in findings.subscribers if row["topic"] == topic and row["lived"]}
     killed = repair["peer"]
     return {
         "repair": repair,

@@ -19,7 +19,7 @@ class Kill(NamedTuple):
     at_ns: int
     """Just before the kill, nanoseconds since 1970 UTC."""
     what: str = ""
-    """For people: the victim's part, such as "forwarder" or "root of flights/JFK"."""
+    """For people: the victim's part, such as "root of flights/JFK"; the report draws the topic that is named here."""
 
 
 class Run(NamedTuple):

@@ -69,17 +69,20 @@ def shapes(trees: DataFrame) -> DataFrame:
     )
 
 
-def shown(trees: DataFrame, kills: DataFrame, peers_max: int) -> DataFrame:
-    """The trees worth drawing: of each kill, before and after, the topic in which the victim had most children.
+def shown(trees: DataFrame, kills: DataFrame, topics: DataFrame, peers_max: int) -> DataFrame:
+    """The trees worth drawing, before and after each kill: of one topic, by `TREES_SCHEMA` and kill.
 
-    The columns are `TREES_SCHEMA` and kill. Trees of more than `peers_max` peers are left out.
+    It is the topic that the kill's description names, else the one in which the victim had most children. Trees of
+    more than `peers_max` peers are left out.
     """
-    victims = kills.select("kill", "peer", F.concat(F.lit("before "), F.col("kill").cast("string")).alias("moment"))
+    victims = kills.select("kill", "peer", "what", _moment("before ").alias("moment"))
+    is_named = F.expr("instr(what, name) > 0")
     chosen = (
         trees.join(F.broadcast(victims), ["moment", "peer"])
+        .join(F.broadcast(topics), "topic")
         .groupBy("kill")
-        .agg(F.max_by("topic", F.struct("children", "is_root", "topic")).alias("topic"))
-        .withColumn("moment", F.explode(F.array(*[_moment(when) for when in ("before ", "after ")])))
+        .agg(F.max_by("topic", F.struct(is_named, "children", "is_root", "topic")).alias("topic"))
+        .withColumn("moment", F.explode(F.array(_moment("before "), _moment("after "))))
     )
     small = shapes(trees).where(F.col("peers") <= peers_max).select("moment", "topic")
     return trees.join(F.broadcast(small), ["moment", "topic"]).join(F.broadcast(chosen), ["moment", "topic"])
