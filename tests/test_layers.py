@@ -16,7 +16,7 @@ LINES = """
     quillcast.demo
     quillcast.dashboard
     quillcast.gateways
-    quillcast.pipeline
+    quillcast.pipeline quillcast.data
     quillcast.live quillcast.sim
     quillcast.protocol.peer
     quillcast.protocol.config

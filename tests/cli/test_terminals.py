@@ -117,3 +117,17 @@ def test_ctrl_c_at_any_moment_ends_in_good_order(
     code, _, err = command.end()
     assert "Traceback" not in err
     assert code == 130
+
+
+@pytest.mark.parametrize("arguments", [("pub", "t", "x"), ("sub", "t", "--count", "1")], ids=lambda arguments: arguments[0])
+def test_publishing_and_subscribing_load_no_heavy_library(quillcast: Commands, arguments: tuple[str, ...]) -> None:
+    quillcast.environment["PYTHONPROFILEIMPORTTIME"] = "1"
+    command = quillcast.start(*arguments)
+    if arguments[0] == "sub":
+        while "subscribed to" not in (line := command.line(2)):
+            assert "pyarrow" not in line
+        command.signal(signal.SIGINT)
+    _, _, imported = command.end()
+    loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in imported.splitlines()}
+    assert "quillcast" in loaded or arguments[0] == "sub"
+    assert loaded & {"pyarrow", "pyspark", "numpy", "pandas", "rich", "jinja2", "matplotlib"} == set()

@@ -10,7 +10,7 @@ from quillcast import __version__
 from quillcast.cli.endings import Interrupted, ReaderGone, Terminated
 from quillcast.core.errors import QuillcastError
 
-COMMANDS = ("demo", "sub", "pub", "node", "topic", "tree", "status", "audit")
+COMMANDS = ("sub", "pub", "node", "topic", "tree", "status", "demo", "audit")
 """In the order of --help; each is the `command` of the module of its name."""
 
 EXIT_CODES = {
@@ -23,6 +23,16 @@ EXIT_CODES = {
     6: "the disk refused",
     130: "ended by Ctrl-C (143: by SIGTERM), in good order",
 }
+
+HELP = """Publish and subscribe without a broker: every process is a peer.
+
+\b
+Two terminals, no configuration:
+  quillcast sub sport/tennis
+  quillcast pub sport/tennis "hello"
+Sixteen peers, three kills, and the proof that nothing was lost:
+  quillcast demo
+"""
 
 EPILOG = """\b
 Exit codes:
@@ -44,6 +54,7 @@ class Commands(click.Group):
 
 @click.group(
     cls=Commands,
+    help=HELP,
     epilog=EPILOG,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -51,14 +62,7 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="quillcast")
 @click.pass_context
 def commands(context: click.Context) -> None:
-    r"""Publish and subscribe without a broker: every process is a peer.
-
-    \b
-    Two terminals, no configuration:
-      quillcast sub sport/tennis
-      quillcast pub sport/tennis "hello"
-    See it repair itself: quillcast demo
-    """
+    """Every command; on its own it shows what there is."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

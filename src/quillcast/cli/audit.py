@@ -7,7 +7,7 @@ import click
 from quillcast.cli.options import JSON
 
 
-@click.command()
+@click.command(short_help="Prove from journals what happened.")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with pictures there.")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")

@@ -9,7 +9,7 @@ from quillcast.cli.options import JSON
 from quillcast.cli.running import run
 
 
-@click.command()
+@click.command(short_help="See a network lose peers and no event.")
 @click.option("--peers", type=click.IntRange(min=4, max=100), default=16, show_default=True, help="Processes to start.")
 @click.option("--rate", type=click.FloatRange(min=1), default=250, show_default=True, help="Events a second.")
 @click.option(

@@ -12,7 +12,7 @@ from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 
 
-@click.command()
+@click.command(short_help="Run a peer that forwards for others.")
 @click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep identity and topics in this folder."
 )

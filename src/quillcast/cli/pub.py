@@ -18,7 +18,7 @@ from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of
 
 
-@click.command()
+@click.command(short_help="Publish messages, lines of input, or a file.")
 @click.argument("topic")
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
 @click.option("--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Publish its lines.")

@@ -10,7 +10,7 @@ from quillcast.cli.asking import PEER, ask_peer, peers_here
 from quillcast.cli.options import JSON, NETWORK
 
 
-@click.command()
+@click.command(short_help="Show what a running peer is, knows and does.")
 @PEER
 @JSON
 @NETWORK

@@ -15,7 +15,7 @@ from quillcast.live.node import Node
 from quillcast.live.subscription import Event, Loss
 
 
-@click.command()
+@click.command(short_help="Print a topic's events as they come.")
 @click.argument("topic")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
 @click.option(

@@ -20,9 +20,12 @@ def choice(name: str, meaning: str) -> Callable[[Callable[..., Any]], Callable[.
     return click.option(f"--{name}", type=click.Choice(choices), default=default, show_default=True, help=meaning)
 
 
-@click.group()
-def command() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
     """Create topics, show one, list all."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @command.command()

@@ -10,7 +10,7 @@ from quillcast.cli.asking import PEER, ask_peer
 from quillcast.cli.options import JSON, NETWORK
 
 
-@click.command()
+@click.command(short_help="Draw a topic's live tree.")
 @click.argument("topic")
 @PEER
 @JSON
