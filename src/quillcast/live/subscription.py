@@ -11,6 +11,7 @@ import msgspec
 
 from quillcast.core.bundle import Block, Position, Term
 from quillcast.core.errors import Malformed, NotJoined, QuillcastError
+from quillcast.core.messages import decoded
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.scribe import Subscription as PeerSubscription
@@ -220,7 +221,7 @@ class Subscription:
         self._taken_bytes = block.size
         try:
             self._events = _events(self.topic, block, skip, stop)
-        except (Malformed, msgspec.MsgspecError):
+        except Malformed:
             self.malformed_count += 1
             inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")
         return True
@@ -259,7 +260,7 @@ def _events(topic: str, block: Block, skip: int, stop: int) -> Iterator[Event]:
 
 
 def _maps(attributes: Iterable[bytes]) -> list[dict[str, Any] | None]:
-    return [_DECODER.decode(one) if one else None for one in attributes]
+    return [decoded(_DECODER, one, "attributes") if one else None for one in attributes]
 
 
 _DECODER: msgspec.msgpack.Decoder[dict[str, Any]] = msgspec.msgpack.Decoder(dict[str, Any])
