@@ -21,21 +21,21 @@ Name = Callable[[bytes], str]
 
 
 class Transcript:
-    """What peers did to the trees, in order, under headings; times are left out, for order is what matters."""
+    """What each peer did to its trees, in its order, under headings; times are left out, and who of two was first."""
 
     def __init__(self, name: Name) -> None:
         self.name = name
-        self.lines: list[str] = []
+        self.sections: list[list[str]] = []
 
     def heading(self, text: str) -> None:
         """What the application or the world does next."""
-        self.lines += ["", f"# {text}"]
+        self.sections.append([f"# {text}"])
 
     def note(self, at: float, machine: Any, node: bytes, record: Record) -> None:
         """One record of one peer, if it is about a tree."""
         text = self._text(record)
         if text:
-            self.lines.append(f"{self.name(node)} {text}")
+            self.sections[-1].append(f"{self.name(node)} {text}")
 
     def _text(self, record: Record) -> str:
         match record:
@@ -58,7 +58,8 @@ class Transcript:
 
     def compare(self, file: str) -> None:
         """Assert that the conversation is the one written down; or write it down, where the flag is set."""
-        text = "\n".join(self.lines).strip() + "\n"
+        sections = [[heading, *sorted(lines, key=lambda line: line.split()[0])] for heading, *lines in self.sections]
+        text = "\n\n".join("\n".join(section) for section in sections) + "\n"
         path = HERE / file
         if os.environ.get("QUILLCAST_REWRITE"):
             path.write_text(text)

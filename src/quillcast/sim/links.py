@@ -124,11 +124,18 @@ class End:
                 self.host.hand_in(self.host.peer.room, self.contact)
 
     def receive_bye(self, _: None) -> None:
-        """The other side needs the link no more."""
-        if self._ready(self.receive_bye, None) and self.unneeded and self.far is not None:
-            for end in (self, self.far):
-                end.open, end.far = False, None  # nobody is to be told, should something still come
-                end.host.forget(end)
+        """The other side needs the link no more, unless it sent something since.
+
+        This end closes, and the other one behind all that this one sent before: nothing is lost on the way.
+        """
+        if self._ready(self.receive_bye, None) and self.unneeded and self.far is not None and self.far.unneeded:
+            self._put(self.far.part, None)
+            self.part(None)
+
+    def part(self, _: None) -> None:
+        """Close, and nobody is told."""
+        self.open, self.far = False, None
+        self.host.forget(self)
 
     def established(self, far: "End") -> None:
         """The other side accepted the call."""
