@@ -41,6 +41,9 @@ class Upkeep:
         for entry in list(self.table.entries()):
             if entry.proximity < UNKNOWN:
                 self._announce(entry.contact, entry.proximity)
+        for contact in self.neighbourhood:
+            if contact.node_id not in self.table:
+                self._announce(contact, self.pastry.proximity(contact.node_id))
         self._set_timer()
 
     def meet(self, contacts: Iterable[Contact]) -> None:
