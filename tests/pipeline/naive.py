@@ -38,20 +38,22 @@ class NaiveAudit:
         """Each subscription's `until` and first record."""
         found: dict[Subscription, tuple[int | None, trace.Subscribed]] = {}
         for (peer, started_ns), entries in self.by_process.items():
-            current: dict[bytes, Subscription] = {}
+            current: dict[tuple[bytes, int], Subscription] = {}
             for e in entries:
                 match e.record:
-                    case trace.Subscribed(topic=topic) if topic not in current:
-                        current[topic] = (topic, peer, started_ns, e.entry)
-                        found[current[topic]] = (None, e.record)
-                    case trace.Unsubscribed(topic=topic) if topic in current:
-                        key = current.pop(topic)
+                    case trace.Subscribed(topic=topic, number=number) if (topic, number) not in current:
+                        current[topic, number] = (topic, peer, started_ns, e.entry)
+                        found[current[topic, number]] = (None, e.record)
+                    case trace.Unsubscribed(topic=topic, number=number) if (topic, number) in current:
+                        key = current.pop((topic, number))
                         found[key] = (e.entry, found[key][1])
         return found
 
-    def subscription_of(self, e: Entry, topic: bytes) -> Subscription | None:
-        for key, (until, _) in self.subscriptions.items():
-            if key[:3] == (topic, e.peer, e.started_ns) and key[3] < e.entry and (until is None or e.entry < until):
+    def subscription_of(self, e: Entry) -> Subscription | None:
+        run: Any = e.record
+        for key, (until, begin) in self.subscriptions.items():
+            whose = key[:3] == (run.topic, e.peer, e.started_ns) and begin.number == run.number
+            if whose and key[3] < e.entry and (until is None or e.entry < until):
                 return key
         return None
 
@@ -94,7 +96,7 @@ class NaiveAudit:
         events = set()
         for e in self.entries:
             r = e.record
-            if isinstance(r, trace.Lost) and self.subscription_of(e, r.topic) == key:
+            if isinstance(r, trace.Lost) and self.subscription_of(e) == key:
                 lost = {(r.term, index) for index in range(r.first, r.last)}
                 events |= {event for event, places in positions.items() if places & lost}
         return events
@@ -106,7 +108,7 @@ class NaiveAudit:
         runs = [
             (e, e.record)
             for e in self.entries
-            if isinstance(e.record, trace.Delivered) and self.subscription_of(e, e.record.topic) == key
+            if isinstance(e.record, trace.Delivered) and self.subscription_of(e) == key
         ]
         copies = Counter((run.publisher, run.first + n) for _, run in runs for n in range(run.count))
         due, told = self.due(key), self.told(key)
@@ -135,7 +137,7 @@ class NaiveAudit:
         return sum(
             e.record.count
             for e in self.entries
-            if isinstance(e.record, trace.Delivered) and self.subscription_of(e, e.record.topic) is None
+            if isinstance(e.record, trace.Delivered) and self.subscription_of(e) is None
         )
 
     def conflicts(self) -> int:

@@ -57,14 +57,14 @@ class World:
         publisher, first, count = pick.choice([b"P" * 16, b"Q" * 16]), pick.randrange(30), pick.randint(1, 9)
         term = pick.choice(TERMS)
         index = first if pick.random() < 0.8 else pick.randrange(30)
-        other = pick.choice(PEERS)
+        other, number = pick.choice(PEERS), pick.choice([1, 1, 1, 2])
         kinds = {
-            0.12: trace.Subscribed(topic, term, pick.randrange(20)),
-            0.03: trace.Unsubscribed(topic),
+            0.12: trace.Subscribed(topic, term, pick.randrange(20), number),
+            0.03: trace.Unsubscribed(topic, number),
             0.10: trace.Published(topic, publisher, first, count, 100),
             0.08: trace.Admitted(topic, publisher, first, count, term, index),
-            0.35: trace.Delivered(topic, publisher, first, count, self.time(), term, index),
-            0.05: trace.Lost(topic, term, index, index + count, "cut"),
+            0.35: trace.Delivered(topic, publisher, first, count, self.time(), term, index, number),
+            0.05: trace.Lost(topic, term, index, index + count, "cut", number),
             0.15: trace.Attached(topic, other, pick.choice(["joined", "fallback"]), 1),
             0.06: trace.Detached(topic, other, pick.choice(["lost", "left"])),
             0.04: trace.BecameRoot(topic, term, "took_over"),

@@ -45,7 +45,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "index": ("int64", "index of a run's first event in its term"),
     "published_ns": ("int64", "publish time of a run's first event, by its publisher's clock"),
     "other": ("binary", "the other peer: parent, child, neighbour, new root"),
-    "number": ("int64", "depth, children, hops, bytes or members, by the record's type"),
+    "number": ("int64", "depth, children, hops, bytes, members, or of which subscription, by the record's type"),
     "seconds": ("double", "of Suspected: how long the neighbour was silent"),
     "text": ("string", "how, why, where, source, kind, name or address, by the record's type"),
     "joined": ("ids", "of LeafSetChanged: peers that entered"),

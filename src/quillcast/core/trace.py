@@ -120,17 +120,22 @@ class ChildRemoved(Record, frozen=True):
 
 
 class Subscribed(Record, frozen=True):
-    """A local subscription stands; it will get every event from this position on."""
+    """A local subscription stands; it will get every event from this position on.
+
+    `number` tells a peer's subscriptions to one topic apart; so in `Unsubscribed`, `Delivered` and `Lost`.
+    """
 
     topic: bytes
     term: Term
     index: int
+    number: int = 0
 
 
 class Unsubscribed(Record, frozen=True):
     """A local subscription ended."""
 
     topic: bytes
+    number: int = 0
 
 
 class Published(Record, frozen=True):
@@ -164,6 +169,7 @@ class Delivered(Record, frozen=True):
     published_ns: int
     term: Term = NO_TERM
     index: int = 0
+    number: int = 0
 
 
 class Repeated(Record, frozen=True):
@@ -190,6 +196,7 @@ class Lost(Record, frozen=True):
     first: int
     last: int
     why: str
+    number: int = 0
 
 
 class Dropped(Record, frozen=True):

@@ -31,20 +31,19 @@ def processes(records: DataFrame, kills: DataFrame) -> DataFrame:
 def subscriptions(records: DataFrame, processes: DataFrame) -> DataFrame:
     """One row per subscription, numbered from 1.
 
-    Columns: subscription, topic, peer, started_ns, since, until, term_counter, term_node, index, lived.
+    Columns: subscription, topic, peer, started_ns, number, since, until, term_counter, term_node, index, lived.
 
     It holds from the entry `since` to before the entry `until` (null: to the process's end), and is owed every event
-    from its position on. `lived`: it held when the run ended. A peer's further subscriptions to a topic that it is
-    subscribed to already belong to the first.
+    from its position on. `lived`: it held when the run ended.
     """
-    line = Window.partitionBy("peer", "started_ns", "topic").orderBy("entry")
+    line = Window.partitionBy("peer", "started_ns", "topic", "number").orderBy("entry")
     changes = records.where(F.col("record").isin("Subscribed", "Unsubscribed"))
     changes = changes.withColumn("former", F.lag("record", 1, "Unsubscribed").over(line)).where("record <> former")
     held = changes.withColumn("until", F.lead("entry").over(line)).where("record = 'Subscribed'")
-    number = F.row_number().over(Window.orderBy("topic", "peer", "started_ns", "entry"))
+    subscription = F.row_number().over(Window.orderBy("topic", "peer", "started_ns", "entry"))
     return held.join(F.broadcast(processes), ["peer", "started_ns"]).select(
-        number.alias("subscription"), "topic", "peer", "started_ns", F.col("entry").alias("since"), "until",
-        "term_counter", "term_node", "index", (F.col("lived") & F.col("until").isNull()).alias("lived"),
+        subscription.alias("subscription"), "topic", "peer", "started_ns", "number", F.col("entry").alias("since"),
+        "until", "term_counter", "term_node", "index", (F.col("lived") & F.col("until").isNull()).alias("lived"),
     )  # fmt: skip
 
 
@@ -52,7 +51,7 @@ def within(rows: DataFrame, subscriptions: DataFrame) -> DataFrame:
     """The same records of subscribers with one more column: the subscription they belong to, or null."""
     stands = F.expr(
         "row.topic = held.topic and row.peer = held.peer and row.started_ns = held.started_ns "
-        "and row.entry > held.since and (held.until is null or row.entry < held.until)"
+        "and row.number = held.number and row.entry > held.since and (held.until is null or row.entry < held.until)"
     )
     return (
         rows.alias("row")
