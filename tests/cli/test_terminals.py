@@ -49,12 +49,6 @@ def test_json_tells_all_about_an_event(quillcast: Commands) -> None:
     assert first["publisher"] != second["publisher"]
 
 
-def test_an_early_event_is_there_for_who_asks_for_the_earliest(quillcast: Commands) -> None:
-    keeper = quillcast.subscribed("sport/tennis", "--count", "1")
-    assert quillcast.run("pub", "sport/tennis", "early")[0] == 0
-    assert keeper.end()[:2] == (0, "early\n")
-
-
 def test_a_node_can_be_looked_at(quillcast: Commands) -> None:
     node = quillcast.start("node", "--json")
     told = json.loads(node.line())
@@ -105,12 +99,15 @@ def test_whoever_closes_our_output_ends_us_quietly(quillcast: Commands) -> None:
     assert subscriber.process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("delay_s", [0.1, 0.2, 0.3, 0.5, 0.8, 1.2])
+@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.1, 0.2, 0.4, 0.8])
 @pytest.mark.parametrize("arguments", [("sub", "t"), ("pub", "t"), ("node",)], ids=lambda arguments: arguments[0])
 def test_ctrl_c_at_any_moment_ends_in_good_order(
     quillcast: Commands, arguments: tuple[str, ...], delay_s: float
 ) -> None:
+    quillcast.environment["PYTHONPROFILEIMPORTTIME"] = "1"  # it then says when it has come to our first lines
     command = quillcast.start(*arguments)
+    while not command.line(2).endswith(" quillcast.cli.endings"):
+        pass
     with pytest.raises(TimeoutError):
         command.wait(delay_s)
     command.signal(signal.SIGINT)
@@ -119,7 +116,9 @@ def test_ctrl_c_at_any_moment_ends_in_good_order(
     assert code == 130
 
 
-@pytest.mark.parametrize("arguments", [("pub", "t", "x"), ("sub", "t", "--count", "1")], ids=lambda arguments: arguments[0])
+@pytest.mark.parametrize(
+    "arguments", [("pub", "t", "x"), ("sub", "t", "--count", "1")], ids=lambda arguments: arguments[0]
+)
 def test_publishing_and_subscribing_load_no_heavy_library(quillcast: Commands, arguments: tuple[str, ...]) -> None:
     quillcast.environment["PYTHONPROFILEIMPORTTIME"] = "1"
     command = quillcast.start(*arguments)

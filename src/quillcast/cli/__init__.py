@@ -7,6 +7,7 @@ import sys
 
 def main() -> None:
     """Run the command of this process's arguments and end the process with its exit code (`quillcast --help`)."""
+    signal.signal(signal.SIGINT, _end_at_once)
     try:
         from quillcast.cli.app import run
 
@@ -16,6 +17,14 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # everything is done: a late Ctrl-C has nothing to end
     _close_stdout()
     sys.exit(code)
+
+
+def _end_at_once(*_: object) -> None:
+    """Ctrl-C while modules are loaded, where Python would lose it or show a traceback; nothing has begun yet.
+
+    `quillcast.cli.running` has it end in good order what needs that.
+    """
+    os._exit(130)
 
 
 def _close_stdout() -> None:

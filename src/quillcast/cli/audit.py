@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from quillcast.cli.options import JSON
+from quillcast.cli.running import interruptible
 
 
 @click.command(short_help="Prove from journals what happened.")
@@ -20,4 +21,6 @@ def command(folder: Path, report: Path | None, master: str, as_json: bool) -> No
     """
     from quillcast.pipeline.command import audit_command
 
-    click.get_current_context().exit(audit_command(folder, as_json=as_json, report=report, master=master))
+    with interruptible():
+        code = audit_command(folder, as_json=as_json, report=report, master=master)
+    click.get_current_context().exit(code)

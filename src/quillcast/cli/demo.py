@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from quillcast.cli.options import JSON
-from quillcast.cli.running import run
+from quillcast.cli.running import interruptible, run
 
 
 @click.command(short_help="See a network lose peers and no event.")
@@ -47,7 +47,8 @@ def command(
     performance = Performance(plan(peers, rate, file, limit, seed, output, kill=not no_kill), console)
     performance.prepare()
     told = run(performance.play())
-    result, sound = performance.prove(told)
+    with interruptible():
+        result, sound = performance.prove(told)
     if as_json:
         click.echo(msgspec.json.encode(result).decode())
     click.get_current_context().exit(0 if sound else 1)

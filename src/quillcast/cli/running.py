@@ -1,14 +1,25 @@
-"""How a command's coroutine runs: Ctrl-C and SIGTERM cancel it, so that its peer leaves in good order."""
+"""How a command runs: Ctrl-C and SIGTERM cancel it, so that its peer leaves in good order."""
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from quillcast.cli.endings import Interrupted, Terminated
 from quillcast.live import runner
 
 T = TypeVar("T")
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """From here on there is something to end in good order. Raises `Interrupted` after Ctrl-C."""
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted from None
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -26,9 +37,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return await task
 
     try:
-        return runner.run(cancellable())
-    except KeyboardInterrupt:
-        raise Interrupted from None
+        with interruptible():
+            return runner.run(cancellable())
     except asyncio.CancelledError:
         if terminated:
             raise Terminated from None
