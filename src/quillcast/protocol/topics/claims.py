@@ -3,11 +3,11 @@
 import msgspec
 
 from quillcast.core.bundle import Term
-from quillcast.core.messages import Contact, decoded
+from quillcast.core.messages import Contact, Number, decoded
 from quillcast.core.ranges import Range
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
-Held = list[tuple[Term, int, list[Range]]]
+Held = list[tuple[Term, Number, list[Range]]]
 """Past terms: each one's end, as far as it is known, and what is kept of it."""
 
 
@@ -15,7 +15,7 @@ class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A child to its parent: all below me cover `term` below `cover`; `heard` is the highest term known down here."""
 
     term: Term
-    cover: int
+    cover: Number
     heard: Term
     held: Held = []
 
@@ -24,8 +24,8 @@ class ParentClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """A parent to each child: my frontier and the stable position, the path from the root to me, whom to turn to."""
 
     term: Term
-    frontier: int
-    stable: int
+    frontier: Number
+    stable: Number
     path: list[bytes]
     fallbacks: list[Contact]
     held: Held = []

@@ -1,7 +1,7 @@
 """What peers say to each other about topics. Tags 40 to 69 are this layer's."""
 
 from quillcast.core.bundle import Term
-from quillcast.core.messages import Contact, Message
+from quillcast.core.messages import Contact, Message, Number
 from quillcast.protocol.topics.descriptor import Descriptor
 
 
@@ -9,7 +9,7 @@ class Have(Message, frozen=True, tag=40):
     """What a peer has of a topic when it joins (again): its term, and from where it needs that term's events."""
 
     term: Term
-    frontier: int
+    frontier: Number
 
 
 class Join(Message, frozen=True, tag=41):
@@ -42,7 +42,7 @@ class Accepted(Message, frozen=True, tag=43):
 
     topic: bytes
     term: Term
-    start: int
+    start: Number
     path: list[bytes]
     fallbacks: list[Contact]
     descriptor: Descriptor | None = None
@@ -116,7 +116,7 @@ class Receipts(Message, frozen=True, tag=52):
 
     topic: bytes
     term: Term
-    marks: list[tuple[bytes, int, int, bool]]
+    marks: list[tuple[bytes, Number, Number, bool]]
     """publisher, admitted, stable, again"""
 
 
@@ -125,8 +125,8 @@ class HandOver(Message, frozen=True, tag=53):
 
     descriptor: Descriptor
     term: Term
-    index: int
-    stable: int
+    index: Number
+    stable: Number
 
 
 class Replicas(Message, frozen=True, tag=54):
@@ -140,7 +140,7 @@ class Laggards(Message, frozen=True, tag=57):
 
     topic: bytes
     term: Term
-    index: int
+    index: Number
     asker: Contact
 
 
@@ -148,7 +148,7 @@ class Lagging(Message, frozen=True, tag=58):
     """The sender, or a child it has not heard of, does not cover the position asked for."""
 
     topic: bytes
-    index: int
+    index: Number
     peers: list[bytes]
 
 
@@ -157,7 +157,7 @@ class Survey(Message, frozen=True, tag=59):
 
     topic: bytes
     asker: Contact
-    number: int
+    number: Number
     down: bool = False
 
 
@@ -165,12 +165,12 @@ class Branch(Message, frozen=True, tag=60):
     """The sender's place in the topic's tree, for people to see."""
 
     topic: bytes
-    number: int
+    number: Number
     parent: bytes
     children: list[Contact]
-    subscribers: int
+    subscribers: Number
     term: Term
-    frontier: int
+    frontier: Number
 
 
 MESSAGES: tuple[type[Message], ...] = (

@@ -8,7 +8,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics import claims
 from quillcast.protocol.topics.messages import Leave, Orphaned
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.tree import Child, Tree
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -94,6 +94,13 @@ class Reports:
             self.touch(tree)
         child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
         self.scribe.heard_of(tree, claim.heard)
+
+    def take_up(self, child: Child, topic: bytes) -> None:
+        """A child that is entered again may have claimed already what it would claim now: it will not repeat it."""
+        told = self.streams.told(child.contact.node_id).get(topic)
+        claim = claims.decode(told) if told is not None else None
+        if isinstance(claim, claims.ChildClaim):
+            child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
 
     def _stranger_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ChildClaim) -> None:
         """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""

@@ -362,6 +362,7 @@ class Scribe:
         departed = tree.departed.pop(node, None)
         if departed is not None and departed.cover_term == flow.term:
             child.cover = min(start, departed.cover)  # what it has itself says nothing of those below it
+        self.reports.take_up(child, tree.topic)
         tree.waiting.pop(node, None)
         self._index(self.by_child, contact, tree.topic)
         self.streams.put(contact, tree.topic, claims.encode(tree.parent_claim(self.host.me, self.fallbacks(tree))))
