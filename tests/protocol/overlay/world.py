@@ -3,18 +3,20 @@
 from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 
-from quillcast.core.ids import ID_BYTES, closer, number
+from quillcast.core import trace
+from quillcast.core.ids import ID_BYTES, closer
 from quillcast.core.messages import Contact, Message
-from quillcast.core.trace import Mark, Record, Routed
+from quillcast.core.trace import Mark, Record
 from quillcast.protocol.neighbours import messages as neighbour_messages
 from quillcast.protocol.neighbours.config import NeighbourConfig
 from quillcast.protocol.neighbours.neighbours import Neighbours, Sweep
 from quillcast.protocol.overlay import messages as overlay_messages
 from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.messages import Routed, StateRequest
 from quillcast.protocol.overlay.pastry import Pastry
 
 
@@ -28,22 +30,15 @@ MESSAGES = (*neighbour_messages.MESSAGES, *overlay_messages.MESSAGES, Note)
 NEIGHBOUR = neighbour_messages.MESSAGES
 
 
-class TestCodec:
-    __test__ = False
+class LayersCodec:
+    """What `protocol.wire` is, for these two layers and the note."""
 
     def __init__(self) -> None:
         self.encode = msgspec.msgpack.Encoder().encode
-        self.decode = msgspec.msgpack.Decoder(Any if not MESSAGES else _union()).decode
+        self.decode = msgspec.msgpack.Decoder(Union[MESSAGES]).decode  # type: ignore[var-annotated]  # noqa: UP007
 
 
-def _union() -> Any:
-    union: Any = MESSAGES[0]
-    for message in MESSAGES[1:]:
-        union = union | message
-    return union
-
-
-CODEC = TestCodec()
+CODEC = LayersCodec()
 
 
 class TestPeer:
@@ -59,6 +54,7 @@ class TestPeer:
         self.known: dict[bytes, float] = {}
         self.delivered: list[tuple[str, Contact]] = []
         self.trail: list[str] = []
+        self.asked: list[str] = []  # addresses of those asked to help with joining
         self.alive, self.paused_until = True, 0.0
         self.neighbours = Neighbours(self, world.neighbour_config)
         self.overlay = Pastry(self, world.config, self.neighbours, CODEC)
@@ -70,6 +66,8 @@ class TestPeer:
         return self.world.now
 
     def send(self, to: Contact, message: Message) -> None:
+        if isinstance(message, StateRequest | Routed):
+            self.asked.append(to.address)
         self.world.send(self, to, CODEC.encode(message))
 
     def set_timer(self, timer: Any, delay_s: float) -> None:
@@ -212,19 +210,43 @@ class World:
                 faults.append(f"{peer.me.hex()[:8]} is not active")
             for side, there, truth in (("right", leaf_set.right, right), ("left", leaf_set.left, left)):
                 if [contact.node_id for contact in there] != truth:
-                    faults.append(f"{peer.me.hex()[:8]} {side}: {[c.node_id.hex()[:8] for c in there]}, in truth {[t.hex()[:8] for t in truth]}")
+                    names = [[id_.hex()[:8] for id_ in ids] for ids in ([c.node_id for c in there], truth)]
+                    faults.append(f"{peer.me.hex()[:8]} {side}: {names[0]}, in truth {names[1]}")
         return faults
 
     def route(self, peer: TestPeer, key: bytes, text: str) -> None:
         peer.overlay.route(Note(text), key)
 
-    def hops(self) -> list[int]:
-        return [record.hops for _, _, record in self.records if isinstance(record, Routed) and record.kind == "Note"]
+    def restart(self, peer: TestPeer, contacts: Any = None, down_s: float = 0.0) -> TestPeer:
+        """Crash a peer and start it again, with what it remembered unless told otherwise."""
+        contacts = peer.overlay.remembered() if contacts is None else contacts
+        self.crash(peer)
+        self.run(down_s)
+        return self.join(peer.me, contacts, peer.place)
+
+    def routed(self, kind: str = "Note") -> list[trace.Routed]:
+        """What was delivered of a kind, in order."""
+        return [record for _, _, record in self.records if isinstance(record, trace.Routed) and record.kind == kind]
+
+    def receivers(self, text: str) -> list[TestPeer]:
+        """Who got a note, once for each time."""
+        return [peer for peer in self.alive() for got, _ in peer.delivered if got == text]
+
+    def at_place(self, place: float) -> TestPeer:
+        return next(peer for peer in self.alive() if peer.place == place)
+
+
+def ring_of(count: int, seed: int = 1, config: OverlayConfig | None = None) -> World:
+    """A world with a ring of so many peers that have settled."""
+    world = World(seed, config)
+    for _ in range(count):
+        world.join()
+        world.run(0.5)
+    world.run(10)
+    assert world.wrong() == []
+    return world
 
 
 def spread(count: int, bits: int = 128) -> list[bytes]:
     """Ids evenly over the ring."""
     return [((index << bits) // count << (128 - bits)).to_bytes(ID_BYTES, "big") for index in range(count)]
-
-
-__all__ = ["CODEC", "Note", "TestPeer", "World", "number", "spread"]

@@ -1,0 +1,248 @@
+"""How peers enter the ring."""
+
+import pytest
+
+from quillcast.core.errors import LocalError, NotJoined
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Activated
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.messages import JoinRequest, LeafSetReply, Routed, State
+from tests.protocol.overlay.world import CODEC, Note, TestPeer, World, ring_of, spread
+
+
+def test_the_first_peer_is_active_at_once() -> None:
+    world = World()
+    assert world.join(contacts=[]).overlay.active
+    assert world.wrong() == []
+
+
+def test_a_peer_that_is_its_own_only_contact_is_the_first() -> None:
+    world = World()
+    peer = world.add()
+    peer.overlay.join([peer.contact])
+    assert peer.overlay.active
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 9, 17, 18, 40])
+@pytest.mark.parametrize(("digit_bits", "leaf_set_size"), [(4, 16), (1, 2), (1, 4)])
+def test_rings_of_every_size_agree(count: int, digit_bits: int, leaf_set_size: int) -> None:
+    world = World(count, OverlayConfig(digit_bits=digit_bits, leaf_set_size=leaf_set_size))
+    for _ in range(count):
+        world.join()
+        world.run(0.2)
+    world.run(10)
+    assert world.wrong() == []
+    for text in range(30):
+        key = world.random.randbytes(16)
+        world.route(world.random.choice(world.alive()), key, str(text))
+        world.run(3)
+        assert world.receivers(str(text)) == [world.closest(key)]
+
+
+def test_all_at_once_through_one_contact_ends_right() -> None:
+    world = World(3)
+    first = world.join()
+    for _ in range(30):
+        world.join(contacts=[first.contact])
+    world.run(20)
+    assert world.wrong() == []
+
+
+def test_a_peer_is_not_active_before_every_member_has_answered() -> None:
+    world = ring_of(8)
+    mute = world.alive()[3]
+    late: list[bytes] = []
+    send = world.send
+
+    def without_its_answers(sender: TestPeer, to: Contact, wire: bytes) -> None:
+        if sender is mute and to == joiner.contact and isinstance(CODEC.decode(wire), LeafSetReply):
+            late.append(wire)
+        else:
+            send(sender, to, wire)
+
+    world.send = without_its_answers  # type: ignore[method-assign]
+    joiner = world.join()
+    world.run(1.2)
+    assert len(late) >= 1
+    assert not joiner.overlay.active
+    assert len(joiner.overlay.leaf_set) == 7, "all the others"
+    world.send = send  # type: ignore[method-assign]
+    world.run(4)
+    assert joiner.overlay.active
+
+
+def test_messages_for_a_joining_peer_wait_until_it_is_active() -> None:
+    world = ring_of(4)
+    joiner = world.add()
+    joiner.message((world.alive()[0].contact, CODEC.encode(Routed(joiner.me, world.alive()[0].contact, 1, 1, NOTE))))
+    assert joiner.delivered == []
+    joiner.overlay.join([world.alive()[0].contact])
+    joiner.overlay.route(Note("own"), joiner.me)
+    world.run(5)
+    assert [text for text, _ in joiner.delivered] == ["held", "own"]
+
+
+NOTE = CODEC.encode(Note("held"))
+
+
+def test_what_waits_for_activation_is_bounded() -> None:
+    world = World(config=OverlayConfig(held_max=3))
+    peer = world.add()
+    for number in range(3):
+        peer.overlay.route(Note("x"), bytes([number]) * 16)
+    with pytest.raises(NotJoined, match="3 messages wait"):
+        peer.overlay.route(Note("x"), bytes(16))
+    for number in range(5):
+        peer.message((peer.contact, CODEC.encode(Routed(bytes(16), peer.contact, number, 1, NOTE))))
+    peer.overlay.check()
+
+
+def test_a_join_request_is_not_held_by_a_joining_peer() -> None:
+    """Two that wait for each other's answer would wait forever."""
+    world = World()
+    peer, other = world.add(), world.add()
+    request = CODEC.encode(JoinRequest(other.contact, 1))
+    peer.message((other.contact, CODEC.encode(Routed(other.me, other.contact, 1, 1, request))))
+    peer.overlay.activate()
+    world.run(5)
+    assert world.routed("JoinRequest") == []
+
+
+def test_neighbours_that_restart_at_once_do_not_wait_for_each_other() -> None:
+    world = ring_of(12)
+    for peer in world.alive()[3:6]:
+        world.restart(peer)
+    world.run(60)
+    assert world.wrong() == []
+
+
+def test_of_the_contacts_the_nearest_is_taken_and_a_nearer_one_looked_for() -> None:
+    world = World(5)
+    for place in range(40):
+        world.join(place=place / 40)
+        world.run(1)
+    far, farther = world.at_place(0.975), world.at_place(0.8)
+    asked: list[str] = []
+    joiner = world.join(contacts=[far.contact, farther.contact], place=0.012)
+    joiner.asked = asked
+    world.run(10)
+    assert asked[0] == farther.contact.address, "the nearer one of the two"
+    via = world.peers[bytes.fromhex(asked[-1].removeprefix("at "))]
+    assert via.place < 0.1, "through whom it joined"
+    assert world.wrong() == []
+
+
+def test_joins_are_tried_again_under_loss() -> None:
+    world = World(8, loss=0.3)
+    first = world.join(contacts=[])
+    for _ in range(12):
+        world.join(contacts=[first.contact])
+        world.run(1)
+    world.run(120)
+    world.loss = 0
+    world.run(120)
+    assert world.marks["join_retry"] > 0
+    assert world.wrong() == []
+
+
+def test_a_dead_contact_is_passed_over() -> None:
+    world = ring_of(5)
+    dead, alive = world.alive()[0], world.alive()[1]
+    world.crash(dead)
+    joiner = world.join(contacts=[dead.contact, alive.contact])
+    world.run(30)
+    assert joiner.overlay.active
+
+
+def test_a_contact_that_dies_after_it_was_measured_is_passed_over() -> None:
+    world = ring_of(6)
+    near, alive = world.alive()[:2]
+    joiner = world.add(place=near.place)
+    joiner.known[near.me] = 0.0
+    world.crash(near)
+    joiner.overlay.join([near.contact, alive.contact])
+    world.run(30)
+    assert joiner.overlay.active
+    assert "join_retry" in world.marks
+
+
+def test_a_network_that_starts_all_at_once_comes_up() -> None:
+    world = World(11)
+    peers = [world.add() for _ in range(6)]
+    for index, peer in enumerate(peers):  # each knows the next: nobody knows them all, and nobody is active
+        peer.overlay.join([peers[(index + 1) % 6].contact])
+    world.run(120)
+    assert world.marks["cold_start"] >= 1
+    assert world.wrong() == []
+
+
+def test_a_peer_restarts_with_what_it_remembered() -> None:
+    world = ring_of(30)
+    peer = world.alive()[7]
+    before = {contact.node_id for contact in peer.overlay.leaf_set}
+    remembered = peer.overlay.remembered()
+    assert before <= {contact.node_id for contact in remembered}
+    assert len(remembered) <= world.config.remembered_max
+    world.crash(peer)
+    world.run(30)
+    again = world.join(peer.me, remembered, peer.place)
+    world.run(10)
+    assert again.overlay.active
+    assert {contact.node_id for contact in again.overlay.leaf_set} == before
+    assert world.wrong() == []
+
+
+def test_a_peer_that_restarts_elsewhere_is_found_at_its_new_address() -> None:
+    world = ring_of(12)
+    peer = world.alive()[7]
+    world.crash(peer)
+    moved = world.add(peer.me, peer.place)
+    moved.contact = Contact(peer.me, "elsewhere")
+    moved.overlay.join([world.alive()[0].contact])
+    world.run(30)
+    assert world.wrong() == []
+    for other in world.alive():
+        known = [*other.overlay.leaf_set, *other.overlay.routing_table, *other.overlay.neighbourhood]
+        assert {contact.address for contact in known if contact.node_id == peer.me} <= {"elsewhere"}
+
+
+def test_a_peer_that_never_became_active_still_knows_whom_to_ask() -> None:
+    world = World()
+    peer = world.add()
+    there = [Contact(bytes([n]) * 16, f"at {n}") for n in range(3)]
+    peer.overlay.join(there)
+    assert peer.overlay.remembered() == there
+
+
+def test_an_inactive_peer_says_whom_it_tries_itself() -> None:
+    world = World()
+    peer = world.add()
+    other = Contact(b"o" * 16, "other")
+    peer.overlay.join([other])
+    world.run(0.1)
+    sent: list[State] = []
+    peer.send = lambda to, message: sent.append(message)  # type: ignore[method-assign, assignment]
+    peer.overlay.joining.requested(other, None)  # type: ignore[arg-type]
+    assert sent == [State(False, (other,), (), ())]
+
+
+def test_activation_is_noted_with_the_size_of_the_leaf_set() -> None:
+    world = ring_of(5)
+    noted = [record.leaf_set for _, _, record in world.records if isinstance(record, Activated)]
+    assert noted == [0, 1, 2, 3, 4]
+
+
+def test_a_ring_of_even_ids_is_as_good_as_any() -> None:
+    world = World(1, OverlayConfig(digit_bits=1, leaf_set_size=2))
+    for node_id in spread(16, bits=4):
+        world.join(node_id)
+        world.run(1)
+    world.run(10)
+    assert world.wrong() == []
+
+
+def test_parameters_that_cannot_be_are_refused() -> None:
+    with pytest.raises(LocalError, match=r"digit_bits is 3; use 1, 2, 4 or 8"):
+        OverlayConfig(digit_bits=3)
+    with pytest.raises(LocalError, match="leaf_set_size is 5; use an even number"):
+        OverlayConfig(leaf_set_size=5)
