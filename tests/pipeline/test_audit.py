@@ -115,7 +115,7 @@ def test_a_lost_a_repeated_and_a_late_event_are_each_found(spark: SparkSession, 
 
 def test_what_a_kill_tore_off_is_counted_and_the_rest_is_read(spark: SparkSession, tmp_path: Path) -> None:
     run = synthetic.make(tmp_path, seconds=4)
-    empty, other = tmp_path / "empty.arrows", min(tmp_path.glob("*.arrows"))
+    empty = tmp_path / "empty.arrows"
     empty.write_bytes(b"")
     findings = run_audit(tmp_path, master="local[2]", report=tmp_path / "report.html")
     assert findings.sound
@@ -124,6 +124,10 @@ def test_what_a_kill_tore_off_is_counted_and_the_rest_is_read(spark: SparkSessio
     assert findings.summary()["kills"] == 3
     assert "every promise held" in (tmp_path / "report.html").read_text()
 
-    other.write_bytes(other.read_bytes()[:-3000])  # of a peer that was not killed
-    broken = [row["verdict"] for row in run_audit(tmp_path, master="local[2]").verdicts if not row["holds"]]
-    assert "journals whole" in broken
+    kept = next(row["peer"] for row in findings.journals if row["lived"])
+    peer = next(id_ for id_, name in run.names.items() if name == kept)
+    (cut,) = tmp_path.glob(f"{peer[:8].hex()}-*")
+    cut.write_bytes(cut.read_bytes()[:-3000])
+    empty.write_bytes(b"no journal at all")
+    judged = {row["verdict"]: row for row in run_audit(tmp_path, master="local[2]").verdicts}
+    assert judged["journals whole"]["figure"] == 2

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
@@ -200,3 +201,6 @@ def test_a_folder_without_journals_says_what_to_name(tmp_path: Path) -> None:
         journal_files(tmp_path / "x")
     (tmp_path / "x.arrows").write_bytes(b"")
     assert journal_files(tmp_path) == [tmp_path / "x.arrows"]
+    (tmp_path / "y.arrows").write_bytes(pa.schema([("a", pa.int64())]).serialize())
+    with pytest.raises(LocalError, match=r"y.arrows is no journal of this version: .* other columns"):
+        journal_files(tmp_path)

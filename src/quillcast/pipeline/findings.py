@@ -125,7 +125,7 @@ def _collect(tables: Any, run: Run, began: float) -> Findings:
 
     return Findings(
         run=run,
-        journals=rows(tables.journals),
+        journals=sorted(rows(tables.journals), key=lambda row: row["peer"] or ""),
         subscribers=sorted(rows(tables.subscribers), key=lambda row: (row["topic"], row["peer"], row["since"])),
         gaps=rows(tables.gaps.limit(GAPS_MAX)),
         delays=sorted(rows(tables.delays), key=lambda row: row["delay_ms"]),
@@ -139,7 +139,7 @@ def _collect(tables: Any, run: Run, began: float) -> Findings:
         verdicts=rows(tables.verdicts),
         versions=versions(),
         seconds=time.monotonic() - began,
-        peers=tables.journals.select("peer").distinct().count(),
+        peers=tables.journals.where("peer is not null").select("peer").distinct().count(),
         topics=tables.published.select("topic").distinct().count(),
     )
 

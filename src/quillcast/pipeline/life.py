@@ -72,18 +72,20 @@ def topics(records: DataFrame) -> DataFrame:
 def journals(records: DataFrame, processes: DataFrame, files: DataFrame) -> DataFrame:
     """One row per process: peer, started_ns, ended_ns, lived, records, missing, files, bytes, dropped_bytes, closed.
 
-    `missing` are records that its numbering shows and no file holds: rotated away, or in a file that is not here.
+    `missing` are records that its numbering shows and no file holds: rotated away, or in a file that is not here. Files
+    in which nothing is whole belong to nobody: the row without a peer.
     """
-    held = records.groupBy("peer", "started_ns").agg(
+    key = ["peer", "started_ns"]
+    held = records.groupBy(*key).agg(
         F.count(F.lit(1)).alias("records"), (F.max("entry") + 1 - F.count(F.lit(1))).alias("missing")
     )
-    state = files.groupBy("peer", "started_ns").agg(
+    state = files.groupBy(*key).agg(
         F.count(F.lit(1)).alias("files"), F.sum("bytes").alias("bytes"), F.sum("dropped_bytes").alias("dropped_bytes"),
         F.max_by("closed", "file").alias("closed"),
     )  # fmt: skip
-    key = ["peer", "started_ns"]
-    return held.join(state, key).join(processes, key, "left").select(
-        *key, "ended_ns", F.coalesce("lived", F.lit(False)).alias("lived"), "records", "missing",
+    numbers = [F.coalesce(F.col(name), F.lit(0)).alias(name) for name in ("records", "missing")]
+    return state.join(held, key, "left").join(processes, key, "left").select(
+        *key, "ended_ns", F.coalesce("lived", F.lit(False)).alias("lived"), *numbers,
         "files", "bytes", "dropped_bytes", "closed",
     )  # fmt: skip
 

@@ -143,7 +143,8 @@ def _prepare_environment(short: bool) -> None:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging = f"-Dlog4j2.configurationFile={resources.files('quillcast.pipeline') / 'log4j2.properties'}"
+    quiet = Path(str(resources.files("quillcast.pipeline"))) / "log4j2.properties"
+    logging = f"-Dlog4j2.configurationFile={quiet.as_uri()}"  # an address, for a path's blanks would part it
     options = [QUIET_OPTIONS, logging, *([SHORT_JOB_OPTIONS] if short else [])]
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(options))
 

@@ -31,7 +31,7 @@ PROMISES = (
     Promise("trees whole", "end", "count_if(depth is null)", "peers that at the end no way leads from to a root"),
     Promise("one root", "roots", "count_if(roots <> 1)", "topics that at the end have no root, or two"),
     Promise(
-        "journals whole", "journals", "count_if(missing > 0 or lived and dropped_bytes > 0)",
+        "journals whole", "journals", "count_if(missing > 0 or dropped_bytes > 0 and (lived or peer is null))",
         "processes whose journal lacks records for another reason than a kill",
     ),
 )  # fmt: skip
