@@ -58,6 +58,7 @@ class Reader:
         self.name = f"{host.machine.number}.{host.machine.starts}.r{number}"
         self.asked_at = host.world.now
         self.started_at: float | None = None
+        self.start: Position | None = None
         self.ended_at: float | None = None
         self.log: list[Heard | Told] = []
         self.failures: list[QuillcastError] = []
@@ -71,7 +72,7 @@ class Reader:
     # --- what the peer calls
 
     def started(self, position: Position) -> None:
-        self.started_at = self.host.world.now
+        self.started_at, self.start = self.host.world.now, position
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
         now = self.host.world.now

@@ -214,6 +214,8 @@ class Delivery:
         )
         story += f", written at {at:.3f} s, though {why_kept}"
         excuse = self._excuse(reader, writer, at)
+        if excuse is not None and self._before_its_start(reader, writer, event):
+            return
         if excuse is None:
             _holds(False, f"{story}; it was {f'told so ({told})' if told else 'not told so either'}")
         _holds(bool(told), f"{story}; {excuse}, but it was not told that it lost it")
@@ -242,6 +244,14 @@ class Delivery:
                 if start - self.lease_s < at < end + self.lease_s:
                     return f"peer {machine} was out of reach from {start:.1f} to {end:.1f} s"
         return None
+
+    def _before_its_start(self, reader: Reader, writer: Writer, event: Event) -> bool:
+        """Was the event only ever admitted under a term below the one that the subscription started in?
+
+        Across a split the two cannot know of each other, and positions alone say what comes after a start.
+        """
+        terms = [admission.term for admission in self._admitted(writer, event)]
+        return reader.start is not None and bool(terms) and max(terms) < reader.start.term
 
     def _check_stable(self, writer: Writer) -> None:
         """Everything that a living writer wrote long ago is stable."""
