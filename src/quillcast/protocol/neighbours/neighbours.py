@@ -138,13 +138,17 @@ class Neighbours:
         known = self._round_trips.get(node_id)
         return None if known is None else known.smoothed_s
 
-    def timeout(self, node_id: bytes) -> float:
-        """Seconds within which an answer from the peer is to be expected (RFC 6298)."""
+    def timeout(self, node_id: bytes, told_s: float | None = None) -> float:
+        """Seconds within which an answer from the peer is to be expected (RFC 6298).
+
+        `told_s` is the round trip as others told it, for a peer that this one has not measured.
+        """
         known = self._round_trips.get(node_id)
         if known is not None:
             timeout_s = known.timeout_s
         else:
             proximity = self.host.proximity(NodeId(node_id))
+            proximity = told_s if proximity is None else proximity
             if proximity is None:
                 return self.config.timeout_first_s
             timeout_s = RoundTrip(proximity).timeout_s

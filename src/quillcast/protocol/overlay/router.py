@@ -44,7 +44,7 @@ class Router:
 
     def __init__(self, pastry: "Pastry") -> None:
         self.pastry, self.host, self.config = pastry, pastry.host, pastry.config
-        self._next_number = int.from_bytes(pastry.host.incarnation[:4], "big") << 32  # new numbers at each start
+        self._next_number = int.from_bytes(pastry.host.incarnation[:3], "big") << 32  # new numbers at each start
         self._pending: dict[Name, Pending] = {}
         self._seen: dict[Name, int] = {}
         self._held: list[tuple[Contact, Routed]] = []
@@ -151,7 +151,7 @@ class Router:
     def _transmit(self, pending: Pending, hop: Contact) -> None:
         routed, pending.hop, pending.sent = pending.routed, hop, self.host.now()
         backoff = 2**pending.tries if hop.node_id in pending.silent else 1
-        timeout_s = self.pastry.neighbours.timeout(hop.node_id) * backoff
+        timeout_s = self.pastry.neighbours.timeout(hop.node_id, self.pastry.routing_table.told(hop.node_id)) * backoff
         pending.tries += 1
         self.pastry.upkeep.visited(hop.node_id)
         self.host.send(hop, routed)

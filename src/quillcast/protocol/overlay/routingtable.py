@@ -92,6 +92,11 @@ class RoutingTable:
         nearest = min(self._entries.values(), key=lambda e: (e.number - self._number) * way % RING, default=None)
         return None if nearest is None else nearest.contact
 
+    def told(self, node_id: bytes) -> float | None:
+        """The proximity of a peer in the table, measured here or there; None if unknown."""
+        entry = self._entries.get(node_id)
+        return None if entry is None or entry.proximity == UNKNOWN else entry.proximity
+
     def row(self, index: int) -> list[Contact]:
         """The peers of one row."""
         if not 0 <= index < len(self._rows):

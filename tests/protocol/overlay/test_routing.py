@@ -1,0 +1,226 @@
+"""Hop by hop: acknowledged, around silent hops, delivered once and by the closest."""
+
+from typing import Any
+
+import pytest
+
+from quillcast.core.ids import from_number
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Rerouted
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.messages import Routed, RoutedAck
+from tests.protocol.overlay.world import CODEC, Note, TestPeer, World, ring_of
+
+SMALL = OverlayConfig(digit_bits=2, leaf_set_size=4)
+
+
+def long_way(world: World) -> tuple[TestPeer, TestPeer, bytes]:
+    """A peer, its next hop and a key, with another hop after that."""
+    for _ in range(1000):
+        peer, key = world.random.choice(world.alive()), world.random.randbytes(16)
+        hop = peer.overlay.next_hop(key)
+        if hop is not None and not peer.overlay.covers(key):
+            onward = world.peers[hop.node_id].overlay.next_hop(key)
+            if onward is not None and world.peers[onward.node_id].overlay.next_hop(key) is None:
+                return peer, world.peers[hop.node_id], key
+    raise AssertionError("every way is a hop long")
+
+
+def test_a_key_of_this_peer_is_delivered_at_once() -> None:
+    world = World()
+    peer = world.join(contacts=[])
+    peer.overlay.route(Note("here"), peer.me)
+    assert peer.delivered == [("here", peer.contact)]
+    assert peer.trail == [], "there was no hop"
+
+
+def test_a_message_arrives_once_and_every_hop_between_sees_it() -> None:
+    world = ring_of(40, config=SMALL)
+    peer, hop, key = long_way(world)
+    world.route(peer, key, "note")
+    world.run(2)
+    assert world.receivers("note") == [world.closest(key)]
+    assert [there for there in world.alive() if "note" in there.trail] == [hop], "not where it began, nor at its end"
+    assert world.closest(key).delivered == [("note", peer.contact)]
+    assert world.routed()[-1].hops == 2
+
+
+def test_a_hop_may_change_a_message() -> None:
+    world = ring_of(40, config=SMALL)
+    peer, hop, key = long_way(world)
+    hop.forward = lambda message, key, next_hop, source: (Note("changed"), next_hop)  # type: ignore[method-assign]
+    world.route(peer, key, "note")
+    world.run(2)
+    assert (world.receivers("note"), world.receivers("changed")) == ([], [world.closest(key)])
+
+
+def test_a_hop_may_stop_a_message() -> None:
+    world = ring_of(40, config=SMALL)
+    peer, hop, key = long_way(world)
+    hop.forward = lambda message, key, next_hop, source: None  # type: ignore[method-assign]
+    world.route(peer, key, "note")
+    world.run(5)
+    assert world.receivers("note") == []
+    assert "route_given_up" not in world.marks
+
+
+def test_a_hop_may_redirect_a_message() -> None:
+    world = ring_of(40, config=SMALL)
+    peer, hop, key = long_way(world)
+    usual = world.peers[hop.overlay.next_hop(key).node_id]  # type: ignore[union-attr]
+    other = next(there for there in world.alive() if there not in (peer, hop, usual))
+    seen: list[Contact] = []
+
+    def redirect(message: Note, key: bytes, next_hop: Contact, source: Contact) -> Any:
+        seen.append(next_hop)
+        return message, other.contact
+
+    hop.forward = redirect  # type: ignore[method-assign]
+    world.route(peer, key, "note")
+    world.run(3)
+    assert seen == [usual.contact]
+    assert "note" in other.trail or world.receivers("note") == [other]
+    assert world.receivers("note") == [world.closest(key)]
+
+
+def test_around_a_silent_hop() -> None:
+    world = ring_of(40, config=SMALL)
+    peer, hop, key = long_way(world)
+    world.crash(hop)
+    world.route(peer, key, "note")
+    world.run(1.0)
+    assert world.receivers("note") == [world.closest(key)], "long before anybody knows that the hop is dead"
+    assert Rerouted(key, hop.me) in [record for _, _, record in world.records]
+    assert world.marks["rerouted"] >= 1
+    world.run(10)
+    assert hop.me not in peer.overlay.routing_table, "the silence was told to the failure detector"
+
+
+def test_a_silent_destination_is_waited_for_until_it_is_lost_or_speaks() -> None:
+    world = ring_of(20)
+    key = world.random.randbytes(16)
+    peer, last = world.alive()[0], world.closest(key)
+    last.paused_until = world.now + 1.0
+    world.route(peer, key, "patience")
+    world.run(3)
+    assert world.receivers("patience") == [last]
+    world.crash(last)
+    world.route(peer, key, "death")
+    world.run(15)
+    assert world.receivers("death") == [world.closest(key)]
+
+
+def test_a_message_sent_again_is_delivered_once() -> None:
+    world = ring_of(20)
+    peer, key = world.alive()[0], world.alive()[9].me
+    drop = {"left": 3}
+    send = world.send
+
+    def without_acknowledgements(sender: TestPeer, to: Contact, wire: bytes) -> None:
+        if isinstance(CODEC.decode(wire), RoutedAck) and drop["left"]:
+            drop["left"] -= 1
+        else:
+            send(sender, to, wire)
+
+    world.send = without_acknowledgements  # type: ignore[method-assign]
+    world.route(peer, key, "once")
+    world.run(10)
+    assert drop["left"] == 0
+    assert world.receivers("once") == [world.closest(key)]
+    peer.overlay.check()
+
+
+def test_losses_on_the_way_are_made_good() -> None:
+    world = ring_of(40, config=SMALL)
+    world.loss = 0.2
+    keys = [world.random.randbytes(16) for _ in range(50)]
+    for index, key in enumerate(keys):
+        world.route(world.random.choice(world.alive()), key, str(index))
+    world.run(70)
+    for index, _ in enumerate(keys):
+        assert len(world.receivers(str(index))) >= 1, index
+        assert len(world.receivers(str(index))) == len(set(map(id, world.receivers(str(index))))), "twice at one peer"
+
+
+def test_what_comes_by_on_another_way_is_passed_on_but_not_delivered_twice() -> None:
+    world = ring_of(3)
+    peer, other = world.alive()[:2]
+    note = CODEC.encode(Note("note"))
+    for hops in (1, 1, 5, 3):
+        peer.message((other.contact, CODEC.encode(Routed(peer.me, other.contact, 77, hops, note))))
+        peer.message((other.contact, CODEC.encode(Routed(other.me, other.contact, 78, hops, note))))
+    assert [text for text, _ in peer.delivered] == ["note"]
+    assert peer.trail == ["note", "note"], "with more hops it came round"
+    world.run(2)
+    assert [text for text, _ in other.delivered] == ["note"]
+
+
+def test_a_message_that_goes_in_circles_ends() -> None:
+    world = ring_of(2, config=OverlayConfig(hops_max=10))
+    a, b = world.alive()
+    b.overlay.hop = lambda key, but=(): a.contact  # type: ignore[method-assign, assignment, misc]
+    a.overlay.hop = lambda key, but=(): b.contact  # type: ignore[method-assign, assignment, misc]
+    world.route(a, bytes(16), "round")
+    world.run(5)
+    assert world.marks["hop_limit"] == 1
+
+
+def test_nobody_takes_it_for_too_long() -> None:
+    world = ring_of(2, config=OverlayConfig(route_patience_s=10.0))
+    a, b = world.alive()
+    b.overlay.active = False  # it lives, and never becomes active
+    world.route(a, b.me, "never")
+    world.run(30)
+    assert world.marks["route_given_up"] == 1
+    a.overlay.check()
+
+
+def test_bounds_hold() -> None:
+    world = ring_of(3, config=OverlayConfig(pending_max=5, seen_max=5))
+    a, b, _ = world.alive()
+    world.loss = 1.0
+    for index in range(20):
+        world.route(a, b.me, str(index))
+    assert world.marks["pending_full"] == 15
+    world.loss = 0.0
+    world.run(5)
+    for peer in world.alive():
+        peer.overlay.check()
+
+
+def test_a_peer_can_be_sent_a_message_by_address() -> None:
+    world = ring_of(3)
+    a, b, _ = world.alive()
+    keys: list[bytes] = []
+    b.deliver = lambda message, key, source: keys.append(key)  # type: ignore[method-assign]
+    a.overlay.send(Note("direct"), b.contact)
+    world.run(1)
+    assert keys == [b.me]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 30])
+def test_who_is_closest(count: int) -> None:
+    world = ring_of(count)
+    for _ in range(50):
+        key = world.random.randbytes(16)
+        assert [peer for peer in world.alive() if peer.overlay.is_closest(key)] == [world.closest(key)]
+        ranked = world.closest(key).overlay.closest(key, 3)
+        assert ranked[0] == world.closest(key).contact
+        assert len(ranked) == min(3, count)
+
+
+def test_an_inactive_peer_is_closest_to_nothing() -> None:
+    world = World()
+    assert not world.add(from_number(1)).overlay.is_closest(from_number(1))
+
+
+def test_a_process_that_starts_anew_numbers_its_messages_anew() -> None:
+    world = ring_of(3)
+    a, b, _ = world.alive()
+    world.route(a, b.me, "before")
+    world.run(1)
+    again = world.restart(a)
+    world.run(10)
+    world.route(again, b.me, "after")
+    world.run(1)
+    assert [text for text, _ in b.delivered] == ["before", "after"]
