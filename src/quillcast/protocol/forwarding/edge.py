@@ -61,6 +61,7 @@ class Edge(Channel):
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
         self.lines: dict[Term, Line] = {}
         self.sequences: dict[bytes, int] = {}
+        self.terms: dict[bytes, Term] = {}  # of each publisher's last event
         self.held: dict[bytes, list[tuple[Block, Position]]] = {}
         self.held_since: dict[bytes, float] = {}
         self.repeats = 0
@@ -167,11 +168,12 @@ class Edge(Channel):
         expected = self.sequences.get(block.publisher)
         if expected is None or not self.ordered:
             expected = max(block.first + done, expected or 0)
-        if block.first > expected:
+        if block.first > expected and self.terms.get(block.publisher) != position.term:
             self.held.setdefault(block.publisher, []).append((block, position))
             self.held_since.setdefault(block.publisher, self.host.now())
             return
-        skip = expected - block.first
+        self.terms[block.publisher] = position.term
+        skip = max(expected - block.first, done)  # a term admits in sequence: what lacks before this was told lost
         if skip > done:
             self.repeats += min(skip, block.count) - done
             self.host.trace(Repeated(self.topic, "edge", min(skip, block.count) - done))

@@ -563,7 +563,7 @@ class Scribe:
             self.rendezvous.up(sender, bundle)
             return
         tree = self.trees.get(bundle.topic)
-        if tree is None:
+        if tree is None or not (tree.attached or tree.flow.begun):  # nor is it known yet from where on it is owed
             self.host.release(sender.node_id, bundle.size)
             self.host.trace(Dropped(bundle.topic, bundle.count, "no_tree"))
             return
