@@ -49,9 +49,9 @@ def subscriptions(records: DataFrame, processes: DataFrame) -> DataFrame:
 
 def within(rows: DataFrame, subscriptions: DataFrame) -> DataFrame:
     """The same records of subscribers with one more column: the subscription they belong to, or null."""
-    stands = F.expr(
+    stands = F.expr(  # <=> as well matches journals whose subscriptions have no numbers
         "row.topic = held.topic and row.peer = held.peer and row.started_ns = held.started_ns "
-        "and row.number = held.number and row.entry > held.since and (held.until is null or row.entry < held.until)"
+        "and row.number <=> held.number and row.entry > held.since and (held.until is null or row.entry < held.until)"
     )
     return (
         rows.alias("row")
