@@ -22,6 +22,9 @@ from quillcast.core.ids import ID_BYTES
 T = TypeVar("T")
 WireId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 """An id in a message: bytes of another length are malformed."""
+NUMBER_MAX = 1 << 62
+Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+"""A number in a message that is counted on from: larger ones would one day fit no message any more."""
 
 _FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
 

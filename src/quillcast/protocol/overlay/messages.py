@@ -5,11 +5,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from quillcast.core.ids import ID_BYTES
-from quillcast.core.messages import Contact, Message
+from quillcast.core.messages import Contact, Message, Number
 
 Contacts = tuple[Contact, ...]
 Key = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
-Proximity = Annotated[float, Meta(ge=0.0, le=3600.0)]
+Proximity = Annotated[float, Meta(ge=0.0)]  # infinite where it is not measured yet
 """Seconds of round trip; whoever says more than an hour is mistaken."""
 
 
@@ -19,8 +19,8 @@ class Routed(Message, frozen=True, tag=20):
     key: Key
     source: Contact
     """The peer that called `route`; with `number` it names the message, so that no peer delivers it twice."""
-    number: int
-    hops: int
+    number: Number
+    hops: Number
     payload: bytes
     """The message inside, encoded; only the upcalls look at it."""
 
@@ -29,7 +29,7 @@ class RoutedAck(Message, frozen=True, tag=21):
     """The sender took the routed message over: forget it."""
 
     source: Key
-    number: int
+    number: Number
 
 
 class Direct(Message, frozen=True, tag=22):
@@ -46,9 +46,9 @@ class JoinRequest(Message, frozen=True, tag=23):
     """
 
     joiner: Contact
-    attempt: int
+    attempt: Number
     rows: Contacts = ()
-    rows_given: int = 0
+    rows_given: Number = 0
 
 
 class JoinReply(Message, frozen=True, tag=24):
@@ -57,7 +57,7 @@ class JoinReply(Message, frozen=True, tag=24):
     Probe those that belong in the leaf set, measure the others.
     """
 
-    attempt: int
+    attempt: Number
     leaf_set: Contacts
     rows: Contacts
 
@@ -114,13 +114,13 @@ class Announce(Message, frozen=True, tag=32):
 class RowRequest(Message, frozen=True, tag=33):
     """Answer with that row of the routing table."""
 
-    row: int
+    row: Number
 
 
 class Row(Message, frozen=True, tag=34):
     """One row of the sender's table. Measure those that could be nearer than what the receiver has."""
 
-    row: int
+    row: Number
     contacts: Contacts
 
 

@@ -22,6 +22,7 @@ from quillcast.protocol.topics.scribe import Scribe
 from quillcast.protocol.topics.tree import Tree
 
 RANGES_MAX = 64  # ranges in one Ask; the rest follows when these are filled
+WAIT_S_MAX = 16.0  # longest wait before the same is asked for again; a guess
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -29,15 +30,37 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Gap:
-    """What lacks of one term of one topic: since when, who had none of it, and who was asked last."""
+    """What lacks of one term of one topic, who had none of it, and what was asked for.
 
-    __slots__ = ("asked", "refused", "since", "stood")
+    What was asked for is on its way as long as less and less lacks: it is asked for again only when that has stood
+    still for `wait_s`, which doubles each time. Else a slow link would fill up with answers to the same question.
+    """
 
-    def __init__(self, now: float) -> None:
-        self.since = now
+    __slots__ = ("asked", "lacking", "moved_at", "refused", "since", "stood", "wait_s")
+
+    def __init__(self, now: float, wait_s: float) -> None:
+        self.since = self.moved_at = now
         self.stood: RangeSet = RangeSet()
         self.refused: dict[bytes, RangeSet] = {}
-        self.asked = b""
+        self.asked: dict[bytes, RangeSet] = {}
+        self.lacking = 0
+        self.wait_s = wait_s
+
+    def look(self, lacking: int, now: float) -> None:
+        """So many events lack now."""
+        if lacking < self.lacking:
+            self.moved_at = now
+        elif self.asked and now - self.moved_at >= self.wait_s:
+            self.asked.clear()
+            self.moved_at, self.wait_s = now, min(2 * self.wait_s, WAIT_S_MAX)
+        self.lacking = lacking
+
+    def unasked(self, source: bytes, ranges: list[Range]) -> list[Range]:
+        """What of the ranges is to be asked of a source now; from then on it counts as asked for."""
+        asked = self.asked.setdefault(source, RangeSet())
+        fresh = [piece for first, last in ranges for piece in asked.missing(first, last)][:RANGES_MAX]
+        asked.update(fresh)
+        return fresh
 
 
 class Recovery:
@@ -79,7 +102,7 @@ class Recovery:
                 yield (tree.topic, past), gap
 
     def _gap(self, tree: Tree, term: Term) -> Gap:
-        return self.gaps.get((tree.topic, term)) or Gap(self.host.now())
+        return self.gaps.get((tree.topic, term)) or Gap(self.host.now(), 2 * self.config.gap_s)
 
     # ---- the present term
 
@@ -93,14 +116,14 @@ class Recovery:
         now = self.host.now()
         stood = [r for first, last in lacking for r in gap.stood.within(first, last)]
         gap.stood = RangeSet(lacking)
+        gap.look(sum(last - first for first, last in lacking), now)
         if not stood:
             gap.since = now
             return
         sources = self._sources(tree)
         source = next((s for s in sources if not self._refused(gap, s, stood[:1])), None)
         if source is not None:
-            self._ask(source, tree.topic, tree.flow.term, stood)
-            gap.asked = source.node_id
+            self._ask(source, tree.topic, tree.flow.term, gap.unasked(source.node_id, stood))
         elif now - gap.since > self.config.give_up_s:
             self._give_up(tree, tree.flow.term, stood[:1], gap)
         else:
@@ -151,14 +174,15 @@ class Recovery:
         flow = tree.flow
         past = flow.past[term]
         wanted = RangeSet()
+        gap.look(past.end - past.seen.count, self.host.now())
         for contact, held in self._claims(tree):
             kept = next((ranges for held_term, _, ranges in held if held_term == term), [])
             ask = [piece for first, last in kept for piece in past.seen.missing(first, last)]
             ask = [piece for first, last in ask for piece in wanted.missing(first, last)]
             if ask and not self._refused(gap, contact, ask):
-                self.host.trace(Mark("asked_past_term"))
-                self._ask(contact, tree.topic, term, ask)
                 wanted.update(ask)
+                self.host.trace(Mark("asked_past_term"))
+                self._ask(contact, tree.topic, term, gap.unasked(contact.node_id, ask))
         lacking = RangeSet(hole for edge in tree.edges.values() for hole in edge.lacking(term, past))
         if wanted:
             gap.since = self.host.now()
@@ -169,8 +193,9 @@ class Recovery:
     # ---- asking and answering
 
     def _ask(self, source: Contact, topic: bytes, term: Term, ranges: list[Range]) -> None:
-        self.host.trace(Mark("asked_for_range"))
-        self.host.send(source, Ask(topic, term, ranges[:RANGES_MAX]))
+        if ranges:
+            self.host.trace(Mark("asked_for_range"))
+            self.host.send(source, Ask(topic, term, ranges))
 
     def receive(self, sender: Contact, message: Any) -> None:
         """A neighbour asks, or had nothing."""
