@@ -1,0 +1,311 @@
+"""Leaf sets and tables after peers died, left, stood still, or were cut off."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from quillcast.core.ids import from_number, number
+from quillcast.core.messages import Contact
+from quillcast.core.trace import LeafSetChanged
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.messages import (
+    Announce,
+    LeafSetDigest,
+    LeafSetProbe,
+    MemberLost,
+    Row,
+    RowRequest,
+)
+from tests.protocol.overlay.world import CODEC, TestPeer, World, ring_of
+
+
+def overheard(world: World, *kinds: type) -> list[tuple[bytes, bytes, Any]]:
+    """From now on, everything of these kinds that is sent: from whom, to whom, what."""
+    heard: list[tuple[bytes, bytes, Any]] = []
+    send = world.send
+
+    def listen(sender: TestPeer, to: Contact, wire: bytes) -> None:
+        message = CODEC.decode(wire)
+        if isinstance(message, kinds):
+            heard.append((sender.me, to.node_id, message))
+        send(sender, to, wire)
+
+    world.send = listen  # type: ignore[method-assign]
+    return heard
+
+
+@pytest.mark.parametrize("leaf_set_size", [2, 4, 16])
+def test_a_dead_member_is_replaced(leaf_set_size: int) -> None:
+    world = ring_of(40, config=OverlayConfig(leaf_set_size=leaf_set_size))
+    world.crash(world.alive()[5])
+    world.run(20)
+    assert world.wrong() == []
+    assert world.marks["leaf_repair"] >= 1
+
+
+def test_half_a_leaf_set_less_one_may_die_at_once() -> None:
+    world = ring_of(60)
+    for peer in world.alive()[10:17]:
+        world.crash(peer)
+    world.run(40)
+    assert world.wrong() == []
+
+
+def test_more_than_half_a_leaf_set_may_die_at_once_if_tables_lead_on() -> None:
+    world = ring_of(60)
+    for peer in world.alive()[10:22]:
+        world.crash(peer)
+    world.run(120)
+    assert world.wrong() == []
+
+
+def test_a_loss_is_told_to_the_other_members_who_ask_before_they_believe_it() -> None:
+    world = ring_of(20)
+    told = overheard(world, MemberLost)
+    dead = world.alive()[3]
+    world.crash(dead)
+    world.run(15)
+    assert {message.node_id for _, _, message in told} == {dead.me}
+    rumour = CODEC.encode(MemberLost(world.alive()[4].me))
+    for peer in world.alive()[5:9]:
+        peer.message((world.alive()[0].contact, rumour))
+    world.run(15)
+    assert world.wrong() == [], "the living are not lost by hearsay"
+
+
+def test_the_farthest_on_the_side_of_the_gap_is_asked() -> None:
+    world = ring_of(40)
+    ring = world.alive()
+    asked = overheard(world, LeafSetProbe)
+    world.crash(ring[20])
+    world.run(9)
+    by = {sender: to for sender, to, _ in reversed(asked)}
+    assert by[ring[19].me] == ring[19 + 8].me, "the gap is on its right"
+    assert by[ring[21].me] == ring[21 - 8].me, "the gap is on its left"
+
+
+def test_a_peer_that_leaves_is_replaced_at_once() -> None:
+    world = ring_of(40)
+    leaver = world.alive()[7]
+    leaver.overlay.leave()
+    world.run(0.5)
+    world.crash(leaver)
+    assert world.wrong() == []
+    assert (world.marks["member_left"], world.marks.get("neighbour_lost", 0)) == (16, 0)
+    assert not leaver.overlay.active
+
+
+def test_a_peer_that_left_says_nothing_more() -> None:
+    world = ring_of(3)
+    leaver, other = world.alive()[:2]
+    leaver.overlay.leave()
+    said = overheard(world, object)
+    leaver.overlay.receive(other.contact, LeafSetProbe(()))
+    leaver.overlay.lost(other.contact)
+    leaver.overlay.recovered(other.contact)
+    leaver.overlay.measured(other.contact, 0.1)
+    leaver.overlay.timer(None)
+    assert said == []
+
+
+def test_differing_digests_lead_to_an_exchange() -> None:
+    world = ring_of(30)
+    ring = world.alive()
+    ring[4].overlay.agreement.remove(ring[7].me)
+    assert world.wrong() != []
+    said = overheard(world, LeafSetDigest)
+    world.run(80)
+    assert world.wrong() == []
+    assert world.marks["digests_differ"] >= 1
+    assert {to for sender, to, _ in said if sender == ring[4].me} == {ring[5].me}, "only the next on the ring compares"
+
+
+def test_a_paused_peer_comes_back_to_its_place() -> None:
+    world = ring_of(20)
+    peer = world.alive()[3]
+    peer.paused_until = world.now + 30
+    world.run(29)
+    assert all(peer.me not in other.overlay.leaf_set for other in world.alive() if other is not peer)
+    lost = world.marks["neighbour_lost"]
+    world.run(15)
+    assert world.wrong() == []
+    assert world.marks["neighbour_lost"] == lost, "it accused nobody"
+    assert world.marks["stood_still"] >= 1
+
+
+@pytest.mark.parametrize("seconds", [15, 60, 300])
+def test_a_split_ring_becomes_one_again(seconds: int) -> None:
+    world = ring_of(30)
+    world.checked = False
+    there = {peer.me for peer in world.alive()[::3]}
+    world.side = lambda node_id: node_id in there
+    world.run(seconds)
+    joined = [world.join(contacts=[peer.contact]) for peer in world.alive()[:2]]
+    there |= {joined[0].me}
+    world.run(10)
+    world.side = lambda node_id: 0
+    world.run(90)
+    assert world.wrong() == []
+    assert world.marks["ring_merge"] >= 1
+
+
+def test_lost_peers_are_probed_at_slowing_intervals_and_one_at_a_time() -> None:
+    world = ring_of(12)
+    dead = world.alive()[3:6]
+    for peer in dead:
+        world.crash(peer)
+    world.run(20)
+    names = {peer.me for peer in dead}
+    said = overheard(world, LeafSetProbe)
+    world.run(600)
+    asker = world.alive()[0]
+    asked = [to for sender, to, _ in said if sender == asker.me and to in names]
+    assert 5 <= len(asked) <= 30
+    assert set(asked) == names, "each in turn"
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    world = ring_of(12, config=OverlayConfig(remembered_max=3))
+    for peer in world.alive()[2:10]:
+        world.crash(peer)
+    world.run(40)
+    for peer in world.alive():
+        assert len(peer.overlay.lost_peers) <= 3
+        assert len(peer.overlay.remembered()) <= 3
+
+
+def test_the_dead_are_not_let_in_again_by_hearsay() -> None:
+    world = ring_of(12)
+    dead, peer, other = world.alive()[3:6]
+    world.crash(dead)
+    world.run(15)
+    asked = overheard(world, LeafSetProbe)
+    peer.overlay.agreement.consider([dead.contact])
+    assert (asked, dead.me in peer.overlay.leaf_set) == ([], False)
+    world.run(60)
+    peer.overlay.agreement.consider([dead.contact])
+    assert dead.me not in peer.overlay.leaf_set, "not before it has answered"
+    world.run(60)
+    assert dead.me not in peer.overlay.leaf_set
+    assert other.overlay.active
+
+
+def test_a_peer_left_alone_looks_for_company() -> None:
+    world = ring_of(12, config=OverlayConfig(leaf_set_size=2))
+    peer = world.alive()[4]
+    for contact in list(peer.overlay.leaf_set):
+        world.crash(world.peers[contact.node_id])
+    for contact in list(peer.overlay.routing_table):
+        peer.overlay.routing_table.remove(contact.node_id)
+    world.run(150)
+    assert world.wrong() == []
+    assert world.marks["sought_company"] >= 1
+
+
+def test_a_lost_cell_is_refilled_from_those_at_hand() -> None:
+    world = ring_of(60)
+    peer = world.alive()[0]
+    table = peer.overlay.routing_table
+    entry = next(e for e in table.entries() if e.contact.node_id not in peer.overlay.leaf_set)
+    spare = from_number(entry.number ^ 1)
+    peer.overlay.neighbourhood.consider(Contact(spare, "spare"), 0.001)
+    peer.known[spare] = 0.001
+    dead = world.peers[entry.contact.node_id]
+    world.crash(dead)
+    peer.overlay.lost(dead.contact)
+    assert table.lookup(number(dead.me)).contact.node_id == spare  # type: ignore[union-attr]
+    assert world.marks["row_repair"] >= 1
+
+
+def test_an_empty_cell_that_was_needed_is_asked_for() -> None:
+    world = ring_of(60, config=OverlayConfig(digit_bits=2, leaf_set_size=2))
+    random = Random(1)
+    for peer in world.alive():
+        for entry in list(peer.overlay.routing_table.entries()):
+            if random.random() < 0.5:
+                peer.overlay.routing_table.remove(entry.contact.node_id)
+    asked = overheard(world, RowRequest)
+    for index in range(100):
+        world.route(random.choice(world.alive()), random.randbytes(16), str(index))
+        world.run(0.05)
+    assert world.marks["lazy_repair"] == len(asked) >= 1
+    world.run(3)
+    assert all(len(world.receivers(str(index))) == 1 for index in range(100))
+
+
+def test_tables_fill_and_get_nearer_with_time() -> None:
+    world = World(4)
+    for _ in range(60):
+        world.join()
+        world.run(0.05)
+    world.run(2)
+    missing, farther = quality(world)
+    world.checked = False
+    world.run(400)
+    assert world.marks["row_maintenance"] > 60
+    assert quality(world) <= (missing, farther)
+    assert quality(world)[0] < 0.01
+    assert quality(world)[1] < 1.2
+
+
+def quality(world: World) -> tuple[float, float]:
+    """Of the first rows: the share of cells that could be filled and are not, and how much farther than the nearest
+    peer for its cell the known ones are."""
+    missing, known, ideal = 0, 0.0, 0.0
+    for peer in world.alive():
+        table = peer.overlay.routing_table
+        nearest: dict[int, float] = {}
+        for other in world.alive():
+            row, cell = table.place(number(other.me)) if other is not peer else (1, 0)
+            if row == 0:
+                nearest[cell] = min(nearest.get(cell, 9.9), world.delay(peer, other))
+        held = {c.node_id[0] >> 4: world.delay(peer, world.peers[c.node_id]) for c in table.row(0)}
+        missing += len(nearest) - len(held)
+        known += sum(held.values())
+        ideal += sum(nearest[cell] for cell in held)
+    return missing / len(world.alive()) / 15, known / ideal
+
+
+def test_rows_are_answered_however_odd_the_question() -> None:
+    world = ring_of(5)
+    peer, other = world.alive()[:2]
+    said = overheard(world, Row)
+    for row in (0, 31, 1 << 40):
+        peer.overlay.receive(other.contact, RowRequest(row))
+    assert len(said) == 3
+
+
+def test_a_member_that_did_not_give_its_row_is_asked_for_a_sign_of_life() -> None:
+    world = ring_of(30)
+    peer = world.alive()[0]
+    beyond = [contact.node_id for contact in peer.overlay.routing_table if contact.node_id not in peer.overlay.leaf_set]
+    asked = overheard(world, RowRequest)
+    world.crash(world.peers[beyond[0]])
+    world.checked = False
+    while not any((sender, to) == (peer.me, beyond[0]) for sender, to, _ in asked):
+        world.run(10)
+    assert beyond[0] in peer.overlay.routing_table
+    world.run(120)
+    assert beyond[0] not in peer.overlay.routing_table
+
+
+def test_announcements_enter_the_tables_unless_they_are_absurd() -> None:
+    world = ring_of(2)
+    peer, _ = world.alive()
+    stranger = Contact(from_number(number(peer.me) ^ (1 << 127)), "stranger")
+    peer.overlay.receive(stranger, Announce(0.0001))
+    assert stranger.node_id in peer.overlay.routing_table
+    for absurd in (float("nan"), -1.0, float("inf")):
+        with pytest.raises(ValueError, match="Expected `float`"):
+            CODEC.decode(CODEC.encode(Announce(absurd)))
+
+
+def test_what_changes_in_the_leaf_set_is_noted() -> None:
+    world = ring_of(3)
+    a, b, c = world.alive()
+    world.records.clear()
+    world.crash(c)
+    world.run(15)
+    noted = [(me, record) for _, me, record in world.records if isinstance(record, LeafSetChanged)]
+    assert sorted(noted) == [(a.me, LeafSetChanged((), (c.me,))), (b.me, LeafSetChanged((), (c.me,)))]
