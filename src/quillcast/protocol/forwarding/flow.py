@@ -86,11 +86,17 @@ class Flow:
             return False
         return True
 
+    def thin(self, term: Term) -> None:
+        """Keep no bundles of a past term any more, only what is known of it."""
+        past = self.past[term]
+        self.log.budget.used_bytes -= sum(bundle.size for bundle in past.bundles)
+        past.bundles = []
+
     def forget(self, term: Term) -> None:
         """Let a past term go for good."""
+        self.thin(term)
+        del self.past[term]
         self.forgotten = max(self.forgotten, term)
-        past = self.past.pop(term)
-        self.log.budget.used_bytes -= sum(bundle.size for bundle in past.bundles)
 
     def note(self, bundle: Bundle) -> bool:
         """Note a bundle of the current term. False for a repeat, which ends here."""

@@ -62,7 +62,7 @@ class Pacing:
         for flow in flows.values():
             for term in list(flow.past):
                 if self.budget.used_bytes > goal_bytes:
-                    flow.forget(term)
+                    flow.thin(term)
         cuttable = [f for f in flows.values() if self.scribe.trees[f.topic].descriptor.settings.slow == "cut"]
         while self.budget.used_bytes > goal_bytes and cuttable:
             busiest = max(cuttable, key=lambda flow: (flow.log.size_bytes, flow.topic))
