@@ -22,6 +22,7 @@ from quillcast.core.bundle import (
     Term,
 )
 from quillcast.core.errors import LocalError, Malformed
+from quillcast.core.messages import NUMBER_MAX
 
 PUBLISHER, TOPIC, NODE = b"publisher-------", b"topic-----------", b"node------------"
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -42,7 +43,7 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
 
     return {
         "publisher": draw(IDS),
-        "first": draw(st.integers(0, 2**63 - 1 - 100)),
+        "first": draw(st.integers(0, NUMBER_MAX - 100)),
         "payloads": payloads,
         "time_ns": draw(INT64),
         "times": column(INT64),
@@ -86,8 +87,8 @@ def test_a_bundle_holds_what_was_put_in(
     envelope = Envelope(
         topic,
         kind,
-        Term(data.draw(st.integers(0, 2**64 - 1)), node),
-        data.draw(st.integers(0, 2**62)),
+        Term(data.draw(st.integers(0, NUMBER_MAX)), node),
+        data.draw(st.integers(0, NUMBER_MAX - 1000)),
         data.draw(st.integers(0, 2**32 - 1)),
         data.draw(st.binary(max_size=50)),
         data.draw(st.binary(max_size=50)),
@@ -180,7 +181,7 @@ def test_arrow_makes_the_times_only_where_a_block_has_one_for_all() -> None:
 
 
 @given(events())
-@example({"publisher": PUBLISHER, "first": 2**63 - 3, "payloads": [b"", b""], "time_ns": 0})
+@example({"publisher": PUBLISHER, "first": NUMBER_MAX - 2, "payloads": [b"", b""], "time_ns": 0})
 def test_arrow_shows_what_was_sealed(given_events: dict[str, Any]) -> None:
     block = Block.seal(**given_events)
     batch = block.arrow()
@@ -256,7 +257,7 @@ def patched(offset: int, layout: str, *values: int) -> bytes:
         (patched(5, "<B", 16), "layout 1"),
         (patched(6, "<H", 1), "layout 1"),
         (patched(24, "<q", -1), "from sequence -1"),
-        (patched(24, "<q", 2**63 - 2), "3 events from sequence"),
+        (patched(24, "<q", NUMBER_MAX - 2), "3 events from sequence"),
         (patched(40, "<I", 0), "0 events"),
         (patched(40, "<I", EVENT_COUNT_MAX + 1), "1048577 events"),
         (patched(40, "<I", 24), "too short for 24 events"),
@@ -308,7 +309,8 @@ def test_columns_that_do_not_check_out_are_malformed(
         (lambda data: data[:60] + b"\xff\x0f" + data[62:], "head says"),
         (lambda data: data[:64] + b"\xff\xff" + data[66:], "head says"),
         (lambda data: data[:55] + b"\x80" + data[56:], "from -"),
-        (lambda data: data[:48] + b"\xff" * 7 + b"\x7f" + data[56:], "from 9223372036854775807"),
+        (lambda data: data[:48] + (NUMBER_MAX - 2).to_bytes(8, "little") + data[56:], "from 4611686018427387902"),
+        (lambda data: data[:31] + b"\xff" + data[32:], "of term 18374686479671623680"),
     ],
 )
 def test_a_bundle_that_cannot_be_is_malformed(change: Callable[[bytes], bytes], text: str) -> None:

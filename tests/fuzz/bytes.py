@@ -107,5 +107,6 @@ def _composed(hint: Any) -> st.SearchStrategy[Any]:
 def _bounded(hint: Any, meta: msgspec.Meta) -> st.SearchStrategy[Any]:
     if hint is bytes:
         return st.binary(min_size=meta.min_length or 0, max_size=meta.max_length)
-    low, high = meta.ge, meta.le
-    return st.floats(low, high, allow_nan=False) if hint is float else st.integers(low or -(2**63), high or 2**63 - 1)
+    if hint is float:
+        return st.floats(meta.ge, meta.le, allow_nan=False)
+    return st.integers(meta.ge, meta.le) | st.integers(0, 100)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from quillcast.core.bundle import Block, Bundle, Envelope, Kind, Term
 from quillcast.core.errors import Malformed
+from quillcast.core.messages import NUMBER_MAX
 from quillcast.live.subscription import _events as events
 from tests.fuzz.bytes import ANY_BYTES, FUZZ, PLACE, damaged
 from tests.fuzz.memory import peak_bytes
@@ -40,7 +41,7 @@ def blocks(draw: st.DrawFn) -> Block:
     payloads = st.binary(max_size=20) if size is None else st.binary(min_size=size, max_size=size)
     return Block.seal(
         draw(IDS),
-        draw(st.integers(0, 2**62)),
+        draw(st.integers(0, NUMBER_MAX - 100)),
         column(payloads),
         time_ns=draw(TIMES),
         times=perhaps(TIMES),
@@ -53,8 +54,8 @@ ENVELOPES = st.builds(
     Envelope,
     IDS,
     st.sampled_from(Kind),
-    st.builds(Term, st.integers(0, 2**64 - 1), IDS),
-    st.integers(0, 2**62),
+    st.builds(Term, st.integers(0, NUMBER_MAX), IDS),
+    st.integers(0, NUMBER_MAX - 1000),
     st.integers(0, 2**32 - 1),
     st.binary(max_size=20),
     st.binary(max_size=20),

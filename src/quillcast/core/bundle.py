@@ -35,6 +35,7 @@ from operator import sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quillcast.core.errors import LocalError, Malformed
+from quillcast.core.messages import NUMBER_MAX, Number, WireId
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,7 +46,6 @@ if sys.byteorder != "little":  # pragma: no cover
 EVENT_COUNT_MAX = 1 << 20  # events in one block; a guess that keeps an edge's step under a tenth of a second
 BLOCK_COUNT_MAX = 4096  # blocks in one bundle
 BLOCK_BYTES_MAX = 1 << 30  # in one column of a block: its offsets are int32
-_NUMBER_MAX = (1 << 63) - 1  # of a sequence or an index: int64
 
 _BLOCK = struct.Struct("<IBBH16sqqII")
 _HEAD = struct.Struct("<BBHI16sQ16sqIIHH")
@@ -60,8 +60,8 @@ _EVEN_MIN, _EVEN_MAX = 8, 4096  # events in a block between which it pays to loo
 class Term(NamedTuple):
     """A reign of one root over one topic: grows with every change of root (DELIVERY.md, *Roots that move*)."""
 
-    counter: int
-    node: bytes
+    counter: Number
+    node: WireId
 
 
 class Position(NamedTuple):
@@ -136,7 +136,7 @@ class Block:
         size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes = _BLOCK.unpack_from(data)
         if size != len(data) or size % 8 or layout != _LAYOUT or zero or flags > 15:
             raise Malformed(f"a block says {size} bytes in layout {layout}, and {len(data)} bytes came")
-        if not 0 < count <= EVENT_COUNT_MAX or not 0 <= first <= _NUMBER_MAX - count:
+        if not 0 < count <= EVENT_COUNT_MAX or not 0 <= first <= NUMBER_MAX - count:
             raise Malformed(f"a block of {count} events from sequence {first}")
         if 4 * (count + 1) > size - _BLOCK.size:
             raise Malformed(f"a block of {size} bytes is too short for {count} events")
@@ -366,8 +366,10 @@ class Bundle:
         if len(data) < _HEAD.size:
             raise Malformed(f"a bundle of {len(data)} bytes is shorter than its head of {_HEAD.size}")
         kind, _, _, session, topic, counter, node, first, count, blocks, record, tags = _HEAD.unpack_from(data)
-        if kind not in _KINDS or not 0 < blocks <= BLOCK_COUNT_MAX or not 0 <= first <= _NUMBER_MAX - count:
-            raise Malformed(f"a bundle of kind {kind} with {blocks} blocks from {first}")
+        if kind not in _KINDS or not 0 < blocks <= BLOCK_COUNT_MAX:
+            raise Malformed(f"a bundle of kind {kind} with {blocks} blocks")
+        if not 0 <= first <= NUMBER_MAX - count or counter > NUMBER_MAX:
+            raise Malformed(f"a bundle of term {counter} from {first}")
         record_at = _HEAD.size + 4 * blocks
         at = _padded(record_at + record + tags)
         if at > len(data):

@@ -200,15 +200,17 @@ def _messages(data: Any) -> Iterator[tuple["pyarrow.RecordBatch | None", int]]:
 
     source = pa.BufferReader(data)
     while True:
-        batch = None
+        batch, ours = None, True
         try:
             message = pa.ipc.read_message(source)
             if message.type == "record batch":
                 batch = pa.ipc.read_record_batch(message, schema())
                 batch.validate(full=True)
+            else:
+                ours = pa.ipc.read_schema(message).equals(schema())
         except (EOFError, OSError, pa.ArrowInvalid):
             return
-        if batch is None and not pa.ipc.read_schema(message).equals(schema()):
+        if not ours:
             raise Malformed("an Arrow stream with other columns than a quillcast journal of this version has")
         yield batch, source.tell()
 

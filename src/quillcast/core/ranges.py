@@ -4,7 +4,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-Range = tuple[int, int]
+from quillcast.core.messages import Number
+
+Range = tuple[Number, Number]
 """Half open: [first, last)."""
 
 

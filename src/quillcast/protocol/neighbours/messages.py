@@ -1,6 +1,6 @@
 """What neighbours say to each other to stay known as live (tags 1-19; the streams' messages have their own list)."""
 
-from quillcast.core.messages import Message
+from quillcast.core.messages import Message, Number
 
 
 class Heartbeat(Message, frozen=True, tag=1):
@@ -10,7 +10,7 @@ class Heartbeat(Message, frozen=True, tag=1):
     """
 
     sent_at: float
-    change: int = 0
+    change: Number = 0
     digest: bytes = b""
 
 
@@ -18,7 +18,7 @@ class HeartbeatAnswer(Message, frozen=True, tag=2):
     """Ends the sender's doubt about this peer, and measures the round trip."""
 
     sent_at: float
-    change: int = 0
+    change: Number = 0
     digest: bytes = b""
 
 

@@ -1,6 +1,6 @@
 """How the two ends of a link keep what one tells the other (tags 10-19)."""
 
-from quillcast.core.messages import Message
+from quillcast.core.messages import Message, Number
 
 
 class Changes(Message, frozen=True, tag=10):
@@ -10,8 +10,8 @@ class Changes(Message, frozen=True, tag=10):
     """
 
     epoch: bytes
-    after: int
-    number: int
+    after: Number
+    number: Number
     changes: tuple[tuple[bytes, bytes | None], ...]
 
 
@@ -23,7 +23,7 @@ class Resend(Message, frozen=True, tag=11):
 
     asked_at: float
     epoch: bytes
-    number: int
+    number: Number
     digests: bytes
 
 
@@ -36,7 +36,7 @@ class Contents(Message, frozen=True, tag=12):
 
     asked_at: float
     epoch: bytes
-    number: int
+    number: Number
     digest: int
     buckets: int
     start: bytes

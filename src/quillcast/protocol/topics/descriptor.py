@@ -6,6 +6,7 @@ import msgspec
 
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import NETWORK_CREATOR, TopicId, topic_id
+from quillcast.core.messages import Number
 
 CHOICES = {
     "delivery": ("best_effort", "reliable"),
@@ -56,7 +57,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True):
     name: str
     settings: Settings = Settings()
     creator: str = NETWORK_CREATOR
-    version: int = 0
+    version: Number = 0
     access: tuple[str, ...] = ()
 
     @property
