@@ -3,6 +3,7 @@
 import pytest
 
 from quillcast.core.bundle import Block, Bundle, Envelope, Kind
+from quillcast.sim.host import MEASURE_TIMEOUT_S
 from quillcast.sim.links import CONNECT_TIMEOUT_S, UNANSWERED_TIMEOUT_S
 from quillcast.sim.network import RETRANSMIT_S_MAX, Quality, one_way, partition
 from quillcast.sim.world import Broken
@@ -315,12 +316,17 @@ def test_a_link_closes_when_neither_side_needs_it_and_opens_again_when_used() ->
 
 
 def test_a_measurement_answers_with_the_round_trip_or_none() -> None:
-    world = toys(3)
+    world = toys(4)
     world.stop(machine(world, 2))
-    for other in (1, 2):
+    world.stop(machine(world, 3), silently=True)
+    for other in (1, 2, 3):
         peer(world, 0).host.measure(machine(world, other).contact)
     world.run(10)
-    assert peer(world, 0).seen == [(2 * DELAY_S, "measured", TWO, 2 * DELAY_S), (3.0, "measured", "sim:2", None)]
+    assert peer(world, 0).seen == [
+        (2 * DELAY_S, "measured", TWO, 2 * DELAY_S),
+        (2 * DELAY_S, "measured", "sim:2", None),
+        (MEASURE_TIMEOUT_S, "measured", "sim:3", None),
+    ]
     assert peer(world, 0).host.proximity(machine(world, 1).node_id) == 2 * DELAY_S
     assert peer(world, 0).host.proximity(machine(world, 2).node_id) is None
 

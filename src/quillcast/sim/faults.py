@@ -16,11 +16,13 @@ Whom a fault befalls is named by a selector, looked up when the fault's time has
 `peer` befalls the first of what its selector names.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from quillcast.core.errors import LocalError
 from quillcast.sim.network import Quality, one_way, partition
 from quillcast.sim.store import DiskFaults
 
@@ -147,6 +149,22 @@ class Arrive(Fault, frozen=True, tag="arrive"):
 
 
 AnyFault = Crash | Leave | Pause | Partition | Drop | Disturb | SlowReaders | Arrive
+
+
+_KNOWN = re.compile(r"-?(?:\d+|all|(?:root|forwarders|children|leaves|readers|writers):(?P<topic>.+))")
+_MOMENTS = re.compile(r"(?:admitted|acknowledged|delivered):(?P<topic>.+)")
+
+
+def validate(fault: AnyFault, topics: Container[str]) -> None:
+    """Raise `LocalError` for a selector or a moment that cannot be."""
+    selectors = [getattr(fault, "peer", "all"), *getattr(fault, "peers", [])]
+    selectors += [*getattr(fault, "from_", []), *getattr(fault, "to", [])]
+    for pattern, texts in ((_KNOWN, selectors), (_MOMENTS, [fault.when] if fault.when else [])):
+        for text in texts:
+            match = pattern.fullmatch(text)
+            topic = match["topic"] if match is not None else None
+            if match is None or (topic is not None and topic not in topics):
+                raise LocalError(f"{text!r} names no peers, topic or moment; docs/simulator.md says what can be named")
 
 
 def select(selectors: Sequence[str], named: Callable[[str], Sequence[int]]) -> list[int]:

@@ -15,7 +15,7 @@ from quillcast.sim.store import SimDisk
 if TYPE_CHECKING:
     from quillcast.sim.world import Machine, World
 
-MEASURE_TIMEOUT_S = 3.0  # how long a measurement waits for its answer; a guess
+MEASURE_TIMEOUT_S = 5.0  # how long a measurement waits for its answer, as the live host does; a guess
 WALL_START_NS = 1_700_000_000_000_000_000  # where wall clocks begin: some day in November 2023
 
 
@@ -215,10 +215,11 @@ class SimHost:
     def _echo(self, asked: tuple[Contact, int, float]) -> None:
         """A measurement's answer is back, or will never be."""
         to, there, round_trip_s = asked
-        if self.world.answers(to, self.machine.number, there):
-            self._measured((to, round_trip_s))
+        answer = self.world.echo(to, self.machine.number, there)
+        if answer is None:
+            self.world.after(max(0.0, MEASURE_TIMEOUT_S - round_trip_s), self._measured, (to, None))
         else:
-            self.world.after(MEASURE_TIMEOUT_S - round_trip_s, self._measured, (to, None))
+            self._measured((to, round_trip_s if answer else None))
 
     def _measured(self, answer: tuple[Contact, float | None]) -> None:
         if not self._runs(self._measured, answer):

@@ -7,7 +7,7 @@ import msgspec
 from quillcast.core.errors import LocalError
 from quillcast.protocol.config import Config
 from quillcast.sim import topology
-from quillcast.sim.faults import AnyFault
+from quillcast.sim.faults import AnyFault, validate
 from quillcast.sim.network import Quality
 from quillcast.sim.topology import Topology
 from quillcast.sim.world import WINDOW_BYTES, derived
@@ -132,6 +132,8 @@ class Scenario(Part, frozen=True):
         """Raise `LocalError` for numbers that make no sense together."""
         if self.peers < 1:
             raise LocalError(f"peers = {self.peers}; a scenario has at least one")
+        for fault in self.faults:
+            validate(fault, {plan.name: None for plan in self.topics})
         for plan in self.topics:
             for peer in [*(writing.peer for writing in plan.writers), *(reading.peer for reading in plan.readers)]:
                 if not 0 <= peer < self.peers:

@@ -168,11 +168,12 @@ class World(Clock):
         host = self.machines[number].host if number < len(self.machines) else None
         return host if host is not None and host.me == contact.node_id else None
 
-    def answers(self, contact: Contact, here: int, there: int) -> bool:
-        """Would an echo from machine `there` come back to `here`?"""
+    def echo(self, contact: Contact, here: int, there: int) -> bool | None:
+        """Would machine `there` answer a question from `here`: yes, with a refusal, or (None) not at all?"""
+        if self.network.blocked(here, there) or self.network.blocked(there, here):
+            return None
         host = self.host_at(contact)
-        blocked = self.network.blocked
-        return host is not None and host.backlog is None and not blocked(here, there) and not blocked(there, here)
+        return host is not None if host is None or host.backlog is None else None
 
     def knock(self, caller: End) -> None:
         """A call arrives at a machine."""

@@ -1,0 +1,142 @@
+"""`python -m quillcast.sim`: what it prints, what it returns, and what it says about a wrong call."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from quillcast.sim.__main__ import main
+
+SMALL = """
+peers = 4
+duration_s = 12.0
+join_s = 1.0
+seeds = [5, 6]
+MARKS
+
+[[topics]]
+name = "news"
+writers = [{ peer = 0, from_s = 4.0, until_s = 6.0 }]
+readers = [{ peer = 1, from_s = 3.0 }, { peer = 2, from_s = 3.0 }]
+
+[[faults]]
+do = "pause"
+at_s = 5.0
+peer = "readers:news"
+for_s = 0.5
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return write(tmp_path, "")
+
+
+def write(folder: Path, marks: str, text: str = SMALL) -> Path:
+    file = folder / "small.toml"
+    file.write_text(text.replace("MARKS", marks))
+    return file
+
+
+def test_a_scenario_runs_under_its_own_seeds(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenario", str(small), "--jobs", "1", "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("2 of 2 seeds hold")
+    summary = json.loads(lines[-1])
+    assert (summary["seeds"], summary["broken"]) == (2, [])
+    assert summary["delivered"] == 2 * 2 * 4  # seeds, readers, events
+
+
+def test_what_breaks_is_named_with_the_command_that_replays_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, 'marks = ["a_path_that_is_never_taken"]')
+    assert main(["--scenario", str(file), "--jobs", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert "seed 5: marks: ['a_path_that_is_never_taken'] never showed up" in printed
+    command = next(line for line in printed.splitlines() if "replay:" in line)
+    replay = command.split("python -m quillcast.sim ")[1].split()
+    assert main(replay) == 1
+    assert "seed 5: marks:" in capsys.readouterr().out
+
+
+def test_seeds_side_by_side_give_what_they_give_one_by_one(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summaries = []
+    for jobs in ("1", "2"):
+        main(["--scenario", str(small), "--seeds", "8", "--jobs", jobs, "--json"])
+        summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+        summaries.append((summary["steps"], summary["delivered"], summary["marks"]))
+    assert summaries[0] == summaries[1]
+
+
+def test_the_story_of_a_topic(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenario", str(small), "--seed", "5", "--story", "topic:news"]) == 0
+    story = capsys.readouterr().out
+    for part in ("topic news is b1c4ff", "*** peer", "stands still for 0.5 s", "BecameRoot: topic news",
+                 "is given event 3 of 0.1.w0", "writer 0.1.w0 of news writes event 0", "everything holds"):  # fmt: skip
+        assert part in story
+    times = [float(line.split()[0]) for line in story.splitlines()[3:-1]]
+    assert times == sorted(times)
+
+
+def test_the_story_of_a_peer_with_its_messages(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenario", str(small), "--seed", "5", "--story", "peer:1", "--messages"]) == 0
+    story = capsys.readouterr().out
+    assert "peer 1   <- peer" in story
+    assert "link_up" in story
+    assert "bundle UP" in story
+    assert "peer 2   " not in story
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--seeds", "0"], "--seeds 0: give a number from 1 on"),
+        (["--peers", "3", "--seeds", "1"], "--peers 3: drawn scenarios have at least 5"),
+        (["--scenario", "nowhere.toml"], "nowhere.toml: No such file or directory"),
+    ],
+)
+def test_a_wrong_call_gets_one_line(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.splitlines() == [f"error: {says}"]
+
+
+def test_a_story_that_does_not_exist_names_those_that_do(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenario", str(small), "--seed", "5", "--story", "topic:olds"]) == 2
+    assert capsys.readouterr().err.endswith("ask for peer:0 to peer:3 or topic:news\n")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("peers = 0", "peers = 0; a scenario has at least one"),
+        ("peers = 2", "topic 'news' names peer 2; there are 0 to 1"),
+        ("peers = 'four'", "Expected `int`, got `str` - at `$.peers`"),
+        ("peers = 4\ncolour = 1", "Object contains unknown field `colour`"),
+        ("peers = ", "Invalid value"),
+    ],
+)
+def test_a_file_that_is_no_scenario_is_told_what_is_wrong_with_it(
+    wrong: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(write(tmp_path, "", SMALL.replace("peers = 4", wrong)), says, capsys)
+
+
+@pytest.mark.parametrize("wrong", ["everyone", "root:olds", "roots:news", "-", "leaves"])
+def test_a_fault_that_befalls_nobody_known_is_refused(
+    wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(write(tmp_path, "", SMALL.replace("readers:news", wrong)), f"{wrong!r} names no peers", capsys)
+
+
+@pytest.mark.parametrize("wrong", ["admitted", "admitted:olds", "noticed:news"])
+def test_a_moment_that_never_comes_is_refused(wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = SMALL.replace("for_s = 0.5", f'for_s = 0.5\nwhen = "{wrong}"')
+    refused(write(tmp_path, "", text), f"{wrong!r} names no peers, topic or moment", capsys)
+
+
+def refused(file: Path, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenario", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {file} is no scenario: ")
+    assert says in line
