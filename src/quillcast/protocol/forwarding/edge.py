@@ -56,8 +56,12 @@ class Line:
 class Edge(Channel):
     """The channel to one local subscriber."""
 
-    def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, *, ordered: bool) -> None:
+    def __init__(
+        self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, *, ordered: bool, number: int = 0
+    ) -> None:
+        """`number` tells the subscriptions of one peer apart in its trace records."""
         super().__init__(cursor)
+        self.number = number
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
         self.lines: dict[Term, Line] = {}
         self.sequences: dict[bytes, int] = {}
@@ -182,10 +186,9 @@ class Edge(Channel):
         self.sequences[block.publisher] = block.last
         at = Position(position.term, position.index + skip)
         self.subscriber.deliver(block, skip, block.count, at)
+        first, count = block.first + skip, block.count - skip
         self.host.trace(
-            Delivered(
-                self.topic, block.publisher, block.first + skip, block.count - skip, block.time_ns, at.term, at.index
-            )
+            Delivered(self.topic, block.publisher, first, count, block.time_ns, at.term, at.index, self.number)
         )
         if block.publisher in self.held:
             self._release(block.publisher)
@@ -197,5 +200,5 @@ class Edge(Channel):
             self._sequence(block, 0, position)
 
     def _tell_lost(self, term: Term, missing: Range, why: str) -> None:
-        self.host.trace(Lost(self.topic, term, *missing, why))
+        self.host.trace(Lost(self.topic, term, *missing, why, self.number))
         self.subscriber.lost(term, *missing, why)

@@ -146,7 +146,7 @@ class Scribe:
         ordered = descriptor.settings.reliable and delivery != "best_effort"
         self.numbers += 1
         key = b"edge" + self.numbers.to_bytes(8, "big")
-        edge = Edge(self.host, tree.topic, subscriber, tree.flow.log.end, ordered=ordered)
+        edge = Edge(self.host, tree.topic, subscriber, tree.flow.log.end, ordered=ordered, number=self.numbers)
         subscription = self.subscriptions[key] = Subscription(tree.topic, key, edge, start)
         if tree.attached:
             self._start(tree, key, edge)
@@ -161,9 +161,10 @@ class Scribe:
             return
         tree = self.trees[subscription.topic]
         tree.unstarted.pop(subscription.key, None)
-        if tree.edges.pop(subscription.key, None) is not None:
+        edge = tree.edges.pop(subscription.key, None)
+        if edge is not None:
             del tree.flow.channels[subscription.key]
-            self.host.trace(Unsubscribed(tree.topic))
+            self.host.trace(Unsubscribed(tree.topic, edge.number))
         self.reports.touch(tree)
         self.leave_if_idle(tree)
 
@@ -207,7 +208,7 @@ class Scribe:
         edge.cursor = flow.log.first_over(first)
         tree.edges[key] = edge
         flow.channels[key] = edge
-        self.host.trace(Subscribed(tree.topic, flow.term, first))
+        self.host.trace(Subscribed(tree.topic, flow.term, first, edge.number))
         edge.subscriber.started(Position(flow.term, first))
         edge.advance(flow.log)
         self.reports.touch(tree)
