@@ -113,7 +113,7 @@ def small_buffers(budget_bytes: int = 64 * 1024) -> Config:
     return Config(topics=TopicConfig(budget_bytes=budget_bytes, window_bytes=32 * 1024, retain_bytes=64 * 1024))
 
 
-def flood(village: Village, writer: int, seconds: float, publisher) -> int:  # noqa: ANN001
+def flood(village: Village, writer: int, seconds: float, publisher) -> int:
     """Publish 1 kB events as fast as the publisher has room for; how many."""
     before = publisher.next
     for _ in range(int(seconds / 0.02)):

@@ -1,0 +1,82 @@
+"""The subscriber's edge: order per publisher, no repeats, and what is lost is told."""
+
+from quillcast.protocol.forwarding.edge import Edge
+from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
+
+
+def an_edge(*, ordered: bool = True) -> tuple[Edge, Notes, RecordingHost]:
+    host, notes = RecordingHost(), Notes()
+    edge = Edge(host, WEATHER, notes, 0, ordered=ordered)
+    edge.begin(FIRST, 0)
+    return edge, notes, host
+
+
+def test_bundles_that_overtook_each_other_are_delivered_in_order() -> None:
+    edge, notes, _ = an_edge()
+    for index in (1, 2, 0):
+        edge.take(down(FIRST, index, block(PAUL, index)))
+    assert notes.got == [b"0", b"1", b"2"]
+
+
+def test_an_event_that_a_new_root_admits_again_is_delivered_once() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0, b"0", b"1")))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 1), block(PAUL, 2)))
+    assert notes.got == [b"0", b"1", b"2"]
+    assert edge.repeats == 1
+
+
+def test_events_behind_a_hole_in_a_publishers_sequence_wait_for_what_fills_it() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 2), block(PAULA, 0, b"a")))
+    assert notes.got == [b"0", b"a"], "only that publisher's events wait"
+    edge.take(down(FIRST, 1, block(PAUL, 1)))
+    assert notes.got == [b"0", b"a", b"1", b"2"]
+
+
+def test_a_hole_that_nobody_fills_is_void_in_the_end() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 2)))
+    host.time = 31.0
+    edge.give_up_holes(before=1.0)
+    assert notes.got == [b"0", b"2"]
+    assert [why for *_, why in notes.lost_] == ["void"]
+
+
+def test_positions_that_nobody_has_are_told_and_passed_over() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 3, block(PAUL, 3)))
+    edge.skip(FIRST, [(0, 3)], "unavailable")
+    assert notes.got == [b"3"]
+    assert notes.lost_ == [(1, 0, 3, "unavailable")]
+
+
+def test_a_gap_in_the_middle_given_up_early_is_passed_over_when_its_turn_comes() -> None:
+    edge, notes, _ = an_edge()
+    edge.skip(FIRST, [(1, 2)], "cut")
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    assert notes.got == [b"0", b"2"]
+    assert notes.lost_ == [(1, 1, 2, "cut")]
+
+
+def test_a_subscription_that_started_in_the_middle_of_a_bundle_gets_the_rest_of_it() -> None:
+    host, notes = RecordingHost(), Notes()
+    edge = Edge(host, WEATHER, notes, 0, ordered=True)
+    edge.begin(FIRST, 1)
+    edge.take(down(FIRST, 0, block(PAUL, 0, b"0", b"1", b"2")))
+    assert notes.got == [b"1", b"2"]
+
+
+def test_a_best_effort_subscriber_goes_on_at_once_is_told_and_sees_no_repeat() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    edge.take(down(FIRST, 1, block(PAUL, 1)))
+    assert notes.got == [b"0", b"2"]
+    assert notes.lost_ == [(1, 1, 2, "dropped")]

@@ -1,0 +1,82 @@
+"""The data path: ranges, logs, channels and filters."""
+
+from quillcast.core.bundle import Bundle, Kind
+from quillcast.core.trace import Dropped, Repeated
+from quillcast.protocol.forwarding.channels import LinkChannel
+from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.table import ForwardingTable
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, RecordingHost, block, down
+
+
+def a_table(*, keeps: bool = True) -> tuple[ForwardingTable, Flow, RecordingHost]:
+    host = RecordingHost()
+    table = ForwardingTable(host, 1 << 20)
+    flow = table.open(WEATHER, keeps=keeps)
+    flow.begin(FIRST, 0, until=60.0)
+    for child in (BOB, CAROL):
+        flow.channels[child.node_id] = LinkChannel(host, child, 0)
+    return table, flow, host
+
+
+def test_a_bundle_goes_to_every_channel_as_the_same_object_and_a_repeat_ends() -> None:
+    table, _, host = a_table()
+    bundle = down(FIRST, 0, block(PAUL, 0))
+    assert table.move(bundle)
+    assert not table.move(down(FIRST, 0, block(PAUL, 0)))
+    assert [(to, carried is bundle) for to, carried in host.carried] == [(BOB, True), (CAROL, True)]
+    assert Repeated(WEATHER, "range", 1) in host.records
+
+
+def test_a_slow_channel_is_served_later_from_the_log_and_holds_up_nobody() -> None:
+    table, flow, host = a_table()
+    host.rooms[BOB.node_id] = 0
+    for index in range(3):
+        table.move(down(FIRST, index, block(PAUL, index)))
+    assert [to for to, _ in host.carried] == [CAROL] * 3
+    host.rooms[BOB.node_id] = 1 << 20
+    flow.advance(BOB.node_id)
+    assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [0, 1, 2]
+
+
+def test_filters_decide_by_the_envelope_what_a_channel_takes() -> None:
+    table, flow, host = a_table()
+
+    def every_other(bundle: Bundle) -> bool:
+        return bundle.envelope.first % 2 == 0
+
+    flow.channels[BOB.node_id] = LinkChannel(host, BOB, 0, filters=(every_other,))
+    for index in range(4):
+        table.move(down(FIRST, index, block(PAUL, index)))
+    assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [0, 2]
+
+
+def test_a_root_whose_reign_is_over_is_not_listened_to_but_repairs_of_it_are_kept() -> None:
+    table, flow, host = a_table()
+    table.move(down(FIRST, 0, block(PAUL, 0)))
+    flow.begin(SECOND, 0, until=60.0)
+    assert not table.move(down(FIRST, 1, block(PAUL, 1)))
+    assert Dropped(WEATHER, 1, "stale_term") in host.records
+    assert table.move(down(FIRST, 1, block(PAUL, 1), kind=Kind.REPAIR))
+    kept = flow.holding(FIRST, [(0, 2)])
+    assert [(b.envelope.first, b.envelope.kind) for b in kept] == [(0, Kind.REPAIR), (1, Kind.REPAIR)]
+
+
+def test_what_is_stable_is_let_go_and_the_budget_knows() -> None:
+    table, flow, _ = a_table()
+    for index in range(5):
+        table.move(down(FIRST, index, block(PAUL, index)))
+    assert table.budget.used_bytes > 0
+    flow.log.trim(5)
+    assert table.budget.used_bytes == 0
+    table.check()
+
+
+def test_a_best_effort_flow_keeps_nothing_and_counts_whom_it_passed_over() -> None:
+    table, _, host = a_table(keeps=False)
+    host.rooms[BOB.node_id] = 0
+    table.move(down(FIRST, 0, block(PAUL, 0)))
+    assert Dropped(WEATHER, 1, "no_room") in host.records
+    assert table.budget.used_bytes == 0
+    host.rooms[BOB.node_id] = 1 << 20
+    table.move(down(FIRST, 1, block(PAUL, 1)))
+    assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [1]
