@@ -39,7 +39,7 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     leave_timeout_s: float = 10.0
     """How long a graceful leave may take; a guess: children move within a few round trips."""
 
-    publish_bytes: int = 128 << 10
+    publish_bytes: int = 256 << 10
     """A publisher's open batch is sealed at this many bytes of payload; measured, see docs/live.md."""
 
     publish_count: int = 8192

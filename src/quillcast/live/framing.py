@@ -26,7 +26,7 @@ _HEADER = struct.Struct("<IB3s")
 HEADER_BYTES = _HEADER.size
 _ZEROS = b"\0\0\0"
 _BUFFER_BYTES_MIN = 16 << 10
-_BUFFER_BYTES_MAX = 256 << 10  # measured: one read of a busy link takes that much, more does not pay
+_BUFFER_BYTES_MAX = 512 << 10  # two blocks as publishers seal them; measured: more does not pay
 
 
 class FrameType(IntEnum):
