@@ -30,6 +30,7 @@ class Kills:
         for what in ("forwarder", "forwarder", "root"):
             victim = self._choose(what, [peer for peer in spare if peer not in self.state.dead])
             if victim is None:
+                self.display.note(f"no {what} of {self.state.busiest} is without a part, and so none is killed")
                 continue
             await asyncio.sleep(pause_s)
             await self._kill(victim, what)

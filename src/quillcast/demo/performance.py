@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -86,9 +86,10 @@ class Performance:
         }
 
     def _start_spark(self) -> None:
-        """Have the Java machine up when the stream ends."""
+        """Have the Java machine up when the stream ends. If that fails the audit says why, where people look."""
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        spark_session()
+        with suppress(Exception):
+            spark_session()
 
     @contextmanager
     def _cleaning_up(self) -> Iterator[None]:

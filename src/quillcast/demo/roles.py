@@ -27,7 +27,7 @@ def give_roles(trial: Parents, seed: int) -> Roles:
     children below them.
     """
     random = Random(seed)
-    spare = [root(trial), *_inner(trial)[:SPARE_FORWARDERS]][: len(trial) // 3]
+    spare = [root(trial), *_inner(trial)[:SPARE_FORWARDERS]][: len(trial) // 2]
     others = [peer for peer in sorted(trial) if peer not in spare]
     publishers_count = max(1, len(trial) // 5)
 
