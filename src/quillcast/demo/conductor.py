@@ -160,7 +160,7 @@ class Conductor:
         """Is everybody in the busiest topic's tree needed there, and does every subscriber stand?"""
         view = self.state.view
         parents = view.parents()
-        needed = {*parts.subscribers, *roles.children_of(parents), roles.root(parents)}
+        needed = {*parts.subscribers, *roles.children_of(parents), *roles.roots(parents)}
         return set(view.subscribers) == set(parts.subscribers) and parents.keys() <= needed
 
     def _tell_parts(self, parts: Roles) -> None:
@@ -184,14 +184,15 @@ class Conductor:
         self.display.phase("events flow")
         self.on_stream()
         self.state.streaming = True
-        victims = parts.spare if self.plan.kill else []
-        killing = asyncio.create_task(self.kills.perform(victims, self.plan.length_s))
+        killing = asyncio.create_task(self.kills.perform(parts.spare, self.plan.length_s)) if self.plan.kill else None
         try:
             await self._publish(parts.publishers)
             self.state.streaming = False
-            await killing
+            if killing is not None:
+                await killing
         finally:
-            killing.cancel()
+            if killing is not None:
+                killing.cancel()
 
     async def _publish(self, publishers: Sequence[bytes]) -> None:
         """Publish the events at the plan's rate, dealt out to the publishers by their content."""

@@ -28,11 +28,15 @@ class Kills:
         """Kill two forwarders and the root out of the `spare` peers, spread over a stream of `length_s` seconds."""
         pause_s = FROM * length_s
         for what in ("forwarder", "forwarder", "root"):
+            await asyncio.sleep(pause_s)
             victim = self._choose(what, [peer for peer in spare if peer not in self.state.dead])
+            if not self.state.streaming:
+                self.display.note(f"the stream ended before a {what} could be killed")
+                return
             if victim is None:
                 self.display.note(f"no {what} of {self.state.busiest} is without a part, and so none is killed")
+                pause_s = 0.0
                 continue
-            await asyncio.sleep(pause_s)
             await self._kill(victim, what)
             pause_s = EVERY * length_s
 
@@ -47,7 +51,7 @@ class Kills:
     def _choose(self, what: str, spare: Sequence[bytes]) -> bytes | None:
         """The victim for this part in the busiest topic's live tree; the forwarder with most children."""
         parents = self.state.view.parents(self.state.dead)
-        found = roles.forwarders(parents, spare) if what == "forwarder" else [roles.root(parents)]
+        found = roles.forwarders(parents, spare) if what == "forwarder" else roles.roots(parents)
         return next((peer for peer in found if peer in spare), None)
 
     async def _kill(self, victim: bytes, what: str) -> None:

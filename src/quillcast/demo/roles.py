@@ -27,7 +27,7 @@ def give_roles(trial: Parents, seed: int) -> Roles:
     children below them.
     """
     random = Random(seed)
-    spare = [root(trial), *_inner(trial)[:SPARE_FORWARDERS]][: len(trial) // 2]
+    spare = [*roots(trial), *_inner(trial)[:SPARE_FORWARDERS]][: len(trial) // 2]
     others = [peer for peer in sorted(trial) if peer not in spare]
     publishers_count = max(1, len(trial) // 5)
 
@@ -54,9 +54,9 @@ def children_of(parents: Parents) -> dict[bytes, list[bytes]]:
     return children
 
 
-def root(parents: Parents) -> bytes:
-    """The peer without a parent."""
-    return min(peer for peer, parent in parents.items() if parent is None)
+def roots(parents: Parents) -> list[bytes]:
+    """The peers without a parent: one, but for moments in which roots change."""
+    return sorted(peer for peer, parent in parents.items() if parent is None)
 
 
 def _inner(trial: Parents) -> list[bytes]:
