@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -63,7 +63,7 @@ def command(
     if messages and file:
         raise click.UsageError("MESSAGEs and --file are both given; choose one", click.get_current_context())
 
-    async def publish() -> int:
+    async def publish() -> dict[str, Any]:
         async with peering.node() as node:
             with closing(node.publisher(topic)) as publisher:
                 pace, published = Pace(rate), 0
@@ -72,15 +72,15 @@ def command(
                         await pace.step()
                         await publisher.publish(payload, key=key.encode() if key else None, timeout_s=timeout_s)
                     published += len(payloads)
-                if published and (wait or publisher.reliable):
-                    await publisher.acknowledged(wait or "root", timeout_s)
-                return published
+                awaited = wait or ("root" if publisher.reliable else None)
+                if published and awaited:
+                    await publisher.acknowledged(awaited, timeout_s)
+                return {"topic": topic, "published": published, "wait": awaited}
 
     began = time.monotonic()
-    published = run(publish())
+    result = run(publish())
     if as_json:
-        seconds = round(time.monotonic() - began, 3)
-        result = {"topic": topic, "published": published, "wait": wait, "seconds": seconds}
+        result["seconds"] = round(time.monotonic() - began, 3)
         click.echo(msgspec.json.encode(result).decode())
 
 
