@@ -48,7 +48,7 @@ def drawn(seed: int, peers_max: int = PEERS_MAX) -> Scenario:
         duration_s=max([until_s, *(_over_s(fault) for fault in happening)]) + QUIET_S,
         topology=random.choice(topologies),
         disturbance=_disturbance(random),
-        window_bytes=random.choice([1 << 12, 1 << 16, 1 << 20]),
+        window_bytes=random.choice([1 << 15, 1 << 17, 1 << 20]),  # the least carries all writers over the longest delay
         config=Config(overlay=overlay),
         topics=topics,
         faults=happening,
