@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
+from quillcast.core.errors import Malformed
 from quillcast.core.host import Host
 from quillcast.core.ids import NodeId, number, ring_distance, shared_digits
 from quillcast.core.messages import Codec, Contact, Message
@@ -163,7 +164,10 @@ class Pastry:
         self.upkeep.visited(sender.node_id)
         if sender.node_id in self.lost_peers:
             self.recovered(sender)
-        self._handlers[type(message)](sender, message)
+        handle = self._handlers.get(type(message))
+        if handle is None:
+            raise Malformed(f"a {type(message).__name__} only makes sense when it is routed")
+        handle(sender, message)
 
     def timer(self, timer: Any) -> None:
         if self.left:
