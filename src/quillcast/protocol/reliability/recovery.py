@@ -124,10 +124,14 @@ class Recovery:
         source = next((s for s in sources if not self._refused(gap, s, stood[:1])), None)
         if source is not None:
             self._ask(source, tree.topic, tree.flow.term, gap.unasked(source.node_id, stood))
-        elif now - gap.since > self.config.give_up_s:
+        elif now - gap.since > self._patience_s(tree, stood[0]):
             self._give_up(tree, tree.flow.term, stood[:1], gap)
         else:
             gap.refused.clear()  # ask round once more before giving up
+
+    def _patience_s(self, tree: Tree, gap: Range) -> float:
+        """What is stable is let go everywhere; the rest is still kept at the root, and the way there may be broken."""
+        return self.config.give_up_s if gap[1] <= tree.flow.stable else self.config.lease_s
 
     def _sources(self, tree: Tree) -> list[Contact]:
         """Parent, children that cover more, siblings or the grandparent: whom to ask, in this order."""
