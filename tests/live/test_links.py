@@ -184,12 +184,30 @@ def test_a_link_that_neither_side_needs_closes_and_nobody_is_told() -> None:
     run(scenario())
 
 
+def test_what_is_sent_while_an_idle_link_closes_arrives_all_the_same() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            for number in range(50):
+                for one, other in ((alice, bob), (bob, alice)):
+                    one.say(other, f"{number}")
+                for one, other in ((alice, bob), (bob, alice)):
+                    await one.until(lambda one=one, number=number: one.texts[-1:] == [f"{number}"])
+                    one.links.disconnect(other.contact.node_id)
+                for _ in range(number % 5):
+                    await asyncio.sleep(0)
+            assert alice.texts == bob.texts == [f"{number}" for number in range(50)]
+            assert (alice.losses, bob.losses) == ([], [])
+            assert len(alice.ups) > 1  # it did close in between
+
+    run(scenario())
+
+
 def test_a_measurement_answers_with_the_round_trip_and_opens_the_link_it_needs() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             alice.links.measure(bob.contact)
             await alice.until(lambda: alice.measures != [])
-            assert alice.measures == [alice.links.round_trip(bob.contact.node_id)]
+            assert alice.measures == [alice.links.round_trips.best(bob.contact.node_id)]
             assert 0 < alice.measures[0] < 10
 
     run(scenario())

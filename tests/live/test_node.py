@@ -157,17 +157,19 @@ def test_an_error_in_a_handler_is_reported_and_the_next_event_goes_on() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["message"]))
         async with Node() as node:
             got: list[bytes] = []
+            done = asyncio.Event()
 
             def handler(event: Event) -> None:
                 if event.payload == b"bad":
                     raise ValueError("no")
                 got.append(event.payload)
+                if event.payload == b"2":
+                    done.set()
 
             await node.subscribe("t", handler=handler).started()
             for payload in (b"1", b"bad", b"2"):
                 await node.publish("t", payload, wait="root")
-            while len(got) < 2:
-                await asyncio.sleep(0.01)
+            await done.wait()
             assert got == [b"1", b"2"]
             assert reports[0].startswith("the handler of 't' failed at Event(")
 
@@ -280,9 +282,9 @@ def test_settings_that_cannot_be_are_named(settings: dict[str, Any], text: str) 
 def test_a_name_that_is_no_topics_is_refused(name: str) -> None:
     async def scenario() -> None:
         async with Node() as node:
-            with pytest.raises(quillcast.LocalError, match="is no topic name|is a pattern"):
+            with pytest.raises(quillcast.LocalError, match=r"is no topic name|is a pattern"):
                 node.publish(name, b"x")
-            with pytest.raises(quillcast.LocalError, match="is no topic name|is a pattern"):
+            with pytest.raises(quillcast.LocalError, match=r"is no topic name|is a pattern"):
                 node.subscribe(name)
 
     run(scenario())
@@ -322,7 +324,7 @@ def test_a_node_that_is_not_entered_or_has_left_says_so() -> None:
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "192.0.2.7:4000", "[::]:0", "example.org:1"])
 def test_listening_off_loopback_is_refused_with_what_it_takes(listen: str) -> None:
-    with pytest.raises(quillcast.LocalError, match="not on this machine's loopback.*network credentials"):
+    with pytest.raises(quillcast.LocalError, match=r"not on this machine's loopback.*network credentials"):
         Node(listen=listen)
 
 

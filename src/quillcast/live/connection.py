@@ -11,7 +11,8 @@ from quillcast.live.framing import FRAME_BYTES_MAX, HELLO_BYTES_MAX, FrameReader
 from quillcast.live.hello import Hello, HelloRefused
 
 if TYPE_CHECKING:
-    from quillcast.live.links import Link, Links
+    from quillcast.live.link import Link
+    from quillcast.live.links import Links
 
 
 class Superseded(Exception):

@@ -49,7 +49,9 @@ class FrameType(IntEnum):
     PONG = 8
     """The 8 bytes of a ping."""
     IDLE = 9
-    """This side needs the link no more; it closes when neither does. What is sent after it takes it back."""
+    """This side needs the link no more; it ends when neither does. What is sent after it takes it back."""
+    DONE = 10
+    """Nothing follows from this side. The other one sends what waits, and closes: nothing under way is lost."""
 
 
 _TYPES = {int(type_): type_ for type_ in FrameType}

@@ -39,7 +39,7 @@ class LiveHost:
         self.release = links.release
         self.measure = links.measure
         self.disconnect = links.disconnect
-        self.proximity = links.round_trip
+        self.proximity = links.round_trips.best
         self._pump, self._links = pump, links
 
     def send(self, to: Contact, message: Message) -> None:

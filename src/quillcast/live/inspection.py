@@ -8,7 +8,8 @@ from typing import Any
 from quillcast.core.bundle import Term
 from quillcast.core.messages import Contact
 from quillcast.live.journal import Journal
-from quillcast.live.links import Link, Links
+from quillcast.live.link import Link
+from quillcast.live.links import Links
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.messages import Branch
@@ -75,7 +76,7 @@ class Inspector:
 
     def _neighbour(self, link: Link) -> dict[str, Any]:
         node = link.contact.node_id
-        round_trip = self._links.round_trip(node)
+        round_trip = self._links.round_trips.best(node)
         return {
             **_contact(link.contact),
             "connected": link.connection is not None,

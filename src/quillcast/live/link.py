@@ -1,0 +1,196 @@
+"""One link: what waits for the peer at its other end, and the credit that bundles take.
+
+A link keeps what waits in three queues: small frames (credit, pings), control messages, bundles; once per turn of the
+event loop it writes what waits in one call, in this order, so that control overtakes data. It hands the socket no more
+than `write_bytes_max` ahead; what the kernel does not take stays with the sender, who is told that there is no room.
+"""
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.errors import Malformed, Unreachable
+from quillcast.core.messages import Contact, Message
+from quillcast.live.connection import Connection
+from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, frame, header
+
+if TYPE_CHECKING:
+    from quillcast.live.links import Links
+
+NUMBER_BYTES = 8  # of credit and pings
+_JOINED_BYTES_MAX = 64 << 10  # less than that is written as one piece; a guess: a copy is cheaper than a vector
+_CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
+
+
+class ControlCodec(Protocol):
+    """The content of a control frame; `protocol.wire` is it."""
+
+    def encode_all(self, messages: list[Message], /) -> bytes:
+        """The messages as bytes."""
+        ...
+
+    def decode_all(self, data: bytes, /) -> list[Any]:
+        """The messages of these bytes. Raises `Malformed`."""
+        ...
+
+
+class Link:
+    """What stands between this peer and one other, connected or being connected."""
+
+    def __init__(self, links: "Links", contact: Contact) -> None:
+        self.links, self.contact = links, contact
+        self.connection: Connection | None = None
+        self.opening: asyncio.Task[None] | None = None
+        self.stands = asyncio.Event()
+        self.credit = links.config.window_bytes
+        self.charged = 0  # bytes of bundles that came and were not released
+        self.owed = 0  # bytes released and not yet given back as credit
+        self.paused = False
+        self.starved = False  # there was no room, and nobody was told yet that there is again
+        self.idle_here = self.idle_there = False
+        self.measuring = False
+        self._dirty = False
+        self._frames: list[bytes] = []
+        self._messages: list[Message] = []
+        self._bundles: deque[Bundle] = deque()
+
+    @property
+    def room(self) -> int:
+        """Bytes of bundles that may be handed over."""
+        return 0 if self.paused else self.credit
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of bundles and of the socket's queue that wait in this process."""
+        queued = self.connection.transport.get_write_buffer_size() if self.connection else 0
+        return queued + sum(bundle.size for bundle in self._bundles)
+
+    def send(self, message: Message) -> None:
+        """Queue a control message."""
+        self.idle_here = False
+        self._messages.append(message)
+        if self.connection is None and len(self._messages) > self.links.config.messages_waiting_max:
+            self.links.give_up(self, Unreachable(f"{len(self._messages)} messages wait for {self.contact.address}"))
+        else:
+            self._soil()
+
+    def carry(self, bundle: Bundle) -> None:
+        """Queue a bundle, at the cost of credit."""
+        self.idle_here = False
+        self._bundles.append(bundle)
+        self.credit -= bundle.size
+        self.starved = self.starved or self.room <= 0
+        self._soil()
+
+    def say(self, type_: FrameType, content: bytes = b"") -> None:
+        """Queue a small frame."""
+        self._frames.append(frame(type_, content))
+        self._soil()
+
+    def release(self, size_bytes: int) -> None:
+        """A bundle's bytes have left this peer: the other side may send as many again."""
+        self.charged -= size_bytes
+        self.owed += size_bytes
+        if self.owed * _CREDIT_PARTS >= self.links.config.window_bytes:
+            self._soil()
+
+    def charge(self, size_bytes: int) -> None:
+        """A bundle came. Raises `Malformed` when the other side overdrew its credit."""
+        self.idle_there = False
+        self.charged += size_bytes
+        if self.charged > self.links.config.window_bytes + FRAME_BYTES_MAX:
+            raise Malformed(f"{self.charged} bytes came on a window of {self.links.config.window_bytes}")
+
+    def credited(self, size_bytes: int) -> None:
+        """Credit came back."""
+        self.credit = min(self.credit + size_bytes, self.links.config.window_bytes)
+        self._quench()
+
+    def pause(self) -> None:
+        """The socket takes no more for now."""
+        self.paused = self.starved = True
+
+    def resume(self) -> None:
+        """The socket takes more again."""
+        self.paused = False
+        self._soil()
+        self._quench()
+
+    def adopt(self, connection: Connection) -> None:
+        """Serve on this connection: it is proven."""
+        if self.opening is not None and not connection.opened_here:
+            self.opening.cancel()
+        self.connection, self.contact = connection, connection.peer.contact
+        self.credit += connection.peer.window_bytes - self.links.config.window_bytes
+        connection.serve(self)
+        self.stands.set()
+        self._soil()
+
+    def finish(self) -> None:
+        """Write what waits, and say that nothing follows."""
+        self.say(FrameType.DONE)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, in one call."""
+        self._dirty = False
+        if self.connection is None or self.connection.transport.is_closing():
+            return
+        transport = self.connection.transport
+        parts = self._small_parts()
+        parts += self._bundle_parts()
+        if sum(map(len, parts)) <= _JOINED_BYTES_MAX:
+            transport.write(b"".join(parts))
+        else:
+            transport.writelines(parts)
+        self.links.counters["bytes_out"] += sum(map(len, parts))
+        if self._bundles and not self.paused:
+            self._soil()
+        if transport.get_write_buffer_size() > self.links.config.unread_bytes_max:
+            self.connection.abort()
+        elif self.idle_here and self.idle_there:
+            self.links.end(self)
+
+    def _small_parts(self) -> list[bytes]:
+        """Everything but bundles."""
+        parts, self._frames = self._frames, []
+        if self.owed:
+            parts.append(frame(FrameType.CREDIT, self.owed.to_bytes(NUMBER_BYTES, "little")))
+            self.owed = 0
+        if self._messages:
+            messages, self._messages = self._messages, []
+            parts += self._control_frames(messages)
+        return parts
+
+    def _control_frames(self, messages: list[Message]) -> list[bytes]:
+        content = self.links.codec.encode_all(messages)
+        if len(content) <= FRAME_BYTES_MAX:
+            return [frame(FrameType.CONTROL, content)]
+        half = len(messages) // 2
+        if half == 0:
+            raise ValueError(f"a {type(messages[0]).__name__} of {len(content)} bytes is larger than any frame")
+        return self._control_frames(messages[:half]) + self._control_frames(messages[half:])
+
+    def _bundle_parts(self) -> list[bytes]:
+        """Bundles, up to what the socket is handed ahead; the blocks by reference."""
+        parts: list[bytes] = []
+        size = 0
+        while self._bundles and not self.paused and size < self.links.config.write_bytes_max:
+            bundle = self._bundles.popleft()
+            head = bundle.head
+            blocks = [block.data for block in bundle.blocks]
+            size += sum(map(len, blocks))
+            parts.append(header(FrameType.BUNDLE, len(head) + sum(map(len, blocks))) + head)
+            parts += blocks
+        return parts
+
+    def _soil(self) -> None:
+        if not self._dirty:
+            self._dirty = True
+            self.links.flush_soon(self)
+
+    def _quench(self) -> None:
+        if self.starved and self.room > 0:
+            self.starved = False
+            self.links.pump.hand(self.links.pump.inputs.room, self.contact)

@@ -1,0 +1,55 @@
+"""Round trips over links: a ping, and the time until its answer."""
+
+import time
+
+from quillcast.core.messages import Contact
+from quillcast.live.framing import FrameType
+from quillcast.live.link import NUMBER_BYTES, Link
+from quillcast.live.pump import Pump
+
+NODES_MAX = 4096  # peers whose round trips are kept; the oldest are forgotten
+
+
+class RoundTrips:
+    """Measures, and keeps the smallest of each peer: what is above it is queues and scheduling, not distance."""
+
+    def __init__(self, pump: Pump, timeout_s: float) -> None:
+        self._pump, self._timeout_s = pump, timeout_s
+        self._pings: dict[int, tuple[Contact, float]] = {}
+        self._count = 0
+        self._best: dict[bytes, float] = {}
+
+    def best(self, node: bytes) -> float | None:
+        """The smallest round trip measured to a peer, in seconds."""
+        return self._best.get(node)
+
+    def ask(self, link: Link) -> None:
+        """Send a ping; what comes of it is handed in as `measured`."""
+        self._count += 1
+        self._pings[self._count] = (link.contact, time.perf_counter())
+        link.say(FrameType.PING, self._count.to_bytes(NUMBER_BYTES, "little"))
+        self._pump.loop.call_later(self._timeout_s, self._unanswered, self._count)
+
+    def answered(self, ping: int) -> None:
+        """The answer to a ping came."""
+        contact, sent_at = self._pings.pop(ping, (None, 0.0))
+        if contact is None:
+            return  # too late, or never asked
+        node, round_trip = contact.node_id, time.perf_counter() - sent_at
+        best = self._best[node] = min(round_trip, self._best.pop(node, round_trip))
+        if len(self._best) > NODES_MAX:
+            del self._best[next(iter(self._best))]
+        self._pump.hand(self._pump.inputs.measured, contact, best)
+
+    def lost(self, link: Link) -> None:
+        """The link is gone, and with it the answers to what was asked over it."""
+        node = link.contact.node_id
+        for ping in [ping for ping, (contact, _) in self._pings.items() if contact.node_id == node]:
+            self._unanswered(ping)
+        if link.measuring:
+            self._pump.hand(self._pump.inputs.measured, link.contact, None)
+
+    def _unanswered(self, ping: int) -> None:
+        contact, _ = self._pings.pop(ping, (None, 0.0))
+        if contact is not None:
+            self._pump.hand(self._pump.inputs.measured, contact, None)
