@@ -25,13 +25,15 @@ class Reports:
         self.scribe, self.host, self.config, self.streams = scribe, scribe.host, scribe.config, scribe.streams
         self.dirty: dict[bytes, None] = {}
         self.report_set = False
+        self.reported_at = float("-inf")
 
     def touch(self, tree: Tree) -> None:
         """Something about the tree is to be told to its neighbours at the next report."""
         self.dirty[tree.topic] = None
         if not self.report_set:
             self.report_set = True
-            self.host.set_timer(Report(), self.config.report_s)
+            due = self.reported_at + self.config.report_s - self.host.now()
+            self.host.set_timer(Report(), max(0.0, due))  # after a quiet time at once
 
     def forget(self, tree: Tree) -> None:
         """The tree is no more: nothing is to be told about it."""
@@ -39,6 +41,7 @@ class Reports:
 
     def report(self) -> None:
         self.report_set = False
+        self.reported_at = self.host.now()
         topics, self.dirty = self.dirty, {}
         for topic in topics:
             tree = self.scribe.trees.get(topic)
@@ -93,6 +96,8 @@ class Reports:
         if child.cover_term != claim.term or child.cover != claim.cover:
             self.touch(tree)
         child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
+        if tree.root is not None:
+            self.scribe.rendezvous.cover(tree, self.host.now())  # publishers wait for this word
         self.scribe.heard_of(tree, claim.heard)
 
     def take_up(self, child: Child, topic: bytes) -> None:

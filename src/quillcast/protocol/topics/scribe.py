@@ -472,7 +472,7 @@ class Scribe:
         parent = tree.parent
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         tree.parent, tree.path, tree.attempt = None, [], 0
-        tree.lost_parent = parent.node_id
+        tree.lost_parent = parent.node_id if why != "left" else b""
         self.streams.drop(parent, tree.topic)
         self._unindex(self.by_parent, parent.node_id, tree.topic)
 
@@ -523,6 +523,8 @@ class Scribe:
         if tree.parent is not None:
             self.host.send(tree.parent, Leave(tree.topic))
             self.detach(tree, "left")
+        elif tree.lost_parent:
+            self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
         self.trees.pop(tree.topic, None)
         self.reports.forget(tree)
         self.table.close(tree.topic)
