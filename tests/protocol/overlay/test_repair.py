@@ -296,7 +296,10 @@ def test_announcements_enter_the_tables_unless_they_are_absurd() -> None:
     stranger = Contact(from_number(number(peer.me) ^ (1 << 127)), "stranger")
     peer.overlay.receive(stranger, Announce(0.0001))
     assert stranger.node_id in peer.overlay.routing_table
-    for absurd in (float("nan"), -1.0, float("inf")):
+    other = Contact(from_number(number(peer.me) ^ (1 << 126)), "other")
+    peer.overlay.receive(other, Announce(float("nan")))
+    assert other.node_id not in peer.overlay.routing_table
+    for absurd in (-1.0, float("inf")):
         with pytest.raises(ValueError, match="Expected `float`"):
             CODEC.decode(CODEC.encode(Announce(absurd)))
 

@@ -109,6 +109,10 @@ class TestPeer:
     # Application
     def deliver(self, message: Note, key: bytes, source: Contact) -> None:
         assert self.overlay.active, "an inactive peer delivers"
+        self.world.arrived.append(message.text)
+        closest = self.world.closest(key)
+        if closest is not self and closest.overlay.active:
+            self.world.misplaced.append(message.text)
         self.delivered.append((message.text, source))
 
     def forward(self, message: Note, key: bytes, next_hop: Contact, source: Contact) -> Any:
@@ -132,6 +136,8 @@ class World:
         self.starts: dict[bytes, int] = {}
         self.records: list[tuple[float, bytes, Record]] = []
         self.marks: dict[str, int] = {}
+        self.arrived: list[str] = []  # every note that was delivered, each time
+        self.misplaced: list[str] = []  # those delivered although an active peer was closer
         self.side: Callable[[bytes], Any] = lambda node_id: 0
 
     def delay(self, a: TestPeer, b: TestPeer) -> float:

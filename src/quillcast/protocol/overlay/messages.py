@@ -9,7 +9,7 @@ from quillcast.core.messages import Contact, Message, Number
 
 Contacts = tuple[Contact, ...]
 Key = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
-Proximity = Annotated[float, Meta(ge=0.0)]  # infinite where it is not measured yet
+Proximity = Annotated[float, Meta(ge=0.0, le=3600.0)]
 """Seconds of round trip; whoever says more than an hour is mistaken."""
 
 

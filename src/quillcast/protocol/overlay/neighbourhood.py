@@ -42,6 +42,10 @@ class NeighbourhoodSet:
         if known is not None:
             self._nearest.remove((known[0], node_id))
 
+    def by_proximity(self) -> list[tuple[float, Contact]]:
+        """Every peer with its proximity, nearest first."""
+        return [self._known[node_id] for _, node_id in self._nearest]
+
     def __iter__(self) -> Iterator[Contact]:
         """Nearest first."""
         return (self._known[node_id][1] for _, node_id in self._nearest)

@@ -202,7 +202,12 @@ class Router:
         self._transmit(pending, hop)
 
     def leave(self) -> None:
-        """Nothing is sent again after this."""
+        """Nothing can be sent again after this, so what is not acknowledged goes another way as well."""
+        for pending in self._pending.values():
+            key, but = pending.routed.key, (self.host.me, pending.hop.node_id, pending.joiner)
+            others = [contact for contact in self.pastry.closest(key, 1 + len(but)) if contact.node_id not in but]
+            if others:
+                self.host.send(others[0], pending.routed)
         self._pending.clear()
         self._held.clear()
 

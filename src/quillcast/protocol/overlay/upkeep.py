@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import islice
+from math import isnan
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -41,9 +42,9 @@ class Upkeep:
         for entry in list(self.table.entries()):
             if entry.proximity < UNKNOWN:
                 self._announce(entry.contact, entry.proximity)
-        for contact in self.neighbourhood:
+        for proximity, contact in self.neighbourhood.by_proximity():
             if contact.node_id not in self.table:
-                self._announce(contact, self.pastry.proximity(contact.node_id))
+                self._announce(contact, proximity)
         self._set_timer()
 
     def meet(self, contacts: Iterable[Contact]) -> None:
@@ -69,8 +70,9 @@ class Upkeep:
 
     def announced(self, sender: Contact, announce: Announce) -> None:
         """Another peer measured how far it is from this one: it may be the nearest for its cell here, too."""
-        self.table.consider(sender, announce.proximity_s)
-        self.neighbourhood.consider(sender, announce.proximity_s)
+        if not isnan(announce.proximity_s):  # which is within any bounds
+            self.table.consider(sender, announce.proximity_s)
+            self.neighbourhood.consider(sender, announce.proximity_s)
         self.pastry.neighbours.release(sender.node_id)
 
     def _enter(self, contact: Contact, proximity: float) -> None:
