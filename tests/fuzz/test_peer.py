@@ -1,0 +1,74 @@
+"""Whatever a neighbour says: it is the neighbour's fault or it is dealt with, and the peer goes on."""
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quillcast.core.errors import RemoteError
+from quillcast.core.messages import NUMBER_MAX, Contact, Message
+from quillcast.protocol import wire
+from tests.fuzz.bytes import FUZZ, values
+from tests.protocol.topics.village import Reader, Village
+
+ANY_MESSAGE = st.one_of([values(kind) for kind in wire.MESSAGES])
+PEERS = 4
+PEER = st.integers(0, PEERS - 1)
+COUNTABLE = NUMBER_MAX >> 1  # who says the very largest term ends a topic: that is for signed terms to prevent
+ODD = st.lists(st.booleans(), min_size=1, max_size=8)
+
+
+class Knowing:
+    """Makes messages that a peer takes for more than noise: ids and contacts in them are those of its network."""
+
+    def __init__(self, ids: list[bytes], contacts: list[Contact], odd: list[bool]) -> None:
+        self.ids, self.contacts, self.odd = ids, contacts, odd
+        self.turn = 0
+
+    def known(self, value: Any) -> Any:
+        self.turn += 1
+        keep = self.odd[self.turn % len(self.odd)]
+        match value:
+            case int():
+                return min(value, COUNTABLE)
+            case bytes() if len(value) == 16 and not keep:
+                return self.ids[self.turn % len(self.ids)]
+            case Contact() if not keep:
+                return self.contacts[self.turn % len(self.contacts)]
+            case msgspec.Struct():
+                return type(value)(*[self.known(getattr(value, name)) for name in value.__struct_fields__])
+            case tuple() if hasattr(value, "_fields"):
+                return type(value)(*map(self.known, value))
+            case list() | tuple():
+                return type(value)(map(self.known, value))
+        return value
+
+
+def village() -> Village:
+    """A small network with a topic that events went through."""
+    made = Village(PEERS)
+    made.subscribe(1, "news", Reader())
+    made.run(2)
+    made.publish(2, made.publisher(2, "news"), b"hello")
+    made.run(2)
+    return made
+
+
+VILLAGE = village()
+TOPIC = VILLAGE.peers[1].scribe.describe("news").topic
+
+
+@FUZZ
+@given(st.lists(st.tuples(ANY_MESSAGE, PEER, PEER), min_size=1, max_size=10), ODD)
+def test_any_messages_are_dealt_with_or_refused(said: list[tuple[Message, int, int]], odd: list[bool]) -> None:
+    contacts = [machine.contact for machine in VILLAGE.world.machines]
+    knowing = Knowing([TOPIC, *(contact.node_id for contact in contacts)], contacts, odd)
+    for message, sender, receiver in said:
+        with suppress(RemoteError):
+            heard = wire.decode(wire.encode(knowing.known(message)))
+            VILLAGE.act(receiver, lambda peer, of=contacts[sender], heard=heard: peer.message(of, heard))
+    VILLAGE.run(1)
+    for peer in VILLAGE.peers.values():
+        peer.check()
