@@ -72,6 +72,16 @@ def test_a_node_restarts_from_its_data_folder_as_the_same_peer(stage: Stage, tmp
     eventually(lambda: again.ask("report", topic="t")["next"] == {"a": 100}, "the one that came back has everything")
 
 
+def test_a_node_that_restarts_finds_its_former_neighbours_without_the_folder_they_met_in(
+    stage: Stage, tmp_path: Path
+) -> None:
+    alice = stage.start(config=QUICK)
+    stage.start(config=QUICK, data=str(tmp_path / "data")).leave()
+    stage.runtime = tmp_path / "elsewhere"
+    bob = stage.start(config=QUICK, data=str(tmp_path / "data"))
+    assert [contact["node_id"] for contact in bob.ask("status")["leaf_set"]] == [alice.node_id]
+
+
 def test_a_chosen_topic_outlives_a_restart_of_the_only_peer(stage: Stage, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     alone = stage.start(data=data)

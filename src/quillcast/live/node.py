@@ -11,18 +11,20 @@ from typing import Any
 
 import msgspec
 
-from quillcast.core.errors import LocalError, NotJoined, QuillcastError, Unreachable
+from quillcast.core.errors import LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Record
 from quillcast.live import addresses
 from quillcast.live.config import LiveConfig
 from quillcast.live.control import Answerer, ControlServer
 from quillcast.live.disk import FileDisk
+from quillcast.live.finding import find_contacts
 from quillcast.live.hello import Identity
 from quillcast.live.host import LiveHost, new_incarnation
 from quillcast.live.inspection import Inspector
 from quillcast.live.journal import Journal
 from quillcast.live.links import Links
+from quillcast.live.memory import Memory
 from quillcast.live.publisher import TIMEOUT_S, Publisher, Wait
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
@@ -33,8 +35,6 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import CHOICES, Descriptor, Settings
 
-CONTACTS_MAX = 8  # peers of this machine, or remembered ones, that a node joins through; a guess
-REMEMBER_EVERY_S = 30.0  # how often neighbours and topics go to the data folder; a guess
 STARTS = ("now", "earliest")
 
 
@@ -74,12 +74,12 @@ class Node:
         self._data = None if data is None else Path(data)
         self._journal_folder = None if journal is None else Path(journal)
         self._publishers: dict[str, Publisher] = {}
-        self._extra_publishers: dict[Publisher, None] = {}
+        self._running_publishers: dict[Publisher, None] = {}
         self._subscriptions: dict[Subscription, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._stack = AsyncExitStack()
         self._journal: Journal | None = None
-        self._store: Store | None = None
+        self._memory: Memory | None = None
         self._opened = asyncio.Event()
         self._started = self._stopped = False
         self._pump: Pump
@@ -106,7 +106,8 @@ class Node:
         try:
             await self._open()
             self._opened.set()
-            contacts = await self._find_contacts()
+            remembered = self._memory.contacts() if self._memory is not None else []
+            contacts = await find_contacts(self._links, self._rendezvous, self._given, remembered)
             self._pump.call(self._peer.join, contacts)
             await self._joined(self.live.join_timeout_s)
         except BaseException:
@@ -114,7 +115,8 @@ class Node:
             self._opened.set()
             await self._stack.aclose()
             raise
-        self._run(self._remember_regularly())
+        if self._memory is not None:
+            self._run(self._memory.keep_regularly())
 
     async def leave(self) -> None:
         """Leave in good order: make safe what was published, let children move; at most `leave_timeout_s`."""
@@ -122,14 +124,14 @@ class Node:
             return
         self._stopped = True
         try:
-            for publisher in [*self._publishers.values(), *self._extra_publishers]:
+            for publisher in list(self._running_publishers):
                 publisher.close()
             for subscription in list(self._subscriptions):
                 subscription.end()
+            if self._memory is not None:
+                await self._memory.keep()
             await self._leave_network()
             await self._cancel_tasks()
-            if self._store is not None:
-                await self._remember(self._store)
         finally:
             await self._stack.aclose()
 
@@ -191,9 +193,7 @@ class Node:
 
     def publisher(self, topic: str) -> Publisher:
         """A publisher of its own for a topic: one line of sequence numbers, and less work per event."""
-        publisher = self._make_publisher(topic)
-        self._extra_publishers[publisher] = None
-        return publisher
+        return self._make_publisher(topic)
 
     def subscribe(
         self,
@@ -261,10 +261,10 @@ class Node:
         """Everything but the network: identity, sockets, files, protocols."""
         stack = self._stack
         loop = asyncio.get_running_loop()
-        if self._data is not None:
-            self._store = Store(self._data)
-            stack.callback(self._store.close)
-        identity = self._identity or (self._store.identity() if self._store is not None else Identity.new())
+        store = Store(self._data) if self._data is not None else None
+        if store is not None:
+            stack.callback(store.close)
+        identity = self._identity or (store.identity() if store is not None else Identity.new())
         self._rendezvous = Rendezvous(self.network)
         self._pump = Pump(loop)
         self._links = Links(self._pump, identity, self.network, new_incarnation(), wire, self.live)
@@ -278,8 +278,11 @@ class Node:
         stack.callback(disk.close)
         host = LiveHost(self._pump, self._links, disk, self._note if self._journal is not None else _forget)
         self._peer = self._pump.inputs = Peer(host, self.config)
-        self._recall()
+        if store is not None:
+            self._memory = Memory(store, self._peer, self._pump, self._links)
+            self._memory.recall()
         self._inspector = Inspector(self._peer, self._links, self._pump, self._journal)
+        stack.callback(self._rendezvous.leave, self.contact)
         await stack.enter_async_context(ControlServer(self._rendezvous.control_path(self.contact), self._answerers()))
 
     async def _start_listening(self) -> None:
@@ -290,40 +293,6 @@ class Node:
             if problem.errno == errno.EADDRINUSE:
                 raise LocalError(f"port {port} of {host} is in use; choose another, or 0 for any") from problem
             raise LocalError(f"cannot listen on {host}:{port}: {problem.strerror or problem}") from problem
-
-    async def _find_contacts(self) -> list[Contact]:
-        """Peers of this network that answer: those that were named, or those of this machine and of former times."""
-        if self._given:
-            with self._rendezvous.alone():
-                self._enter()
-            return await self._greet(self._given, needed=True)
-        with self._rendezvous.alone():
-            entries = self._rendezvous.entries()
-            self._enter()
-        remembered = self._store.contacts() if self._store is not None else []
-        known = dict.fromkeys([*(entry.address for entry in entries), *(contact.address for contact in remembered)])
-        known.pop(self.address, None)
-        addresses_ = list(known)
-        while addresses_:
-            some, addresses_ = addresses_[:CONTACTS_MAX], addresses_[CONTACTS_MAX:]
-            if found := await self._greet(some, needed=False):
-                return found
-        return []
-
-    def _enter(self) -> None:
-        self._rendezvous.enter(self.contact)
-        self._stack.callback(self._rendezvous.leave, self.contact)
-
-    async def _greet(self, addresses_: Sequence[str], *, needed: bool) -> list[Contact]:
-        """Ask who is at these addresses. Raises `Unreachable` where one is `needed` and none is of this network."""
-        answers = await asyncio.gather(*map(self._links.greet, addresses_), return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, Unreachable):
-                raise answer
-        found = [answer for answer in answers if isinstance(answer, Contact)]
-        if needed and not found:
-            raise Unreachable("; ".join(str(answer) for answer in answers))
-        return found
 
     async def _joined(self, timeout_s: float) -> None:
         try:
@@ -352,7 +321,7 @@ class Node:
 
     def _make_publisher(self, topic: str) -> Publisher:
         self._check_open()
-        publisher = Publisher(topic, self._pump, self.live)
+        publisher = Publisher(topic, self._pump, self.live, self._running_publishers)
         publisher.open(self._peer)
         return publisher
 
@@ -382,29 +351,6 @@ class Node:
     def _note(self, record: Record) -> None:
         assert self._journal is not None
         self._journal.note(time.time_ns(), record)
-
-    async def _remember_regularly(self) -> None:
-        while self._store is not None:
-            await self._remember(self._store)
-            await asyncio.sleep(REMEMBER_EVERY_S)
-
-    async def _remember(self, store: Store) -> None:
-        """Keep neighbours and topics for the next start. A disk that refuses is a problem to show, not to die of."""
-        topics = {
-            f"{topic.creator}:{topic.name}": msgspec.msgpack.encode(topic)
-            for topic in self._peer.scribe.descriptors.values()
-            if topic.version > 0
-        }
-        try:
-            await asyncio.to_thread(store.note, self._peer.overlay.remembered(), topics)
-        except QuillcastError as problem:
-            self._links.problems.append(str(problem))
-
-    def _recall(self) -> None:
-        """What was chosen about topics before the last stop still stands here."""
-        if self._store is not None:
-            for kept in self._store.topics():
-                self._pump.call(self._peer.scribe.learn, msgspec.msgpack.decode(kept, type=Descriptor))
 
 
 def _forget(record: Record) -> None:

@@ -32,9 +32,9 @@ class Publisher:
     It keeps what it published until every subscriber with a live lease has it.
     """
 
-    def __init__(self, topic: str, pump: Pump, config: LiveConfig) -> None:
+    def __init__(self, topic: str, pump: Pump, config: LiveConfig, running: dict["Publisher", None]) -> None:
         self.topic = topic
-        self._pump, self._config = pump, config
+        self._pump, self._running = pump, running
         self._bytes_max, self._count_max = config.publish_bytes, config.publish_count
         self._payloads: list[bytes] = []
         self._keys: list[bytes] | None = None
@@ -142,6 +142,7 @@ class Publisher:
             self._flush()
             self._pump.call(self._peer.close_publisher, self._inner)
         self._closed = self._stopped = True
+        self._running.pop(self, None)
         self._tell()
 
     # --- the peer's side (`protocol.topics.publisher.PublisherListener`)
@@ -150,6 +151,7 @@ class Publisher:
         """Make the peer's publisher. Raises `LocalError` for a name that is no topic's."""
         self._peer = peer
         self._inner = self._pump.call(peer.publisher, self.topic, self)
+        self._running[self] = None
         self.progressed()
 
     def progressed(self) -> None:

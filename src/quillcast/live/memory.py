@@ -1,0 +1,49 @@
+"""What a node keeps of its network over restarts: neighbours to join through, and topics whose settings were chosen."""
+
+import asyncio
+
+import msgspec
+
+from quillcast.core.errors import DiskFailed
+from quillcast.core.messages import Contact
+from quillcast.live.links import Links
+from quillcast.live.pump import Pump
+from quillcast.live.store import Store
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.descriptor import Descriptor
+
+KEEP_EVERY_S = 30.0  # a guess: neighbours change slowly, and leaving keeps them too
+
+
+class Memory:
+    """Carries what a peer knows to its data folder, and back at the next start."""
+
+    def __init__(self, store: Store, peer: Peer, pump: Pump, links: Links) -> None:
+        self._store, self._peer, self._pump, self._links = store, peer, pump, links
+
+    def contacts(self) -> list[Contact]:
+        """Neighbours of former times, the latest first."""
+        return self._store.contacts()
+
+    def recall(self) -> None:
+        """What was chosen about topics before the last stop still stands here."""
+        for kept in self._store.topics():
+            self._pump.call(self._peer.scribe.learn, msgspec.msgpack.decode(kept, type=Descriptor))
+
+    async def keep(self) -> None:
+        """Keep what is known now. A disk that refuses is a problem to show, not to die of."""
+        topics = {
+            f"{topic.creator}:{topic.name}": msgspec.msgpack.encode(topic)
+            for topic in self._peer.scribe.descriptors.values()
+            if topic.version > 0
+        }
+        try:
+            await asyncio.to_thread(self._store.note, self._peer.overlay.remembered(), topics)
+        except DiskFailed as problem:
+            self._links.problems.append(str(problem))
+
+    async def keep_regularly(self) -> None:
+        """Keep it now and then, for a peer may be killed."""
+        while True:
+            await self.keep()
+            await asyncio.sleep(KEEP_EVERY_S)
