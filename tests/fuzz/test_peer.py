@@ -7,10 +7,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.errors import RemoteError
 from quillcast.core.messages import NUMBER_MAX, Contact, Message
 from quillcast.protocol import wire
 from tests.fuzz.bytes import FUZZ, values
+from tests.fuzz.test_bundles import BUNDLES
 from tests.protocol.topics.village import Reader, Village
 
 ANY_MESSAGE = st.one_of([values(kind) for kind in wire.MESSAGES])
@@ -69,6 +71,21 @@ def test_any_messages_are_dealt_with_or_refused(said: list[tuple[Message, int, i
         with suppress(RemoteError):
             heard = wire.decode(wire.encode(knowing.known(message)))
             VILLAGE.act(receiver, lambda peer, of=contacts[sender], heard=heard: peer.message(of, heard))
+    VILLAGE.run(1)
+    for peer in VILLAGE.peers.values():
+        peer.check()
+
+
+@FUZZ
+@given(st.lists(st.tuples(BUNDLES, PEER, PEER), min_size=1, max_size=5), ODD)
+def test_any_bundles_are_dealt_with_or_refused(carried: list[tuple[Bundle, int, int]], odd: list[bool]) -> None:
+    machines = VILLAGE.world.machines
+    knowing = Knowing([TOPIC, *(machine.contact.node_id for machine in machines)], [], odd)
+    for bundle, sender, receiver in carried:
+        known = bundle.under(knowing.known(bundle.envelope))
+        machines[receiver].host.charge(machines[sender].contact.node_id, known.size)
+        with suppress(RemoteError):
+            VILLAGE.act(receiver, lambda peer, of=machines[sender].contact, known=known: peer.bundle(of, known))
     VILLAGE.run(1)
     for peer in VILLAGE.peers.values():
         peer.check()
