@@ -92,9 +92,10 @@ class Upkeep:
         row = self.table.remove(contact.node_id)
         if row is None:
             return
-        for known in (*self.neighbourhood, *self.pastry.leaf_set):
+        members = [(self.pastry.proximity(member.node_id), member) for member in self.pastry.leaf_set]
+        for proximity, known in (*self.neighbourhood.by_proximity(), *members):
             if known.node_id not in self.table:
-                self.table.consider(known, self.pastry.proximity(known.node_id))
+                self.table.consider(known, proximity)
         beside = self.table.row(row)
         if beside:
             self.host.trace(Mark("row_repair"))
