@@ -138,6 +138,22 @@ def test_two_publishers_of_a_node_each_have_a_line_of_sequences() -> None:
     run(scenario())
 
 
+def test_events_of_a_batch_share_a_time_unless_each_is_to_have_its_own() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            subscription = node.subscribe("t")
+            await subscription.started()
+            for timed in (False, True):
+                publisher = node.publisher("t", timed=timed)
+                for _ in range(3):
+                    await publisher.publish(b"x")
+                times = [event.time_ns for event in await take(subscription, 3)]
+                assert len(set(times)) == (3 if timed else 1)
+                assert times == sorted(times)
+
+    run(scenario())
+
+
 def test_a_closed_subscription_ends_its_loop_and_a_leaving_node_ends_all() -> None:
     async def scenario() -> None:
         async with Node() as node:

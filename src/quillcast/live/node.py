@@ -191,9 +191,12 @@ class Node:
             publisher = self._publishers[topic] = self._make_publisher(topic)
         return publisher.publish(payload, key=key, attributes=attributes, wait=wait, timeout_s=timeout_s)
 
-    def publisher(self, topic: str) -> Publisher:
-        """A publisher of its own for a topic: one line of sequence numbers, and less work per event."""
-        return self._make_publisher(topic)
+    def publisher(self, topic: str, *, timed: bool = False) -> Publisher:
+        """A publisher of its own for a topic: one line of sequence numbers, and less work per event.
+
+        With `timed` every event has a time of its own; otherwise those of a batch share one.
+        """
+        return self._make_publisher(topic, timed=timed)
 
     def subscribe(
         self,
@@ -319,9 +322,9 @@ class Node:
         if not self._opened.is_set():
             raise LocalError("the node is not started; use it inside `async with Node(...) as node`")
 
-    def _make_publisher(self, topic: str) -> Publisher:
+    def _make_publisher(self, topic: str, *, timed: bool = False) -> Publisher:
         self._check_open()
-        publisher = Publisher(topic, self._pump, self.live, self._running_publishers)
+        publisher = Publisher(topic, self._pump, self.live, self._running_publishers, timed=timed)
         publisher.open(self._peer)
         return publisher
 

@@ -6,6 +6,7 @@ receipts are read and heartbeats are answered.
 """
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -32,14 +33,17 @@ class Publisher:
     It keeps what it published until every subscriber with a live lease has it.
     """
 
-    def __init__(self, topic: str, pump: Pump, config: LiveConfig, running: dict["Publisher", None]) -> None:
-        self.topic = topic
+    def __init__(
+        self, topic: str, pump: Pump, config: LiveConfig, running: dict["Publisher", None], *, timed: bool = False
+    ) -> None:
+        self.topic, self._timed = topic, timed
         self._pump, self._running = pump, running
         self._bytes_max, self._count_max = config.publish_bytes, config.publish_count
         self._payloads: list[bytes] = []
         self._keys: list[bytes] | None = None
         self._attributes: list[bytes] | None = None
-        self._extras = False  # the batch has keys or attributes
+        self._times: list[int] = []
+        self._extras = timed  # the batch has keys, attributes or times
         self._batch_bytes = 0
         self._limit = 0  # bytes that one event may have; 0 while the topic is not known
         self._stopped = True  # publish has to look: not open yet, no room, or failed
@@ -170,12 +174,13 @@ class Publisher:
 
     def _flush(self) -> None:
         """Seal the batch."""
-        payloads, keys, attributes = self._payloads, self._keys, self._attributes
+        payloads, keys, attributes, times = self._payloads, self._keys, self._attributes, self._times or None
         if not payloads or self._inner is None:
             return
-        self._payloads, self._keys, self._attributes, self._batch_bytes, self._extras = [], None, None, 0, False
+        self._payloads, self._keys, self._attributes, self._times = [], None, None, []
+        self._batch_bytes, self._extras = 0, self._timed
         try:
-            self._pump.call(self._inner.offer, payloads, keys=keys, attributes=attributes)
+            self._pump.call(self._inner.offer, payloads, times=times, keys=keys, attributes=attributes)
         except EventTooLarge as problem:  # the topic's limit was lowered meanwhile
             self.failed(problem)
         self.progressed()
@@ -244,7 +249,7 @@ class Publisher:
             del surveys[number]
 
     def _add_extras(self, key: bytes | None, attributes: Mapping[str, Any] | None) -> None:
-        """Columns begin with the first event that uses them; the events before it have none."""
+        """Columns begin with the first event that uses them; the events before it have none. Times have all or none."""
         packed = b"" if attributes is None else msgspec.msgpack.encode(attributes)
         size = len(key or b"") + len(packed)
         if size > EXTRAS_BYTES_MAX:
@@ -261,6 +266,8 @@ class Publisher:
             self._keys.append(key or b"")
         if self._attributes is not None:
             self._attributes.append(packed)
+        if self._timed:
+            self._times.append(time.time_ns())
         self._batch_bytes += size
 
     def _too_large(self, size: int) -> EventTooLarge:
