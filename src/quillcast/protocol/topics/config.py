@@ -19,6 +19,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     report_bytes: int = 512 * 1024  # ... and at the latest after this many bytes; a guess: an eighth of a window
     sweep_s: float = 1.0  # leases, past terms, agreement of parents and children are looked over this often
     settle_s: float = 2.0  # a root holds stability this long after its leaf set changed: orphans may be on their way
+    newcomer_s: float = 0.5  # a peer new in its neighbourhood waits this long before it creates a topic; a guess
     budget_bytes: int = 64 * MIB  # all buffers of a peer together (DELIVERY.md: one budget per peer)
     patience_s: float = 2.0  # DELIVERY.md, *Slowness*: publishers are paced this long before a cut
     window_bytes: int = 4 * MIB  # what a publisher may have on its way to the root without a receipt

@@ -38,6 +38,12 @@ class Seal(msgspec.Struct, frozen=True):
     topic: bytes
 
 
+class CreateLater(msgspec.Struct, frozen=True):
+    """Enter the topic now, unless it was handed over meanwhile."""
+
+    message: Create
+
+
 class Rendezvous:
     """A peer's part as root of some topics."""
 
@@ -273,8 +279,15 @@ class Rendezvous:
         return all(tree.cover(now) >= tree.root.index for tree in rooted if tree.root is not None)
 
     def create(self, message: Create) -> None:
-        """A Create reached the rendezvous point: enter the descriptor, or answer with the one that stands."""
+        """A Create reached the rendezvous point: enter the descriptor, or answer with the one that stands.
+
+        A peer that is new in its neighbourhood waits a moment: the topic may be about to be handed over to it.
+        """
         descriptor = message.descriptor
+        fresh = self.host.now() - self.leaf_set_changed_at < self.config.newcomer_s
+        if descriptor.topic not in self.scribe.descriptors and fresh and self._has_company():
+            self.host.set_timer(CreateLater(message), self.config.newcomer_s)
+            return
         known = self.scribe.descriptors.get(descriptor.topic)
         if known is None or (known.version == 0 and known.settings == descriptor.settings):
             self.scribe.learn(descriptor)
@@ -336,8 +349,10 @@ class Rendezvous:
                     self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), term)
 
     def timer(self, timer: Any) -> None:
-        """Time to seal."""
+        """Time to seal, or to create what waited."""
         match timer:
+            case CreateLater(message):
+                self.create(message)
             case Seal(topic):
                 tree = self.scribe.trees.get(topic)
                 if tree is not None:
