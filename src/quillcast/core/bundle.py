@@ -52,7 +52,6 @@ _HEAD = struct.Struct("<BBHI16sQ16sqIIHH")
 _OFFSET = struct.Struct("<i")
 _ZEROS = b"\0" * 8
 _TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE = 1, 2, 4, 8
-_SIGNATURE_BYTES = 64
 _LAYOUT = 1
 _EVEN_MIN, _EVEN_MAX = 8, 4096  # events in a block between which it pays to look whether all are of one size
 

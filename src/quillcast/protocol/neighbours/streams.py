@@ -41,7 +41,10 @@ class StreamListener(Protocol):
     """Who is told what neighbours tell."""
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
-        """The neighbour now tells this value under the key; None: it tells the key no more."""
+        """The neighbour now tells this value under the key; None: it tells the key no more.
+
+        What it told before a restart and tells again after it, with the same value, is no change.
+        """
         ...
 
 
