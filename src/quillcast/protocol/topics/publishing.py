@@ -130,9 +130,12 @@ class Publishing:
     def _root_known(self, root: Contact, term: Any, descriptor: Descriptor) -> None:
         topic = descriptor.topic
         self.scribe.learn(descriptor)
+        publishers = list(self.publishers.get(topic, {}).values())
+        if any(term < publisher.term for publisher in publishers):
+            return  # a root of the past; it was paused, or this peer was
         self.asked_at.pop(topic, None)
         self._watch(topic, root)
-        for publisher in list(self.publishers.get(topic, {}).values()):
+        for publisher in publishers:
             publisher.descriptor = self.scribe.descriptors[topic]
             publisher.root_is(root, term)
             publisher.listener.progressed()

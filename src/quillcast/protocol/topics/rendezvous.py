@@ -227,9 +227,11 @@ class Rendezvous:
 
     def publish_here(self, tree: Tree, bundle: Bundle) -> None:
         """A publisher of this very peer: no link lies between."""
-        if tree.root is not None:
-            tree.root.admit(self.host.contact, bundle)
-            self._seal_soon(tree)
+        if tree.root is None:
+            self.host.send(self.host.contact, NotRoot(bundle.topic, self.moved_to.get(bundle.topic)))
+            return
+        tree.root.admit(self.host.contact, bundle)
+        self._seal_soon(tree)
 
     def _seal_soon(self, tree: Tree) -> None:
         """All that came in one turn of the host is sealed together: a lone event leaves at once."""
