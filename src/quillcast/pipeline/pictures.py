@@ -112,7 +112,7 @@ def tree(
     return f'<svg class="tree" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img">{content}</svg>'
 
 
-_MARGIN, _LEVEL, _LINE, _LABEL = 18, 112, 24, 90  # pixels of a drawn tree
+_MARGIN, _LEVEL, _LINE, _LABEL = 24, 112, 30, 90  # pixels of a drawn tree
 
 
 def _edge(parent: tuple[float, float], child: tuple[float, float], kind: str) -> str:
