@@ -13,7 +13,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, Unreachable
 from quillcast.core.messages import Contact, Message
 from quillcast.live.connection import Connection
-from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, frame, header
+from quillcast.live.framing import FRAME_BYTES_MAX, HEADER_BYTES, FrameType, frame, header
 
 if TYPE_CHECKING:
     from quillcast.live.links import Links
@@ -139,12 +139,12 @@ class Link:
             return
         transport = self.connection.transport
         parts = self._small_parts()
-        parts += self._bundle_parts()
-        if sum(map(len, parts)) <= _JOINED_BYTES_MAX:
+        size_bytes = sum(map(len, parts)) + self._add_bundles(parts)
+        if size_bytes <= _JOINED_BYTES_MAX:
             transport.write(b"".join(parts))
         else:
             transport.writelines(parts)
-        self.links.counters["bytes_out"] += sum(map(len, parts))
+        self.links.counters["bytes_out"] += size_bytes
         if self._bundles and not self.paused:
             self._soil()
         if transport.get_write_buffer_size() > self.links.config.unread_bytes_max:
@@ -172,18 +172,17 @@ class Link:
             raise ValueError(f"a {type(messages[0]).__name__} of {len(content)} bytes is larger than any frame")
         return self._control_frames(messages[:half]) + self._control_frames(messages[half:])
 
-    def _bundle_parts(self) -> list[bytes]:
-        """Bundles, up to what the socket is handed ahead; the blocks by reference."""
-        parts: list[bytes] = []
-        size = 0
-        while self._bundles and not self.paused and size < self.links.config.write_bytes_max:
+    def _add_bundles(self, parts: list[bytes]) -> int:
+        """Add bundles, up to what the socket is handed ahead, the blocks by reference; how many bytes that is."""
+        added = 0
+        while self._bundles and not self.paused and added < self.links.config.write_bytes_max:
             bundle = self._bundles.popleft()
             head = bundle.head
-            blocks = [block.data for block in bundle.blocks]
-            size += sum(map(len, blocks))
-            parts.append(header(FrameType.BUNDLE, len(head) + sum(map(len, blocks))) + head)
-            parts += blocks
-        return parts
+            size = len(head) + sum([len(block.data) for block in bundle.blocks])
+            parts.append(header(FrameType.BUNDLE, size) + head)
+            parts += [block.data for block in bundle.blocks]
+            added += HEADER_BYTES + size
+        return added
 
     def _soil(self) -> None:
         if not self._dirty:
