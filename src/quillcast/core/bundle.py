@@ -57,7 +57,11 @@ _EVEN_MIN, _EVEN_MAX = 8, 4096  # events in a block between which it pays to loo
 
 
 class Term(NamedTuple):
-    """A reign of one root over one topic: grows with every change of root (DELIVERY.md, *Roots that move*)."""
+    """A reign of one root over one topic: grows with every change of root (DELIVERY.md, *Roots that move*).
+
+    `node` is the first half of the root's nodeId and then its incarnation, so that a root that was restarted and
+    remembers nothing cannot take its own old term for a new one.
+    """
 
     counter: Number
     node: WireId

@@ -41,7 +41,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "count": ("int64", "events in a run, or how many times something happened"),
     "last": ("int64", "of Lost: one past the last index"),
     "term_counter": ("int64", "counter of the term of a position"),
-    "term_node": ("binary", "nodeId of the term of a position"),
+    "term_node": ("binary", "root and incarnation of the term of a position"),
     "index": ("int64", "index of a run's first event in its term"),
     "published_ns": ("int64", "publish time of a run's first event, by its publisher's clock"),
     "other": ("binary", "the other peer: parent, child, neighbour, new root"),

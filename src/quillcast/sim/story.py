@@ -61,6 +61,7 @@ class Story:
             raise LocalError(f"there is no story of {subject!r}; ask for peer:0 to peer:{self._last_peer} or {topics}")
         self._names: dict[bytes, str] = {bytes(id_): name for name, id_ in simulation.topics.items()}
         self._names |= {machine.node_id: f"peer {machine.number}" for machine in simulation.world.machines}
+        self._reigns = {node[:8]: name for node, name in self._names.items() if name.startswith("peer ")}
         self._names |= {writer.publisher.id: writer.name for writer in simulation.writers}
 
     def lines(self) -> Iterator[str]:
@@ -138,7 +139,7 @@ class Story:
         """A value for people: ids by the names they have here."""
         match value:
             case Term(counter, node):
-                return f"{counter}@{self._say(node)}"
+                return f"{counter}@{self._reigns.get(node[:8], '-')}"
             case Contact():
                 return self._say(value.node_id)
             case bytes() if value in self._names:

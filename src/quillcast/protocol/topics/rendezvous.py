@@ -85,7 +85,7 @@ class Rendezvous:
         if how == "created" and heard != NO_TERM:
             how = "took_over"
         scribe.drop_parent(tree, "closer_root")
-        term = Term(heard.counter + 1, self.host.me)
+        term = Term(heard.counter + 1, self.host.me[:8] + self.host.incarnation)
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how))
         tree.root.awaited = awaited
         tree.path = []
