@@ -155,6 +155,7 @@ def measure(peers: int, topics: int, subscribers: int, *, shared: bool) -> dict[
         "peers": peers,
         "wall_s": round(wall_s, 3),
         "steps_per_s": round(world.steps / wall_s),
+        "cpu_s": round(time.process_time(), 3),
         "peak_rss_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         **routes(world, peers, config.overlay.digit_bits, config.overlay.leaf_set_size),
     }
@@ -176,7 +177,7 @@ def main() -> None:
             rows.append(row)
             print(
                 f"{row['peers']:6} peers: {row['wall_s']:.1f} s ({row['joined_s']:.1f} s until all had joined) for "
-                f"{row['simulated_s']:.0f} simulated, {row['steps_per_s']:,} steps/s, "
+                f"{row['simulated_s']:.0f} simulated, {row['cpu_s']:.1f} s of CPU, {row['steps_per_s']:,} steps/s, "
                 f"{row['peak_rss_bytes'] / 1e6:.0f} MB; hops {row['mean_hops']:.3f}, ideal {row['ideal_hops']:.3f}; "
                 f"route over direct delay {row['route_over_direct']:.3f}",
                 file=sys.stderr if options.json else sys.stdout,

@@ -131,6 +131,7 @@ class TestWithAPeer:
 
     def test_an_event_over_the_limit(self, quillcast: Commands, node: dict[str, str], tmp_path: Path) -> None:
         assert quillcast.run("topic", "create", "small", "--event-bytes-max", "10")[0] == 0
+        quillcast.subscribed("small")
         code, _, err = quillcast.run("pub", "small", "more than ten bytes")
         assert code == 2
         assert_one_line(err, "an event of 19 bytes is over the limit of 10 of topic 'small'")

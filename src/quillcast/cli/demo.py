@@ -8,6 +8,8 @@ import msgspec
 from quillcast.cli.options import JSON
 from quillcast.cli.running import interruptible, run
 
+WIDTH = 120  # of tables that go to a file or a pipe
+
 
 @click.command(short_help="See a network lose peers and no event.")
 @click.option("--peers", type=click.IntRange(min=4, max=100), default=16, show_default=True, help="Processes to start.")
@@ -44,6 +46,8 @@ def command(
     from quillcast.demo.performance import Performance, plan
 
     console = Console(stderr=as_json)
+    if not console.is_terminal:
+        console.width = WIDTH
     performance = Performance(plan(peers, rate, file, limit, seed, output, kill=not no_kill), console)
     performance.prepare()
     told = run(performance.play())

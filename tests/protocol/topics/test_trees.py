@@ -204,6 +204,24 @@ def test_where_first_use_creates_nothing_an_unknown_topic_is_an_error_and_a_crea
     assert reader.start is not None
 
 
+def test_a_topics_settings_outlive_a_creator_that_was_its_root_and_left() -> None:
+    """As `quillcast topic create` does it: a throw-away peer, at times the closest, and nobody uses the topic yet."""
+    village, settings = Village(1), Settings(event_bytes_max=10)
+    topic = number(described(NAME).topic)
+    creator = village.add(from_number(topic + 1)).number
+    village.act(creator, lambda peer: peer.create(NAME, settings, lambda answer: None))
+    village.run(2)
+    assert village.root(NAME) == creator
+    village.act(creator, lambda peer: peer.leave())
+    village.run(10)
+    newcomer = village.add(from_number(topic)).number
+    reader = Reader()
+    village.subscribe(newcomer, NAME, reader)
+    village.run(10)
+    assert village.root(NAME) == newcomer
+    assert village.tree(newcomer, NAME).descriptor.settings == settings  # type: ignore[union-attr]
+
+
 def test_heartbeats_do_not_grow_with_topics() -> None:
     """DESIGN.md, decision 4: a peer in many topics sends no more heartbeats than a peer in one."""
 

@@ -237,12 +237,6 @@ class Pastry:
             self.host.trace(Mark("sought_company"))
             self.joining.look_up(contact)
 
-    def look_around(self) -> None:
-        """Look for this peer's place from somewhere else, so that a ring that went its own way finds the others."""
-        outsiders = [contact for contact in self.remembered() if contact.node_id not in self.leaf_set]
-        if outsiders:
-            self.joining.look_up(self.host.random.choice(outsiders))
-
     def readdress(self, contact: Contact) -> None:
         """A peer is reached elsewhere now."""
         self.routing_table.readdress(contact)

@@ -50,6 +50,7 @@ class Rendezvous:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.replicas: dict[bytes, Term] = {}
+        self.kept_for: dict[bytes, bytes] = {}  # by topic, the closest peer that has what is kept here
         self.moved_to: dict[bytes, Contact] = {}
         self.offers: dict[bytes, bytes] = {}  # who handed a topic over that this peer is not root of yet
         self.leaf_set_changed_at = self.host.now()
@@ -155,6 +156,7 @@ class Rendezvous:
             if not self.overlay.is_closest(tree.topic):
                 self.resign(tree)
         self._replicate([tree for tree in rooted if tree.root is not None])
+        self._pass_on()
 
     def resign(self, tree: Tree) -> None:
         """Hand the topic over to the closest other peer, and become its child (DELIVERY.md: planned hand-over)."""
@@ -339,6 +341,19 @@ class Rendezvous:
         for contact, entries in batches.items():
             self.host.send(contact, Replicas(entries))
 
+    def _pass_on(self) -> None:
+        """A newcomer takes over from a root that is gone: the peer next to it gives it what it keeps."""
+        batches: dict[Contact, list[tuple[Descriptor, Term]]] = {}
+        for topic, term in self.replicas.items():
+            closest = self.overlay.closest(topic, 2)
+            if len(closest) < 2 or closest[1].node_id != self.host.me or self.kept_for.get(topic) == closest[0].node_id:
+                continue
+            self.kept_for[topic] = closest[0].node_id
+            batches.setdefault(closest[0], []).append((self.scribe.descriptors[topic], term))
+        for contact, entries in batches.items():
+            self.host.trace(Mark("replicas_passed_on"))
+            self.host.send(contact, Replicas(entries))
+
     def receive(self, sender: Contact, message: Any) -> None:
         """A hand-over, or replicas to keep."""
         match message:
@@ -349,6 +364,7 @@ class Rendezvous:
                     self.scribe.learn(descriptor)
                     topic = descriptor.topic
                     self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), term)
+                    self.kept_for[topic] = sender.node_id
 
     def timer(self, timer: Any) -> None:
         """Time to seal, or to create what waited."""

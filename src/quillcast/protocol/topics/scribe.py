@@ -662,6 +662,8 @@ class Scribe:
             self.reports.touch(tree)
         if not tree.attached and tree.needed and not tree.joining:
             self.join(tree)
+        if not tree.flow.past:  # a topic that was handed over for nothing is let go, too
+            self.leave_if_idle(tree)
 
     # ---- the rest
 
