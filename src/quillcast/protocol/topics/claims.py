@@ -3,7 +3,7 @@
 import msgspec
 
 from quillcast.core.bundle import Term
-from quillcast.core.messages import Contact, Number, decoded
+from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
@@ -26,7 +26,7 @@ class ParentClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
     term: Term
     frontier: Number
     stable: Number
-    path: list[bytes]
+    path: list[WireId]
     fallbacks: list[Contact]
     held: Held = []
 

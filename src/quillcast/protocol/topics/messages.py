@@ -1,7 +1,11 @@
 """What peers say to each other about topics. Tags 40 to 69 are this layer's."""
 
-from quillcast.core.bundle import Term
-from quillcast.core.messages import Contact, Message, Number
+from typing import Annotated
+
+import msgspec
+
+from quillcast.core.bundle import NO_TERM, Term
+from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.topics.descriptor import Descriptor
 
 
@@ -15,7 +19,7 @@ class Have(Message, frozen=True, tag=40):
 class Join(Message, frozen=True, tag=41):
     """Routed to the topic. Add `child` to the children table; a peer new to the tree sends its own Join onwards."""
 
-    topic: bytes
+    topic: WireId
     child: Contact
     have: Have | None = None
     digest: bytes = b""
@@ -40,10 +44,10 @@ class Accepted(Message, frozen=True, tag=43):
     `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first.
     """
 
-    topic: bytes
+    topic: WireId
     term: Term
     start: Number
-    path: list[bytes]
+    path: list[WireId]
     fallbacks: list[Contact]
     descriptor: Descriptor | None = None
 
@@ -51,7 +55,7 @@ class Accepted(Message, frozen=True, tag=43):
 class Refused(Message, frozen=True, tag=44):
     """I cannot be your parent in this topic. `why` is loop, orphan, full (ask one of `instead`), unknown, describe."""
 
-    topic: bytes
+    topic: WireId
     why: str
     instead: tuple[Contact, ...] = ()
 
@@ -59,14 +63,14 @@ class Refused(Message, frozen=True, tag=44):
 class Leave(Message, frozen=True, tag=45):
     """Take me out of your children table. `moved`: I have another parent, and my lease goes on there."""
 
-    topic: bytes
+    topic: WireId
     moved: bool = False
 
 
 class Orphaned(Message, frozen=True, tag=46):
     """I am no longer your parent in these topics (leaving, or I do not know you as a child): join again, best there."""
 
-    topics: list[bytes]
+    topics: list[WireId]
     instead: tuple[Contact, ...] = ()
 
 
@@ -86,7 +90,7 @@ class Created(Message, frozen=True, tag=48):
 class FindRoot(Message, frozen=True, tag=49):
     """Routed to the topic. The root answers RootIs to the publisher's peer; `term` is the highest it has seen."""
 
-    topic: bytes
+    topic: WireId
     publisher: Contact
     descriptor: Descriptor | None
     term: Term
@@ -102,7 +106,7 @@ class RootIs(Message, frozen=True, tag=50):
 class NotRoot(Message, frozen=True, tag=51):
     """The sender is not the topic's root, whatever its address once was; `root` may be, else ask the overlay."""
 
-    topic: bytes
+    topic: WireId
     root: Contact | None
     unknown: bool = False
     """Nobody created the topic, and this network creates none on first use."""
@@ -114,19 +118,26 @@ class Receipts(Message, frozen=True, tag=52):
     A publisher that sent more than `admitted` goes back to there when `again` is set.
     """
 
-    topic: bytes
+    topic: WireId
     term: Term
     marks: list[tuple[bytes, Number, Number, bool]]
     """publisher, admitted, stable, again"""
 
 
 class HandOver(Message, frozen=True, tag=53):
-    """You are closer to this topic than I: be its root under a later term. My buffer follows as repairs."""
+    """You are closer to this topic than I: be its root under a later term. My buffer follows as repairs.
+
+    My reign was `term`, it went up to `index`, and below `stable` all leases covered it.
+    """
 
     descriptor: Descriptor
     term: Term
     index: Number
     stable: Number
+    heard: Term = NO_TERM
+    """The highest term I heard of."""
+    hold_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """I would have called nothing stable for so long yet."""
 
 
 class Replicas(Message, frozen=True, tag=54):
@@ -138,7 +149,7 @@ class Replicas(Message, frozen=True, tag=54):
 class Laggards(Message, frozen=True, tag=57):
     """Walk down the tree: who below you does not cover this position? Each answers Lagging to `asker`."""
 
-    topic: bytes
+    topic: WireId
     term: Term
     index: Number
     asker: Contact
@@ -147,15 +158,15 @@ class Laggards(Message, frozen=True, tag=57):
 class Lagging(Message, frozen=True, tag=58):
     """The sender, or a child it has not heard of, does not cover the position asked for."""
 
-    topic: bytes
+    topic: WireId
     index: Number
-    peers: list[bytes]
+    peers: list[WireId]
 
 
 class Survey(Message, frozen=True, tag=59):
     """Walk up to the root and down the whole tree: every peer in it answers Branch to `asker`."""
 
-    topic: bytes
+    topic: WireId
     asker: Contact
     number: Number
     down: bool = False
@@ -164,7 +175,7 @@ class Survey(Message, frozen=True, tag=59):
 class Branch(Message, frozen=True, tag=60):
     """The sender's place in the topic's tree, for people to see."""
 
-    topic: bytes
+    topic: WireId
     number: Number
     parent: bytes
     children: list[Contact]
