@@ -63,6 +63,7 @@ class Edge(Channel):
         super().__init__(cursor)
         self.number = number
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
+        self.since: Term | None = None
         self.lines: dict[Term, Line] = {}
         self.sequences: dict[bytes, int] = {}
         self.terms: dict[bytes, Term] = {}  # of each publisher's last event
@@ -88,11 +89,12 @@ class Edge(Channel):
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on."""
+        self.since = self.since or term
         self.lines.setdefault(term, Line(start))
 
     def owe(self, term: Term) -> None:
         """A reign was slept through: its events are owed if this subscription is older than it."""
-        if any(known < term for known in self.lines):
+        if self.since is not None and self.since < term:
             self.begin(term, 0)
 
     def lacking(self, term: Term, past: Past) -> list[Range]:

@@ -5,9 +5,8 @@ from quillcast.core.ranges import Range, RangeSet
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.log import Budget, Log
 
-TERMS_KEPT_MAX = (
-    4  # past reigns whose ranges and bundles are kept for repair; a guess: more follow only in a long split
-)
+TERMS_KEPT_MAX = 16  # past reigns that are kept for repair; a guess: after a split some follow within seconds
+FORGOTTEN_MAX = 256  # past reigns that were let go and are not taken up again; a guess: more than neighbours may claim
 
 
 class Past:
@@ -37,7 +36,7 @@ class Flow:
         self.seen = RangeSet()
         self.log = Log(budget)
         self.past: dict[Term, Past] = {}
-        self.forgotten = NO_TERM
+        self.forgotten: dict[Term, None] = {}
         self.channels: dict[bytes, Channel] = {}
 
     @property
@@ -56,21 +55,19 @@ class Flow:
         """Has this peer heard of any term of the topic?"""
         return self.term != NO_TERM
 
-    def begin(self, term: Term, start: int, until: float) -> None:
-        """Enter a new term; what is kept of the one before stays for repair until the time `until`."""
+    def begin(self, term: Term, start: int, until: float, known_end: int = 0) -> None:
+        """Enter a new term. The one before went up to `known_end`; what is kept of it stays until the time `until`."""
         if self.begun:
-            self.past[self.term] = Past(self.seen, self.start, self.log.bundles(), until)
+            self.past[self.term] = Past(self.seen, max(self.start, known_end), self.log.bundles(), until)
             self.log.budget.used_bytes += self.log.size_bytes  # they stay in memory, now as the past's
             self.log.drop(len(self.log))
-            for old in sorted(self.past)[:-TERMS_KEPT_MAX]:
-                self.forget(old)
         for channel in self.channels.values():
             channel.cursor = self.log.end
         self.term, self.start, self.stable, self.seen = term, start, start, RangeSet()
 
     def may_recall(self, term: Term) -> bool:
         """Is this a past term that was not let go already?"""
-        return self.forgotten < term < self.term
+        return term < self.term and term not in self.forgotten
 
     def recall(self, term: Term, end: int, until: float) -> bool:
         """Learn how far a past reign went, be it that it was slept through; what lacks of it is wanted until a time.
@@ -92,11 +89,18 @@ class Flow:
         self.log.budget.used_bytes -= sum(bundle.size for bundle in past.bundles)
         past.bundles = []
 
+    def overdue(self, now: float) -> list[Term]:
+        """Past terms that are to be let go: kept for long enough, or too many."""
+        terms = sorted(self.past)
+        return [term for term in terms if self.past[term].until <= now or term in terms[:-TERMS_KEPT_MAX]]
+
     def forget(self, term: Term) -> None:
         """Let a past term go for good."""
         self.thin(term)
         del self.past[term]
-        self.forgotten = max(self.forgotten, term)
+        self.forgotten[term] = None
+        if len(self.forgotten) > FORGOTTEN_MAX:
+            del self.forgotten[next(iter(self.forgotten))]
 
     def note(self, bundle: Bundle) -> bool:
         """Note a bundle of the current term. False for a repeat, which ends here."""

@@ -91,7 +91,7 @@ class Recovery:
     def _look_over(self, tree: Tree) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
         self._learn_past_terms(tree)
         term = tree.flow.term
-        lacking = tree.flow.lacking(self._known_end(tree))
+        lacking = tree.flow.lacking(tree.known_end)
         if lacking:
             gap = self._gap(tree, term)
             self._fill_present(tree, gap, lacking)
@@ -105,11 +105,6 @@ class Recovery:
         return self.gaps.get((tree.topic, term)) or Gap(self.host.now(), 2 * self.config.gap_s)
 
     # ---- the present term
-
-    def _known_end(self, tree: Tree) -> int:
-        ends = [tree.parent_frontier]
-        ends += [child.cover for child in tree.children.values() if child.cover_term == tree.flow.term]
-        return max(ends)
 
     def _fill_present(self, tree: Tree, gap: Gap, lacking: list[Range]) -> None:
         """Ask for what lacked at the last look already; the rest may be on its way."""
@@ -159,13 +154,9 @@ class Recovery:
 
     def _learn_past_terms(self, tree: Tree) -> None:
         """A reign this peer slept through: who was subscribed before it is owed its events."""
-        flow = tree.flow
         for _, held in self._claims(tree):
             for term, end, _ in held:
-                if flow.may_recall(term) and flow.recall(term, end, self.host.now() + self.config.past_terms_s):
-                    self.scribe.reports.touch(tree)  # neighbours on the other side may not know either
-                    for edge in tree.edges.values():
-                        edge.owe(term)
+                self.scribe.recall(tree, term, end)
 
     def _claims(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
         if tree.parent is not None:

@@ -5,7 +5,7 @@ stable, and subscribers tell by sequence what they had. So that nothing is calle
 on their way, a root that took over holds stability for as long as their leases last.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -44,6 +44,13 @@ class CreateLater(msgspec.Struct, frozen=True):
     message: Create
 
 
+class Offer(NamedTuple):
+    """A topic that was handed over: by whom, and until when it would have called nothing stable."""
+
+    node: bytes
+    hold_until: float
+
+
 class Rendezvous:
     """A peer's part as root of some topics."""
 
@@ -52,8 +59,9 @@ class Rendezvous:
         self.replicas: dict[bytes, Term] = {}
         self.kept_for: dict[bytes, bytes] = {}  # by topic, the closest peer that has what is kept here
         self.moved_to: dict[bytes, Contact] = {}
-        self.offers: dict[bytes, bytes] = {}  # who handed a topic over that this peer is not root of yet
+        self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
         self.leaf_set_changed_at = self.host.now()
+        self.lost_at = float("-inf")
         self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once sealed, by topic
 
     # ---- becoming root
@@ -76,8 +84,8 @@ class Rendezvous:
     def become(self, tree: Tree, how: str) -> None:
         """Begin a reign, under a term above all that was heard of."""
         scribe, topic = self.scribe, tree.topic
-        awaited = self.offers.pop(topic, b"")
-        if awaited:
+        offer = self.offers.pop(topic, None)
+        if offer is not None:
             how = "handed_over"
         if how == "created" and not self.config.auto_create and tree.descriptor.version == 0:
             scribe.fail(tree, self.unknown(tree.descriptor.name))
@@ -88,7 +96,8 @@ class Rendezvous:
         scribe.drop_parent(tree, "closer_root")
         term = Term(heard.counter + 1, self.host.me[:8] + self.host.incarnation)
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how))
-        tree.root.awaited = awaited
+        if offer is not None:
+            tree.root.awaited, tree.root.awaited_until = offer
         tree.path = []
         self.host.trace(BecameRoot(topic, term, how))
         scribe.enter_term(tree, term, 0)
@@ -98,10 +107,18 @@ class Rendezvous:
         scribe.publishing.root_here(tree)
 
     def _hold(self, how: str) -> float:
-        """Until when nothing is called stable: orphans of an earlier root may be on their way."""
+        """Until when nothing is called stable: orphans of an earlier root may be on their way.
+
+        Whom this peer lost within a lease's time may have had part in a topic that it believes to be new.
+        """
         if how == "created":
-            return self.leaf_set_changed_at + self.config.settle_s if self._has_company() else 0.0
+            settled = self.leaf_set_changed_at + self.config.settle_s if self._has_company() else 0.0
+            return max(settled, self.lost_at + self.config.lease_s)
         return self.host.now() + self.config.lease_s
+
+    def lost(self) -> None:
+        """Upcall of the failure detector: somebody is out of reach."""
+        self.lost_at = self.host.now()
 
     def _has_company(self) -> bool:
         return len(self.overlay.closest(self.host.me, 2)) > 1
@@ -123,11 +140,11 @@ class Rendezvous:
             self.resign(tree)
 
     def joined(self, tree: Tree, join: Join) -> None:
-        """A child was accepted. The root that handed over speaks for all below it: no need to wait for them."""
+        """A child was accepted. The root that handed over speaks for all that it had no need to wait for itself."""
         root = tree.root
         if root is not None and root.awaited == join.child.node_id:
             root.awaited = b""
-            root.hold_until = self.host.now()
+            root.hold_until = root.awaited_until
 
     def _forget_reign(self, tree: Tree) -> dict[Contact, None]:
         root = tree.root
@@ -173,45 +190,52 @@ class Rendezvous:
         publishers = self._forget_reign(tree)
         flow = tree.flow
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
-        self.host.send(to, HandOver(tree.descriptor, max(root.term, tree.heard), root.index, root.stable))
+        hold_s = max(0.0, root.hold_until - self.host.now())
+        self.host.send(to, HandOver(tree.descriptor, root.term, root.index, root.stable, tree.heard, hold_s))
         for bundle in flow.holding(flow.term, [(root.stable, root.index)]):
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges
             self.host.carry(to, bundle)
         self.moved_to[tree.topic] = to
         self._tell_publishers(tree, publishers)
+        if root.index and not self.scribe.leaving:
+            self._keep(tree)
         if tree.needed and not self.scribe.leaving:
             self.host.trace(Mark("root_handed_over"))
             self.scribe.repair.follow(tree, to)
         elif not tree.needed:
             self.scribe.close(tree)
 
+    def _keep(self, tree: Tree) -> None:
+        """Stay in the tree for as long as others may lack what this peer knows of a reign that is over."""
+        tree.keeping_until = self.host.now() + self.config.past_terms_s
+
     def _handed_over(self, sender: Contact, message: HandOver) -> None:
         self.scribe.learn(message.descriptor)
         tree = self.scribe.tree(self.scribe.descriptors[message.descriptor.topic])
         topic = tree.topic
-        self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), message.term)
-        tree.heard = max(tree.heard, message.term)
+        tree.heard = max(tree.heard, message.term, message.heard)
+        self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), tree.heard)
         if tree.root is None:
-            self.offers[topic] = sender.node_id
+            self.offers[topic] = Offer(sender.node_id, self.host.now() + message.hold_s)
+            self._enter_reign(tree, message)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:
                 self.outdone(tree)
         elif self.overlay.active and self.overlay.is_closest(topic):
             self.become(tree, "handed_over")
-        self._expect_past(tree, message)
+        self.scribe.recall(tree, message.term, message.index)
         if not tree.attached and tree.needed and not tree.joining:
             self.scribe.join(tree)
 
-    def _expect_past(self, tree: Tree, message: HandOver) -> None:
-        """The buffer of the reign that ended follows: keep its unstable part for those who lack it."""
-        flow = tree.flow
-        if flow.may_recall(message.term):
-            until = self.host.now() + self.config.past_terms_s
-            flow.recall(message.term, message.index, until)
-            for edge in tree.edges.values():
-                edge.owe(message.term)
+    def _enter_reign(self, tree: Tree, message: HandOver) -> None:
+        """The buffer of the reign that ended follows: be this peer root or not, that may be the last copy."""
+        if message.index:
+            self._keep(tree)
+        if message.term > tree.flow.term:
+            self.scribe.enter_term(tree, message.term, 0)
+            tree.parent_frontier = message.index
 
     # ---- admission
 

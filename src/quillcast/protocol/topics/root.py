@@ -36,6 +36,7 @@ class Root:
         self.waiting: list[Block] = []
         self.sealing = False
         self.awaited = b""  # the root that handed over: it speaks for all below it
+        self.awaited_until = 0.0  # ... but for those it waited for itself
         self.replicas: dict[bytes, None] = {}
 
     def admit(self, sender: Contact, bundle: Bundle) -> None:

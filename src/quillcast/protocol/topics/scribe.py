@@ -382,19 +382,18 @@ class Scribe:
 
     def _accepted(self, parent: Contact, message: Accepted) -> None:
         tree = self.trees.get(message.topic)
-        if tree is None or tree.root is not None or not tree.needed:
-            self.host.send(parent, Leave(message.topic))
+        if tree is None or not tree.needed:
+            self.host.send(parent, Leave(message.topic, moved=tree is not None and tree.root is not None))
             if tree is not None and tree.root is None:
                 self.close(tree)
-            return
-        if self.host.me in message.path:
+        elif tree.root is not None or self.host.me in message.path:
             self.host.trace(Mark("loop_refused"))
-            self.host.send(parent, Leave(message.topic))
-            return
-        if tree.parent is not None and tree.parent.node_id != parent.node_id:
-            self.host.send(parent, Leave(message.topic))  # the lease is with the parent that stands
-            return
-        self._attach(tree, parent, message)
+            self.host.send(parent, Leave(message.topic, moved=True))
+        elif tree.parent is not None and tree.parent.node_id != parent.node_id:
+            elsewhere = message.term != tree.flow.term  # two reigns: neither speaks for the other's leases
+            self.host.send(parent, Leave(message.topic, moved=elsewhere))
+        else:
+            self._attach(tree, parent, message)
 
     def _attach(self, tree: Tree, parent: Contact, message: Accepted) -> None:
         if message.descriptor is not None:
@@ -439,12 +438,20 @@ class Scribe:
         flow = tree.flow
         for edge in tree.edges.values():
             edge.turn(flow.log)
-        flow.begin(term, start, self.host.now() + self.config.past_terms_s)
+        flow.begin(term, start, self.host.now() + self.config.past_terms_s, tree.known_end)
         for edge in tree.edges.values():
             edge.begin(term, start)
         tree.parent_frontier = 0
         tree.heard = max(tree.heard, term)
         self.reports.touch(tree)
+
+    def recall(self, tree: Tree, term: Term, end: int) -> None:
+        """A past reign went up to `end`: who was subscribed before it is owed its events."""
+        flow = tree.flow
+        if flow.may_recall(term) and flow.recall(term, end, self.host.now() + self.config.past_terms_s):
+            self.reports.touch(tree)  # neighbours on the other side may not know either
+            for edge in tree.edges.values():
+                edge.owe(term)
 
     def heard_of(self, tree: Tree, term: Term) -> None:
         """Terms only grow: a root that hears of a later one than its own begins one later still."""
@@ -463,6 +470,7 @@ class Scribe:
             self.host.send(join.child, Refused(tree.topic, "unknown"))
         tree.unstarted.clear()
         tree.waiting.clear()
+        tree.keeping_until = None
         self.leave_if_idle(tree)
 
     def detach(self, tree: Tree, why: str) -> None:
@@ -533,6 +541,7 @@ class Scribe:
 
     def lost(self, contact: Contact) -> None:
         """Upcall of the failure detector."""
+        self.rendezvous.lost()
         self.repair.lost(contact)
 
     def recovered(self, contact: Contact) -> None:
@@ -651,7 +660,7 @@ class Scribe:
         for node in [node for node, lease in tree.departed.items() if lease.until <= now]:
             del tree.departed[node]
             self.reports.touch(tree)
-        for term in [term for term, past in tree.flow.past.items() if past.until <= now]:
+        for term in tree.flow.overdue(now):
             for edge in tree.edges.values():
                 edge.skip(term, edge.lacking(term, tree.flow.past[term]), "unavailable")
             tree.flow.forget(term)
@@ -662,6 +671,8 @@ class Scribe:
             self.reports.touch(tree)
         if not tree.attached and tree.needed and not tree.joining:
             self.join(tree)
+        if tree.keeping_until is not None and tree.keeping_until <= now:
+            tree.keeping_until = None
         if not tree.flow.past:  # a topic that was handed over for nothing is let go, too
             self.leave_if_idle(tree)
 
@@ -698,6 +709,7 @@ class Scribe:
         for subscription in list(self.subscriptions.values()):
             self.unsubscribe(subscription)
         for tree in list(self.trees.values()):
+            tree.keeping_until = None
             if tree.root is not None:
                 self.rendezvous.resign(tree)
             for node in list(tree.children):

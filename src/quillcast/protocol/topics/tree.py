@@ -49,6 +49,7 @@ class Tree:
         self.fallbacks: list[Contact] = []
         self.parent_held: Held = []
         self.parent_frontier = 0
+        self.keeping_until: float | None = None  # stays till then, for what it knows of a reign that is over
         self.heard = NO_TERM
         self.lost_parent = b""
         self.joining = False
@@ -67,8 +68,15 @@ class Tree:
 
     @property
     def needed(self) -> bool:
-        """Does anything here want the topic's events?"""
-        return bool(self.children or self.edges or self.unstarted or self.waiting)
+        """Does anything here want the topic's events, or may anybody want what is kept here?"""
+        wanted = self.children or self.edges or self.unstarted or self.waiting
+        return bool(wanted) or self.keeping_until is not None
+
+    @property
+    def known_end(self) -> int:
+        """How far the present term is known to have gone, be it that its events never came here."""
+        covers = [child.cover for child in self.children.values() if child.cover_term == self.flow.term]
+        return max(self.flow.seen.end, self.parent_frontier, *covers)
 
     def have(self) -> Have | None:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
