@@ -1,17 +1,26 @@
 """The commands as one, and how each of them ends."""
 
 import os
-import sys
 from importlib import import_module
 
 import click
 
 from quillcast import __version__
 from quillcast.cli.endings import Interrupted, ReaderGone, Terminated
+from quillcast.cli.options import coloured
 from quillcast.core.errors import QuillcastError
 
-COMMANDS = ("sub", "pub", "node", "topic", "tree", "status", "demo", "audit")
+COMMANDS = ("sub", "pub", "node", "topic", "tree", "status", "demo", "audit", "completion")
 """In the order of --help; each is the `command` of the module of its name."""
+
+FIRST = {
+    "demo": "sixteen peers, three kills, and the proof that nothing was lost",
+    "sub TOPIC": "print a topic's events as they come",
+    "pub TOPIC MESSAGE": "publish; without MESSAGE each line of standard input",
+    "node": "run a peer that forwards for others",
+    "status": "what a running peer is, knows and does",
+}
+"""What `quillcast` alone shows."""
 
 EXIT_CODES = {
     0: "done",
@@ -63,8 +72,23 @@ class Commands(click.Group):
 @click.pass_context
 def commands(context: click.Context) -> None:
     """Every command; on its own it shows what there is."""
+    context.color = coloured(1)
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        click.echo(first_words())
+
+
+def first_words() -> str:
+    """The five commands that matter, and where the others are."""
+    width = max(map(len, FIRST)) + 2
+    return "\n".join(
+        [
+            "Publish and subscribe without a broker: every process is a peer.",
+            "",
+            *(f"  {click.style(f'quillcast {line:{width}}', bold=True)}{what}" for line, what in FIRST.items()),
+            "",
+            f"{len(COMMANDS)} commands in all, and exit codes: quillcast --help",
+        ]
+    )
 
 
 def run(arguments: list[str]) -> int:
@@ -90,7 +114,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _failed(text: str, code: int) -> int:
-    print(f"quillcast: {' '.join(text.split())}", file=sys.stderr)
+    name = click.style("quillcast:", fg="red")
+    click.echo(f"{name} {' '.join(text.split())}", err=True, color=coloured(2))
     return code
 
 

@@ -2,15 +2,9 @@
 
 from typing import Any
 
-import click
-
 from quillcast.core.errors import LocalError, Unreachable
-from quillcast.live.control import ask
+from quillcast.live.control import ANSWER_TIMEOUT_S, ask
 from quillcast.live.rendezvous import Entry, Rendezvous
-
-PEER = click.option(
-    "--peer", default="", metavar="ID", help="The peer to ask, by the start of its id; else the oldest."
-)
 
 
 def peers_here(network: str) -> list[Entry]:
@@ -31,12 +25,12 @@ def ask_peer(network: str, prefix: str, question: str, **arguments: Any) -> Any:
     return ask(Rendezvous(network).control_path(chosen[0].contact), question, **arguments)
 
 
-def ask_all(network: str, question: str, **arguments: Any) -> list[Any]:
-    """The answers of all peers here that give one."""
+def ask_all(network: str, question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> list[Any]:
+    """The answers of all peers here that give one within `timeout_s` each."""
     rendezvous, answers = Rendezvous(network), []
     for entry in peers_here(network):
         try:
-            answers.append(ask(rendezvous.control_path(entry.contact), question, **arguments))
+            answers.append(ask(rendezvous.control_path(entry.contact), question, timeout_s=timeout_s, **arguments))
         except Unreachable:
             continue  # it has just ended
     return answers

@@ -1,9 +1,70 @@
-"""Options that commands share."""
+"""Options that commands share, and their completion in shells."""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMPLETION_TIMEOUT_S = 0.5  # a guess: nobody waits longer after a key
+
+
+def coloured(fd: int) -> bool:
+    """Colour is for terminals, and for people who did not say otherwise (`NO_COLOR`)."""
+    return os.isatty(fd) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _completed(names: Callable[[str], list[str]]) -> "Callable[..., list[CompletionItem]]":
+    """Completion from what runs on this machine: `names` of a network; where nobody answers there is none."""
+
+    def complete(context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        from quillcast.core.errors import QuillcastError
+
+        network = context.params.get("network") or os.environ.get("QUILLCAST_NETWORK") or "default"
+        try:
+            found = names(network)
+        except QuillcastError:
+            return []
+        return [CompletionItem(name) for name in found if name.startswith(begun)]
+
+    return complete
+
+
+def _topics(network: str) -> list[str]:
+    from quillcast.cli.asking import ask_all
+
+    answers = ask_all(network, "topics", timeout_s=COMPLETION_TIMEOUT_S)
+    return sorted({topic["name"] for topics in answers for topic in topics})
+
+
+def _peers(network: str) -> list[str]:
+    from quillcast.cli.asking import peers_here
+
+    return [entry.node_id[:8] for entry in peers_here(network)]
+
+
+def _networks(_: str) -> list[str]:
+    from quillcast.live.rendezvous import runtime_folder
+
+    return sorted(folder.name for folder in runtime_folder().glob("*") if folder.is_dir())
+
+
+TOPIC = click.argument("topic", shell_complete=_completed(_topics))
+PEER = click.option(
+    "--peer",
+    default="",
+    metavar="ID",
+    help="The peer to ask, by the start of its id; else the oldest.",
+    shell_complete=_completed(_peers),
+)
 NETWORK = click.option(
     "--network",
+    shell_complete=_completed(_networks),
     default="default",
     envvar="QUILLCAST_NETWORK",
     show_default=True,

@@ -12,14 +12,14 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from quillcast.cli.options import JSON
+from quillcast.cli.options import JSON, TOPIC
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of
 
 
 @click.command(short_help="Publish messages, lines of input, or a file.")
-@click.argument("topic")
+@TOPIC
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
 @click.option("--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Publish its lines.")
 @click.option(

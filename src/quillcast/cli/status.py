@@ -6,8 +6,8 @@ from typing import Any
 import click
 import msgspec
 
-from quillcast.cli.asking import PEER, ask_peer, peers_here
-from quillcast.cli.options import JSON, NETWORK
+from quillcast.cli.asking import ask_peer, peers_here
+from quillcast.cli.options import JSON, NETWORK, PEER
 
 
 @click.command(short_help="Show what a running peer is, knows and does.")

@@ -6,7 +6,7 @@ import sys
 import click
 import msgspec
 
-from quillcast.cli.options import JSON
+from quillcast.cli.options import JSON, TOPIC
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
@@ -16,7 +16,7 @@ from quillcast.live.subscription import Event, Loss
 
 
 @click.command(short_help="Print a topic's events as they come.")
-@click.argument("topic")
+@TOPIC
 @click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
 @click.option(
     "--start",

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from quillcast.cli.asking import ask_all, peers_here
-from quillcast.cli.options import JSON, NETWORK
+from quillcast.cli.options import JSON, NETWORK, TOPIC
 from quillcast.core.errors import UnknownTopic
 from quillcast.protocol.topics.descriptor import CHOICES, Settings
 
@@ -29,7 +29,7 @@ def command(context: click.Context) -> None:
 
 
 @command.command()
-@click.argument("topic")
+@TOPIC
 @choice("delivery", "What subscribers are owed.")
 @choice("order", "Whether a publisher's events come in its order.")
 @choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.")
@@ -56,7 +56,7 @@ def create(topic: str, network: str, as_json: bool, **settings: Any) -> None:
 
 
 @command.command()
-@click.argument("topic")
+@TOPIC
 @JSON
 @NETWORK
 def show(topic: str, network: str, as_json: bool) -> None:

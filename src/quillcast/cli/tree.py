@@ -6,12 +6,12 @@ from typing import Any
 import click
 import msgspec
 
-from quillcast.cli.asking import PEER, ask_peer
-from quillcast.cli.options import JSON, NETWORK
+from quillcast.cli.asking import ask_peer
+from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
 
 
 @click.command(short_help="Draw a topic's live tree.")
-@click.argument("topic")
+@TOPIC
 @PEER
 @JSON
 @NETWORK
