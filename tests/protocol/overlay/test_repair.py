@@ -79,8 +79,9 @@ def test_the_farthest_on_the_side_of_the_gap_is_asked() -> None:
     ring = world.alive()
     asked = overheard(world, LeafSetProbe)
     world.crash(ring[20])
-    world.run(9)
-    by = {sender: to for sender, to, _ in reversed(asked)}
+    for beside in (ring[19], ring[21]):  # before anybody else's news of it
+        beside.overlay.lost(ring[20].contact)
+    by = {sender: to for sender, to, _ in asked}
     assert by[ring[19].me] == ring[19 + 8].me, "the gap is on its right"
     assert by[ring[21].me] == ring[21 - 8].me, "the gap is on its left"
 

@@ -54,18 +54,22 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 class Link:
-    """What is known of one neighbour's liveness. `questions` counts those that went unanswered since it was `heard`."""
+    """What is known of one neighbour's liveness. `questions` counts those that went unanswered since it was `heard`.
+
+    `due` is no later than when it is to be asked (again), as far as nothing is heard until then; from `look_at` on, a
+    sweep that comes by looks closer.
+    """
 
     __slots__ = (
-        "asked", "broken", "compared", "contact", "early_s", "every_s", "heard", "questions", "suspected", "users",
-        "wait_s",
+        "asked", "broken", "compared", "contact", "due", "early_s", "every_s", "heard", "look_at", "questions",
+        "suspected", "users", "wait_s",
     )  # fmt: skip
 
     def __init__(self, contact: Contact, now: float) -> None:
         self.contact = contact
         self.users: dict[str, float] = {}
         self.use()
-        self.heard = self.compared = now
+        self.heard = self.compared = self.due = self.look_at = now
         self.asked = 0.0
         self.questions = 0
         self.suspected = self.broken = False
@@ -100,7 +104,7 @@ class Neighbours:
         link.users[user] = every_s
         link.use()
         self._lost.pop(contact.node_id, None)
-        self._arm(self._due(link))
+        self._arm(self._plan(link))
 
     def unwatch(self, node_id: bytes, user: str) -> None:
         """`user` needs the peer no more; the link may close when nobody does."""
@@ -109,7 +113,7 @@ class Neighbours:
             return
         link.use()
         if not link.users:
-            del self._links[node_id]
+            self._drop(link)
             self.release(node_id)
 
     def release(self, node_id: bytes) -> None:
@@ -194,13 +198,16 @@ class Neighbours:
             self._ask_now(link)
 
     def receive(self, sender: Contact, message: Message) -> None:
-        match message:
-            case Heartbeat(sent_at, change, digest):
-                self.host.send(sender, HeartbeatAnswer(sent_at, *self._mark(sender.node_id)))
-                self._compare(sender, change, digest, _YIELD)
-            case HeartbeatAnswer(sent_at, change, digest):
-                self._compare(sender, change, digest, 1.0)
-                self._believe(sender, sent_at)
+        if type(message) is Heartbeat:
+            change, digest = self._mark(sender.node_id)
+            self.host.send(sender, HeartbeatAnswer(message.sent_at, change, digest))
+            self._compare(sender, message.change, message.digest, _YIELD)
+        elif type(message) is HeartbeatAnswer:
+            link = self._compare(sender, message.change, message.digest, 1.0)
+            if (
+                link is not None and self._links.get(sender.node_id) is link
+            ):  # what it compared may have ended the watch
+                self._believe(link, message.sent_at)
 
     def timer(self, timer: Sweep) -> None:
         if timer.at != self._sweep_at:
@@ -219,30 +226,40 @@ class Neighbours:
         link.contact = contact
         return link
 
-    def _due(self, link: Link) -> float:
-        """When to ask this neighbour (again), if nothing is heard until then."""
+    def _plan(self, link: Link) -> float:
+        """Note and say when to ask this neighbour (again), if nothing is heard until then."""
+        early_s = link.early_s
         if link.questions:
             patience = self.timeout(link.contact.node_id) * (1 + link.questions) / 2
-            return link.asked + min(patience, self.config.timeout_max_s)
-        if self.streams is None:
-            return link.heard + link.wait_s
-        return min(link.heard + link.wait_s, link.compared + max(link.every_s, self.config.digest_every_s))
+            due, early_s = link.asked + min(patience, self.config.timeout_max_s), _TICK_S
+        elif self.streams is None:
+            due = link.heard + link.wait_s
+        else:
+            due = min(link.heard + link.wait_s, link.compared + max(link.every_s, self.config.digest_every_s))
+        link.due, link.look_at = due, due - early_s
+        return due
 
     def _sweep(self) -> None:
         now, earliest = self.host.now(), _NEVER
         for link in list(self._links.values()):
-            if link.questions and link.heard > link.asked:
-                self._believe(link.contact, None)
-            due = self._due(link)
-            if due <= now + (_TICK_S if link.questions else link.early_s):
-                if link.questions >= self.config.tries_max:
-                    self._bury(link)
-                    continue
-                self._ask(link)
-                due = self._due(link)
-            if due < earliest:
-                earliest = due
+            if link.look_at <= now:
+                self._look(link, now)
+            if link.due < earliest:
+                earliest = link.due
         self._arm(earliest)
+
+    def _look(self, link: Link, now: float) -> None:
+        """Ask this neighbour if it is due, or give it up."""
+        if link.questions and link.heard > link.asked:
+            self._believe(link, None)
+        self._plan(link)
+        if link.look_at > now:
+            return
+        if link.questions >= self.config.tries_max:
+            self._bury(link)
+        else:
+            self._ask(link)
+            self._plan(link)
 
     def _arm(self, at: float) -> None:
         """Sweep at that time, unless a sweep comes before it."""
@@ -260,26 +277,29 @@ class Neighbours:
 
     def _ask_now(self, link: Link) -> None:
         self._ask(link)
-        self._arm(self._due(link))
+        self._arm(self._plan(link))
 
-    def _believe(self, contact: Contact, sent_at: float | None) -> None:
+    def _believe(self, link: Link, sent_at: float | None) -> None:
         """The neighbour spoke, maybe in answer to the question of that time: whatever was doubted about it is over."""
-        link = self._links.get(contact.node_id)
-        if link is None:
-            return
         if sent_at == link.asked:
-            self.answered(contact.node_id, self.host.now() - link.asked)
+            self.answered(link.contact.node_id, self.host.now() - link.asked)
         if link.suspected:
-            self.host.trace(Recovered(contact.node_id))
+            self.host.trace(Recovered(link.contact.node_id))
         link.questions, link.suspected, link.broken = 0, False, False
-        if not link.users:
-            del self._links[contact.node_id]
+        if link.users:
+            self._arm(self._plan(link))
+        else:
+            self._drop(link)
+
+    def _drop(self, link: Link) -> None:
+        del self._links[link.contact.node_id]
+        link.due = link.look_at = _NEVER
 
     def _bury(self, link: Link) -> None:
         node_id = link.contact.node_id
         if not link.suspected:
             self.host.trace(Suspected(node_id, self.host.now() - link.heard))
-        del self._links[node_id]
+        self._drop(link)
         self._round_trips.pop(node_id, None)
         if len(self._lost) >= self.config.lost_max:
             del self._lost[next(iter(self._lost))]
@@ -301,18 +321,22 @@ class Neighbours:
         for link in self._links.values():
             link.questions = 0
             self._ask(link)
+            self._plan(link)
 
     def _mark(self, node_id: bytes) -> tuple[int, bytes]:
         return (0, b"") if self.streams is None else self.streams.mark(node_id)
 
-    def _compare(self, sender: Contact, change: int, digest: bytes, share: float) -> None:
+    def _compare(self, sender: Contact, change: int, digest: bytes, share: float) -> Link | None:
         """Note the exchange of marks; `share` of the interval passes until this side asks."""
         link = self._links.get(sender.node_id)
         if link is not None:
             link.compared = self.host.now()
             link.wait_s = link.every_s * share
+            if not link.questions:
+                self._plan(link)
         if self.streams is not None:
             self.streams.compare(sender, change, digest)
+        return link
 
     def check(self) -> None:
         """Raise AssertionError if a link is of no use, was asked too often, or is due and no sweep is set."""
@@ -321,5 +345,5 @@ class Neighbours:
             assert link.users or link.questions, f"{node_id.hex()} is kept for nobody"
             assert link.questions <= self.config.tries_max, f"{node_id.hex()} was asked {link.questions} times"
             assert node_id not in self._lost, f"{node_id.hex()} is watched and lost"
-        assert not self._links or self._sweep_at < _NEVER, "links are watched and no sweep is set"
+            assert self._sweep_at <= link.due, f"{node_id.hex()} is due {self._sweep_at - link.due} s before a sweep"
         assert len(self._lost) <= self.config.lost_max, len(self._lost)

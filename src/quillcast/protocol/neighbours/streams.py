@@ -62,15 +62,31 @@ class AskAgain(msgspec.Struct, frozen=True):
 
 
 class _Map:
-    """One map with its digest: the XOR of a hash per entry, kept by bucket of keys, constant work per change."""
+    """One map with its digest: the XOR of a hash per entry, constant work per change.
 
-    __slots__ = ("buckets", "digest", "entries", "epoch", "number", "size_bytes")
+    Digests by bucket of keys are kept once there are as many entries as buckets, and made when asked for before that.
+    """
+
+    __slots__ = ("_buckets", "_stamp", "digest", "entries", "epoch", "number", "size_bytes")
 
     def __init__(self, epoch: bytes) -> None:
         self.epoch, self.number = epoch, 0
         self.entries: dict[bytes, bytes] = {}
-        self.buckets = array("Q", bytes(8 * BUCKETS))
+        self._buckets: array[int] | None = None
+        self._stamp: bytes | None = None  # epoch and digest, once somebody asked
         self.digest = self.size_bytes = 0
+
+    @property
+    def buckets(self) -> "array[int]":
+        """The digest of each bucket."""
+        if self._buckets is not None:
+            return self._buckets
+        buckets = array("Q", bytes(8 * BUCKETS))
+        for key, value in self.entries.items():
+            buckets[_bucket(key)] ^= _hash(key, value)
+        if len(self.entries) >= BUCKETS:
+            self._buckets = buckets
+        return buckets
 
     def set(self, key: bytes, value: bytes | None) -> bool:
         """Enter a value, or with None take the key out. True if that changed anything."""
@@ -87,9 +103,15 @@ class _Map:
             change ^= _hash(key, value)
             self.size_bytes += len(key) + len(value)
             self.entries[key] = value
-        self.buckets[_bucket(key)] ^= change
+        if self._buckets is not None:
+            self._buckets[_bucket(key)] ^= change
         self.digest ^= change
+        self._stamp = None
         return True
+
+    def follow(self, epoch: bytes, number: int) -> None:
+        """The map is what it was after that change of that epoch."""
+        self.epoch, self.number, self._stamp = epoch, number, None
 
     def between(self, start: bytes, end: bytes | None, buckets: int) -> list[bytes]:
         """The keys from `start` to before `end` in these buckets."""
@@ -100,7 +122,9 @@ class _Map:
 
     def mark(self) -> tuple[int, bytes]:
         """Number, and epoch with digest."""
-        return self.number, self.epoch + self.digest.to_bytes(_DIGEST_BYTES, "big")
+        if self._stamp is None:
+            self._stamp = self.epoch + self.digest.to_bytes(_DIGEST_BYTES, "big")
+        return self.number, self._stamp
 
     def check(self) -> None:
         again = _Map(self.epoch)
@@ -216,7 +240,8 @@ class Streams:
             return
         if len(digest) != _EPOCH_BYTES + _DIGEST_BYTES:
             raise Malformed(f"a stream's mark of {len(digest)} bytes; it has {_EPOCH_BYTES + _DIGEST_BYTES}")
-        told = self._copy(sender)
+        if told is None:
+            told = self._copy(sender)
         if told.mark() == (change, digest):
             told.asked_since = None
         elif not told.passed(digest[:_EPOCH_BYTES], change):
@@ -334,7 +359,7 @@ class Streams:
         epoch, number = _valid(message.epoch), message.number
         told = self._copy(sender)
         if told.epoch != epoch and not told.entries and message.after == 0 and not told.passed(epoch, 0):
-            told.epoch, told.number = epoch, 0  # a stream begins with nothing, and so does the copy
+            told.follow(epoch, 0)  # a stream begins with nothing, and so does the copy
         if told.epoch == epoch and message.after <= told.number:
             if number > told.number and self._apply(sender, told, message.changes):
                 told.number = number
@@ -355,7 +380,8 @@ class Streams:
         if not self._apply(sender, told, [*gone, *message.entries]):
             return
         if told.digest == message.digest:
-            told.epoch, told.number, told.asked_since = epoch, message.number, None
+            told.follow(epoch, message.number)
+            told.asked_since = None
         elif message.end is None and message.asked_at == told.asked_at:
             self._ask_again(sender, told)  # a part was lost
 
