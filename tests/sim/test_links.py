@@ -5,7 +5,7 @@ import pytest
 from quillcast.core.bundle import Block, Bundle, Envelope, Kind
 from quillcast.sim.host import MEASURE_TIMEOUT_S
 from quillcast.sim.links import CONNECT_TIMEOUT_S, UNANSWERED_TIMEOUT_S
-from quillcast.sim.network import RETRANSMIT_S_MAX, Quality, one_way, partition
+from quillcast.sim.network import RETRANSMIT_S_MAX, Quality, isolated, one_way, partition
 from quillcast.sim.world import Broken
 from tests.sim.toy import DELAY_S, Ask, Say, Toy, machine, peer, say, toys
 
@@ -279,6 +279,36 @@ def test_a_slow_way_carries_so_many_bytes_a_second() -> None:
         peer(world, 0).host.carry(machine(world, 1).contact, bundle)
     world.run(10)
     assert peer(world, 1).when("bundle") == [pytest.approx(3 * DELAY_S + second) for second in (1, 2, 3)]
+
+
+def test_what_waits_before_a_narrow_way_goes_at_once_when_it_is_wide_again() -> None:
+    bundle = a_bundle(10_000)
+    world = toys(2)
+    world.disturb([(0, 1)], Quality(bytes_per_s=bundle.size))
+    for _ in range(20):
+        peer(world, 0).host.carry(machine(world, 1).contact, bundle)
+    world.run(2)
+    assert len(peer(world, 1).bundles) == 1
+    world.disturb([(0, 1)], None)
+    world.run(2.5)
+    assert len(peer(world, 1).bundles) == 20
+
+
+def test_what_waits_before_a_narrow_way_that_is_cut_comes_in_order_afterwards() -> None:
+    bundles = [a_bundle(size) for size in range(10_000, 10_800, 80)]
+    world = toys(2, window_bytes=1 << 20)
+    world.disturb([(0, 1)], Quality(bytes_per_s=10_000))
+    for bundle in bundles[:5]:
+        peer(world, 0).host.carry(machine(world, 1).contact, bundle)
+    world.run(2)
+    cut = world.cut(isolated(1))
+    for bundle in bundles[5:]:
+        peer(world, 0).host.carry(machine(world, 1).contact, bundle)
+    world.run(6)
+    assert len(peer(world, 1).bundles) == 1
+    world.mend(cut)
+    world.run(30)
+    assert [bundle.size for bundle in peer(world, 1).bundles] == [bundle.size for bundle in bundles]
 
 
 def test_control_overtakes_data() -> None:

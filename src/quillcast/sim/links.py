@@ -5,6 +5,7 @@ told after a delay), when nothing is acknowledged for too long, or when the othe
 way may then be lost. Each direction has credit for bundles, and control overtakes data.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ class End:
 
     __slots__ = (
         "blocked", "bundle_at", "contact", "delay_s", "far", "free_at", "held", "host", "last_at", "open", "quality",
-        "room", "troubled", "unanswered_since", "unneeded", "up", "waiting",
+        "queue", "room", "squeezes", "troubled", "unanswered_since", "unneeded", "up", "waiting", "width",
     )  # fmt: skip
 
     def __init__(self, host: "SimHost", contact: Contact) -> None:
@@ -37,9 +38,12 @@ class End:
         self.open, self.up, self.unneeded = True, False, False
         self.waiting: list[Sent] | None = None  # what is sent once the link stands
         self.held: list[tuple[Action, Any, int]] | None = None  # what the kernel sends again while the way is cut
+        self.queue: deque[tuple[Action, Any, int]] = deque()  # bundles that go one by one through a narrow way
+        self.width, self.squeezes = 0.0, 0  # bytes a second; 0 is as much as a fast link takes
         self.room = host.world.window_bytes
         self.last_at = self.bundle_at = self.free_at = 0.0
         self.unanswered_since: float | None = None
+        self.blocked = False
         self.look()
 
     # --- what the host does with it
@@ -81,19 +85,25 @@ class End:
         self.open = False
         if self.far is not None and not self.blocked:
             world = self.host.world
+            if self.queue:
+                self.queue.append((self.far.reset, None, 0))
+                return
             world.at(max(self.last_at, self.bundle_at, world.now + self.delay_s), self.far.reset, None)
 
     def look(self) -> None:
         """See what the network is like now between the two machines."""
-        network, here = self.host.world.network, self.host.machine.number
+        network, here, was_blocked = self.host.world.network, self.host.machine.number, self.blocked
         there = self.host.world.number_at(self.contact.address)
         self.delay_s, self.quality = network.delay_s(here, there), network.quality(here, there)
         self.blocked = network.blocked(here, there)
         self.troubled = self.blocked or network.blocked(there, here)
         if self.up and not self.troubled:
             self.unanswered_since = None
+        before, self.width = self.width, self.quality.bytes_per_s if self.quality is not None else 0.0
         if not self.blocked:
             self._send_again()
+            if was_blocked or before != self.width:
+                self._squeeze()
 
     # --- what arrives at this end
 
@@ -201,17 +211,25 @@ class End:
         """Put something on its way."""
         if self.troubled:
             self.unanswered()
-            if self.blocked:
-                self._hold(action, argument, bundle_bytes)
-                return
-        world = self.host.world
-        if self.quality is None and not bundle_bytes:
+        if bundle_bytes and (self.queue or (self.width and not self.blocked)):
+            self.queue.append((action, argument, bundle_bytes))
+            if len(self.queue) == 1:
+                self._squeeze()
+        elif self.blocked:
+            self._hold(action, argument, bundle_bytes)
+        elif self.quality is None and not bundle_bytes:
+            world = self.host.world
             at = world.now + self.delay_s
             if at < self.last_at:
                 at = self.last_at
             self.last_at = at
             world.at(at, action, argument)
-        elif world.network.datagrams and self._lossy(action):
+        else:
+            self._pass(action, argument, bundle_bytes)
+
+    def _pass(self, action: Action, argument: Any, bundle_bytes: int) -> None:
+        """Let something go its way now."""
+        if self.host.world.network.datagrams and self._lossy(action):
             self._put_datagram(action, argument, bundle_bytes)
         else:
             self._put_stream(action, argument, bundle_bytes)
@@ -221,7 +239,7 @@ class End:
         world, quality = self.host.world, self.quality or UNDISTURBED
         at = world.now + world.network.stream_delay_s(self.delay_s, quality)
         if bundle_bytes:
-            self.bundle_at = max(at + self._squeezed_s(bundle_bytes), self.bundle_at)
+            self.bundle_at = max(at + self._transfer_s(bundle_bytes), self.bundle_at)
             world.at(self.bundle_at, action, argument)
         else:
             self.last_at = max(at, self.last_at)
@@ -232,16 +250,38 @@ class End:
         delays = world.network.delays(self.delay_s, quality)
         if not delays:
             self._drop(bundle_bytes)
-        squeezed_s = self._squeezed_s(bundle_bytes)
+        transfer_s = self._transfer_s(bundle_bytes)
         for delay_s in delays:
-            world.after(delay_s + squeezed_s, action, argument)
+            world.after(delay_s + transfer_s, action, argument)
 
-    def _squeezed_s(self, bundle_bytes: int) -> float:
-        """How long it takes until a bundle has gone through, after those before it."""
+    def _transfer_s(self, bundle_bytes: int) -> float:
+        """How long it takes until a bundle has gone over a fast link, after those before it."""
+        if self.width:
+            return 0.0  # it came through the queue
         now = self.host.world.now
-        bytes_per_s = (self.quality and self.quality.bytes_per_s) or BYTES_PER_S
-        self.free_at = max(now, self.free_at) + bundle_bytes / bytes_per_s
+        self.free_at = max(now, self.free_at) + bundle_bytes / BYTES_PER_S
         return self.free_at - now
+
+    # --- narrow ways
+
+    def _squeeze(self) -> None:
+        """The first bundle of the queue begins to go through, or begins anew at another width; a wide way takes all."""
+        while self.queue and not self.width:
+            self._pass(*self.queue.popleft())
+        self.squeezes += 1
+        if self.queue:
+            self.host.world.after(self.queue[0][2] / self.width, self._squeezed, self.squeezes)
+
+    def _squeezed(self, squeezes: int) -> None:
+        """The first bundle of the queue went through, unless the way is cut: then it waits for `look`."""
+        if squeezes != self.squeezes:
+            return
+        if not self.open:  # nobody looks any more: the kernel sends what it has, if the machine has power
+            there = self.host.world.number_at(self.contact.address)
+            self.blocked = self.host.world.network.blocked(self.host.machine.number, there)
+        if not self.blocked:
+            self._pass(*self.queue.popleft())
+            self._squeeze()
 
     def _lossy(self, action: Action) -> bool:
         """As datagrams, messages and bundles may be lost; the link's own business never is."""
