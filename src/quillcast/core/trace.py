@@ -189,7 +189,7 @@ class Repaired(Record, frozen=True):
 
 
 class Lost(Record, frozen=True):
-    """A subscriber was told that it lost these positions. `why`: cut, unavailable, void, dropped."""
+    """A subscriber was told that it lost these positions. `why`: cut, unavailable, late, void, dropped."""
 
     topic: bytes
     term: Term

@@ -38,7 +38,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Positions [first, last) of a term that will not come. `why`: cut, unavailable, void, dropped, malformed."""
+    """Positions [first, last) of a term that will not come. `why`: cut, unavailable, late, void, dropped, malformed."""
 
     term: Term
     first: int

@@ -1,7 +1,10 @@
 """The subscriber's edge: order per publisher, no repeats, and what is lost is told."""
 
+from quillcast.core.bundle import Term
 from quillcast.protocol.forwarding.edge import Edge
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
+
+THIRD = Term(3, FIRST.node)
 
 
 def an_edge(*, ordered: bool = True) -> tuple[Edge, Notes, RecordingHost]:
@@ -46,6 +49,25 @@ def test_a_hole_that_nobody_fills_is_void_in_the_end() -> None:
     edge.give_up_holes(before=1.0)
     assert notes.got == [b"0", b"2"]
     assert [why for *_, why in notes.lost_] == ["void"]
+
+
+def test_events_of_a_reign_that_became_known_late_are_told_lost_if_later_ones_went_out_before() -> None:
+    edge, notes, _ = an_edge()
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 2)))
+    edge.owe(SECOND)
+    edge.take(down(SECOND, 0, block(PAULA, 0, b"a"), block(PAUL, 0, b"0", b"1", b"2")))
+    assert notes.got == [b"2", b"a"]
+    assert notes.lost_ == [(2, 1, 3, "late")]
+
+
+def test_what_a_publisher_sends_again_from_before_a_subscription_is_not_told_lost() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 1)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 0), block(PAUL, 1)))
+    assert notes.got == [b"1"]
+    assert notes.lost_ == []
 
 
 def test_positions_that_nobody_has_are_told_and_passed_over() -> None:

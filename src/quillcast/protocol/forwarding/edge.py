@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from quillcast.core.bundle import Block, Bundle, Position, Term
+from quillcast.core.bundle import NO_TERM, Block, Bundle, Position, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.ranges import Range, RangeSet
@@ -67,6 +67,7 @@ class Edge(Channel):
         self.lines: dict[Term, Line] = {}
         self.sequences: dict[bytes, int] = {}
         self.terms: dict[bytes, Term] = {}  # of each publisher's last event
+        self.began: dict[bytes, tuple[Term, int]] = {}  # term and sequence of each publisher's first event here
         self.held: dict[bytes, list[tuple[Block, Position]]] = {}
         self.held_since: dict[bytes, float] = {}
         self.repeats = 0
@@ -179,6 +180,7 @@ class Edge(Channel):
             self.held_since.setdefault(block.publisher, self.host.now())
             return
         self.terms[block.publisher] = position.term
+        self._tell_late(block, done, position)
         skip = max(expected - block.first, done)  # a term admits in sequence: what lacks before this was told lost
         if skip > done:
             self.repeats += min(skip, block.count) - done
@@ -186,6 +188,7 @@ class Edge(Channel):
         if skip >= block.count:
             return
         self.sequences[block.publisher] = block.last
+        self.began.setdefault(block.publisher, (position.term, block.first + skip))
         at = Position(position.term, position.index + skip)
         self.subscriber.deliver(block, skip, block.count, at)
         first, count = block.first + skip, block.count - skip
@@ -194,6 +197,14 @@ class Edge(Channel):
         )
         if block.publisher in self.held:
             self._release(block.publisher)
+
+    def _tell_late(self, block: Block, done: int, position: Position) -> None:
+        """A reign that became known after a later one may hold events from before a publisher's first one here."""
+        term, sequence = self.began.get(block.publisher, (NO_TERM, 0))
+        first, last = block.first + done, min(block.last, sequence)
+        if self.ordered and position.term < term and first < last:
+            start = position.index - block.first
+            self._tell_lost(position.term, (start + first, start + last), "late")
 
     def _release(self, publisher: bytes) -> None:
         """A hole was filled or given up: what was held behind it goes on."""
