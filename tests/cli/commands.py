@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from quillcast.core.ids import ring_distance, topic_id
+
 PATIENCE_S = 30.0  # a test that waits longer fails; nothing is expected to take so long
 
 
@@ -90,6 +92,12 @@ class Commands:
         code, out, err = self.run(*arguments, "--json")
         assert code == 0, err
         return json.loads(out.splitlines()[-1])
+
+
+def topic_near(node_id: str) -> str:
+    """A topic whose root will be this peer: of many names the one that hashes next to it."""
+    names = (f"topic/{number}" for number in range(10_000))
+    return min(names, key=lambda name: ring_distance(bytes.fromhex(node_id), topic_id(name)))
 
 
 @contextmanager

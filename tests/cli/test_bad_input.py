@@ -15,6 +15,8 @@ TYPING = [
     (["pub", "t", "x", "--rate", "0"], "0.0 is not in the range"),
     (["pub", "t", "--file", "no/such/file"], "'no/such/file' does not exist"),
     (["pub", "t", "x", "--file", __file__], "choose one"),
+    (["pub", "t", "x", "--whole"], "choose one"),
+    (["pub", "t", "x", "--attribute", "colour"], "write NAME=VALUE"),
     (["pub", "t", "x", "--wait", "stored"], "'stored' is not one of"),
     (["sub", "t", "--config", "no/such.toml"], "'no/such.toml' does not exist"),
     (["sub", "t", "--listen", "0.0.0.0:0"], "not on this machine's loopback"),

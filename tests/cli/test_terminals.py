@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import Commands
+from tests.cli.commands import Commands, topic_near
 
 pytestmark = pytest.mark.live
 
@@ -37,6 +38,60 @@ def test_a_file_is_published_so_often_as_asked(quillcast: Commands, tmp_path: Pa
     published = quillcast.json("pub", "letters", "--file", str(lines), "--count", "2", "--wait", "stable")
     assert (published["topic"], published["published"], published["wait"]) == ("letters", 4, "stable")
     assert subscriber.end() == (0, "a\nb\na\nb\n", "")
+
+
+def test_messages_are_filled_in_and_lines_are_left_alone(quillcast: Commands) -> None:
+    subscriber = quillcast.subscribed("letters", "--json", "--count", "4")
+    sent = ("{{count}} at {{time}}, {{other}}", "--key", "k{{ count }}", "--attribute", "colour=red")
+    assert quillcast.run("pub", "letters", *sent, "--count", "2", "--rate", "1000") == (0, "", "")
+    publisher = quillcast.start("pub", "letters")
+    publisher.write("{{count}}\n")
+    assert publisher.end() == (0, "", "")
+    assert quillcast.run("pub", "letters", "{{count}}", "--no-templates")[0] == 0
+    first, second, *others = map(json.loads, subscriber.end()[1].splitlines())
+    assert re.fullmatch(r"1 at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z, \{\{other\}\}", first["payload"])
+    assert second["payload"].startswith("2 at ")
+    assert (first["key"], second["key"], first["attributes"]) == ("k1", "k2", {"colour": "red"})
+    assert [other["payload"] for other in others] == ["{{count}}", "{{count}}"]
+
+
+def test_files_and_input_are_one_event_each_if_asked(quillcast: Commands, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("one", "two")]
+    for file in files:
+        file.write_text(f"{file.name}\n{file.name}")
+    subscriber = quillcast.subscribed("letters", "--json", "--count", "3")
+    given = [word for file in files for word in ("--file", str(file))]
+    assert quillcast.json("pub", "letters", *given, "--whole")["published"] == 2
+    publisher = quillcast.start("pub", "letters", "--whole")
+    publisher.write("a\nb\n")
+    assert publisher.end()[0] == 0
+    got = [json.loads(line)["payload"] for line in subscriber.end()[1].splitlines()]
+    assert got == ["one\none", "two\ntwo", "a\nb\n"]
+
+
+def test_publishing_goes_on_until_ctrl_c_if_asked(quillcast: Commands) -> None:
+    subscriber = quillcast.subscribed("ticks", "--count", "3")
+    publisher = quillcast.start("pub", "ticks", "tick {{count}}", "--count", "0", "--rate", "50")
+    assert subscriber.end() == (0, "tick 1\ntick 2\ntick 3\n", "")
+    publisher.signal(signal.SIGINT)
+    assert publisher.end()[0] == 130
+
+
+def test_who_does_not_have_an_event_is_named(quillcast: Commands) -> None:
+    node = json.loads(quillcast.start("node", "--json").line())
+    topic = topic_near(node["node_id"])
+    subscriber = quillcast.subscribed(topic)
+    [peer] = [peer for peer in quillcast.json("tree", topic)["peers"] if peer["subscribers"]]
+    subscriber.signal(signal.SIGSTOP)
+    code, out, err = quillcast.run("pub", topic, "hello", "--wait", "stable", "--timeout", "1")
+    subscriber.signal(signal.SIGCONT)
+    assert (code, out) == (5, ""), err
+    assert f"not every subscriber held it within 1 s: {peer['node_id'][:8]}" in err
+
+
+def test_a_subscriber_gives_up_if_asked(quillcast: Commands) -> None:
+    subscriber = quillcast.subscribed("silence", "--timeout", "0.2", "--count", "2")
+    assert subscriber.end() == (1, "", "quillcast: no event of silence came for 0.2 s, after 0\n")
 
 
 def test_json_tells_all_about_an_event(quillcast: Commands) -> None:

@@ -1,10 +1,11 @@
-"""`quillcast pub`: publish messages, lines of standard input, or lines of a file."""
+"""`quillcast pub`: publish messages, lines of standard input, or files."""
 
 import asyncio
+import itertools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
@@ -15,19 +16,32 @@ import msgspec
 from quillcast.cli.options import JSON, TOPIC
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
-from quillcast.cli.streams import lines_of
+from quillcast.cli.streams import lines_of, whole_of
+from quillcast.cli.templates import Template
 
 
-@click.command(short_help="Publish messages, lines of input, or a file.")
+@click.command(short_help="Publish messages, lines of input, or files.")
 @TOPIC
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
-@click.option("--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Publish its lines.")
+@click.option(
+    "--file",
+    "files",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Publish its lines; may be given again.",
+)
+@click.option("--whole", is_flag=True, help="Each file, or all of standard input, is one event.")
 @click.option(
     "--count",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="Publish MESSAGEs or the file so many times.",
+    help="Publish MESSAGEs or files so many times; 0: until Ctrl-C.",
+)
+@click.option(
+    "--templates/--no-templates",
+    default=None,
+    help="Fill in {{count}}, {{time}} and others.  [default: in MESSAGEs and not in lines or files]",
 )
 @click.option(
     "--rate", type=click.FloatRange(min=0, min_open=True), help="Events a second; else as fast as they are taken."
@@ -41,36 +55,52 @@ from quillcast.cli.streams import lines_of
     "--timeout", "timeout_s", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to wait."
 )
 @click.option("--key", help="What the events are about.")
+@click.option("--attribute", "attributes", metavar="NAME=VALUE", multiple=True, help="More about the events.")
 @JSON
 @peering
 def command(
     topic: str,
     messages: tuple[str, ...],
-    file: Path | None,
+    files: tuple[Path, ...],
+    whole: bool,
     count: int,
+    templates: bool | None,
     rate: float | None,
     wait: Literal["root", "stable"] | None,
     timeout_s: float,
     key: str | None,
+    attributes: tuple[str, ...],
     as_json: bool,
     peering: Peering,
 ) -> None:
-    """Publish each MESSAGE as an event; without any, each line of standard input or of a file.
+    r"""Publish each MESSAGE as an event; without any, each line of standard input or of files.
 
-    Ends when the events are acknowledged as --wait says. With --json it then prints an object with topic, published,
-    wait and seconds.
+    \b
+    In a MESSAGE (and a --key) these are filled in for every event:
+      {{count}}    1, 2, 3, ...
+      {{time}}     now, as 2026-01-31T12:00:00.000000Z; {{time_ns}} as nanoseconds since 1970
+      {{random}}   16 hexadecimal digits
+
+    Ends when the events are acknowledged as --wait says; after --timeout without that it names who does not have them,
+    with exit code 5. With --json it prints an object with topic, published, wait and seconds.
     """
-    if messages and file:
-        raise click.UsageError("MESSAGEs and --file are both given; choose one", click.get_current_context())
+    if messages and (files or whole):
+        raise click.UsageError("MESSAGEs and --file or --whole are both given; choose one", click.get_current_context())
+    more = dict(map(_attribute, attributes)) or None
+    template = Template(filled=bool(messages) if templates is None else templates)
+    name = key.encode() if key else None
 
     async def publish() -> dict[str, Any]:
         async with peering.node() as node:
             with closing(node.publisher(topic)) as publisher:
                 pace, published = Pace(rate), 0
-                async for payloads in _source(messages, file, count):
+                async for payloads in _source(messages, files, count, whole=whole):
                     for payload in payloads:
                         await pace.step()
-                        await publisher.publish(payload, key=key.encode() if key else None, timeout_s=timeout_s)
+                        template.next()
+                        about = name and template.fill(name)
+                        event = template.fill(payload)
+                        await publisher.publish(event, key=about, attributes=more, timeout_s=timeout_s)
                     published += len(payloads)
                 awaited = wait or ("root" if publisher.reliable else None)
                 if published and awaited:
@@ -84,21 +114,40 @@ def command(
         click.echo(msgspec.json.encode(result).decode())
 
 
-async def _source(messages: tuple[str, ...], file: Path | None, count: int) -> AsyncIterator[list[bytes]]:
+def _attribute(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not (name and sign):
+        raise click.UsageError(f"--attribute {text!r}: write NAME=VALUE", click.get_current_context())
+    return name, value
+
+
+async def _source(
+    messages: tuple[str, ...], files: tuple[Path, ...], count: int, *, whole: bool
+) -> AsyncIterator[list[bytes]]:
+    """What to publish, in portions as they come."""
+    rounds: Iterable[int] = range(count) if count else itertools.count()
     if messages:
-        for _ in range(count):
+        for _ in rounds:
             yield [os.fsencode(message) for message in messages]
-        return
-    if file is None:
+    elif files:
+        for _ in rounds:
+            for file in files:
+                with file.open("rb") as source:
+                    async for portion in _portions(source.fileno(), whole=whole):
+                        yield portion
+    else:
         if sys.stdin.isatty():
-            print("each line is an event; Ctrl-D ends", file=sys.stderr)
-        async for lines in lines_of(0):
-            yield lines
+            print("Ctrl-D ends" if whole else "each line is an event; Ctrl-D ends", file=sys.stderr)
+        async for portion in _portions(0, whole=whole):
+            yield portion
+
+
+async def _portions(fd: int, *, whole: bool) -> AsyncIterator[list[bytes]]:
+    if whole:
+        yield [await whole_of(fd)]
         return
-    for _ in range(count):
-        with file.open("rb") as source:
-            async for lines in lines_of(source.fileno()):
-                yield lines
+    async for lines in lines_of(fd):
+        yield lines
 
 
 class Pace:

@@ -114,6 +114,17 @@ async def lines_of(fd: int = 0) -> AsyncIterator[list[bytes]]:
         yield [begun]
 
 
+async def whole_of(fd: int) -> bytes:
+    """All that a file descriptor gives until its end. Raises `EventTooLarge` for what no topic takes."""
+    parts, size = [], 0
+    async for chunk in _chunks(os.dup(fd)):
+        parts.append(chunk)
+        size += len(chunk)
+        if size > LINE_BYTES_MAX:
+            raise EventTooLarge(f"the input has more than {LINE_BYTES_MAX} bytes; send it in parts")
+    return b"".join(parts)
+
+
 async def _chunks(fd: int) -> AsyncIterator[bytes]:
     """What can be read from a file descriptor until its end; it is closed then."""
     loop, chunks, room = asyncio.get_running_loop(), asyncio.Queue[bytes](), threading.Semaphore(CHUNKS_MAX)

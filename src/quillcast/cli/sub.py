@@ -1,7 +1,9 @@
 """`quillcast sub`: print the events of topics as they come."""
 
+import asyncio
 import base64
 import sys
+from collections.abc import AsyncIterator
 
 import click
 import msgspec
@@ -10,9 +12,10 @@ from quillcast.cli.options import JSON, TOPIC
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
+from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import short
 from quillcast.live.node import Node
-from quillcast.live.subscription import Event, Loss
+from quillcast.live.subscription import Event, Loss, Subscription
 
 
 @click.command(short_help="Print a topic's events as they come.")
@@ -25,10 +28,24 @@ from quillcast.live.subscription import Event, Loss
     show_default=True,
     help="Begin with what comes from now on, or with the earliest event that peers still keep.",
 )
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Give up, with exit code 1, when no event came for so many seconds.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but events, losses and errors.")
 @JSON
 @peering
-def command(topic: str, count: int | None, start: str, quiet: bool, as_json: bool, peering: Peering) -> None:
+def command(
+    topic: str,
+    count: int | None,
+    start: str,
+    timeout_s: float | None,
+    quiet: bool,
+    as_json: bool,
+    peering: Peering,
+) -> None:
     """Print a topic's events, a line each.
 
     Payloads go to standard output as they are, each followed by a line end; with --json each is an object with topic,
@@ -43,14 +60,29 @@ def command(topic: str, count: int | None, start: str, quiet: bool, as_json: boo
             await subscription.started()
             if not quiet:
                 _tell_start(node, topic)
-            left = count
-            async for event in subscription:
+            got = 0
+            events = subscription if timeout_s is None else _patiently(subscription, timeout_s)
+            async for event in events:
                 await writer.write(line(event))
-                if left is not None and (left := left - 1) == 0:
+                got += 1
+                if got == count:
                     break
             await writer.drain()
+            if timeout_s is not None and got != count:
+                raise QuillcastError(f"no event of {topic} came for {timeout_s:g} s, after {got}")
 
     run(print_events())
+
+
+async def _patiently(subscription: Subscription, timeout_s: float) -> AsyncIterator[Event]:
+    """The events, until none came for so long."""
+    while True:
+        try:
+            async with asyncio.timeout(timeout_s):
+                event = await anext(subscription)
+        except (TimeoutError, StopAsyncIteration):
+            return
+        yield event
 
 
 def _raw_line(event: Event) -> bytes:
