@@ -1,0 +1,117 @@
+"""How a group's events travel: policies, and modifiers that change what a policy made.
+
+`parse("scribe+remover(64)+improve(16)")` names one. To add a policy, write a class that is a `Base` (or a `Modifier`)
+in a module of its own and give it a line in `BASES` (or `MODIFIERS`); what stands in parentheses becomes its arguments.
+"""
+
+import inspect
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+from quillcast.core.errors import LocalError
+from quillcast.pipeline.evaluate.network import Group, Tree
+from quillcast.pipeline.evaluate.policies.policy import Base, Load, Modifier
+from quillcast.pipeline.evaluate.routing import Tables
+
+BASES = {
+    "scribe": "scribe.Scribe",
+}
+"""Each policy's name, its module and its class."""
+
+MODIFIERS: dict[str, str] = {}
+"""What may follow a `+`."""
+
+
+class Policy:
+    """A policy with its modifiers.
+
+    Args:
+        name: as people write it.
+        base: makes the trees.
+        modifiers: change them, one after another.
+    """
+
+    def __init__(self, name: str, base: Base, modifiers: list[Modifier]) -> None:
+        self.name, self.base, self.modifiers = name, base, modifiers
+
+    @property
+    def needs_load(self) -> bool:
+        """Does it depend on what peers do in all groups? Then `load` of all groups comes before `trees` of any."""
+        return self.base.needs_load or any(modifier.needs_load for modifier in self.modifiers)
+
+    def trees(self, tables: Tables, group: Group, load: Load | None = None) -> list[Tree]:
+        """How the group's events travel.
+
+        Args:
+            tables: how peers route.
+            group: whom the events are for.
+            load: `load()` of all groups, added up; needed if `needs_load` says so.
+        """
+        if self.needs_load and load is None:
+            raise ValueError(f"{self.name} needs the load of all groups")
+        made = self.base.trees(tables, group, load)
+        for modifier in self.modifiers:
+            made = [modifier.change(tables, group, tree, load) for tree in made]
+        return made
+
+    def load(self, tables: Tables, groups: Iterable[Group]) -> Load:
+        """What these groups ask of each peer before the first modifier that must know has acted."""
+        counted = Load.none(len(tables.ids))
+        for group in groups:
+            for tree in self.base.trees(tables, group, None):
+                for modifier in self._before_load():
+                    tree = modifier.change(tables, group, tree, None)  # noqa: PLW2901
+                counted.add(tree)
+        return counted
+
+    def _before_load(self) -> list[Modifier]:
+        needy = [at for at, modifier in enumerate(self.modifiers) if modifier.needs_load]
+        return self.modifiers[: needy[0]] if needy else self.modifiers
+
+
+def parse(text: str) -> Policy:
+    """The policy that a text names: `policy`, or `policy+modifier(number)+...`.
+
+    Raises `LocalError` with the known names, or with what a policy takes.
+    """
+    first, *rest = _split(text, "+")
+    base = _make(first, BASES, "policy", text)
+    return Policy(text, base, [_make(part, MODIFIERS, "modifier", text) for part in rest])
+
+
+def _make(text: str, known: dict[str, str], kind: str, whole: str) -> Any:
+    match = re.fullmatch(r"\s*([a-z_]+)\s*(?:\((.*)\))?\s*", text)
+    name = match[1] if match else text.strip()
+    if match is None or name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise LocalError(f"{whole!r}: there is no {kind} {name!r}{hint} Known: {', '.join(sorted(known))}")
+    module, _, class_name = known[name].partition(".")
+    made = getattr(import_module(f"{__name__}.{module}"), class_name)
+    arguments = [_argument(part) for part in _split(match[2] or "", ",") if part.strip()]
+    try:
+        inspect.signature(made).bind(*arguments)
+    except TypeError:
+        takes = ", ".join(map(str, inspect.signature(made).parameters.values())) or "nothing"
+        raise LocalError(f"{whole!r}: {name} takes {takes} in parentheses") from None
+    return made(*arguments)
+
+
+def _argument(text: str) -> int | str:
+    text = text.strip()
+    return int(text) if re.fullmatch(r"\d+", text) else text
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The parts between separators that are not in parentheses."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign == "(") - (sign == ")")
+        if sign == separator and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts

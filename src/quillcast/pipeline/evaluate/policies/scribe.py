@@ -1,0 +1,56 @@
+"""Scribe: a group's tree is the union of its members' routes to the key's root (Scribe, section 3)."""
+
+import numpy as np
+from numba import njit
+
+from quillcast.pipeline.evaluate.network import Flags, Group, Ints, Tree
+from quillcast.pipeline.evaluate.policies.policy import Base, Load, tree_of
+from quillcast.pipeline.evaluate.routing import Tables, Word, next_hop, root_of
+
+
+class Scribe(Base):
+    """The overlay's own policy."""
+
+    def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
+        """One tree. Whoever routes a Join takes the child in, so the order of joins does not matter."""
+        where = self.scratch.where(len(tables.ids))
+        return [tree_of(*union_of_routes(tables, np.uint64(group.key), group.members, where))]
+
+
+@njit(cache=True)
+def union_of_routes(tables: Tables, key: Word, members: Ints, where: Ints) -> tuple[Ints, Ints, Flags]:
+    """Peers on the members' routes to the key, the root first; the place of each one's parent; who is a member."""
+    nodes = np.empty(2 * len(members) + 64, np.int32)
+    parent = np.empty(len(nodes), np.int32)
+    nodes[0], parent[0] = root_of(tables, key), -1
+    where[nodes[0]] = 0
+    count = 1
+    for peer in members:
+        below = -1
+        while where[peer] < 0:
+            if count == len(nodes):
+                nodes, parent = _twice(nodes), _twice(parent)
+            nodes[count] = peer
+            where[peer] = count
+            if below >= 0:
+                parent[below] = count
+            below = count
+            count += 1
+            peer = next_hop(tables, peer, key)  # noqa: PLW2901
+            if peer < 0:
+                raise AssertionError("a route ended before the root: leaf sets are wrong")
+        if below >= 0:
+            parent[below] = where[peer]
+    member = np.zeros(count, np.bool_)
+    for peer in members:
+        member[where[peer]] = True
+    for node in range(count):
+        where[nodes[node]] = -1
+    return nodes[:count], parent[:count], member
+
+
+@njit(cache=True)
+def _twice(array: Ints) -> Ints:
+    larger = np.empty(2 * len(array), np.int32)
+    larger[: len(array)] = array
+    return larger

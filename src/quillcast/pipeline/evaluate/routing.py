@@ -1,0 +1,547 @@
+"""Pastry's choice as compiled functions over arrays: who is in a cell of a routing table, and who is the next hop.
+
+Peers are in the order of their nodeIds, so that those with a given prefix are a range. A cell of an ideal table holds
+the nearest peer with the cell's prefix; it is computed whenever it is asked for, from the asking peer's place and the
+prefix. Of several peers at the nearest place each asks for another one, by a hash, so that load does not crowd.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from quillcast.core.errors import LocalError
+from quillcast.pipeline.evaluate.chance import below, mix
+from quillcast.pipeline.evaluate.network import Floats, Ids, Ints, Peers, Topology
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_NJIT: Any = njit  # its types do not tell of `_nrt`
+Whole = Any  # scalars of kernels, whose types numba infers: int32 for peers and places, int64
+Word = Any  # uint64: an id, a key, or leading bits of one
+Ms = Any  # float32
+Truth = Any  # bool
+
+ID_BITS = 64  # of the 128: enough to tell peers apart
+IDEAL, STORED = 0, -1
+_START_BITS_MAX = 22  # the index of prefixes takes 16 MB at most
+_LEVEL_ENTRIES_MAX = 1 << 22  # of the nearest-by-(prefix, place) table of one row
+_SCAN_MAX = 64  # a range of no more peers is scanned whenever it is asked for
+
+
+class Tables(NamedTuple):
+    """What a kernel needs to route: peers, delays between places, and how cells of routing tables are found.
+
+    Every array is read-only and C-contiguous, so that kernels are compiled once.
+
+    Args:
+        ids: uint64 [peers], ascending.
+        place: int32 [peers].
+        domain: int32 [peers].
+        delay_ms: one way between places, float32 [places, places]; [0, 0] where coordinates say it.
+        coordinates: float32 [places, dimensions]; [0, 0] where the matrix says it.
+        symmetric: 1 where every delay is the same both ways.
+        places: how many there are.
+        access_ms: one way between a peer and its place.
+        digit_bits: b.
+        half: l / 2, the leaf set's members on either side.
+        quality: 0 for ideal tables, k > 0 for the nearest of k random peers in each cell, -1 for `cells`.
+        seed: of the choice among equals.
+        start_bits: how many leading bits `starts` knows.
+        starts: the first peer with each prefix of so many bits, int32 [2**start_bits + 1].
+        levels: how many top rows have their nearest peers in `nearest`.
+        level_starts: where each of these rows begins in `nearest`, int64 [levels + 1].
+        nearest: by (prefix, place): where in `order` the peers at the nearest place with a peer begin, int32 [any].
+        nearest_count: how many they are, int32 [any].
+        order: for each of these rows the peers by (prefix, place, id), int32 [levels, peers].
+        cells: given routing tables, int32 [peers, rows, 2**b] with -1 for an empty cell; else [0, 0, 0].
+    """
+
+    ids: Ids
+    place: Ints
+    domain: Ints
+    delay_ms: Floats
+    coordinates: Floats
+    symmetric: int
+    places: int
+    access_ms: float
+    digit_bits: int
+    half: int
+    quality: int
+    seed: int
+    start_bits: int
+    starts: Ints
+    levels: int
+    level_starts: npt.NDArray[np.int64]
+    nearest: Ints
+    nearest_count: Ints
+    order: Ints
+    cells: Ints
+
+
+def inner(function: Callable[P, T]) -> Callable[P, T]:
+    """Compile what a kernel calls often and what allocates nothing.
+
+    Without this, numba counts references to each array of `Tables` at each call, which takes forty times as long as
+    the rest of a call.
+    """
+    return cast(Callable[P, T], _NJIT(cache=True, _nrt=False)(function))
+
+
+def inlined(function: Callable[P, T]) -> Callable[P, T]:
+    """Compile what is so short that passing `Tables` on costs more than the answer: it becomes part of its caller."""
+    return cast(Callable[P, T], _NJIT(cache=True, _nrt=False, inline="always")(function))
+
+
+# --- asked by kernels
+
+
+@inner
+def root_of(tables: Tables, key: Word) -> Whole:
+    """The peer numerically closest to the key; of two as close the one with the smaller nodeId."""
+    key = np.uint64(key)
+    count = len(tables.ids)
+    if tables.start_bits:
+        bucket = np.int64(key >> np.uint64(ID_BITS - tables.start_bits))
+        above = _lower_bound(tables.ids, key, tables.starts[bucket], tables.starts[bucket + 1])
+    else:
+        above = _lower_bound(tables.ids, key, 0, count)
+    a, b = (above - 1) % count, above % count
+    return np.int32(a if _closer(tables.ids[a], tables.ids[b], key) else b)
+
+
+@inner
+def next_hop(tables: Tables, peer: Whole, key: Word) -> Whole:
+    """Where a message to the key goes from this peer; -1 if it has arrived (Scribe, section 2; `Pastry.hop`)."""
+    key = np.uint64(key)
+    if _covers(tables, peer, key):
+        root = root_of(tables, key)
+        return np.int32(-1) if root == peer else root
+    row = shared_digits(tables.ids[peer], key, tables.digit_bits)
+    if (row + 1) * tables.digit_bits <= ID_BITS:
+        hop = cell(tables, peer, row, digit(key, row, tables.digit_bits))
+        if hop >= 0:
+            return hop
+    return _best_known(tables, peer, key, row)
+
+
+@inner
+def cell(tables: Tables, peer: Whole, row: Whole, digit: Whole) -> Whole:
+    """Who is in a cell of a peer's routing table; -1 if nobody is."""
+    if tables.quality == STORED:
+        return tables.cells[peer, row, digit] if row < tables.cells.shape[1] else np.int32(-1)
+    prefix = _prefix(tables.ids[peer], row, tables.digit_bits) << np.uint64(tables.digit_bits) | np.uint64(digit)
+    low, high = prefix_range(tables, prefix, (row + 1) * tables.digit_bits)
+    if low == high:
+        return np.int32(-1)
+    if tables.quality > 0 and high - low > tables.quality:
+        return _sampled(tables, peer, low, high)
+    if row < tables.levels:
+        at = tables.level_starts[row] + np.int64(prefix) * tables.places + tables.place[peer]
+        chosen = _choice(tables, peer, low, tables.nearest_count[at])
+        return tables.order[row, tables.nearest[at] + chosen]
+    return _nearest(tables, peer, low, high)
+
+
+@inner
+def prefix_range(tables: Tables, prefix: Word, bits: Whole) -> tuple[Whole, Whole]:
+    """The first peer whose id begins with these bits, and the one after the last."""
+    if bits <= tables.start_bits:
+        spare = tables.start_bits - bits
+        low = np.int64(prefix) << spare
+        return tables.starts[low], tables.starts[low + (1 << spare)]
+    bucket = np.int64(prefix >> np.uint64(bits - tables.start_bits)) if tables.start_bits else 0
+    spare_bits = np.uint64(ID_BITS - bits)
+    first = np.uint64(prefix) << spare_bits
+    last = first | ((np.uint64(1) << spare_bits) - np.uint64(1))
+    low = _lower_bound(tables.ids, first, tables.starts[bucket], tables.starts[bucket + 1])
+    high = low
+    while high < len(tables.ids) and tables.ids[high] <= last:
+        high += 1
+    return np.int32(low), np.int32(high)
+
+
+@inlined
+def way_ms(tables: Tables, source: Whole, target: Whole) -> Ms:
+    """One-way delay between two places."""
+    if tables.coordinates.shape[0] == 0:
+        return tables.delay_ms[source, target]
+    squares = np.float32(0)
+    for dimension in range(tables.coordinates.shape[1]):
+        apart = tables.coordinates[source, dimension] - tables.coordinates[target, dimension]
+        squares += apart * apart
+    return np.sqrt(squares)
+
+
+@inlined
+def delay(tables: Tables, a: Whole, b: Whole) -> Ms:
+    """One-way delay in ms between two peers, over the access links of both."""
+    if a == b:
+        return np.float32(0)
+    return np.float32(way_ms(tables, tables.place[a], tables.place[b]) + np.float32(2 * tables.access_ms))
+
+
+@inlined
+def proximity(tables: Tables, source: Whole, target: Whole) -> Ms:
+    """How far apart two places are, measured as peers do: by the round trip, of which this is half."""
+    if tables.symmetric:
+        return way_ms(tables, source, target)
+    return (way_ms(tables, source, target) + way_ms(tables, target, source)) * np.float32(0.5)
+
+
+@njit(cache=True)
+def route(tables: Tables, peer: Whole, key: Word) -> Ints:
+    """The peers that a message to the key visits: this peer first, the root last."""
+    visited = np.empty(len(tables.ids), np.int32) if len(tables.ids) < 256 else np.empty(256, np.int32)
+    count, hop = 0, np.int32(peer)
+    while hop >= 0:
+        visited[count] = hop
+        count += 1
+        hop = next_hop(tables, hop, key)
+    return visited[:count].copy()
+
+
+@inner
+def shared_digits(a: Word, b: Word, digit_bits: Whole) -> Whole:
+    """How many leading digits two ids share."""
+    apart = a ^ b
+    row = 0
+    while (row + 1) * digit_bits <= ID_BITS and apart >> np.uint64(ID_BITS - (row + 1) * digit_bits) == 0:
+        row += 1
+    return row
+
+
+@inner
+def digit(id_: Word, index: Whole, digit_bits: Whole) -> Whole:
+    """The `index`-th digit, most significant first."""
+    return np.int64((id_ >> np.uint64(ID_BITS - (index + 1) * digit_bits)) & np.uint64((1 << digit_bits) - 1))
+
+
+# --- how they are answered
+
+
+@inner
+def _prefix(id_: Word, digits: Whole, digit_bits: Whole) -> Word:
+    """An id's leading digits as a number."""
+    return np.uint64(0) if digits == 0 else id_ >> np.uint64(ID_BITS - digits * digit_bits)
+
+
+@inner
+def _lower_bound(ids: Ids, key: Word, low: Whole, high: Whole) -> Whole:
+    """The first place from low to high whose id is not under the key; high if there is none."""
+    while low < high:
+        middle = (low + high) >> 1
+        if ids[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inner
+def _ring_distance(a: Word, b: Word) -> Word:
+    clockwise = np.uint64(a - b)
+    return min(clockwise, np.uint64(b - a))
+
+
+@inner
+def _closer(a: Word, b: Word, key: Word) -> Truth:
+    """Is `a` numerically closer to the key (`core.ids.closer`)?"""
+    from_a, from_b = _ring_distance(a, key), _ring_distance(b, key)
+    return from_a < from_b or (from_a == from_b and a < b)
+
+
+@inner
+def _covers(tables: Tables, peer: Whole, key: Word) -> Truth:
+    """Is the key between the farthest members of both sides of the leaf set (`LeafSet.covers`)?"""
+    count, here = len(tables.ids), tables.ids[peer]
+    if count - 1 < 2 * tables.half:
+        return True
+    steps = key - here
+    farthest_right = tables.ids[(peer + tables.half) % count] - here
+    farthest_left = tables.ids[(peer - tables.half) % count] - here
+    return steps <= farthest_right or steps >= farthest_left
+
+
+@inner
+def _best_known(tables: Tables, peer: Whole, key: Word, row: Whole) -> Whole:
+    """No peer has the longer prefix: out of leaf set and table whoever is farthest on the way (`Pastry._best`)."""
+    count, bits = len(tables.ids), tables.digit_bits
+    best = np.int32(peer)
+    for step in range(-tables.half, tables.half + 1):
+        best = _farther(tables, best, np.int32((peer + step) % count), key)
+    rows = tables.cells.shape[1] if tables.quality == STORED else ID_BITS // bits
+    for deeper in range(row, rows):
+        if tables.quality != STORED and _alone(tables, peer, deeper):
+            break
+        for other in range(1 << bits):
+            if other != digit(tables.ids[peer], deeper, bits):
+                best = _farther(tables, best, cell(tables, peer, deeper, other), key)
+    return np.int32(-1) if best == peer else best
+
+
+@inner
+def _alone(tables: Tables, peer: Whole, row: Whole) -> Truth:
+    """Is this peer the only one with its first `row` digits?"""
+    neighbours = False
+    for step in (-1, 1):
+        other = peer + step
+        if 0 <= other < len(tables.ids):
+            neighbours |= shared_digits(tables.ids[peer], tables.ids[other], tables.digit_bits) >= row
+    return not neighbours
+
+
+@inner
+def _farther(tables: Tables, best: Whole, other: Whole, key: Word) -> Whole:
+    """Which of two peers is farther on the way: by the length of the prefix, then by the distance to the key."""
+    if other < 0:
+        return best
+    prefix = shared_digits(tables.ids[other], key, tables.digit_bits)
+    best_prefix = shared_digits(tables.ids[best], key, tables.digit_bits)
+    if prefix != best_prefix:
+        return other if prefix > best_prefix else best
+    return other if _closer(tables.ids[other], tables.ids[best], key) else best
+
+
+@inner
+def _choice(tables: Tables, peer: Whole, low: Whole, count: Whole) -> Whole:
+    """Which of `count` peers as near as each other this peer has; `low` stands for the cell."""
+    return np.int64(below(mix(tables.seed, peer, low), count))
+
+
+@inner
+def _preferred(tables: Tables, home: Whole, there: Whole, best_place: Whole) -> Truth:
+    """Does a place as near as the best so far come before it? `home` comes first, then the smallest hash."""
+    if best_place == home or there == home:
+        return there == home
+    return mix(tables.seed, home, there) < mix(tables.seed, home, best_place)
+
+
+@inner
+def _nearest(tables: Tables, peer: Whole, low: Whole, high: Whole) -> Whole:
+    """The nearest peer of a range: one of those at the nearest place."""
+    home, best_place, best, count = tables.place[peer], np.int32(-1), np.float32(np.inf), 0
+    for other in range(low, high):
+        there = tables.place[other]
+        if there == best_place:
+            count += 1
+            continue
+        apart = proximity(tables, home, there)
+        if apart < best or (apart == best and _preferred(tables, home, there, best_place)):
+            best, best_place, count = apart, there, 1
+    chosen = _choice(tables, peer, low, count)
+    for other in range(low, high):
+        if tables.place[other] == best_place:
+            if chosen == 0:
+                return np.int32(other)
+            chosen -= 1
+    return np.int32(-1)
+
+
+@inner
+def _sampled(tables: Tables, peer: Whole, low: Whole, high: Whole) -> Whole:
+    """The nearest of k random peers of a range."""
+    home, chosen, best = tables.place[peer], np.int32(-1), np.float32(np.inf)
+    draw = mix(tables.seed, peer, low)
+    for sample in range(tables.quality):
+        draw = mix(draw, sample, low)
+        other = np.int32(low + np.int64(below(draw, high - low)))
+        apart = proximity(tables, home, tables.place[other])
+        if apart < best or chosen < 0:
+            best, chosen = apart, other
+    return chosen
+
+
+# --- made once
+
+
+def tables(
+    topology: Topology,
+    peers: Peers,
+    digit_bits: int = 4,
+    leaf_set_size: int = 16,
+    quality: str | Ints = "ideal",
+    seed: int = 0,
+) -> Tables:
+    """Leaf sets and routing tables of all peers.
+
+    Args:
+        topology: delays between places.
+        peers: who is where.
+        digit_bits: b, which divides 64.
+        leaf_set_size: l, even.
+        quality: what is in a cell: `ideal`, the nearest peer with its prefix; `sampled(k)`, the nearest of k random
+            ones; or given tables, int32 [peers, rows, 2**b] with -1 for an empty cell.
+        seed: of the choice among peers as near as each other, and of samples.
+
+    Raises:
+        LocalError: for numbers that make no tables, or an unknown quality.
+    """
+    if digit_bits < 1 or ID_BITS % digit_bits:
+        raise LocalError(f"digits of {digit_bits} bits: use 1, 2, 4 or 8, which divide the id's {ID_BITS}")
+    if leaf_set_size < 2 or leaf_set_size % 2:
+        raise LocalError(f"a leaf set of {leaf_set_size}: its two sides are alike, so use an even number from 2")
+    if len(peers) == 0:
+        raise LocalError("no peers: routing needs at least one")
+    cells = np.empty((0, 0, 0), np.int32) if isinstance(quality, str) else quality
+    code = _quality(quality) if isinstance(quality, str) else STORED
+    start_bits = min(_START_BITS_MAX, max(1, len(peers).bit_length() - 1))
+    none = np.empty(0, np.int32)
+    bare = Tables(
+        ids=frozen(peers.ids, np.uint64),
+        place=frozen(peers.place, np.int32),
+        domain=frozen(peers.domain, np.int32),
+        delay_ms=frozen(topology.delay_ms, np.float32),
+        coordinates=frozen(topology.coordinates, np.float32),
+        symmetric=int(len(topology.coordinates) > 0 or _symmetric(topology.delay_ms)),
+        places=topology.places,
+        access_ms=float(topology.access_ms),
+        digit_bits=digit_bits,
+        half=leaf_set_size // 2,
+        quality=code,
+        seed=seed,
+        start_bits=start_bits,
+        starts=frozen(_starts(peers.ids, start_bits), np.int32),
+        levels=0,
+        level_starts=frozen(np.zeros(1, np.int64), np.int64),
+        nearest=frozen(none, np.int32),
+        nearest_count=frozen(none, np.int32),
+        order=frozen(none.reshape(0, 0), np.int32),
+        cells=frozen(cells, np.int32),
+    )
+    return _with_levels(bare) if code == IDEAL else bare
+
+
+def save(folder: Path, made: Tables) -> None:
+    """Write the arrays that are not the topology's nor the peers' into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _OWN:
+        np.save(folder / f"{name}.npy", np.asarray(getattr(made, name)))
+
+
+def load(folder: Path, topology: Topology, peers: Peers) -> Tables:
+    """What was saved there; its pages are shared by all processes that load it."""
+    own: dict[str, Any] = {}
+    for name in _OWN:
+        array = np.load(folder / f"{name}.npy", mmap_mode="r")
+        own[name] = frozen(array, array.dtype) if array.ndim else array.item()
+    return Tables(
+        ids=frozen(peers.ids, np.uint64),
+        place=frozen(peers.place, np.int32),
+        domain=frozen(peers.domain, np.int32),
+        delay_ms=frozen(topology.delay_ms, np.float32),
+        coordinates=frozen(topology.coordinates, np.float32),
+        **own,
+    )
+
+
+_NOT_OWN = {"ids", "place", "domain", "delay_ms", "coordinates"}
+_OWN = [name for name in Tables._fields if name not in _NOT_OWN]
+
+
+def frozen(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The array as all kernels take it: of this type, C-contiguous, read-only; memory-mapped pages stay mapped."""
+    plain = np.ascontiguousarray(array, dtype).view(np.ndarray).reshape(array.shape)
+    plain.flags.writeable = False
+    return plain
+
+
+def _quality(text: str) -> int:
+    if text == "ideal":
+        return IDEAL
+    match = re.fullmatch(r"sampled\((\d+)\)", text)
+    if match is None or int(match[1]) < 1:
+        raise LocalError(f"quality = {text!r} is unknown: use ideal, sampled(k) with k of at least 1, or join")
+    return int(match[1])
+
+
+def _symmetric(delay_ms: Floats) -> bool:
+    step = 512
+    return all(
+        np.array_equal(delay_ms[at : at + step], delay_ms[:, at : at + step].T) for at in range(0, len(delay_ms), step)
+    )
+
+
+def _starts(ids: Ids, bits: int) -> Ints:
+    firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(ID_BITS - bits)
+    return np.append(np.searchsorted(ids, firsts), len(ids)).astype(np.int32)
+
+
+def _with_levels(bare: Tables) -> Tables:
+    """Ideal tables whose top rows, where ranges are long, need no scan."""
+    levels, entries = 0, [0]
+    while True:
+        prefixes = 1 << (bare.digit_bits * (levels + 1))
+        if prefixes * bare.places > _LEVEL_ENTRIES_MAX or len(bare.ids) / prefixes < _SCAN_MAX:
+            break
+        entries.append(prefixes * bare.places)
+        levels += 1
+    level_starts = np.cumsum(entries).astype(np.int64)
+    nearest = np.full(level_starts[-1], -1, np.int32)
+    count = np.zeros(level_starts[-1], np.int32)
+    order = np.empty((levels, len(bare.ids)), np.int32)
+    for level in range(levels):
+        part = slice(level_starts[level], level_starts[level + 1])
+        _fill_level(bare, (level + 1) * bare.digit_bits, nearest[part], count[part], order[level])
+    return bare._replace(
+        levels=levels,
+        level_starts=frozen(level_starts, np.int64),
+        nearest=frozen(nearest, np.int32),
+        nearest_count=frozen(count, np.int32),
+        order=frozen(order, np.int32),
+    )
+
+
+@njit(cache=True)
+def _fill_level(tables: Tables, bits: Whole, nearest: Ints, count: Ints, order: Ints) -> None:
+    """For each prefix of so many bits sort its peers by place, and find the nearest of these places for every place."""
+    starts = np.empty(tables.places + 1, np.int32)
+    occupied = np.empty(tables.places, np.int32)
+    for prefix in range(1 << bits):
+        low, high = prefix_range(tables, np.uint64(prefix), bits)
+        if low == high:
+            continue
+        _sort_by_place(tables, low, high, starts, order)
+        used = 0
+        for place in range(tables.places):
+            if starts[place + 1] > starts[place]:
+                occupied[used] = place
+                used += 1
+        for home in range(tables.places):
+            there = home
+            if starts[home + 1] == starts[home]:
+                there = _nearest_place(tables, home, occupied[:used])
+            at = prefix * tables.places + home
+            nearest[at], count[at] = starts[there], starts[there + 1] - starts[there]
+
+
+@inner
+def _sort_by_place(tables: Tables, low: Whole, high: Whole, starts: Ints, order: Ints) -> None:
+    """Order a range of peers by place; `starts` tells afterwards where each place begins in `order`."""
+    starts[:] = 0
+    for peer in range(low, high):
+        starts[tables.place[peer] + 1] += 1
+    starts[0] = low
+    for place in range(tables.places):
+        starts[place + 1] += starts[place]
+    for peer in range(high - 1, low - 1, -1):
+        place = tables.place[peer]
+        starts[place + 1] -= 1
+        order[starts[place + 1]] = peer
+    for place in range(tables.places):
+        starts[place] = starts[place + 1]
+    starts[tables.places] = high
+
+
+@inner
+def _nearest_place(tables: Tables, home: Whole, occupied: Ints) -> Whole:
+    best_place, best = np.int32(-1), np.float32(np.inf)
+    for there in occupied:
+        apart = proximity(tables, home, there)
+        if apart < best or (apart == best and _preferred(tables, home, there, best_place)):
+            best, best_place = apart, there
+    return best_place
