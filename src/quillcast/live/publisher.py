@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from quillcast.core.bundle import Term
 from quillcast.core.errors import EventTooLarge, LocalError, NotJoined, NotStable, QuillcastError
 from quillcast.core.ids import short
 from quillcast.live.config import LiveConfig
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.messages import Branch
 from quillcast.protocol.topics.publisher import Publisher as PeerPublisher
 
 EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: they describe, payloads carry
@@ -222,31 +222,29 @@ class Publisher:
         )
 
     async def _laggards(self) -> list[bytes]:
-        """Who does not cover what the root has admitted by now, by walking down the tree."""
+        """Who does not cover what the root has admitted by now, by walking down the tree, and who does not answer."""
         inspection, topic = self._peer.scribe.inspection, self._inner.topic if self._inner else b""
-        root = await self._root_frontier()
-        if root is None:
+        branches = await self._survey()
+        roots = [(branch.term, branch.frontier) for branch in branches.values() if not branch.parent]
+        if not roots:
             return []
-        self._pump.call(inspection.who_lags, self.topic, *root)
+        self._pump.call(inspection.who_lags, self.topic, *max(roots))
         await asyncio.sleep(_WALK_S)
-        return sorted(inspection.lagging.get(topic, ()))
+        return sorted({**inspection.lagging.get(topic, {}), **dict.fromkeys(silent(branches))})
 
-    async def _root_frontier(self) -> tuple[Term, int] | None:
-        """The root's term and frontier."""
-        surveys = self._peer.scribe.inspection.surveys
-        number = self._pump.call(self._peer.scribe.inspection.survey, self.topic)
-
-        def roots() -> list[tuple[Term, int]]:
-            return [(branch.term, branch.frontier) for branch in surveys[number].values() if not branch.parent]
-
+    async def _survey(self) -> dict[bytes, Branch]:
+        """The places of those peers of the topic's tree that answer in time."""
+        inspection = self._peer.scribe.inspection
+        number = self._pump.call(inspection.survey, self.topic)
+        branches = inspection.surveys[number]
         try:
             async with asyncio.timeout(_WALK_S):
-                await self._pump.until(lambda: bool(roots()))
-            return max(roots())
+                await self._pump.until(lambda: bool(branches) and not silent(branches))
         except TimeoutError:
-            return None
+            pass  # whoever has not answered is named
         finally:
-            del surveys[number]
+            del inspection.surveys[number]
+        return branches
 
     def _add_extras(self, key: bytes | None, attributes: Mapping[str, Any] | None) -> None:
         """Columns begin with the first event that uses them; the events before it have none. Times have all or none."""
@@ -285,6 +283,13 @@ class Publisher:
     def _tell(self) -> None:
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
+
+
+def silent(branches: Mapping[bytes, Branch]) -> list[bytes]:
+    """Peers of a tree that others name as their parent or child, and that did not answer themselves."""
+    named = {child.node_id: None for branch in branches.values() for child in branch.children}
+    named.update(dict.fromkeys(branch.parent for branch in branches.values() if branch.parent))
+    return sorted(named.keys() - branches.keys())
 
 
 def _as_bytes(payload: Any) -> bytes:
