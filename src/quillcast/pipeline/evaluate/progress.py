@@ -1,0 +1,118 @@
+"""What people see of a run while it goes on: a bar per stage in a terminal, a line per stage elsewhere."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POLL_S = 0.3
+
+
+class Display(Protocol):
+    """Where the news of a run go. A context: it tidies up at its end."""
+
+    def __enter__(self) -> "Display": ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def begin(self, what: str) -> None:
+        """This is being made now."""
+        ...
+
+    def tasks(self, done: int, known: int) -> None:
+        """So many of the tasks that are known of it are done."""
+        ...
+
+    def end(self, what: str, seconds: float, *, was_there: bool = False) -> None:
+        """It is made, or was there already."""
+        ...
+
+
+def display(console: Console) -> Display:
+    """The display that suits the console."""
+    return Bars(console) if console.is_terminal else Lines(console)
+
+
+class Lines:
+    """A line for each thing that is made."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def begin(self, what: str) -> None: ...
+
+    def tasks(self, done: int, known: int) -> None: ...
+
+    def end(self, what: str, seconds: float, *, was_there: bool = False) -> None:
+        how = "was there" if was_there else f"{seconds:.1f} s"
+        self._console.print(f"{what}: {how}", highlight=False, markup=False, soft_wrap=True)
+
+
+class Bars:
+    """A bar for each thing that is made; it stays when that is done."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}", markup=False), BarColumn(24))
+        self._progress = Progress(*columns, TextColumn("{task.fields[told]}"), TimeElapsedColumn(), console=console)
+        self._bar: TaskID | None = None
+
+    def __enter__(self) -> "Bars":
+        self._progress.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.__exit__(None, None, None)
+
+    def begin(self, what: str) -> None:
+        self._bar = self._progress.add_task(what, total=None, told="")
+
+    def tasks(self, done: int, known: int) -> None:
+        if self._bar is not None:
+            self._progress.update(self._bar, total=known, completed=done, told=f"{done} of {known} tasks")
+
+    def end(self, what: str, seconds: float, *, was_there: bool = False) -> None:
+        if self._bar is None or was_there:
+            self._bar = self._progress.add_task(what, total=None, told="")
+        self._progress.update(self._bar, total=1, completed=1, told="was there" if was_there else "")
+        self._bar = None
+
+
+@contextmanager
+def watched(spark: "SparkSession", shown: Display, what: str) -> Iterator[None]:
+    """Tell of the tasks of the Spark jobs that this block runs; Spark Connect does not tell, and nor do we."""
+    if not hasattr(spark, "_jvm"):
+        yield
+        return
+    context = spark.sparkContext
+    group = f"quillcast-{time.monotonic_ns()}"
+    context.setJobGroup(group, what)
+    over = threading.Event()
+
+    def look() -> None:
+        tracker = context.statusTracker()
+        while not over.wait(POLL_S):
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+            known = [stage for stage in stages if stage]
+            if known:
+                shown.tasks(sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known))
+
+    looking = threading.Thread(target=look, name="progress", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looking.join()
