@@ -21,6 +21,13 @@ Flags = npt.NDArray[np.bool_]
 class _Arrays:
     """Arrays in a folder: one `.npy` file each, mapped into memory when opened."""
 
+    def __post_init__(self) -> None:
+        """Read-only from the start, as when mapped: kernels are compiled for one kind of array."""
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+
     def save(self, folder: Path) -> None:
         """Write each array into the folder, and the other fields as JSON."""
         folder.mkdir(parents=True, exist_ok=True)

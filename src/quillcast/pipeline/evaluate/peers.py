@@ -1,11 +1,14 @@
 """Peers attached to the places of a topology."""
 
+from dataclasses import replace
+
 import numpy as np
 from numba import njit
 
 from quillcast.core.errors import LocalError
 from quillcast.pipeline.evaluate.chance import below, mix
 from quillcast.pipeline.evaluate.network import Ids, Ints, Peers, Topology
+from quillcast.pipeline.evaluate.topology.clusters import clusters_of
 
 _IDS, _PLACES = 1, 2  # what chance is asked for
 PEERS_MAX = 2**31 - 1
@@ -27,6 +30,18 @@ def attach(topology: Topology, count: int, seed: int) -> Peers:
     ids.sort()
     place = _draw_places(np.asarray(topology.attachable), count, seed)
     return Peers(ids=ids, place=place, domain=topology.domain[place])
+
+
+def clusters(topology: Topology, peers: Peers, *, count: int | None = None) -> Peers:
+    """The same peers in domains found from measured delays, instead of the topology's true labels.
+
+    Args:
+        topology: where they are attached; delays between its places are what peers would measure.
+        peers: whose domains to find. Those at one place share one.
+        count: how many clusters of places to make; by default a tenth of the places (`topology.clusters`).
+    """
+    found = clusters_of(topology.delay_ms, topology.coordinates, count)
+    return replace(peers, domain=found[peers.place])
 
 
 @njit(cache=True)

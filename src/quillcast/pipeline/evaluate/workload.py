@@ -1,7 +1,16 @@
 """Who subscribes to what: groups, their members and publishers, each computed from (seed, group) alone."""
 
+import csv
+import gzip
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +22,11 @@ from quillcast.pipeline.evaluate.network import Group, Ids, Ints, Peers, _Arrays
 
 Placement = Literal["uniform", "clustered"]
 Publishers = Literal["root", "creator", "members"]
+
+RUST_TEAMS = "rust-teams"
+"""The real membership in the package: the teams of the Rust project."""
+
+GROUP_SIZE_MIN = 2  # of real groups: a root and somebody to hear it
 
 _KEY, _MEMBERS, _SEED, _USERS, _PUBLISHERS, _DOMAINS = range(11, 17)  # what chance is asked for
 
@@ -66,6 +80,59 @@ def fixed(groups: int, size: int, *, placement: Placement = "uniform", spread: f
     return _drawn(np.full(groups, size, np.int32), placement, spread, f"{groups:,} groups of {size:,}")
 
 
+def real(name_or_path: str, *, groups: int | None = None) -> Workload:
+    """Real membership, the largest groups first; groups of one are left out.
+
+    Args:
+        name_or_path: `rust-teams`, or a file (plain or .gz): .tsv, with a header, a group and a subscriber on each line
+            (Debian's dependencies); or .json, one object from each subscriber to its groups (Deezer's genres).
+        groups: at most how many; None: all.
+
+    Subscribers become peers at random, each another one, so a deployment needs as many peers.
+    Raises `LocalError` if there is no such file, it is neither, or holds no group of two.
+    """
+    if name_or_path == RUST_TEAMS:
+        with resources.as_file(resources.files("quillcast.pipeline.evaluate") / "data" / "rust-teams.tsv.gz") as path:
+            return _real(_memberships(path), RUST_TEAMS, groups)
+    path = Path(name_or_path)
+    return _real(_memberships(path), path.name.split(".")[0], groups)
+
+
+def _real(memberships: Iterable[tuple[str, str]], name: str, groups: int | None) -> Workload:
+    numbers: dict[str, int] = {}
+    users_of: defaultdict[str, set[int]] = defaultdict(set)
+    for group_name, user in memberships:
+        users_of[group_name].add(numbers.setdefault(user, len(numbers)))
+    largest = sorted(users_of, key=lambda group_name: (-len(users_of[group_name]), group_name))
+    kept = [group_name for group_name in largest if len(users_of[group_name]) >= GROUP_SIZE_MIN][:groups]
+    if not kept:
+        raise LocalError(f"membership {name} holds no group of {GROUP_SIZE_MIN} or more; name another")
+    sizes = np.array([len(users_of[group_name]) for group_name in kept], np.int32)
+    users = np.array([user for group_name in kept for user in sorted(users_of[group_name])], np.int32)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+    return Workload(sizes, offsets, users, "uniform", 1.0, f"{name}, {len(kept):,} groups", kept)
+
+
+def _memberships(path: Path) -> list[tuple[str, str]]:
+    """Pairs of a group and a subscriber."""
+    kind = path.name.removesuffix(".gz").rpartition(".")[2]
+    try:
+        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text("utf-8")
+        if kind == "json":
+            return [(str(group_name), user) for user, names in json.loads(text).items() for group_name in names]
+        if kind == "tsv":
+            rows = list(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
+            return [(row[0], row[1]) for row in rows]
+    except (OSError, EOFError, zlib.error) as error:
+        raise LocalError(
+            f"cannot read membership {path}: {getattr(error, 'strerror', None) or error}; "
+            f"name another file, or {RUST_TEAMS}"
+        ) from error
+    except (AttributeError, IndexError, TypeError, ValueError, csv.Error) as error:
+        raise LocalError(f"membership {path} is damaged: {error}; mend it or name another file") from error
+    raise LocalError(f"membership {path} is neither .tsv nor .json (nor .gz of one); name a file that is")
+
+
 def _drawn(sizes: Ints, placement: Placement, spread: float, name: str) -> Workload:
     if not len(sizes) or sizes.min() < 1:
         raise LocalError("a workload needs at least one group, and each group a member; give larger numbers")
@@ -88,12 +155,65 @@ def group(workload: Workload, number: int, peers: Peers, seed: int) -> Group:
 def members(workload: Workload, number: int, peers: Peers, seed: int) -> Ints:
     """The peers that subscribe to a group, ascending, int32; depends on (seed, number), whoever asks.
 
-    Raises `LocalError` if the group is larger than the deployment.
+    Raises `LocalError` if the deployment has too few peers.
     """
     size, count = int(workload.sizes[number]), len(peers)
+    if len(workload.users):
+        return _real_members(workload, number, count, seed)
     if size > count:
         raise LocalError(f"group {number} has {size:,} members, the deployment {count:,} peers; give more peers")
+    if workload.placement == "clustered":
+        return _clustered(peers, size, size * workload.spread, mix(seed, _DOMAINS, number), mix(seed, _MEMBERS, number))
     return _sample(count, size, mix(seed, _MEMBERS, number))
+
+
+def _real_members(workload: Workload, number: int, count: int, seed: int) -> Ints:
+    users = np.array(workload.users[workload.offsets[number] : workload.offsets[number + 1]])
+    if count <= users[-1]:
+        needed = int(workload.users.max()) + 1
+        raise LocalError(f"{workload.name} has {needed:,} subscribers, the deployment {count:,} peers; give as many")
+    found = permuted(count, users, mix(seed, _USERS, 0))
+    found.sort()
+    return found
+
+
+def _clustered(peers: Peers, size: int, pool_size: float, domain_seed: Word, seed: Word) -> Ints:
+    """Some of the peers in the first of the domains, in random order, that hold `pool_size` together."""
+    order, first = _by_domain(_Same(peers.domain))
+    domains = permuted(len(first) - 1, np.arange(len(first) - 1, dtype=np.int32), domain_seed)
+    held = np.cumsum(first[domains + 1] - first[domains])
+    taken = domains[: int(np.searchsorted(held, min(pool_size, len(peers)))) + 1]
+    pool = np.sort(np.concatenate([order[first[domain] : first[domain + 1]] for domain in taken]))
+    return pool[_sample(len(pool), size, seed)]
+
+
+class _Same:
+    """An array that equals itself alone."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Ints) -> None:
+        self.array = array
+
+    def __hash__(self) -> int:
+        return id(self.array)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.array is self.array
+
+
+class _Domains(NamedTuple):
+    """Peers in the order of their domains, and where each domain begins (and the last one ends)."""
+
+    order: Ints
+    first: npt.NDArray[np.int64]
+
+
+@lru_cache(maxsize=1)  # asked for again by each group
+def _by_domain(domain: _Same) -> _Domains:
+    order = np.argsort(domain.array, kind="stable").astype(np.int32)
+    ends = np.cumsum(np.bincount(domain.array), dtype=np.int64)
+    return _Domains(order, np.concatenate([np.zeros(1, np.int64), ends]))
 
 
 def publishers(kind: Publishers, members: Ints, root: int, number: int, seed: int, count: int = 1) -> Ints:
@@ -117,7 +237,7 @@ def _sample(count: int, size: int, seed: int) -> Ints:
     """Some of the numbers from 0, ascending: the first `size` of a random permutation."""
     if size == count:
         return np.arange(count, dtype=np.int32)
-    drawn = permuted(count, size, seed)
+    drawn = permuted(count, np.arange(size, dtype=np.int32), seed)
     if size < count // 16:
         drawn.sort()
         return drawn
@@ -137,9 +257,9 @@ def _scramble(word: Word, left: Word, right: Word, keys: Ids) -> Word:
     return (upper << right) | lower
 
 
-@njit("int32[::1](int64, int64, uint64)", cache=True)
-def permuted(count: int, size: int, seed: int) -> Ints:
-    """The first `size` places of a random permutation of the numbers under `count`, computed one by one.
+@njit("int32[::1](int64, int32[::1], uint64)", cache=True)
+def permuted(count: int, numbers: Ints, seed: Word) -> Ints:
+    """Where a random permutation of the numbers under `count` sends some of them, computed one by one.
 
     A Feistel network permutes the next power of two; who leaves the range walks on until back in it (Black and
     Rogaway, "Ciphers with arbitrary finite domains", 2002).
@@ -151,9 +271,9 @@ def permuted(count: int, size: int, seed: int) -> Ints:
     keys = np.empty(4, np.uint64)
     for turn in range(4):
         keys[turn] = mix(seed, 0, turn)
-    places = np.empty(size, np.int32)
-    for at in range(size):
-        place: Word = np.uint64(at)
+    places = np.empty(len(numbers), np.int32)
+    for at in range(len(numbers)):
+        place: Word = np.uint64(numbers[at])
         while True:
             place = _scramble(place, left, right, keys)
             if place < np.uint64(count):

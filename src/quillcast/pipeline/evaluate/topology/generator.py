@@ -41,11 +41,11 @@ class Domain(NamedTuple):
 
 def transit_stub(
     seed: int,
-    *,
     transit_domains: int = 10,
     routers_per_transit: int = 5,
     stubs_per_router: int = 10,
     routers_per_stub: int = 10,
+    *,
     core_ms: float = 40.0,
     access_ms: float = 1.0,
 ) -> Topology:
@@ -72,7 +72,7 @@ def transit_stub(
         )
     plan = _Plan(Random(seed), transit_domains, routers_per_transit, stubs_per_router, routers_per_stub)
     lengths = np.array(plan.lengths)
-    link_ms = (lengths * (core_ms / lengths.mean())).astype(np.float32) if len(lengths) else lengths.astype(np.float32)
+    link_ms = (lengths * (core_ms / lengths.mean())).astype(np.float32)
     link_ends = np.array(plan.links, np.int32).reshape(-1, 2)
     domains = np.array([plan.core, *plan.stubs], np.int32)
     delay_ms, via = compose(link_ends, link_ms, domains)
