@@ -18,10 +18,22 @@ from quillcast.pipeline.evaluate.routing import Tables
 
 BASES = {
     "scribe": "scribe.Scribe",
+    "creator_rooted": "creator.CreatorRooted",
+    "delay_optimised": "optimised.DelayOptimised",
+    "star": "star.Star",
+    "k_ary": "kary.Kary",
+    "bayeux": "bayeux.Bayeux",
+    "overcast": "overcast.Overcast",
+    "narada": "narada.Narada",
+    "can": "can.Can",
+    "unicast": "unicast.Unicast",
 }
 """Each policy's name, its module and its class."""
 
-MODIFIERS: dict[str, str] = {}
+MODIFIERS = {
+    "collapse": "collapse.Collapse",
+    "remover": "remover.Remover",
+}
 """What may follow a `+`."""
 
 
