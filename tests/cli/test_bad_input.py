@@ -24,6 +24,7 @@ TYPING = [
     (["sub", "t", "--network", "a/b"], "no name of a network"),
     (["sub", "t//u"], "no topic name"),
     (["sub", "t/#"], "is a pattern"),
+    (["topic", "set", "t"], "nothing to set"),
     (["topic", "create", "t", "--delivery", "sometimes"], "'sometimes' is not one of"),
     (["demo", "--peers", "3"], "3 is not in the range"),
     (["demo", "--events", "no/such/file"], "'no/such/file' does not exist"),

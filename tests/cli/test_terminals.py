@@ -148,6 +148,25 @@ def test_topics_are_created_shown_and_listed(quillcast: Commands) -> None:
     assert subscriber.end()[0] == 143
 
 
+def test_settings_change_while_a_topic_stands_and_costs_are_told_before(quillcast: Commands) -> None:
+    quillcast.start("node").line()
+    subscriber = quillcast.subscribed("chat/room", "--count", "1")
+    code, out, err = quillcast.run("topic", "set", "chat/room", "--slow", "wait", "--event-bytes-max", "10")
+    assert (code, out) == (0, "chat/room: delivery = reliable, order = publisher, slow = wait, event_bytes_max = 10\n")
+    assert err.startswith("slow = wait: publishers go no faster than the slowest subscriber")
+    assert err.count("\n") == 1
+    assert quillcast.json("topic", "show", "chat/room")["slow"] == "wait"
+    assert quillcast.run("pub", "chat/room", "eleven bytes")[0] == 2
+    code, _, err = quillcast.run("topic", "set", "chat/room", "--event-bytes-max", "1000", "--json")
+    assert code == 0
+    assert err.startswith("event_bytes_max = 1000: a peer's buffers")
+    assert quillcast.run("pub", "chat/room", "eleven bytes")[0] == 0
+    assert subscriber.end() == (0, "eleven bytes\n", "")
+    code, out, err = quillcast.run("topic", "set", "chat/room", "--delivery", "best_effort")
+    assert (code, out) == (2, "")
+    assert "delivery of 'chat/room' cannot change from reliable to best_effort while the topic stands" in err
+
+
 def test_whoever_closes_our_output_ends_us_quietly(quillcast: Commands) -> None:
     subscriber = quillcast.subscribed("sport/tennis")
     assert subscriber.process.stdout is not None

@@ -1,6 +1,7 @@
-"""`quillcast topic`: create topics, show one, list all."""
+"""`quillcast topic`: create topics, show one, list all, change one."""
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -9,30 +10,31 @@ import msgspec
 from quillcast.cli.asking import ask_all, peers_here
 from quillcast.cli.options import JSON, NETWORK, TOPIC
 from quillcast.core.errors import UnknownTopic
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings
 
-DEFAULTS = Settings()
+DEFAULTS, TOPICS = Settings(), TopicConfig()
 
 
-def choice(name: str, meaning: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def choice(name: str, meaning: str, *, default: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The option of a topic's setting."""
-    choices, default = CHOICES[name], getattr(DEFAULTS, name)
-    return click.option(f"--{name}", type=click.Choice(choices), default=default, show_default=True, help=meaning)
+    choices = click.Choice(CHOICES[name])
+    return click.option(f"--{name}", type=choices, default=default, show_default=default is not None, help=meaning)
 
 
 @click.group(invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Create topics, show one, list all."""
+    """Create topics, show one, list all, change one."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 @command.command()
 @TOPIC
-@choice("delivery", "What subscribers are owed.")
-@choice("order", "Whether a publisher's events come in its order.")
-@choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.")
+@choice("delivery", "What subscribers are owed.", default=DEFAULTS.delivery)
+@choice("order", "Whether a publisher's events come in its order.", default=DEFAULTS.order)
+@choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.", default=DEFAULTS.slow)
 @click.option("--event-bytes-max", default=DEFAULTS.event_bytes_max, show_default=True, help="Largest payload.")
 @JSON
 @NETWORK
@@ -48,11 +50,68 @@ def create(topic: str, network: str, as_json: bool, **settings: Any) -> None:
             await node.create(topic, **settings)
 
     run(create_it())
+    _tell_settings(topic, _settings(settings), as_json=as_json)
+
+
+@command.command("set")
+@TOPIC
+@choice("delivery", "What subscribers are owed; cannot change while the topic stands.", default=None)
+@choice("order", "Whether a publisher's events come in its order; cannot change either.", default=None)
+@choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.", default=None)
+@click.option("--event-bytes-max", type=click.IntRange(min=1), help="Largest payload.")
+@click.option("--yes", is_flag=True, help="Do not ask whether a stronger guarantee is worth its cost.")
+@JSON
+@NETWORK
+def set_(topic: str, network: str, yes: bool, as_json: bool, **settings: Any) -> None:
+    """Change settings of TOPIC, which stands, while events flow.
+
+    What a stronger guarantee costs is said before it applies, and on a terminal you are asked.
+    """
+    from quillcast.cli.running import run
+    from quillcast.live.node import Node
+
+    wanted = {name: value for name, value in settings.items() if value is not None}
+    if not wanted:
+        raise click.UsageError("nothing to set; say --slow or --event-bytes-max", click.get_current_context())
+    before = _settings(_known(topic, network))
+    costs = list(_costs(before, before | wanted))
+    for cost in costs:
+        click.echo(cost, err=True)
+    if costs and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        click.confirm("apply it?", abort=True, err=True)
+
+    async def change() -> dict[str, Any]:
+        async with Node(network=network) as node:
+            return msgspec.structs.asdict((await node.change(topic, **wanted)).settings)
+
+    after = run(change())
+    _tell_settings(topic, after, as_json=as_json)
+
+
+def _settings(shown: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: shown[name] for name in Settings.__struct_fields__}
+
+
+def _costs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """What will be dearer, a line each."""
+    if (before["slow"], after["slow"]) == ("cut", "wait"):
+        yield (
+            "slow = wait: publishers go no faster than the slowest subscriber, and stand still for up to "
+            f"{TOPICS.lease_s:g} s when one hangs"
+        )
+    if after["event_bytes_max"] > before["event_bytes_max"]:
+        size, mib = after["event_bytes_max"], TOPICS.budget_bytes >> 20
+        yield (
+            f"event_bytes_max = {size}: a peer's buffers ({mib} MiB for all topics) may hold as few as "
+            f"{TOPICS.budget_bytes // size} events; beyond that slow subscribers are cut off earlier"
+        )
+
+
+def _tell_settings(topic: str, settings: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode({"topic": topic, **settings}).decode())
     else:
-        chosen = [f"{name} = {settings[name]}" for name in Settings.__struct_fields__]
-        click.echo(f"{topic}: {', '.join(chosen)}")
+        click.echo(f"{topic}: {', '.join(f'{name} = {value}' for name, value in settings.items())}")
 
 
 @command.command()
@@ -61,11 +120,7 @@ def create(topic: str, network: str, as_json: bool, **settings: Any) -> None:
 @NETWORK
 def show(topic: str, network: str, as_json: bool) -> None:
     """Show what the peers of this machine know of TOPIC."""
-    shown = _topics(network).get(topic)
-    if shown is None:
-        raise UnknownTopic(
-            f"no peer of this machine has a part in {topic!r}; `quillcast topic list` shows those that are"
-        )
+    shown = _known(topic, network)
     if as_json:
         click.echo(msgspec.json.encode(shown).decode())
         return
@@ -90,6 +145,16 @@ def list_(network: str, as_json: bool) -> None:
         )
 
 
+def _known(topic: str, network: str) -> dict[str, Any]:
+    """What the peers of this machine know of a topic. Raises `UnknownTopic`."""
+    shown = _topics(network).get(topic)
+    if shown is None:
+        raise UnknownTopic(
+            f"no peer of this machine has a part in {topic!r}; `quillcast topic list` shows those that are"
+        )
+    return shown
+
+
 def _topics(network: str) -> dict[str, dict[str, Any]]:
     """What the peers of this machine know together, by topic."""
     found: dict[str, dict[str, Any]] = {}
@@ -100,7 +165,7 @@ def _topics(network: str) -> dict[str, dict[str, Any]]:
 
 
 def _nothing_known(part: Mapping[str, Any]) -> dict[str, Any]:
-    settings = {name: part[name] for name in Settings.__struct_fields__ if name in part}
+    settings = _settings(part)
     sums = {"events": 0, "members": 0, "subscriptions": 0, "publishers": 0}
     return {"name": part["name"], "topic": part["topic"], **settings, "root": None, **sums}
 

@@ -160,13 +160,33 @@ class Node:
         """
         chosen = _settings(settings)
         await self._ready(timeout_s)
+        return await self._settled(self._peer.create, name, chosen, timeout_s)
+
+    async def change(self, name: str, *, timeout_s: float = TIMEOUT_S, **settings: Any) -> Descriptor:
+        """Change settings of a topic that stands, while events flow; what is not named stays as it is.
+
+        Args:
+            name: the topic's name.
+            timeout_s: seconds to wait for the topic's root.
+            settings: `slow` ("cut", "wait") and `event_bytes_max`. What subscribers are owed cannot change.
+
+        Returns the descriptor that stands then. Raises `UnknownTopic`, `LocalError` for what cannot change or does not
+        exist, `TopicExists` where somebody else changed it at the same time, `NotJoined`.
+        """
+        chosen = _settings(settings)
+        await self._ready(timeout_s)
+        wanted = {each: getattr(chosen, each) for each in settings}
+        return await self._settled(self._peer.change, name, wanted, timeout_s)
+
+    async def _settled(self, ask: Callable[..., None], name: str, wanted: Any, timeout_s: float) -> Descriptor:
+        """What the topic's root says to a wish about its settings."""
         done: asyncio.Future[Descriptor | QuillcastError] = self._pump.loop.create_future()
 
         def answered(answer: Descriptor | QuillcastError) -> None:
             if not done.done():
                 done.set_result(answer)
 
-        self._pump.call(self._peer.create, name, chosen, answered)
+        self._pump.call(ask, name, wanted, answered)
         try:
             answer = await asyncio.wait_for(done, timeout_s)
         except TimeoutError as problem:

@@ -1,6 +1,6 @@
 """One peer: the layers, composed. The only file that knows which sits on which."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -86,6 +86,10 @@ class Peer:
     def create(self, name: str, settings: Settings, done: CreateDone) -> None:
         """Create a topic; `done` gets the descriptor that stands or the error. Raises `LocalError` for bad settings."""
         self.scribe.publishing.create(described(name, settings), done)
+
+    def change(self, name: str, wanted: Mapping[str, Any], done: CreateDone) -> None:
+        """Change settings of a topic that stands; `done` gets its descriptor or the error. Raises `LocalError`."""
+        self.scribe.changes.ask(name, wanted, done)
 
     def subscribe(
         self, name: str, subscriber: Subscriber, *, start: str = "now", delivery: str | None = None

@@ -82,7 +82,7 @@ class Create(Message, frozen=True, tag=47):
 
 
 class Created(Message, frozen=True, tag=48):
-    """The topic stands with this descriptor, which may be an earlier one."""
+    """The topic stands with this descriptor, maybe an earlier one. Changed settings go down the tree in it too."""
 
     descriptor: Descriptor
 

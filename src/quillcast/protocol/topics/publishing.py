@@ -66,7 +66,7 @@ class Publishing:
     @property
     def busy(self) -> bool:
         """Is there anything to look over from time to time?"""
-        return bool(self.publishers or self.creating or self.wanted)
+        return bool(self.publishers or self.creating or self.wanted or self.scribe.changes.asked)
 
     @property
     def unadmitted(self) -> int:
@@ -130,6 +130,7 @@ class Publishing:
     def _root_known(self, root: Contact, term: Any, descriptor: Descriptor) -> None:
         topic = descriptor.topic
         self.scribe.learn(descriptor)
+        self.scribe.changes.root_found(self.scribe.descriptors[topic])
         publishers = list(self.publishers.get(topic, {}).values())
         if any(term < publisher.term for publisher in publishers):
             return  # a root of the past; it was paused, or this peer was
@@ -200,6 +201,8 @@ class Publishing:
                 self._drop_if_done(publisher)
 
     def _not_root(self, sender: Contact, topic: bytes, root: Contact | None, *, unknown: bool) -> None:
+        if unknown and self.scribe.changes.unknown(topic):
+            return
         if unknown:
             for publisher in list(self.publishers.pop(topic, {}).values()):
                 publisher.listener.failed(self.scribe.unknown(publisher.descriptor.name))
@@ -211,7 +214,9 @@ class Publishing:
 
     def _created(self, descriptor: Descriptor) -> None:
         wanted, done = self.creating.pop(descriptor.topic, (None, None))
-        self.scribe.learn(descriptor)
+        if descriptor.supersedes(self.scribe.descriptors.get(descriptor.topic)):
+            self.scribe.learn(descriptor)
+            self.scribe.changes.learned(descriptor)
         if wanted is None or done is None:
             return
         if descriptor.settings == wanted.settings:
@@ -240,6 +245,7 @@ class Publishing:
         for descriptor, _ in list(self.creating.values()):
             if now - self.asked_at.get(descriptor.topic, 0.0) >= self.config.receipt_timeout_s:
                 self._route_create(descriptor)
+        self.scribe.changes.sweep(now)
         for topic in [*self.publishers, *self.wanted]:
             self._sweep_topic(topic, now)
 

@@ -13,6 +13,7 @@ from quillcast.core.bundle import NO_TERM, Bundle, Term
 from quillcast.core.errors import UnknownTopic
 from quillcast.core.messages import Contact
 from quillcast.core.trace import BecameRoot, Dropped, Mark, ResignedRoot
+from quillcast.protocol.topics import changes
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import (
     Create,
@@ -323,6 +324,9 @@ class Rendezvous:
         if tree.root is None:
             self.become(tree, "created")
         else:
+            if changes.follows(tree.descriptor, descriptor):
+                self.scribe.learn(descriptor)
+                self.scribe.changes.entered(tree)
             self._replicate([tree], anew=True)
         self._answer(message.creator, Created(tree.descriptor))
 

@@ -33,6 +33,7 @@ from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics import claims
+from quillcast.protocol.topics.changes import Changes
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.inspection import Inspection
@@ -122,6 +123,7 @@ class Scribe:
         self.inspection = Inspection(self)
         self.rendezvous = Rendezvous(self)
         self.publishing = Publishing(self)
+        self.changes = Changes(self)
         self.pacing = Pacing(self)
         self.swept_at = host.now()
         self.sweep_set = False

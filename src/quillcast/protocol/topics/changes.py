@@ -1,0 +1,126 @@
+"""Changing the settings of a topic that stands: a descriptor of a later version, which its root enters and passes on.
+
+What subscribers are owed (`delivery`, `order`) stays: changing that needs a new session (DESIGN.md, section 6), for
+publishers and subscribers must agree from which event on it holds. Who is slow and how large events may be is each
+peer's own matter, and holds from where the new descriptor has come to: replicas, the tree, and those who published.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from quillcast.core.bundle import NO_TERM
+from quillcast.core.errors import LocalError, QuillcastError, UnknownTopic
+from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.messages import Created, FindRoot, RootIs
+from quillcast.protocol.topics.tree import Tree
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+LIVE = ("slow", "event_bytes_max")
+"""Settings that can change while events flow."""
+FIRST_VERSION = 2  # 0 is made by first use, 1 by create
+
+
+class Change(NamedTuple):
+    """What was asked for, and who wants to know."""
+
+    name: str
+    wanted: Mapping[str, Any]
+    done: Callable[[Descriptor | QuillcastError], None]
+
+
+def follows(known: Descriptor, offered: Descriptor) -> bool:
+    """Is this a later word on a topic that stands, and one that changes nothing but what may change live?"""
+    kept = {name: getattr(known.settings, name) for name in LIVE}
+    return (
+        offered.version >= FIRST_VERSION
+        and offered.version > known.version
+        and msgspec.structs.replace(offered.settings, **kept) == known.settings
+        and (offered.creator, offered.access) == (known.creator, known.access)
+    )
+
+
+class Changes:
+    """A peer's part in changes of settings: asking for them, and passing on what the root entered."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host = scribe, scribe.host
+        self.asked: dict[bytes, Change] = {}
+        self.asked_at: dict[bytes, float] = {}
+
+    def ask(self, name: str, wanted: Mapping[str, Any], done: Callable[[Descriptor | QuillcastError], None]) -> None:
+        """Change settings; `done` gets the descriptor that stands then, or the error. Raises `LocalError`."""
+        topic = described(name).topic
+        self.asked[topic] = Change(name, wanted, done)
+        self.scribe.sweep_soon()
+        self._find(topic)
+
+    def root_found(self, descriptor: Descriptor) -> None:
+        """The root told what stands: offer it the next version."""
+        change = self.asked.pop(descriptor.topic, None)
+        if change is None:
+            return
+        try:
+            settings = msgspec.structs.replace(descriptor.settings, **change.wanted)
+            settings.validate()
+            for name, value in change.wanted.items():
+                _check(descriptor, name, value)
+        except LocalError as problem:
+            change.done(problem)
+            return
+        if settings == descriptor.settings:
+            change.done(descriptor)
+            return
+        version = max(FIRST_VERSION, descriptor.version + 1)
+        newer = msgspec.structs.replace(descriptor, settings=settings, version=version)
+        self.scribe.publishing.create(newer, change.done)
+
+    def unknown(self, topic: bytes) -> bool:
+        """Nobody created the topic. Was it this peer's question that this answers?"""
+        change = self.asked.pop(topic, None)
+        if change is None:
+            return False
+        change.done(UnknownTopic(f"there is no topic {change.name!r}; run: quillcast topic create {change.name}"))
+        return True
+
+    def sweep(self, now: float) -> None:
+        """Ask again what was not answered."""
+        for topic in self.asked:
+            if now - self.asked_at[topic] >= self.scribe.config.receipt_timeout_s:
+                self._find(topic)
+
+    def entered(self, tree: Tree) -> None:
+        """This root entered a change: the tree and those who published are told."""
+        if tree.root is None:
+            return
+        told = {admission.contact: None for admission in tree.root.admissions.values()}
+        for contact in told:
+            if contact.node_id != self.host.me:
+                self.host.send(contact, RootIs(tree.root.term, tree.descriptor))
+        self.learned(tree.descriptor)
+
+    def learned(self, descriptor: Descriptor) -> None:
+        """This peer learned a change: its publishers go by it, and its children are told."""
+        for publisher in self.scribe.publishing.publishers.get(descriptor.topic, {}).values():
+            publisher.descriptor = descriptor
+            publisher.listener.progressed()
+        tree = self.scribe.trees.get(descriptor.topic)
+        for child in tree.children.values() if tree is not None else ():
+            self.host.send(child.contact, Created(descriptor))
+
+    def _find(self, topic: bytes) -> None:
+        self.asked_at[topic] = self.host.now()
+        if self.scribe.overlay.active:
+            self.scribe.overlay.route(FindRoot(topic, self.host.contact, None, NO_TERM), topic)
+
+
+def _check(descriptor: Descriptor, name: str, value: Any) -> None:
+    stands = getattr(descriptor.settings, name)
+    if name not in LIVE and stands != value:
+        raise LocalError(
+            f"{name} of {descriptor.name!r} cannot change from {stands} to {value} while the "
+            f"topic stands: create another topic with {name} = {value}"
+        )

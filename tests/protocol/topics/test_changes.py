@@ -1,0 +1,86 @@
+"""Settings that change while a topic stands: tree and publishers learn them, and no event is lost."""
+
+import pytest
+
+from quillcast.core.errors import EventTooLarge, LocalError, UnknownTopic
+from quillcast.protocol.config import Config
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from tests.protocol.topics.village import Reader, Village
+
+NAME = "market/prices"
+DEEP = Config(overlay=OverlayConfig(digit_bits=1, leaf_set_size=4))
+
+
+def change(village: Village, peer: int, **wanted: object) -> object:
+    answers: list[object] = []
+    village.act(peer, lambda one: one.change(NAME, wanted, answers.append))
+    village.run(3)
+    [answer] = answers
+    return answer
+
+
+def settings_at(village: Village, peer: int) -> Settings:
+    return village.peers[peer].scribe.descriptors[described(NAME).topic].settings
+
+
+def test_a_change_reaches_the_whole_tree_and_the_publishers_while_events_flow() -> None:
+    village = Village(16, seed=3, config=DEEP)
+    readers = {peer: Reader() for peer in range(12)}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader)
+    village.run(5)
+    publisher = village.publisher(15, NAME)
+    village.run(1)
+    for index in range(20):
+        village.publish(15, publisher, b"%d" % index)
+        village.run(0.1)
+        if index == 10:
+            answer = change(village, 14, slow="wait", event_bytes_max=5)
+            assert isinstance(answer, Descriptor)
+            assert (answer.version, answer.settings) == (2, Settings(slow="wait", event_bytes_max=5))
+    village.run(5)
+    assert all(settings_at(village, peer).slow == "wait" for peer in readers)
+    assert all(reader.payloads == [b"%d" % index for index in range(20)] for reader in readers.values())
+    with pytest.raises(EventTooLarge, match="over the limit of 5"):
+        village.publish(15, publisher, b"six...")
+
+
+def test_a_change_outlives_the_root() -> None:
+    village = Village(8, seed=2)
+    village.subscribe(0, NAME, Reader())
+    village.run(3)
+    change(village, 1, slow="wait")
+    root = village.root(NAME)
+    village.kill(root)
+    village.run(30)
+    heir = village.root(NAME)
+    assert heir != root
+    assert settings_at(village, heir).slow == "wait"
+
+
+def test_changes_follow_each_other_and_what_stands_already_is_no_new_version() -> None:
+    village = Village(6)
+    village.act(0, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
+    village.run(2)
+    versions = [change(village, peer, event_bytes_max=size) for peer, size in ((1, 10), (2, 20), (3, 20))]
+    assert [answer.version for answer in versions if isinstance(answer, Descriptor)] == [2, 3, 3]
+    assert versions[-1].settings == Settings(slow="wait", event_bytes_max=20)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("wanted", [{"delivery": "best_effort"}, {"delivery": "best_effort", "order": "none"}])
+def test_what_subscribers_are_owed_cannot_change(wanted: dict[str, str]) -> None:
+    village = Village(4)
+    village.subscribe(0, NAME, Reader())
+    village.run(2)
+    answer = change(village, 1, **wanted)
+    assert isinstance(answer, LocalError)
+    assert "cannot change from reliable to best_effort while the topic stands" in str(answer)
+    assert settings_at(village, village.root(NAME)) == Settings()
+
+
+def test_a_topic_that_nobody_created_cannot_be_changed() -> None:
+    village = Village(4)
+    answer = change(village, 1, slow="wait")
+    assert isinstance(answer, UnknownTopic)
+    assert "quillcast topic create market/prices" in str(answer)
