@@ -1,6 +1,8 @@
 """Links without protocols: a peer that notes its inputs, over real sockets of this process."""
 
 import asyncio
+import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,11 +13,15 @@ import uvloop
 from quillcast.core.bundle import Block, Bundle, Envelope, Kind
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import Contact, Message
+from quillcast.live.certificates import Authority
 from quillcast.live.config import LiveConfig
 from quillcast.live.hello import Identity
 from quillcast.live.host import new_incarnation
+from quillcast.live.keyring import Membership
 from quillcast.live.links import Links
 from quillcast.live.pump import Pump
+from quillcast.live.tls import Tls
+from quillcast.protocol.security.members import NONCE_BYTES
 
 TOPIC = b"t" * 16
 PATIENCE_S = 20.0  # a test that waits longer fails; nothing is expected to take so long
@@ -92,17 +98,32 @@ class ToyPeer:
 
 @asynccontextmanager
 async def toy(
-    network: str = "toys", config: LiveConfig | None = None, identity: Identity | None = None, port: int = 0
+    network: str = "toys",
+    config: LiveConfig | None = None,
+    identity: Identity | None = None,
+    port: int = 0,
+    membership: Membership | None = None,
+    wall_ns: Callable[[], int] = time.time_ns,
 ) -> AsyncIterator[ToyPeer]:
-    """A peer that listens on loopback."""
+    """A peer that listens on loopback, with TLS if it is a member of a network with a credential."""
     pump = Pump(asyncio.get_running_loop())
-    links = Links(pump, identity or Identity.new(), network, new_incarnation(), ToyCodec, config or LiveConfig())
+    tls = membership and Tls(membership.identity, membership.certificate, membership.authority)
+    identity = membership.identity if membership else identity or Identity.new()
+    config = config or LiveConfig()
+    links = Links(pump, identity, network, new_incarnation(), ToyCodec, config, tls=tls, wall_ns=wall_ns)
     await links.listen("127.0.0.1", port)
     peer = pump.inputs = ToyPeer(links)
     try:
         yield peer
     finally:
         await links.close()
+
+
+def member(authority: Authority, now_ns: int | None = None) -> Membership:
+    """A new identity, admitted by a network's credential."""
+    identity, nonce = Identity.new(), secrets.token_bytes(NONCE_BYTES)
+    certificate = authority.admit(identity.public_key, time.time_ns() if now_ns is None else now_ns, nonce)
+    return Membership(Identity.of_secret(identity.secret, nonce), certificate, authority.certificate)
 
 
 def bundle(size_bytes: int = 100, first: int = 0) -> Bundle:

@@ -9,14 +9,28 @@ from quillcast.core.errors import Malformed, RemoteError
 from quillcast.live import hello
 from quillcast.live.framing import FRAME_BYTES_MAX, HELLO_BYTES_MAX, FrameReader, FrameType, frame
 from quillcast.live.hello import Hello, HelloRefused
+from quillcast.protocol.security.members import Unadmitted
 
 if TYPE_CHECKING:
     from quillcast.live.link import Link
     from quillcast.live.links import Links
+    from quillcast.live.tls import TlsProtocol
+
+_REASON_BYTES_MAX = 300
+_TLS_STARTS = (b"\x15\x03", b"\x16\x03")  # an alert, and a handshake
+_ENCRYPTED = "it speaks TLS, so its network has a credential; join with a line that a member prints"
 
 
 class Superseded(Exception):
     """The other side keeps another connection to this peer instead of this one."""
+
+
+class RefusedThere(Unadmitted):
+    """The other side refused this one, and said why; what it says is shown with nothing in it that is not printable."""
+
+    def __init__(self, reason: bytes) -> None:
+        words = "".join(c for c in reason.decode(errors="replace")[:_REASON_BYTES_MAX] if c.isprintable())
+        super().__init__("there", f'it refused this peer: "{words}"')
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -24,6 +38,8 @@ class Connection(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
     link: "Link | None" = None
+    tls: "TlsProtocol | None" = None
+    """What lies between this and the socket in a network with a credential."""
 
     def __init__(self, links: "Links", wanted: bytes | None, *, opened_here: bool, curious: bool = False) -> None:
         self.links, self.wanted, self.opened_here = links, wanted, opened_here
@@ -69,6 +85,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         try:
+            if self.theirs is None and self._reader.begins_with(count, *_TLS_STARTS):
+                raise HelloRefused("encrypted", _ENCRYPTED)
             for type_, content in self._reader.frames(count):
                 if self.link is None:
                     self._stranger(type_, bytes(content))
@@ -99,9 +117,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def refuse(self, problem: RemoteError) -> None:
         """The other side broke the protocol, or is not who was wanted: count that and close."""
-        if self.theirs is None and not isinstance(problem, HelloRefused):
+        if self.closing:
+            return
+        if self.theirs is None and not isinstance(problem, Unadmitted):
             problem = HelloRefused("stranger", "it is no quillcast peer")
         self.links.count_refusal(self, problem)
+        if self.tls is not None and self.tls.handshaken and self.link is None and not isinstance(problem, RefusedThere):
+            self.transport.write(frame(FrameType.REFUSED, str(problem).encode()[:_REASON_BYTES_MAX]))
         self._end(problem)
         if self.link is None:
             self.close()  # they may still want to read our hello, to see for themselves
@@ -130,7 +152,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._greeted(hello.decode(content))
             case FrameType.PROOF if self.theirs is not None:
                 hello.verify(self.mine, self.theirs, content)
-                self.links.proved(self)
+                self._proved()
+            case FrameType.REFUSED:
+                raise RefusedThere(content)
             case FrameType.SUPERSEDED:
                 self._end(Superseded())
                 self.close()
@@ -140,14 +164,23 @@ class Connection(asyncio.BufferedProtocol):
     def _greeted(self, theirs: Hello) -> None:
         """Their hello came; where it is to our liking, prove who we are."""
         hello.check(self.mine, theirs, self.wanted)
+        self.links.check_admitted(self, theirs)
         self.theirs = theirs
         self.greeted.set_result(theirs)
         if self.curious:
-            self.close()
+            if self.tls is None:
+                self.close()  # else their proof says that they take this peer for a member
         elif self.links.is_welcome(self):
             self.transport.write(frame(FrameType.PROOF, self.links.identity.prove(self.mine, theirs)))
         else:
             self.supersede()
+
+    def _proved(self) -> None:
+        if self.curious:
+            self.proven.set_result(None)
+            self.close()
+        else:
+            self.links.proved(self)
 
     def _end(self, problem: Exception) -> None:
         """Tell who waits for this connection that it ends."""

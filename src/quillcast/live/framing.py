@@ -52,6 +52,12 @@ class FrameType(IntEnum):
     """This side needs the link no more; it ends when neither does. What is sent after it takes it back."""
     DONE = 10
     """Nothing follows from this side. The other one sends what waits, and closes: nothing under way is lost."""
+    REFUSED = 11
+    """Why this side closes the connection, in words; only through TLS, and before the link is up."""
+    APPLY = 12
+    """Take these keys in as members: `live.admission.Application`."""
+    ADMITTED = 13
+    """Their certificates: `live.admission.Admitted`."""
 
 
 _TYPES = {int(type_): type_ for type_ in FrameType}
@@ -78,6 +84,10 @@ class FrameReader:
         self._view = memoryview(bytearray(_BUFFER_BYTES_MIN))
         self._end = 0
         self._missing = 0
+
+    def begins_with(self, count: int, *starts: bytes) -> bool:
+        """Are the first bytes that come, with the `count` just put into the buffer, one of these?"""
+        return self._end + count >= len(starts[0]) and bytes(self._view[: len(starts[0])]) in starts
 
     def buffer(self) -> memoryview:
         """Where to put the bytes that come next: never empty."""

@@ -3,17 +3,22 @@
 Both sides say `Hello` at once, each with a nonce of its own. Who likes what it heard answers with a proof: the
 Ed25519 signature over the other's nonce, its own, and both nodeIds, its own first, so that a proof fits one link, one
 direction and one moment. A link is up when both proofs checked out.
+
+In a network with a credential all this goes through TLS, and the hello has to say what the certificate says: whose key,
+and which nonce its issuer drew for it (`live.tls`, `protocol.security.members`).
 """
 
 import secrets
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from quillcast.core.errors import Malformed, RemoteError
-from quillcast.core.ids import NodeId, node_id, short
-from quillcast.core.messages import Contact, decoded
+from quillcast.core.errors import Malformed
+from quillcast.core.ids import NodeId, short
+from quillcast.core.messages import Contact, Number, decoded
+from quillcast.protocol.security.members import Unadmitted, member_id
 
 PROTOCOL_VERSION = 1
 NONCE_BYTES = 32
@@ -24,12 +29,8 @@ _BODY_AT = _VERSION_AT + 2
 _PROOF = b"quillcast link proof 1\0"
 
 
-class HelloRefused(RemoteError):
+class HelloRefused(Unadmitted):
     """What came is not the peer that was wanted; `why` is one word for counters."""
-
-    def __init__(self, why: str, text: str) -> None:
-        super().__init__(text)
-        self.why = why
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
@@ -41,20 +42,26 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     nonce: bytes
     incarnation: bytes
     window_bytes: int
+    issuer_nonce: bytes = b""
+    """What the network's credential added to the key to make the nodeId; nothing in a network without one."""
+    authority_key: bytes = b""
+    """The network's public key, for who knows its fingerprint only."""
+    clock_ns: Number = 0
+    """This peer's wall clock, nanoseconds since 1970 UTC; 0 in a network without a credential."""
 
     @property
     def contact(self) -> Contact:
         """The peer that says this, if it can prove it."""
-        return Contact(node_id(self.public_key), self.address)
+        return Contact(member_id(self.public_key, self.issuer_nonce), self.address)
 
 
 class Identity:
-    """The Ed25519 key of a peer, and the nodeId bound to it (DESIGN.md, section 7)."""
+    """The Ed25519 key of a peer, and the nodeId bound to it and to its issuer's nonce (DESIGN.md, sections 3 and 7)."""
 
-    def __init__(self, key: Ed25519PrivateKey) -> None:
-        self._key = key
+    def __init__(self, key: Ed25519PrivateKey, issuer_nonce: bytes = b"") -> None:
+        self._key, self.issuer_nonce = key, issuer_nonce
         self.public_key = key.public_key().public_bytes_raw()
-        self.node_id: NodeId = node_id(self.public_key)
+        self.node_id: NodeId = member_id(self.public_key, issuer_nonce)
 
     @classmethod
     def new(cls) -> "Identity":
@@ -62,14 +69,21 @@ class Identity:
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
-    def of_secret(cls, secret: bytes) -> "Identity":
+    def of_secret(cls, secret: bytes, issuer_nonce: bytes = b"") -> "Identity":
         """The one whose 32 secret bytes these are."""
-        return cls(Ed25519PrivateKey.from_private_bytes(secret))
+        return cls(Ed25519PrivateKey.from_private_bytes(secret), issuer_nonce)
 
     @property
     def secret(self) -> bytes:
         """The 32 bytes to keep."""
         return self._key.private_bytes_raw()
+
+    @property
+    def pem(self) -> bytes:
+        """The secret as OpenSSL reads it."""
+        return self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
 
     def prove(self, mine: Hello, theirs: Hello) -> bytes:
         """The signature that answers `theirs`."""
@@ -110,6 +124,8 @@ def check(mine: Hello, theirs: Hello, wanted: bytes | None) -> None:
         )
     if len(theirs.nonce) != NONCE_BYTES:
         raise HelloRefused("stranger", f"its nonce has {len(theirs.nonce)} bytes instead of {NONCE_BYTES}")
+    if bool(theirs.authority_key) != bool(mine.authority_key):
+        raise HelloRefused("network", "only one of the two belongs to a network with a credential")
     found = theirs.contact.node_id
     if wanted is not None and found != wanted:
         raise HelloRefused("identity", f"it is the peer {short(found)}, and {short(wanted)} was wanted; it has gone")

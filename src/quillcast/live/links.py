@@ -5,14 +5,17 @@ forgotten; the next message opens another.
 """
 
 import asyncio
+import time
 from collections import Counter, deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
+
+import msgspec
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, QuillcastError, RemoteError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.live import addresses, hello
+from quillcast.live import addresses, certificates, hello
 from quillcast.live.config import LiveConfig
 from quillcast.live.connection import Connection, Superseded
 from quillcast.live.framing import FrameType
@@ -20,6 +23,8 @@ from quillcast.live.hello import Hello, HelloRefused, Identity
 from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
 from quillcast.live.pump import Pump
 from quillcast.live.roundtrips import RoundTrips
+from quillcast.live.tls import Tls
+from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
 
 PROBLEMS_MAX = 20  # kept for `status`
 
@@ -27,14 +32,16 @@ PROBLEMS_MAX = 20  # kept for `status`
 class Links:
     """Every link of one peer. What comes in on them is handed to the pump's inputs.
 
-    `contact` names this peer to others; `codec` is `protocol.wire`.
+    `contact` names this peer to others; `codec` is `protocol.wire`. With `tls` every link is encrypted, and only
+    members of its network get one; `wall_ns` is the clock that certificates are judged by, nanoseconds since 1970 UTC.
     """
 
     def __init__(
-        self, pump: Pump, identity: Identity, network: str, incarnation: bytes, codec: ControlCodec, config: LiveConfig
-    ) -> None:
+        self, pump: Pump, identity: Identity, network: str, incarnation: bytes, codec: ControlCodec, config: LiveConfig,
+        *, tls: Tls | None = None, wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:  # fmt: skip
         self.pump, self.loop, self.identity, self.codec, self.config = pump, pump.loop, identity, codec, config
-        self.network, self.incarnation = network, incarnation
+        self.network, self.incarnation, self.tls, self.wall_ns = network, incarnation, tls, wall_ns
         self.contact = Contact(identity.node_id, "")
         self.links: dict[bytes, Link] = {}
         self.counters: Counter[str] = Counter()
@@ -51,7 +58,9 @@ class Links:
 
     async def listen(self, host: str, port: int) -> None:
         """Accept links at this address; port 0 takes any. Raises `OSError`."""
-        self._server = await self.loop.create_server(lambda: Connection(self, None, opened_here=False), host, port)
+        self._server = await self.loop.create_server(
+            lambda: self._protocol(Connection(self, None, opened_here=False)), host, port
+        )
         bound = self._server.sockets[0].getsockname()
         self.contact = Contact(self.identity.node_id, addresses.written(bound[0], bound[1]))
 
@@ -70,6 +79,11 @@ class Links:
             link = self.links[to.node_id] = Link(self, to)
             link.opening = self.loop.create_task(self._open(link))
         return link
+
+    @property
+    def strangers_count(self) -> int:
+        """Connections of whom nobody knows yet who they are."""
+        return len(self._strangers)
 
     def room(self, to: Contact) -> int:
         """Bytes of credit left towards a peer."""
@@ -138,10 +152,18 @@ class Links:
 
     def hello(self) -> Hello:
         """What a new connection says first."""
-        return Hello(
+        said = Hello(
             self.network, self.identity.public_key, self.contact.address, hello.nonce(), self.incarnation,
             self.config.window_bytes,
         )  # fmt: skip
+        if self.tls is None:
+            return said
+        return msgspec.structs.replace(
+            said,
+            issuer_nonce=self.identity.issuer_nonce,
+            authority_key=self.tls.authority_key,
+            clock_ns=self.wall_ns(),
+        )
 
     def end(self, link: Link) -> None:
         """Neither side needs the link. What the other one has sent meanwhile still comes, and then it closes."""
@@ -153,12 +175,33 @@ class Links:
 
     def opened(self, stranger: Connection) -> None:
         """Somebody connected, and nobody knows yet who."""
-        if self._closing or len(self._strangers) >= self.config.strangers_max:
-            self.counters["strangers_refused"] += 1
+        if self._closing:
             stranger.abort()
             return
+        if len(self._strangers) >= self.config.strangers_max:
+            self._send_away(next(iter(self._strangers)))
         self._strangers[stranger] = None
         self.loop.call_later(self.config.connect_timeout_s, self._expire, stranger)
+
+    def _send_away(self, stranger: Connection) -> None:
+        """There are too many that have not said who they are: the oldest has had the most time, and goes."""
+        del self._strangers[stranger]
+        self.counters["strangers_refused"] += 1
+        stranger.abort()
+
+    def check_admitted(self, connection: Connection, theirs: Hello) -> None:
+        """Raise `Unadmitted` unless TLS has proven that who says this is the member it claims to be, as of now."""
+        if self.tls is None or connection.tls is None:
+            return
+        certificate, now_ns = connection.tls.certificate, self.wall_ns()
+        if certificate is None:
+            raise Unadmitted(
+                "unadmitted", "it was not admitted to this network; it has to join with a line that a member prints"
+            )
+        member = certificates.read_member(certificate, self.tls.authority_key)
+        check_claim(member, theirs.public_key, theirs.issuer_nonce)
+        check_clocks(now_ns, theirs.clock_ns)
+        check_lifetime(member, now_ns)
 
     def is_welcome(self, stranger: Connection) -> bool:
         """Of two connections that both sides opened at once, both keep the one that the smaller nodeId opened."""
@@ -236,7 +279,7 @@ class Links:
 
     def count_refusal(self, connection: Connection, problem: RemoteError) -> None:
         """A connection is closed for what came on it."""
-        why = problem.why if isinstance(problem, HelloRefused) else "malformed"
+        why = problem.why if isinstance(problem, Unadmitted) else "malformed"
         self.counters[f"refused_{why}"] += 1
         peer = connection.transport.get_extra_info("peername")
         self.problems.append(
@@ -261,17 +304,20 @@ class Links:
             await link.stands.wait()
 
     async def _connect(self, address: str, wanted: bytes | None, *, curious: bool = False) -> Connection:
-        host, port = addresses.parse_loopback(address)
-        _, connection = await self.loop.create_connection(
-            lambda: Connection(self, wanted, opened_here=True, curious=curious), host, port
-        )
+        host, port = addresses.parse_loopback(address) if self.tls is None else addresses.parse(address)
+        connection = Connection(self, wanted, opened_here=True, curious=curious)
+        await self.loop.create_connection(lambda: self._protocol(connection), host, port)
         try:
-            await (connection.greeted if curious else connection.proven)
+            await (connection.greeted if curious and self.tls is None else connection.proven)
         except BaseException:
             if connection.link is None:
                 connection.abort()
             raise
         return connection
+
+    def _protocol(self, connection: Connection) -> asyncio.BaseProtocol:
+        """What serves the connection's socket."""
+        return connection if self.tls is None else self.tls.protocol(connection)
 
     async def _within_time(self, work: Awaitable[Any]) -> Any:
         async with asyncio.timeout(self.config.connect_timeout_s):

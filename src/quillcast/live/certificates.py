@@ -1,0 +1,149 @@
+"""The network credential, and the X.509 certificates by which it admits peers.
+
+A member's certificate is signed by the network's Ed25519 key and holds the peer's own. Beside what X.509 asks for it
+has one extension, the issuer's nonce, that the nodeId is made with (`protocol.security.members`).
+"""
+
+import secrets
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.x509.oid import NameOID
+
+from quillcast.core.errors import LocalError
+from quillcast.protocol.security.members import KEY_BYTES, NONCE_BYTES, Member, Unadmitted, fingerprint, member_id
+
+NONCE_OID = x509.ObjectIdentifier("2.25.197262913640372291158034166573107164483")  # a UUID of ours: X.667, clause 6.3
+MEMBER_DAYS = 3650  # a guess: revocation, not expiry, is to end a membership
+AUTHORITY_DAYS = 36500
+BACKDATED = timedelta(hours=1)  # clocks that agree within `CLOCK_SKEW_MAX_S` take a new certificate at once
+
+_NEVER_BEFORE = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_USAGE = {
+    "digital_signature": False, "content_commitment": False, "key_encipherment": False, "data_encipherment": False,
+    "key_agreement": False, "key_cert_sign": False, "crl_sign": False, "encipher_only": False, "decipher_only": False,
+}  # fmt: skip
+
+
+class Authority:
+    """A network's credential: the key that admits peers. Who holds it decides who is a member."""
+
+    def __init__(self, key: Ed25519PrivateKey, certificate: bytes) -> None:
+        self._key, self.certificate = key, certificate
+        self.public_key = key.public_key().public_bytes_raw()
+        self.fingerprint = fingerprint(self.public_key)
+
+    @classmethod
+    def new(cls, network: str, now_ns: int) -> "Authority":
+        """The credential of a new network, from the system's randomness."""
+        key, now = Ed25519PrivateKey.generate(), _datetime(now_ns)
+        name = _name(network)
+        builder = _builder(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        usage = x509.KeyUsage(**{**_NO_USAGE, "key_cert_sign": True, "crl_sign": True})
+        builder = builder.add_extension(usage, critical=True)
+        return cls(key, _der(builder.sign(key, None)))
+
+    @classmethod
+    def of_pem(cls, pem: bytes) -> "Authority":
+        """The credential of a file. Raises `LocalError` if it holds none."""
+        try:
+            key = serialization.load_pem_private_key(pem, None)
+            certificate = x509.load_pem_x509_certificate(pem)
+        except (ValueError, TypeError) as problem:
+            raise LocalError(f"that is no network credential: {problem}") from problem
+        if not isinstance(key, Ed25519PrivateKey) or key.public_key() != certificate.public_key():
+            raise LocalError("that is no network credential: it is not one Ed25519 key with its certificate")
+        return cls(key, _der(certificate))
+
+    @property
+    def pem(self) -> bytes:
+        """The bytes to keep, and to keep secret."""
+        key = self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return key + pem(self.certificate)
+
+    def admit(self, public_key: bytes, now_ns: int, nonce: bytes | None = None) -> bytes:
+        """A member's certificate for a peer's key; its place on the ring is drawn here and now."""
+        nonce = secrets.token_bytes(NONCE_BYTES) if nonce is None else nonce
+        now, key = _datetime(now_ns), Ed25519PublicKey.from_public_bytes(public_key)
+        subject = _name(member_id(public_key, nonce).hex())
+        issuer = x509.load_der_x509_certificate(self.certificate).subject
+        builder = _builder(subject, issuer, key, now, now + timedelta(days=MEMBER_DAYS))
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(x509.KeyUsage(**{**_NO_USAGE, "digital_signature": True}), critical=True)
+        builder = builder.add_extension(x509.UnrecognizedExtension(NONCE_OID, nonce), critical=False)
+        return _der(builder.sign(self._key, None))
+
+
+def authority_key(certificate: bytes) -> bytes:
+    """The public key that a network's certificate holds. Raises `Unadmitted` if it is none."""
+    try:
+        key = x509.load_der_x509_certificate(certificate).public_key()
+    except ValueError as problem:
+        raise Unadmitted("certificate", "its network's certificate makes no sense") from problem
+    if not isinstance(key, Ed25519PublicKey):
+        raise Unadmitted("certificate", "its network's certificate holds no Ed25519 key")
+    return key.public_bytes_raw()
+
+
+def read_member(certificate: bytes, by: bytes) -> Member:
+    """What a member's certificate says. Raises `Unadmitted` unless the network whose public key is `by` signed it."""
+    try:
+        read = x509.load_der_x509_certificate(certificate)
+        Ed25519PublicKey.from_public_bytes(by).verify(read.signature, read.tbs_certificate_bytes)
+        key = read.public_key()
+        extension = read.extensions.get_extension_for_oid(NONCE_OID).value
+    except InvalidSignature as problem:
+        raise Unadmitted("network", f"its certificate is not of the network {fingerprint(by)}") from problem
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension) as problem:
+        raise Unadmitted("certificate", "its certificate is none of a peer") from problem
+    nonce = extension.value if isinstance(extension, x509.UnrecognizedExtension) else b""
+    if not isinstance(key, Ed25519PublicKey) or len(nonce) != NONCE_BYTES:
+        raise Unadmitted("certificate", "its certificate is none of a peer")
+    from_ns, until_ns = _ns(read.not_valid_before_utc), _ns(read.not_valid_after_utc)
+    return Member(key.public_bytes_raw(), nonce, from_ns, until_ns)
+
+
+def pem(certificate: bytes) -> bytes:
+    """A certificate as OpenSSL reads it from files."""
+    return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
+
+
+def is_key(public_key: bytes) -> bool:
+    """Is this an Ed25519 public key?"""
+    return len(public_key) == KEY_BYTES
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: Ed25519PublicKey, now: datetime, until: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(until)
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _der(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.DER)
+
+
+def _datetime(ns: int) -> datetime:
+    return _NEVER_BEFORE + timedelta(seconds=ns // 10**9)
+
+
+def _ns(time: datetime) -> int:
+    return int((time - _NEVER_BEFORE).total_seconds()) * 10**9

@@ -1,0 +1,34 @@
+"""One-time tokens: what lets a machine join that nobody has admitted yet. Who issued one keeps its hash only."""
+
+import hashlib
+
+import msgspec
+
+from quillcast.protocol.security.members import Unadmitted, spoken
+
+TOKEN_LIFE_S = 900.0  # a guess: time to walk to the next machine
+_S = 10**9
+
+
+class Token(msgspec.Struct, frozen=True):
+    """What the issuer knows of a token. Times are nanoseconds since 1970 UTC by the issuer's clock; 0 is not yet."""
+
+    until_ns: int
+    used_ns: int = 0
+
+
+def token_hash(token: str) -> bytes:
+    """What a token is known by."""
+    return hashlib.sha256(b"quillcast token 1\0" + token.encode()).digest()
+
+
+def check_token(token: Token | None, now_ns: int) -> None:
+    """Raise `Unadmitted` unless a token is known, unused and not expired."""
+    if token is None:
+        raise Unadmitted("token", "its token is none of this peer's; have it print a new line to join with")
+    if token.used_ns:
+        ago = spoken((now_ns - token.used_ns) / _S)
+        raise Unadmitted("token", f"its token was used {ago} ago, and serves once; print a new line to join with")
+    if now_ns >= token.until_ns:
+        ago = spoken((now_ns - token.until_ns) / _S)
+        raise Unadmitted("token", f"its token expired {ago} ago; print a new line to join with")
