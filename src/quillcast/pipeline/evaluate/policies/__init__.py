@@ -18,10 +18,12 @@ from quillcast.pipeline.evaluate.routing import Tables
 
 BASES = {
     "scribe": "scribe.Scribe",
+    "scoped": "scoped.Scoped",
     "creator_rooted": "creator.CreatorRooted",
     "delay_optimised": "optimised.DelayOptimised",
     "star": "star.Star",
     "k_ary": "kary.Kary",
+    "stripes": "stripes.Stripes",
     "bayeux": "bayeux.Bayeux",
     "overcast": "overcast.Overcast",
     "narada": "narada.Narada",
