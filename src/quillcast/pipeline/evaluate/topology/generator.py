@@ -15,18 +15,15 @@ from numba import njit
 
 from quillcast.core.errors import LocalError
 from quillcast.pipeline.evaluate.network import Floats, Ints, Topology
+from quillcast.pipeline.evaluate.topology.paths import LINKS_MAX
 
 Point = tuple[float, float]
-
-# Sides of nested squares, in sides of the world; links are as long as they are in the plane. Guesses, chosen so that
-# links between transit domains are the longest by far, then links of transit domains, links to stubs, links in stubs.
-DOMAIN_SIDE = 0.25
-STUB_OFFSET = 0.2
-STUB_SIDE = 0.05
 
 # How likely two nodes of the same level are linked, before a graph is drawn anew because it is not connected.
 # The last two are those of the generator's own example; the first is a guess.
 BETWEEN_DOMAINS, IN_TRANSIT, IN_STUB = 0.4, 0.6, 0.42
+
+ROUTERS_MAX = 20_000  # all pairs of so many take 2.4 GB
 
 
 class Domain(NamedTuple):
@@ -39,6 +36,35 @@ class Domain(NamedTuple):
     entry: int
 
 
+class Shape(NamedTuple):
+    """Sides of nested squares, in sides of the world; links are as long as they are in this plane.
+
+    Guesses: links between transit domains are the longest by far, then links inside them, links to stubs, links in
+    stubs. docs/topologies.md says what other shapes do to the figures.
+
+    Args:
+        domain: of the square that a transit domain's routers are in.
+        offset: of the square around a transit router that its stubs' centres are in.
+        stub: of the square that a stub's routers are in.
+    """
+
+    domain: float = 0.25
+    offset: float = 0.2
+    stub: float = 0.05
+
+
+class Sizes(NamedTuple):
+    """How many transit domains, routers in each, stubs at each of these, and routers in each stub."""
+
+    transit_domains: int
+    routers_per_transit: int
+    stubs_per_router: int
+    routers_per_stub: int
+
+    def __str__(self) -> str:
+        return f"transit-stub({','.join(map(str, self))})"
+
+
 def transit_stub(
     seed: int,
     transit_domains: int = 10,
@@ -48,6 +74,7 @@ def transit_stub(
     *,
     core_ms: float = 40.0,
     access_ms: float = 1.0,
+    shape: Shape = Shape(),  # noqa: B008
 ) -> Topology:
     """A random transit-stub network; with its defaults the one of the evaluation of Scribe: 5,050 routers.
 
@@ -59,18 +86,19 @@ def transit_stub(
         routers_per_stub: the mean over stub domains; their sum is exact.
         core_ms: mean one-way delay of the links between routers (the papers: 40.7).
         access_ms: one-way delay of the LAN link between a peer and its router (the papers: 1).
+        shape: how long the kinds of links are beside each other.
 
     Transit routers come first, then stubs in the order of their transit routers. Peers may attach to every router.
     `domain` numbers the transit domains, then the stub domains.
     Raises `LocalError` for a size below 1 or more routers than all pairs can be kept of.
     """
-    sizes = (transit_domains, routers_per_transit, stubs_per_router, routers_per_stub)
+    sizes = Sizes(transit_domains, routers_per_transit, stubs_per_router, routers_per_stub)
     routers = transit_domains * routers_per_transit * (1 + stubs_per_router * routers_per_stub)
     if min(sizes) < 1 or routers > ROUTERS_MAX:
-        raise LocalError(
-            f"transit-stub sizes {sizes} make {routers} routers; each is at least 1, routers {ROUTERS_MAX}"
-        )
-    plan = _Plan(Random(seed), transit_domains, routers_per_transit, stubs_per_router, routers_per_stub)
+        raise LocalError(f"{sizes} makes {routers:,} routers; give sizes from 1 that make {ROUTERS_MAX:,} at most")
+    plan = _Plan(Random(seed), sizes, shape)
+    if len(plan.links) > LINKS_MAX:
+        raise LocalError(f"{sizes} makes {len(plan.links):,} links; give sizes that make {LINKS_MAX:,} at most")
     lengths = np.array(plan.lengths)
     link_ms = (lengths * (core_ms / lengths.mean())).astype(np.float32)
     link_ends = np.array(plan.links, np.int32).reshape(-1, 2)
@@ -90,35 +118,32 @@ def transit_stub(
     )
 
 
-ROUTERS_MAX = 20_000  # all pairs of so many take 2.4 GB
-
-
 class _Plan:
     """Where routers stand, and which are linked."""
 
-    def __init__(self, random: Random, domains: int, routers: int, stubs: int, stub_routers: int) -> None:
-        self.random = random
+    def __init__(self, random: Random, sizes: Sizes, shape: Shape) -> None:
+        self.random, self.shape = random, shape
         self.points: list[Point] = []
         self.domain: list[int] = []
         self.links: list[tuple[int, int]] = []
         self.lengths: list[float] = []
-        centres = self._scatter((0.5, 0.5), 1.0, domains)
-        members = [self._domain(at, size) for at, size in zip(centres, self._sizes(domains, routers), strict=True)]
-        for a, b in self._graph(range(domains), BETWEEN_DOMAINS):
+        centres = self._scatter((0.5, 0.5), 1.0, sizes.transit_domains)
+        transit_sizes = self._sizes(sizes.transit_domains, sizes.routers_per_transit)
+        members = [self._domain(at, size) for at, size in zip(centres, transit_sizes, strict=True)]
+        for a, b in self._graph(range(sizes.transit_domains), BETWEEN_DOMAINS):
             self._link(random.choice(members[a]), random.choice(members[b]))
         self.core = Domain(0, len(self.points), 0, -1, -1)
-        entries = [entry for entry, count in enumerate(self._sizes(self.core.last, stubs)) for _ in range(count)]
-        self.stubs = [
-            self._stub(entry, size)
-            for entry, size in zip(entries, self._sizes(len(entries), stub_routers), strict=True)
-        ]
+        stub_counts = self._sizes(self.core.last, sizes.stubs_per_router)
+        entries = [entry for entry, count in enumerate(stub_counts) for _ in range(count)]
+        stub_sizes = self._sizes(len(entries), sizes.routers_per_stub)
+        self.stubs = [self._stub(entry, size) for entry, size in zip(entries, stub_sizes, strict=True)]
 
     def _domain(self, centre: Point, size: int) -> range:
-        return self._place(self._scatter(centre, DOMAIN_SIDE, size), IN_TRANSIT)
+        return self._place(self._scatter(centre, self.shape.domain, size), IN_TRANSIT)
 
     def _stub(self, entry: int, size: int) -> Domain:
-        centre = self._scatter(self.points[entry], STUB_OFFSET, 1)[0]
-        members = self._place(self._scatter(centre, STUB_SIDE, size), IN_STUB)
+        centre = self._scatter(self.points[entry], self.shape.offset, 1)[0]
+        members = self._place(self._scatter(centre, self.shape.stub, size), IN_STUB)
         gateway = self.random.choice(members)
         self._link(entry, gateway)
         return Domain(members[0], members[-1] + 1, gateway, len(self.links) - 1, entry)
