@@ -10,7 +10,7 @@ from quillcast.cli.endings import Interrupted, ReaderGone, Terminated
 from quillcast.cli.options import coloured
 from quillcast.core.errors import QuillcastError
 
-COMMANDS = ("sub", "pub", "node", "topic", "tree", "status", "demo", "audit", "completion")
+COMMANDS = ("sub", "pub", "node", "topic", "tree", "status", "demo", "audit", "evaluate", "completion")
 """In the order of --help; each is the `command` of the module of its name."""
 
 FIRST = {

@@ -10,9 +10,9 @@ from quillcast.core.errors import LocalError
 from quillcast.pipeline.evaluate import routing
 from quillcast.pipeline.evaluate.experiment import Experiment
 from quillcast.pipeline.evaluate.network import Group, Peers, Topology
-from quillcast.pipeline.evaluate.peers import attach
+from quillcast.pipeline.evaluate.peers import attach, clusters
 from quillcast.pipeline.evaluate.topology import load as load_topology
-from quillcast.pipeline.evaluate.workload import Placement, Workload, fixed, group, power_law
+from quillcast.pipeline.evaluate.workload import Placement, Workload, fixed, group, power_law, real
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ class Shipped:
     """A folder that is seen where a task runs, or brought there by Spark.
 
     Args:
-        folder: where it is.
+        folder: its absolute path.
         archive: the name under which Spark brings it; empty if all machines see it.
     """
 
@@ -94,44 +94,39 @@ def _open(folder: Path) -> Arrays:
     return Arrays(topology, peers, routing.load(folder / ROUTING, topology, peers), Workload.open(folder / WORKLOAD))
 
 
-def make(experiment: Experiment, part: str, made: Path, folder: Path) -> None:
-    """Make one part of an experiment's deployment.
+def make_topology(experiment: Experiment, folder: Path, made: Path) -> None:
+    """Write the topology into `made`; the parts before it are in `folder`, as for all makers. Raises `LocalError`."""
+    load_topology(experiment.topology, experiment.seed).save(made)
 
-    Args:
-        experiment: what is asked for.
-        part: one of `PARTS`.
-        made: the new folder to write it into.
-        folder: where the parts before it are.
 
-    Raises `LocalError` if it cannot be made.
-    """
-    match part:
-        case "topology":
-            load_topology(experiment.topology, experiment.seed).save(made)
-        case "peers":
-            attach(Topology.open(folder / TOPOLOGY), experiment.peers, experiment.seed).save(made)
-        case "routing":
-            overlay = experiment.overlay
-            tables = routing.tables(
-                Topology.open(folder / TOPOLOGY),
-                Peers.open(folder / PEERS),
-                overlay.digit_bits,
-                overlay.leaf_set_size,
-                overlay.quality,
-                experiment.seed,
-            )
-            routing.save(made, tables)
-        case "workload":
-            workload_of(experiment).save(made)
-        case _:
-            raise ValueError(part)
+def make_peers(experiment: Experiment, folder: Path, made: Path) -> None:
+    """Write the peers."""
+    topology = Topology.open(folder / TOPOLOGY)
+    attached = attach(topology, experiment.peers, experiment.seed)
+    (clusters(topology, attached) if experiment.overlay.domains == "found" else attached).save(made)
+
+
+def make_routing(experiment: Experiment, folder: Path, made: Path) -> None:
+    """Write how peers route."""
+    overlay, topology, attached = experiment.overlay, Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS)
+    sizes = overlay.digit_bits, overlay.leaf_set_size
+    routing.save(made, routing.tables(topology, attached, *sizes, overlay.quality, experiment.seed))
+
+
+def make_workload(experiment: Experiment, folder: Path, made: Path) -> None:
+    """Write the groups."""
+    workload_of(experiment).save(made)
+
+
+MAKERS = {TOPOLOGY: make_topology, PEERS: make_peers, ROUTING: make_routing, WORKLOAD: make_workload}
+"""What makes each part, in their order."""
 
 
 def workload_of(experiment: Experiment) -> Workload:
     """The groups that an experiment asks for. Raises `LocalError` if there are none such."""
     asked = experiment.workload
     if asked.members not in {"uniform", "clustered"}:
-        raise LocalError(f"workload.members is {asked.members}; there are: uniform, clustered")
+        return real(asked.members, groups=asked.groups)
     placement: Placement = "clustered" if asked.members == "clustered" else "uniform"
     if asked.size is not None:
         return fixed(asked.groups, asked.size, placement=placement)

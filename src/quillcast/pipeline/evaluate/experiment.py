@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -182,6 +183,11 @@ def load(name_or_path: str) -> Experiment:
     except (OSError, UnicodeDecodeError) as error:
         raise LocalError(f"cannot read the experiment {path}: {getattr(error, 'strerror', None) or error}") from error
     return parse(text, str(path))
+
+
+def split(policies: str) -> tuple[str, ...]:
+    """The policies of a list with commas; those in parentheses part nothing."""
+    return tuple(part.strip() for part in re.split(r",(?![^(]*\))", policies) if part.strip())
 
 
 def parse(text: str, origin: str) -> Experiment:

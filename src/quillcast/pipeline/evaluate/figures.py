@@ -1,4 +1,4 @@
-"""The figures of a policy, out of the tables of its groups and of its loads; and beside them those that are published."""
+"""The figures of a policy, out of its groups' delays and of loads; and beside them those that are published."""
 
 import math
 from collections.abc import Mapping, Sequence

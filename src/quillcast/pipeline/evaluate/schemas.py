@@ -9,8 +9,9 @@ LINKS = "link int, from_place int, to_place int, delay_ms float"
 PEERS = "peer int, id long, place int, domain int"
 """One row per peer, in the order of their nodeIds. `id`: the first 64 bits, as a signed number."""
 
-GROUPS = "group int, key long, members int, task int"
-"""One row per group, the largest first. `key`: the topicId's first 64 bits, as a signed number. Groups of equal `task`
+GROUPS = "group int, name string, key long, members int, task int"
+"""One row per group, the largest first. `name`: where real membership has one. `key`: the
+topicId's first 64 bits, as a signed number. Groups of equal `task`
 are worked on together; tasks start in their order, so that the largest groups start first."""
 
 TREES = (

@@ -111,7 +111,14 @@ def groups(spark: SparkSession, deployment: Deployment) -> DataFrame:
     def rows(first: int, last: int) -> Columns:
         numbers = order[first:last]
         keys = np.array([workload.key(int(number), deployment.seed) for number in numbers], np.uint64)
-        return {"group": numbers, "key": keys.view(np.int64), "members": sizes[numbers], "task": task[first:last]}
+        names = deployment.arrays().workload.group_names or [""] * len(sizes)
+        return {
+            "group": numbers,
+            "name": np.array([names[number] for number in numbers], np.object_),
+            "key": keys.view(np.int64),
+            "members": sizes[numbers],
+            "task": task[first:last],
+        }
 
     return _numbered(spark, len(sizes), rows, schemas.GROUPS, parts=1)
 
@@ -196,16 +203,21 @@ def trees(groups: DataFrame, deployment: Deployment, policy: str, load: Shipped 
     if policies.parse(policy).needs_load and load is None:
         raise LocalError(f"{policy} needs the load of all groups; make it with loads and save_load")
 
-    def grow(batches: Batches) -> Batches:
-        arrays, grower = deployment.arrays(), policies.parse(policy)
-        known = open_load(load.here()) if load else None
+    def work(batches: Batches) -> Batches:
         for batch in batches:
             numbers, sizes = (_array(batch, column) for column in ("group", "members"))
-            for number in numbers[np.lexsort((numbers, -sizes))].tolist():
-                for at, tree in enumerate(grower.trees(arrays.tables, deployment.group(number), known)):
-                    yield from tree_rows(number, at, tree)
+            yield from grow(numbers[np.lexsort((numbers, -sizes))].tolist(), deployment, policy, load)
 
-    return _by_task(groups).mapInArrow(grow, schemas.TREES)
+    return _by_task(groups).mapInArrow(work, schemas.TREES)
+
+
+def grow(numbers: Sequence[int], deployment: Deployment, policy: str, load: Shipped | None = None) -> Batches:
+    """The trees of these groups, one after another: what a task of `trees` does."""
+    arrays, grower = deployment.arrays(), policies.parse(policy)
+    known = open_load(load.here()) if load else None
+    for number in numbers:
+        for at, tree in enumerate(grower.trees(arrays.tables, deployment.group(number), known)):
+            yield from tree_rows(number, at, tree)
 
 
 def _by_task(groups: DataFrame) -> DataFrame:
@@ -306,16 +318,17 @@ def delays(trees: DataFrame, deployment: Deployment, publishers: Publishers = "r
         deployment: that they were grown in.
         publishers: whose events they are.
     """
+    return trees.mapInArrow(lambda batches: measure(batches, deployment, publishers), schemas.DELAYS)
 
-    def measure(batches: Batches) -> Batches:
-        arrays = deployment.arrays()
-        for number, grown in _by_group(batches, len(arrays.peers)):
-            sources = _sources(publishers, grown, number, deployment)
-            rows = [_delays_of(arrays.tables, number, grown, source) for source in sources]
-            columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            yield _batch(schemas.DELAYS, columns, len(rows))
 
-    return trees.mapInArrow(measure, schemas.DELAYS)
+def measure(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
+    """Delays in these trees: what a task of `delays` does."""
+    arrays = deployment.arrays()
+    for number, grown in _by_group(batches, len(arrays.peers)):
+        sources = _sources(publishers, grown, number, deployment)
+        rows = [_delays_of(arrays.tables, number, grown, source) for source in sources.tolist()]
+        columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        yield _batch(schemas.DELAYS, columns, len(rows))
 
 
 def _delays_of(tables: Tables, number: int, grown: list[Tree], source: int) -> dict[str, Any]:
@@ -343,26 +356,6 @@ def stress(trees: DataFrame, deployment: Deployment, publishers: Publishers = "r
     Arguments as for `delays`; of several publishers the first one counts.
     """
 
-    def add(batches: Batches) -> Batches:
-        topology, attached, _, _ = deployment.arrays()
-        peers, links = len(attached), len(topology.link_ends)
-        tables, entries = np.zeros(peers, np.int32), np.zeros(peers, np.int32)
-        of_peers, of_links = np.zeros((5, peers)), np.zeros((2, links))
-        forwarded, state, joins, access, ip_access = of_peers
-        core, ip_core = of_links
-        for number, grown in _by_group(batches, peers):
-            root, source = int(grown[0].nodes[0]), int(_sources(publishers, grown, number, deployment)[0])
-            for at, tree in enumerate(grown):
-                metrics.add_node_stress(tree, tables, entries, forwarded)
-                sender = source if at == 0 and source != root else -1
-                metrics.add_link_stress(topology, attached, tree, core, access, sender)
-                state[tree.nodes] += tree.state
-                joins[tree.nodes] += tree.joins
-            members = grown[0].nodes[grown[0].member]
-            metrics.ip_link_stress(topology, attached, source, members, ip_core, ip_access)
-        yield from _partials("peer", np.vstack([tables, entries, of_peers]), 0)
-        yield from _partials("link", of_links, _blocks(peers))
-
     def rows(kind: str, numbers: npt.NDArray[Any], sums: npt.NDArray[Any]) -> pa.RecordBatch:
         figures = schemas.columns(schemas.STRESS)[2:]
         if kind == "link":
@@ -374,7 +367,43 @@ def stress(trees: DataFrame, deployment: Deployment, publishers: Publishers = "r
 
     arrays = deployment.arrays()
     counts = {"peer": len(arrays.peers), "link": len(arrays.topology.link_ends)}
-    return _added(trees.mapInArrow(add, schemas.PARTIALS), counts, 7, rows, schemas.STRESS)
+    partials = trees.mapInArrow(lambda batches: burden(batches, deployment, publishers), schemas.PARTIALS)
+    return _added(partials, counts, 7, rows, schemas.STRESS)
+
+
+def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
+    """What these trees ask of peers and links, as `schemas.PARTIALS`: what a task of `stress` does."""
+    topology, attached, _, _ = deployment.arrays()
+    peers, links = len(attached), len(topology.link_ends)
+    tables, entries = np.zeros(peers, np.int32), np.zeros(peers, np.int32)
+    of_peers, of_links = np.zeros((5, peers)), np.zeros((2, links))
+    forwarded, state, joins, access, ip_access = of_peers
+    core, ip_core = of_links
+    for number, grown in _by_group(batches, peers):
+        root, source = int(grown[0].nodes[0]), int(_sources(publishers, grown, number, deployment)[0])
+        for at, tree in enumerate(grown):
+            metrics.add_node_stress(tree, tables, entries, forwarded)
+            sender = source if at == 0 and source != root else -1
+            metrics.add_link_stress(topology, attached, tree, core, access, sender)
+            state[tree.nodes] += tree.state
+            joins[tree.nodes] += tree.joins
+        members = grown[0].nodes[grown[0].member]
+        metrics.ip_link_stress(topology, attached, source, members, ip_core, ip_access)
+    yield from _partials("peer", np.vstack([tables, entries, of_peers]), 0)
+    yield from _partials("link", of_links, _blocks(peers))
+
+
+def warm_up(deployment: Deployment, names: Sequence[str], publishers: Publishers) -> None:
+    """Have this process compile what tasks will call, on the smallest group; they find it in numba's cache."""
+    arrays = deployment.arrays()
+    smallest = int(np.argmin(arrays.workload.sizes))
+    for name in names:
+        policy = policies.parse(name)
+        load = policy.load(arrays.tables, [deployment.group(smallest)]) if policy.needs_load else None
+        grown = policy.trees(arrays.tables, deployment.group(smallest), load)
+        batches = [batch for at, tree in enumerate(grown) for batch in tree_rows(smallest, at, tree)]
+        list(measure(iter(batches), deployment, publishers))
+        list(burden(iter(batches), deployment, publishers))
 
 
 def histograms(stress: DataFrame) -> DataFrame:

@@ -1,0 +1,138 @@
+"""`quillcast evaluate`: what a deployment of many peers would cost, before anyone builds it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from quillcast.cli.options import JSON
+from quillcast.cli.running import interruptible
+
+DEFAULT = "run"  # what is done with a first argument that is no command
+HELP_OPTIONS = {"-h", "--help"}
+
+MASTER = click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+REMOTE = click.option("--remote", metavar="URL", help="A Spark Connect server to use instead: sc://HOST:PORT.")
+SEED = click.option("--seed", type=click.IntRange(min=0), help="Decides all that chance decides.")
+OUTPUT = click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the run; one that was stopped goes on there.  [default: quillcast-evaluate/NAME...]",
+)
+
+
+class Evaluate(click.Group):
+    """A first argument that is no command is an experiment to run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in HELP_OPTIONS:
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "EXPERIMENT [OPTIONS]")
+        formatter.write_usage(ctx.command_path, "compare RUN...", prefix="       ")
+        formatter.write_usage(ctx.command_path, "recommend --topology NAME --peers N --groups N", prefix="       ")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options of a run, and the other commands."""
+        from quillcast.pipeline.evaluate.experiment import names
+
+        formatter.write_paragraph()
+        formatter.write_text(f"Experiments in the box: {', '.join(names())}.")
+        run.format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+@click.group(cls=Evaluate, short_help="Compare policies on deployments of up to millions of peers.")
+def command() -> None:
+    """Evaluate an experiment: a TOML file, or a name in the box.
+
+    Peers on a network, groups of subscribers, and the trees that policies grow for them: delays, the stress of peers
+    and of links, against IP multicast, as tables and as a page with pictures, computed on Spark. A run that was stopped
+    goes on where it stopped.
+    """
+
+
+@command.command(DEFAULT, hidden=True)
+@click.argument("experiment", metavar="EXPERIMENT")
+@click.option("--nodes", type=click.IntRange(min=2), help="Peers, if not as many as the experiment says.")
+@click.option("--groups", type=click.IntRange(min=1), help="Groups, likewise.")
+@SEED
+@click.option("--policies", metavar="POLICY,...", help='Policies, likewise: "scribe,scribe+remover(64)".')
+@MASTER
+@REMOTE
+@OUTPUT
+@JSON
+def run(
+    experiment: str,
+    nodes: int | None,
+    groups: int | None,
+    seed: int | None,
+    policies: str | None,
+    master: str,
+    remote: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Run an experiment."""
+    from quillcast.pipeline.evaluate.command import evaluate_command
+    from quillcast.pipeline.evaluate.experiment import load, split
+
+    asked = load(experiment)
+    chosen = split(policies) if policies is not None else None
+    asked = asked.with_(peers=nodes, groups=groups, seed=seed, policies=chosen)
+    _ended(lambda: evaluate_command(asked, output, master=master, remote=remote, as_json=as_json), as_json=as_json)
+
+
+@command.command(short_help="Put runs side by side.")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@JSON
+def compare(runs: tuple[Path, ...], as_json: bool) -> None:
+    """Put finished runs side by side; each RUN is the folder of one."""
+    from quillcast.pipeline.evaluate.compare import compare_command
+
+    _ended(lambda: compare_command(runs, as_json=as_json), as_json=as_json)
+
+
+@command.command(short_help="Say which policy serves a deployment best.")
+@click.option("--topology", default="transit-stub", show_default=True, help="A topology in the box, or a file.")
+@click.option("--peers", type=click.IntRange(min=2), required=True, help="How many there will be.")
+@click.option("--groups", type=click.IntRange(min=1), required=True, help="How many there will be.")
+@click.option("--size", type=click.IntRange(min=2), help="Members of each group.  [default: by the papers' law]")
+@click.option("--members", help="uniform, clustered, or real membership: rust-teams, or a file.", default="uniform")
+@click.option("--children-max", type=click.IntRange(min=1), help="Children that a peer may have in a group.")
+@click.option(
+    "--link-stress-max",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Messages on the worst core link, in times those of IP multicast.",
+)
+@click.option("--policies", metavar="POLICY,...", help="Those to choose from.")
+@SEED
+@MASTER
+@REMOTE
+@OUTPUT
+@JSON
+def recommend(output: Path | None, policies: str | None, as_json: bool, **asked: Any) -> None:
+    """Try policies on a sample of a deployment, and say which serves it best, and by how much."""
+    from quillcast.pipeline.evaluate.experiment import split
+    from quillcast.pipeline.evaluate.recommend import Wish, recommend_command
+
+    wish = Wish(policies=split(policies) if policies is not None else (), **_known(asked))
+    where = {"master": asked["master"], "remote": asked["remote"]}
+    _ended(lambda: recommend_command(wish, output, as_json=as_json, **where), as_json=as_json)
+
+
+def _known(asked: dict[str, Any]) -> dict[str, Any]:
+    """What was said of the deployment."""
+    return {name: value for name, value in asked.items() if value is not None and name not in {"master", "remote"}}
+
+
+def _ended(work: Callable[[], dict[str, Any]], *, as_json: bool) -> None:
+    """Do it; with --json its outcome is the last line of standard output."""
+    with interruptible():
+        result = work()
+    if as_json:
+        click.echo(json.dumps(result))

@@ -1,0 +1,359 @@
+"""A run: an experiment's stages one after another, each kept in the run's folder before the next one begins."""
+
+import hashlib
+import importlib.util
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.pipeline.evaluate import figures
+from quillcast.pipeline.evaluate.experiment import Experiment
+from quillcast.pipeline.evaluate.folder import REPORT, RESULT, Folder, of_policy
+from quillcast.pipeline.evaluate.memory import Watch
+from quillcast.pipeline.evaluate.progress import Display, watched
+from quillcast.pipeline.session import java_home, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from quillcast.pipeline.evaluate.deployment import Deployment, Shipped
+
+NEEDED = {"pyspark": "spark", "numba": "spark", "jinja2": "report", "matplotlib": "report"}
+"""Libraries of an evaluation, and the extra of quillcast that brings each."""
+
+STAGES = ("spark", "topology", "overlay", "workload", "trees", "delays", "stress", "churn", "report")
+"""What `seconds` tells of. `spark` is the wait for Spark after all that is made without it."""
+
+LONG_PEERS = 500_000  # from where the last stage of Java's compiler pays for its start; a guess
+ARRAYS, TABLES = "arrays", "tables"
+
+
+def evaluate(
+    experiment: Experiment, path: Path, shown: Display, *, master: str = "local[*]", remote: str | None = None
+) -> dict[str, Any]:
+    """Run an experiment, or what is missing of it.
+
+    Args:
+        experiment: what is asked for.
+        path: the run's folder, which a stopped run of the same experiment may have left.
+        shown: told what is being done.
+        master: where Spark runs.
+        remote: a Spark Connect server to use instead, such as sc://host.
+
+    Returns the result, which also is in the folder, beside the report: see docs/commands.md.
+    Raises `LocalError` for what cannot be, `DiskFailed` where the disk refuses; what is complete stays.
+    """
+    check(experiment, remote)
+    began_s = time.monotonic()
+    folder = Folder(path.absolute(), experiment)
+    try:
+        with Watch() as memory, shown:
+            run = _Run(experiment, folder, shown, lambda: session(experiment, master, remote))
+            policies = run.tables(ship=remote is not None or not master.startswith("local["))
+            result = {
+                "experiment": experiment.name,
+                "nodes": experiment.peers,
+                "groups": run.groups,
+                "seed": experiment.seed,
+                "seconds": run.seconds,
+                "peak_rss_bytes": memory.peak_bytes,
+                "report": str(folder / REPORT),
+                "policies": policies,
+            }
+            run.report(result)
+        stages = {name: round(run.seconds[name], 3) for name in STAGES if name in run.seconds}
+        total_s = time.monotonic() - began_s + run.taken_over_s
+        result |= {"seconds": stages | {"total": round(total_s, 3)}, "peak_rss_bytes": memory.peak_bytes}
+        folder.write(RESULT, msgspec.json.format(msgspec.json.encode(result), indent=2))
+    finally:
+        folder.close()
+    return result
+
+
+def check(experiment: Experiment, remote: str | None = None) -> None:
+    """Raise `LocalError` if something is missing that the run will need, or a policy is none."""
+    for library, extra in NEEDED.items():
+        if importlib.util.find_spec(library) is None:
+            raise LocalError(f"an evaluation needs {library}; pip install 'quillcast[{extra}]'")
+    from quillcast.pipeline.evaluate import policies
+
+    for policy in experiment.policies:
+        policies.parse(policy)
+    if remote is None:
+        java_home()
+    elif importlib.util.find_spec("grpc") is None:
+        raise LocalError(f"Spark Connect ({remote}) needs grpcio; pip install 'pyspark[connect]==4.3.*'")
+
+
+def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSession":
+    """The Spark session that suits an experiment. Raises `LocalError` where there is none to be had."""
+    from quillcast.pipeline.evaluate import stages
+
+    if remote is not None:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        try:
+            spark = SparkSession.builder.remote(remote).getOrCreate()
+            for name, value in stages.SETTINGS.items():
+                spark.conf.set(name, value)
+        except PySparkException as error:
+            raise LocalError(f"no Spark Connect server answers at {remote}: {str(error).splitlines()[0]}") from error
+        return spark
+    if master.startswith("local-cluster"):
+        os.environ["SPARK_HOME"] = spark_home()
+    short = experiment.peers < LONG_PEERS
+    plain = {"spark.sql.shuffle.partitions": "4", "spark.sql.adaptive.enabled": "false"}
+    return spark_session(master, short=short, config=plain | stages.SETTINGS)
+
+
+def spark_home() -> str:
+    """A Spark home that local clusters may fill with their work, away from the installed package."""
+    import pyspark
+
+    home = Path(tempfile.mkdtemp(prefix="quillcast-spark-"))
+    for path in Path(pyspark.__path__[0]).iterdir():
+        if path.name != "work":
+            (home / path.name).symlink_to(path)
+    return str(home)
+
+
+class _Run:
+    """One process's work on a run.
+
+    Args:
+        experiment: what is asked for.
+        folder: where its parts are kept.
+        shown: told what is being done.
+        start: starts Spark.
+    """
+
+    def __init__(
+        self, experiment: Experiment, folder: Folder, shown: Display, start: "Callable[[], SparkSession]"
+    ) -> None:
+        self.experiment, self.folder, self.shown = experiment, folder, shown
+        self.seconds: dict[str, float] = {}
+        self.taken_over_s = 0.0  # spent by an earlier process on what was there already
+        self._spark = _Later(start)
+
+    @property
+    def groups(self) -> int:
+        """How many groups there are, which real membership decides."""
+        return len(self.deployment.arrays().workload)
+
+    @property
+    def deployment(self) -> "Deployment":
+        """Where the arrays are."""
+        return self._deployment
+
+    def tables(self, *, ship: bool) -> dict[str, figures.Figures]:
+        """Make every table that is missing; the figures of each policy."""
+        self._spark.begin()
+        self._make_arrays()
+        self._wait_for_spark(ship=ship)
+        self._make_deployment_tables()
+        return {policy: self._policy(policy) for policy in self.experiment.policies}
+
+    def _make_arrays(self) -> None:
+        """Everything that needs no Spark, while Spark starts."""
+        from quillcast.pipeline.evaluate import deployment, stages
+
+        folder = self.folder / ARRAYS
+        of_stage = {"topology": ("topology",), "overlay": ("peers", "routing"), "workload": ("workload",)}
+        for stage, parts in of_stage.items():
+            for part in parts:
+                make = partial(deployment.MAKERS[part], self.experiment, folder)
+                self._part(stage, f"{ARRAYS}/{part}", part, make)
+        self._deployment = deployment.Deployment(deployment.Shipped(str(folder)), self.experiment.seed)
+        if not all(self.folder.has(of_policy(f"{TABLES}/trees", policy)) for policy in self.experiment.policies):
+            stages.warm_up(self._deployment, self.experiment.policies, self.experiment.workload.publishers)
+
+    def _wait_for_spark(self, *, ship: bool) -> None:
+        from quillcast.pipeline.evaluate import deployment
+
+        began_s = time.monotonic()
+        self.shown.begin("Spark")
+        spark = self._spark.get()
+        if ship:
+            folder = self.folder / ARRAYS
+            archive = self.folder / f"arrays-{self.experiment.identity}.tar"
+            self._deployment = deployment.Deployment(deployment.ship(spark, folder, archive), self.experiment.seed)
+        self._took("spark", "Spark", time.monotonic() - began_s)
+
+    def _make_deployment_tables(self) -> None:
+        from quillcast.pipeline.evaluate import stages
+
+        for stage, name, table in (
+            ("topology", "places", stages.places),
+            ("topology", "links", stages.links),
+            ("overlay", "peers", stages.peers),
+            ("workload", "groups", stages.groups),
+        ):
+            self._table(stage, f"{TABLES}/{name}", name, partial(table, deployment=self.deployment))
+
+    def _policy(self, policy: str) -> figures.Figures:
+        """Make the tables of a policy; its figures."""
+        from quillcast.pipeline.evaluate import stages
+
+        publishers = self.experiment.workload.publishers
+        load = self._load(policy)
+
+        def table(name: str) -> "DataFrame":
+            return self._read(of_policy(f"{TABLES}/{name}", policy))
+
+        def make(stage: str, name: str, table: "Callable[[], DataFrame]") -> None:
+            self._table(stage, of_policy(f"{TABLES}/{name}", policy), f"{name} of {policy}", lambda _: table())
+
+        def groups() -> "DataFrame":
+            return self._read(f"{TABLES}/groups")
+
+        make("trees", "trees", lambda: stages.trees(groups(), self.deployment, policy, load))
+        make("delays", "delays", lambda: stages.delays(table("trees"), self.deployment, publishers))
+        make("stress", "stress", lambda: stages.stress(table("trees"), self.deployment, publishers))
+        make("stress", "histograms", lambda: stages.histograms(table("stress")))
+        return figures.summary(*self.columns(policy))
+
+    def _load(self, policy: str) -> "Shipped | None":
+        """What all groups ask of each peer, where the policy must know."""
+        from quillcast.pipeline.evaluate import deployment, policies, stages
+
+        if not policies.parse(policy).needs_load:
+            return None
+        part, arrays = of_policy(f"{TABLES}/loads", policy), of_policy(f"{ARRAYS}-of-loads", policy)
+        self._table(
+            "trees",
+            part,
+            f"loads of {policy}",
+            lambda _: stages.loads(self._read(f"{TABLES}/groups"), self.deployment, policy),
+        )
+        peers = self.experiment.peers
+        self._part("trees", arrays, "loads", lambda made: stages.save_load(self.folder / part, peers, made))
+        shipped = self.deployment.shipped
+        if not shipped.archive:
+            return deployment.Shipped(str(self.folder / arrays))
+        archive = self.folder / f"loads-{hashlib.sha256(policy.encode()).hexdigest()[:12]}-{shipped.archive}"
+        return deployment.ship(self._spark.get(), self.folder / arrays, archive)
+
+    def columns(
+        self, policy: str
+    ) -> tuple[Mapping[str, list[float]], Mapping[tuple[str, str], list[tuple[float, int]]]]:
+        """What the figures of a policy are made of: columns of its `delays`, and its `histograms`."""
+        delays = self._read(of_policy(f"{TABLES}/delays", policy)).select("rad", "rmd", "children_max").toArrow()
+        rows = self._read(of_policy(f"{TABLES}/histograms", policy)).toArrow().to_pylist()
+        histograms: dict[tuple[str, str], list[tuple[float, int]]] = {}
+        for row in sorted(rows, key=lambda row: row["value"]):
+            histograms.setdefault((row["kind"], row["figure"]), []).append((row["value"], row["count"]))
+        return delays.to_pydict(), histograms
+
+    def report(self, result: Mapping[str, Any]) -> None:
+        """Write the page."""
+        from quillcast.pipeline.evaluate.report import Outcome, render
+
+        began_s = time.monotonic()
+        self.shown.begin("report")
+        columns = {policy: self.columns(policy) for policy in self.experiment.policies}
+        outcome = Outcome(
+            self.experiment,
+            result,
+            figures.beside_published(result["policies"], self.experiment.published),
+            {policy: delays for policy, (delays, _) in columns.items()},
+            {policy: histograms for policy, (_, histograms) in columns.items()},
+            self._worst(self.experiment.policies[0]),
+        )
+        self.folder.write(REPORT, render(outcome).encode())
+        self._took("report", "report", time.monotonic() - began_s)
+
+    def _worst(self, policy: str) -> "Any":
+        """The tree in which events are latest, against IP multicast, of those that can be drawn."""
+        from quillcast.pipeline.evaluate import worst
+
+        delays = self._read(of_policy(f"{TABLES}/delays", policy))
+        return worst.find(delays, self._read(of_policy(f"{TABLES}/trees", policy)), self.deployment, policy)
+
+    # --- one part after another
+
+    def _read(self, part: str) -> "DataFrame":
+        return self._spark.get().read.parquet(str(self.folder / part))
+
+    def _table(self, stage: str, part: str, what: str, table: "Callable[[SparkSession], DataFrame]") -> None:
+        """Have Spark write a table, if it is missing."""
+
+        def make(made: Path) -> None:
+            spark = self._spark.get()
+            with watched(spark, self.shown, what):
+                table(spark).write.parquet(str(made))
+
+        self._part(stage, part, what, make)
+
+    def _part(self, stage: str, part: str, what: str, make: Callable[[Path], None]) -> None:
+        """Make a part of the folder, if it is missing."""
+        if self.folder.has(part):
+            seconds = self.folder.made(part)["seconds"]
+            self.taken_over_s += seconds
+            self._took(stage, what, seconds, was_there=True)
+            return
+        self.shown.begin(what)
+        began_s = time.monotonic()
+        try:
+            with self.folder.making(part, stage=stage) as made:
+                make(made)
+        except QuillcastError:
+            raise
+        except Exception as error:
+            raise self._told(error) from error
+        self._took(stage, what, time.monotonic() - began_s)
+
+    def _took(self, stage: str, what: str, seconds: float, *, was_there: bool = False) -> None:
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self.shown.end(what, seconds, was_there=was_there)
+
+    def _told(self, error: Exception) -> Exception:
+        """What Spark's account of a failure comes to: an error of ours from a task, a full disk, or what it is."""
+        text = str(error)
+        ours = re.search(r"^quillcast[\w.]*\.\w+: (.+)$", text, re.MULTILINE)
+        if ours:
+            return LocalError(ours[1])
+        if "No space left on device" in text:
+            return self.folder.refused("No space left on device")
+        return error
+
+
+class _Later:
+    """Spark, which starts beside other work.
+
+    Args:
+        start: starts it.
+    """
+
+    def __init__(self, start: "Callable[[], SparkSession]") -> None:
+        self._start = start
+        self._thread = threading.Thread(target=self._run, name="spark", daemon=True)
+        self._session: SparkSession | None = None
+        self._error: Exception | None = None
+
+    def begin(self) -> None:
+        """Start it now."""
+        self._thread.start()
+
+    def get(self) -> "SparkSession":
+        """The session. Raises what its start raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._session is not None
+        return self._session
+
+    def _run(self) -> None:
+        try:
+            self._session = self._start()
+        except Exception as error:  # noqa: BLE001 (raised where the session is asked for)
+            self._error = error
