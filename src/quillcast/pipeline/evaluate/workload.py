@@ -80,37 +80,40 @@ def fixed(groups: int, size: int, *, placement: Placement = "uniform", spread: f
     return _drawn(np.full(groups, size, np.int32), placement, spread, f"{groups:,} groups of {size:,}")
 
 
-def real(name_or_path: str, *, groups: int | None = None) -> Workload:
+def real(name_or_path: str, peers: int, *, groups: int | None = None) -> Workload:
     """Real membership, the largest groups first; groups of one are left out.
 
     Args:
         name_or_path: `rust-teams`, or a file (plain or .gz): .tsv, with a header, a group and a subscriber on each line
             (Debian's dependencies); or .json, one object from each subscriber to its groups (Deezer's genres).
+        peers: of the deployment; at least as many as subscribers, for each becomes another peer, at random.
         groups: at most how many; None: all.
 
-    Subscribers become peers at random, each another one, so a deployment needs as many peers.
-    Raises `LocalError` if there is no such file, it is neither, or holds no group of two.
+    Raises `LocalError` if there is no such file, it is neither, holds no group of two, or has too many subscribers.
     """
     if name_or_path == RUST_TEAMS:
         with resources.as_file(resources.files("quillcast.pipeline.evaluate") / "data" / "rust-teams.tsv.gz") as path:
-            return _real(_memberships(path), RUST_TEAMS, groups)
+            return _real(_memberships(path), RUST_TEAMS, peers, groups)
     path = Path(name_or_path)
-    return _real(_memberships(path), path.name.split(".")[0], groups)
+    return _real(_memberships(path), path.name.split(".")[0], peers, groups)
 
 
-def _real(memberships: Iterable[tuple[str, str]], name: str, groups: int | None) -> Workload:
-    numbers: dict[str, int] = {}
-    users_of: defaultdict[str, set[int]] = defaultdict(set)
-    for group_name, user in memberships:
-        users_of[group_name].add(numbers.setdefault(user, len(numbers)))
-    largest = sorted(users_of, key=lambda group_name: (-len(users_of[group_name]), group_name))
-    kept = [group_name for group_name in largest if len(users_of[group_name]) >= GROUP_SIZE_MIN][:groups]
+def _real(memberships: Iterable[tuple[str, str]], name: str, peers: int, groups: int | None) -> Workload:
+    subscribers: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for group_name, subscriber in memberships:
+        subscribers[group_name][subscriber] = None
+    largest = sorted(subscribers, key=lambda group_name: (-len(subscribers[group_name]), group_name))
+    kept = [group_name for group_name in largest if len(subscribers[group_name]) >= GROUP_SIZE_MIN][:groups]
     if not kept:
         raise LocalError(f"membership {name} holds no group of {GROUP_SIZE_MIN} or more; name another")
-    sizes = np.array([len(users_of[group_name]) for group_name in kept], np.int32)
-    users = np.array([user for group_name in kept for user in sorted(users_of[group_name])], np.int32)
+    numbers: dict[str, int] = {}
+    users = [sorted(numbers.setdefault(user, len(numbers)) for user in subscribers[one]) for one in kept]
+    if len(numbers) > peers:
+        raise LocalError(f"membership {name} has {len(numbers):,} subscribers for {peers:,} peers; give more peers")
+    sizes = np.array([len(group_users) for group_users in users], np.int32)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
-    return Workload(sizes, offsets, users, "uniform", 1.0, f"{name}, {len(kept):,} groups", kept)
+    in_order = np.array([user for group_users in users for user in group_users], np.int32)
+    return Workload(sizes, offsets, in_order, "uniform", 1.0, f"{name}, {len(kept):,} groups", kept)
 
 
 def _memberships(path: Path) -> list[tuple[str, str]]:
@@ -158,23 +161,19 @@ def members(workload: Workload, number: int, peers: Peers, seed: int) -> Ints:
     Raises `LocalError` if the deployment has too few peers.
     """
     size, count = int(workload.sizes[number]), len(peers)
-    if len(workload.users):
-        return _real_members(workload, number, count, seed)
-    if size > count:
-        raise LocalError(f"group {number} has {size:,} members, the deployment {count:,} peers; give more peers")
+    users = (
+        np.array(workload.users[workload.offsets[number] : workload.offsets[number + 1]])
+        if workload.users.size
+        else None
+    )
+    needed = size if users is None else int(users[-1]) + 1
+    if needed > count:
+        raise LocalError(f"group {number} needs {needed:,} peers, the deployment has {count:,}; give more peers")
+    if users is not None:
+        return np.sort(permuted(count, users, mix(seed, _USERS, 0)))
     if workload.placement == "clustered":
         return _clustered(peers, size, size * workload.spread, mix(seed, _DOMAINS, number), mix(seed, _MEMBERS, number))
     return _sample(count, size, mix(seed, _MEMBERS, number))
-
-
-def _real_members(workload: Workload, number: int, count: int, seed: int) -> Ints:
-    users = np.array(workload.users[workload.offsets[number] : workload.offsets[number + 1]])
-    if count <= users[-1]:
-        needed = int(workload.users.max()) + 1
-        raise LocalError(f"{workload.name} has {needed:,} subscribers, the deployment {count:,} peers; give as many")
-    found = permuted(count, users, mix(seed, _USERS, 0))
-    found.sort()
-    return found
 
 
 def _clustered(peers: Peers, size: int, pool_size: float, domain_seed: Word, seed: Word) -> Ints:
