@@ -161,19 +161,20 @@ def members(workload: Workload, number: int, peers: Peers, seed: int) -> Ints:
     Raises `LocalError` if the deployment has too few peers.
     """
     size, count = int(workload.sizes[number]), len(peers)
-    users = (
-        np.array(workload.users[workload.offsets[number] : workload.offsets[number + 1]])
-        if workload.users.size
-        else None
-    )
-    needed = size if users is None else int(users[-1]) + 1
-    if needed > count:
-        raise LocalError(f"group {number} needs {needed:,} peers, the deployment has {count:,}; give more peers")
-    if users is not None:
-        return np.sort(permuted(count, users, mix(seed, _USERS, 0)))
+    if len(workload.users):
+        return _real_members(workload, number, count, mix(seed, _USERS, 0))
+    if size > count:
+        raise LocalError(f"group {number} needs {size:,} peers, the deployment has {count:,}; give more peers")
     if workload.placement == "clustered":
         return _clustered(peers, size, size * workload.spread, mix(seed, _DOMAINS, number), mix(seed, _MEMBERS, number))
     return _sample(count, size, mix(seed, _MEMBERS, number))
+
+
+def _real_members(workload: Workload, number: int, count: int, seed: Word) -> Ints:
+    users = np.array(workload.users[workload.offsets[number] : workload.offsets[number + 1]])
+    if users[-1] >= count:
+        raise LocalError(f"group {number} needs {users[-1] + 1:,} peers, the deployment has {count:,}; give more peers")
+    return np.sort(permuted(count, users, seed))
 
 
 def _clustered(peers: Peers, size: int, pool_size: float, domain_seed: Word, seed: Word) -> Ints:
