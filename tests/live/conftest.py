@@ -19,3 +19,9 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 def network() -> Iterator[Wires]:
     with wires() as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def no_membership(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever networks the user of this machine belongs to, the tests' nodes do not."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

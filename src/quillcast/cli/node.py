@@ -1,4 +1,4 @@
-"""`quillcast node`: run a peer that forwards for others."""
+"""`quillcast node`: run a peer that forwards for others, and admit other machines to the network."""
 
 import asyncio
 import sys
@@ -10,6 +10,10 @@ import msgspec
 from quillcast.cli.options import JSON
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
+from quillcast.core.errors import LocalError, Unreachable
+from quillcast.live import control
+from quillcast.live.node import Node
+from quillcast.live.rendezvous import Rendezvous
 
 
 @click.command(short_help="Run a peer that forwards for others.")
@@ -17,24 +21,66 @@ from quillcast.cli.running import run
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep identity and topics in this folder."
 )
 @click.option("--journal", type=click.Path(file_okay=False, path_type=Path), help="Write what the peer does here.")
+@click.option("--invite", is_flag=True, help="Have the peer that runs here print a new line to join with, and end.")
 @JSON
 @peering
-def command(data: Path | None, journal: Path | None, as_json: bool, peering: Peering) -> None:
+def command(data: Path | None, journal: Path | None, invite: bool, as_json: bool, peering: Peering) -> None:
     """Run a peer that has no topics of its own: it is part of the network and forwards for others.
 
-    Prints its id and address, and runs until Ctrl-C.
+    Prints its id and address, and runs until Ctrl-C. The first one that listens at an address that other machines reach
+    makes the network's credential, and prints the line that lets the next machine join.
     """
+    if invite:
+        line = _invitation(peering.network)
+        click.echo(msgspec.json.encode({"join": line}).decode() if as_json else line)
+        return
 
     async def stay() -> None:
-        async with peering.node(data=data, journal=journal) as node:
-            contact = node.contact
-            if as_json:
-                told = {"node_id": contact.node_id.hex(), "address": contact.address, "network": peering.network}
-                click.echo(msgspec.json.encode(told).decode())
-            else:
-                click.echo(f"peer {contact.node_id.hex()[:8]} at {contact.address}, network {peering.network}")
-                print(f"others join with: --contact {contact.address}; Ctrl-C ends", file=sys.stderr)
+        node = peering.node(data=data, journal=journal, make_credential=peering.listen is not None, on_problem=_log)
+        async with node:
+            _introduce(node, as_json=as_json)
             sys.stdout.flush()
             await asyncio.Event().wait()
 
     run(stay())
+
+
+def _introduce(node: Node, *, as_json: bool) -> None:
+    """Say who this is, and how others join."""
+    contact = node.contact
+    line = str(node.invite()) if node.admits else None
+    if as_json:
+        told = {"node_id": contact.node_id.hex(), "address": contact.address, "network": node.network, "join": line}
+        click.echo(msgspec.json.encode(told).decode())
+        return
+    click.echo(f"peer {contact.node_id.hex()[:8]} at {contact.address}, network {node.network}")
+    if line is None:
+        print(f"others join with: --contact {contact.address}; Ctrl-C ends", file=sys.stderr)
+        return
+    click.echo(f'quillcast node --join "{line}"')
+    minutes = node.live.token_life_s / 60
+    print(
+        f"paste that line on the next machine, within {minutes:.0f} minutes; for one more: quillcast node --invite; "
+        "Ctrl-C ends",
+        file=sys.stderr,
+    )
+
+
+def _log(problem: str) -> None:
+    print(f"quillcast: {problem}", file=sys.stderr, flush=True)
+
+
+def _invitation(network: str) -> str:
+    """A new line from a peer of this machine that admits others."""
+    place = Rendezvous(network)
+    entries = place.entries()
+    if not entries:
+        raise Unreachable(f"no peer of the network {network!r} runs on this machine; start one with: quillcast node")
+    problem = None
+    for entry in entries:
+        try:
+            return str(control.ask(place.control_path(entry.contact), "invite"))
+        except LocalError as refused:
+            problem = problem or refused
+    assert problem is not None
+    raise problem

@@ -11,6 +11,7 @@ import msgspec
 
 from quillcast.cli.options import NETWORK
 from quillcast.core.errors import LocalError
+from quillcast.live.joinline import JoinLine
 from quillcast.live.node import Node
 from quillcast.protocol.config import Config
 
@@ -19,11 +20,13 @@ class Peering(msgspec.Struct, frozen=True):
     """How a command's own peer takes part."""
 
     network: str
-    listen: str
+    listen: str | None
     contacts: tuple[str, ...]
     config: Config
+    join: JoinLine | None = None
+    credential: Path | None = None
 
-    def node(self, *, data: Path | None = None, journal: Path | None = None) -> Node:
+    def node(self, *, data: Path | None = None, journal: Path | None = None, **more: Any) -> Node:
         """The peer that these options describe."""
         return Node(
             network=self.network,
@@ -32,6 +35,9 @@ class Peering(msgspec.Struct, frozen=True):
             data=data,
             journal=journal,
             config=self.config,
+            join=self.join,
+            credential=self.credential,
+            **more,
         )
 
 
@@ -40,7 +46,21 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @NETWORK
     @click.option("--contact", "contacts", multiple=True, metavar="HOST:PORT", help="A peer to join through.")
-    @click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+    @click.option(
+        "--listen",
+        metavar="HOST:PORT",
+        help="Where to listen; else a free port of 127.0.0.1, or in a joined network one that its peers reach.",
+    )
+    @click.option(
+        "--join",
+        metavar="LINE",
+        help="Join the network of another machine, with a line that it prints; needed once.",
+    )
+    @click.option(
+        "--credential",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The network's credential (network.pem), where it is neither in --data nor in the user's folder.",
+    )
     @click.option(
         "--config",
         "config_file",
@@ -49,10 +69,17 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(command)
     def with_peering(
-        network: str, contacts: tuple[str, ...], listen: str, config_file: Path | None, **options: Any
+        network: str,
+        contacts: tuple[str, ...],
+        listen: str | None,
+        join: str | None,
+        credential: Path | None,
+        config_file: Path | None,
+        **options: Any,
     ) -> Any:
         config = read_config(config_file) if config_file else Config()
-        return command(peering=Peering(network, listen, contacts, config), **options)
+        line = JoinLine.parse(join) if join else None
+        return command(peering=Peering(network, listen, contacts, config, line, credential), **options)
 
     return with_peering
 

@@ -1,8 +1,15 @@
 """Addresses of peers as people write them: `host:port`."""
 
+import fcntl
 import ipaddress
+import socket
+import struct
+from collections.abc import Iterable
 
 from quillcast.core.errors import LocalError
+
+_ELSEWHERE = "192.0.2.1"  # TEST-NET-1, RFC 5737: the way there is the way to anywhere
+_SIOCGIFADDR = 0x8915  # from linux/sockios.h
 
 
 def parse(address: str) -> tuple[str, int]:
@@ -22,11 +29,65 @@ def parse_loopback(address: str) -> tuple[str, int]:
     """Host and port of an address on this machine's loopback. Raises `LocalError` for any other."""
     host, port = parse(address)
     if not is_loopback(host):
-        raise LocalError(
-            f"{address} is not on this machine's loopback, and beyond it peers need network credentials, which come "
-            "with a later version; use 127.0.0.1"
-        )
+        raise beyond_loopback(address)
     return ("127.0.0.1" if host == "localhost" else host), port
+
+
+def beyond_loopback(address: str) -> LocalError:
+    """The error for an address that a peer without credentials must not use."""
+    return LocalError(
+        f"{address} is not on this machine's loopback, and beyond it peers need network credentials: "
+        "`quillcast node --listen HOST:PORT` makes them, and prints the line that other machines --join with"
+    )
+
+
+def listening_host(known: Iterable[str]) -> str:
+    """Where to listen so that peers at these addresses reach this machine: loopback if all of them are there."""
+    for address in known:
+        host, port = parse(address)
+        if not is_loopback(host) and (own := own_host(host, port)):
+            return own
+    return "127.0.0.1"
+
+
+def reached_host(host: str) -> str | None:
+    """What to tell others if this is the host to listen at: None for itself, a host of this machine for 0.0.0.0.
+
+    Raises `LocalError` where this machine has no address but loopback.
+    """
+    try:
+        if not ipaddress.ip_address(host).is_unspecified:
+            return None
+    except ValueError:
+        return None
+    found = own_host(_ELSEWHERE, 9) or next(iter(_interface_hosts()), None)
+    if found is None:
+        raise LocalError(f"{host} means every address of this machine, and it has none; name one to listen at")
+    return found
+
+
+def own_host(host: str, port: int) -> str | None:
+    """This machine's address on the way to another one, if there is a way. Nothing is sent."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as asking:
+            asking.connect(address)
+            return str(asking.getsockname()[0])
+    except OSError:
+        return None
+
+
+def _interface_hosts() -> list[str]:
+    """The IPv4 addresses of this machine's interfaces, but for loopback."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(asking, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+            except OSError:
+                continue  # it has none
+            found.append(socket.inet_ntoa(answer[20:24]))
+    return [host for host in found if not is_loopback(host)]
 
 
 def is_loopback(host: str) -> bool:

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from quillcast.protocol.security.tokens import TOKEN_LIFE_S
+
 
 class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What one peer may hold and how long it waits. Raise `window_bytes` for links with a long round trip."""
@@ -19,7 +21,7 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Control messages waiting for a link that is being opened; over that it is given up. A guess."""
 
     strangers_max: int = 128
-    """Connections that have not proven who they are; more are closed at once. A guess."""
+    """Connections that have not proven who they are; beyond it the oldest are closed. A guess."""
 
     connect_timeout_s: float = 5.0
     """From the first packet to a proven identity. A guess: three lost packets' worth of TCP's retries."""
@@ -38,6 +40,9 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     leave_timeout_s: float = 10.0
     """How long a graceful leave may take; a guess: children move within a few round trips."""
+
+    token_life_s: float = TOKEN_LIFE_S
+    """How long a line to join with is good for."""
 
     publish_bytes: int = 256 << 10
     """A publisher's open batch is sealed at this many bytes of payload; measured, see docs/live.md."""

@@ -153,6 +153,9 @@ class Connection(asyncio.BufferedProtocol):
             case FrameType.PROOF if self.theirs is not None:
                 hello.verify(self.mine, self.theirs, content)
                 self._proved()
+            case FrameType.APPLY if self.theirs is None and self.tls is not None:
+                self.transport.write(frame(FrameType.ADMITTED, self.links.admit(self.mine, content)))
+                self.close()
             case FrameType.REFUSED:
                 raise RefusedThere(content)
             case FrameType.SUPERSEDED:

@@ -85,9 +85,13 @@ class Identity:
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
 
+    def sign(self, statement: bytes) -> bytes:
+        """The signature of this identity."""
+        return self._key.sign(statement)
+
     def prove(self, mine: Hello, theirs: Hello) -> bytes:
         """The signature that answers `theirs`."""
-        return self._key.sign(_statement(mine, theirs))
+        return self.sign(_statement(mine, theirs))
 
 
 def nonce() -> bytes:

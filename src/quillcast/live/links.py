@@ -16,6 +16,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, QuillcastError, RemoteError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.live import addresses, certificates, hello
+from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.connection import Connection, Superseded
 from quillcast.live.framing import FrameType
@@ -27,6 +28,23 @@ from quillcast.live.tls import Tls
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
 
 PROBLEMS_MAX = 20  # kept for `status`
+
+
+class Problems(deque[str]):
+    """The last lines about what went wrong, for `status`; `listener` gets each when it comes."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=PROBLEMS_MAX)
+        self.listener: Callable[[str], object] | None = None
+
+    def keep(self, line: str) -> None:
+        """Keep a line that tells nothing new: peers come and go."""
+        super().append(line)
+
+    def append(self, line: str, /) -> None:
+        super().append(line)
+        if self.listener is not None:
+            self.listener(line)
 
 
 class Links:
@@ -45,24 +63,29 @@ class Links:
         self.contact = Contact(identity.node_id, "")
         self.links: dict[bytes, Link] = {}
         self.counters: Counter[str] = Counter()
-        self.problems: deque[str] = deque(maxlen=PROBLEMS_MAX)
+        self.problems = Problems()
         self._strangers: dict[Connection, None] = {}
         self._ending: dict[Connection, None] = {}  # nothing more is sent on them, but something may still come
         self._debts: dict[bytes, int] = {}  # bytes of bundles of links that are gone, not yet released
         self._dirty: list[Link] = []
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
         self._server: asyncio.Server | None = None
+        self.admissions: Admissions | None = None
+        """The part of who holds the network's credential; the others send applicants away."""
         self._closing = False
 
     # --- orders -------------------------------------------------------------------------------------------------
 
-    async def listen(self, host: str, port: int) -> None:
-        """Accept links at this address; port 0 takes any. Raises `OSError`."""
+    async def listen(self, host: str, port: int, *, reached_at: str | None = None) -> None:
+        """Accept links at this address; port 0 takes any. Raises `OSError`.
+
+        `reached_at` is the host that others are told to reach this peer at, where the one to listen at is none.
+        """
         self._server = await self.loop.create_server(
             lambda: self._protocol(Connection(self, None, opened_here=False)), host, port
         )
         bound = self._server.sockets[0].getsockname()
-        self.contact = Contact(self.identity.node_id, addresses.written(bound[0], bound[1]))
+        self.contact = Contact(self.identity.node_id, addresses.written(reached_at or bound[0], bound[1]))
 
     async def greet(self, address: str) -> Contact:
         """Ask who is at an address. Raises `Unreachable`, which says why."""
@@ -125,7 +148,8 @@ class Links:
         """The link could not be made."""
         if self.links.get(link.contact.node_id) is link and link.connection is None:
             self.counters["links_failed"] += 1
-            self.problems.append(str(_unreachable(link.contact.address, problem)))
+            note = self.problems.keep if isinstance(problem, OSError | TimeoutError) else self.problems.append
+            note(str(_unreachable(link.contact.address, problem)))
             if link.opening is not None:
                 link.opening.cancel()
             self._remove(link)
@@ -202,6 +226,14 @@ class Links:
         check_claim(member, theirs.public_key, theirs.issuer_nonce)
         check_clocks(now_ns, theirs.clock_ns)
         check_lifetime(member, now_ns)
+
+    def admit(self, mine: Hello, application: bytes) -> bytes:
+        """The answer to somebody who asks for admission. Raises `Unadmitted`."""
+        if self.admissions is None:
+            raise Unadmitted("token", "this peer admits nobody; join at the one that holds the network's credential")
+        answer = self.admissions.admit(mine, application)
+        self.counters["admitted"] += 1
+        return answer
 
     def is_welcome(self, stranger: Connection) -> bool:
         """Of two connections that both sides opened at once, both keep the one that the smaller nodeId opened."""

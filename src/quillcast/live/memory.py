@@ -5,7 +5,6 @@ import asyncio
 import msgspec
 
 from quillcast.core.errors import DiskFailed
-from quillcast.core.messages import Contact
 from quillcast.live.links import Links
 from quillcast.live.pump import Pump
 from quillcast.live.store import Store
@@ -21,9 +20,9 @@ class Memory:
     def __init__(self, store: Store, peer: Peer, pump: Pump, links: Links) -> None:
         self._store, self._peer, self._pump, self._links = store, peer, pump, links
 
-    def contacts(self) -> list[Contact]:
-        """Neighbours of former times, the latest first."""
-        return self._store.contacts()
+    def contacts(self) -> list[str]:
+        """Addresses of neighbours of former times, the latest first."""
+        return [contact.address for contact in self._store.contacts()]
 
     def recall(self) -> None:
         """What was chosen about topics before the last stop still stands here."""

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from quillcast.core.errors import LocalError, NotJoined, QuillcastError
+from quillcast.core.errors import DiskFailed, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Record
 from quillcast.live import addresses
+from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.control import Answerer, ControlServer
 from quillcast.live.disk import FileDisk
@@ -22,14 +23,17 @@ from quillcast.live.finding import find_contacts
 from quillcast.live.hello import Identity
 from quillcast.live.host import LiveHost, new_incarnation
 from quillcast.live.inspection import Inspector
+from quillcast.live.joinline import DEFAULT_NETWORK, JoinLine
 from quillcast.live.journal import Journal
 from quillcast.live.links import Links
+from quillcast.live.membership import Seeker, Standing
 from quillcast.live.memory import Memory
 from quillcast.live.publisher import TIMEOUT_S, Publisher, Wait
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.live.store import Store
 from quillcast.live.subscription import Handler, Inbox, Loss, Subscription
+from quillcast.live.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
@@ -43,14 +47,21 @@ class Node:
 
     Args:
         network: name of the network; peers of different networks never link.
-        listen: `host:port` on this machine's loopback; port 0 takes any that is free.
+        listen: `host:port`; port 0 takes any that is free. Beyond this machine's loopback it takes a network
+            credential. Where nobody says, it is where the peers that the node knows of can reach it.
         contacts: addresses of peers to join through; without any, peers of this machine and network are found by
             themselves, and where there are none this node is the first.
         data: folder that keeps identity, neighbours and topics over restarts; without one the identity is thrown away.
         journal: folder that the node writes what it did into, as Arrow files (docs/journal.md).
         config: the protocols' settings.
         live: bounds of links and queues.
-        identity: the key that the node's id comes from; without one that of the data folder, or a new one.
+        identity: the key that the node's id comes from; without one that of the data folder, or a new one. In a network
+            with a credential it is the credential that gives identities.
+        join: a line to join a network with, as a member prints it. The data folder, or without one the user's
+            configuration folder, remembers the admission; later starts need no line.
+        credential: file with the network's credential (`network.pem`), if it lies in neither of these folders.
+        make_credential: make the network's credential if there is none yet and `listen` is beyond loopback.
+        on_problem: called with each line about what went wrong on a link; `status` has the last ones.
 
     Entering raises `LocalError` for a bad argument, a port in use or a data folder of a running peer, `Unreachable` if
     no contact is a peer of this network, `NotJoined` if the network does not take the node in in time.
@@ -58,20 +69,37 @@ class Node:
 
     def __init__(
         self,
-        network: str = "default",
-        listen: str = "127.0.0.1:0",
+        network: str = DEFAULT_NETWORK,
+        listen: str | None = None,
         contacts: Sequence[str] = (),
         data: Path | str | None = None,
         journal: Path | str | None = None,
         config: Config | None = None,
         live: LiveConfig | None = None,
         identity: Identity | None = None,
+        join: JoinLine | str | None = None,
+        credential: Path | str | None = None,
+        make_credential: bool = False,
+        on_problem: Callable[[str], object] | None = None,
     ) -> None:
-        self.network = network
+        self._join = JoinLine.parse(join) if isinstance(join, str) else join
+        self.network = _network(network, self._join)
         self.config, self.live = config or Config(), live or LiveConfig()
-        self._listen = addresses.parse_loopback(listen)
-        self._given, self._identity = tuple(contacts), identity
+        self._given, self._identity, self._on_problem = tuple(contacts), identity, on_problem
         self._data = None if data is None else Path(data)
+        self._listen = ("127.0.0.1", 0) if listen is None else addresses.parse(listen)
+        self._listen_given = listen is not None
+        self._seeker = Seeker(
+            self.network,
+            self._data,
+            credential=None if credential is None else Path(credential),
+            join=self._join,
+            make=make_credential and self._beyond,
+            wall_ns=time.time_ns,
+        )
+        if self._beyond and not self._seeker.hopeful:
+            raise addresses.beyond_loopback(addresses.written(*self._listen))
+        self._standing: Standing | None = None
         self._journal_folder = None if journal is None else Path(journal)
         self._publishers: dict[str, Publisher] = {}
         self._running_publishers: dict[Publisher, None] = {}
@@ -106,8 +134,10 @@ class Node:
         try:
             await self._open()
             self._opened.set()
-            remembered = self._memory.contacts() if self._memory is not None else []
-            contacts = await find_contacts(self._links, self._rendezvous, self._given, remembered)
+            may_be_first = self._standing is None or self.admits or self._listen_given
+            contacts = await find_contacts(
+                self._links, self._rendezvous, self._given, self._remembered(), may_be_first=may_be_first
+            )
             self._pump.call(self._peer.join, contacts)
             await self._joined(self.live.join_timeout_s)
         except BaseException:
@@ -115,6 +145,7 @@ class Node:
             self._opened.set()
             await self._stack.aclose()
             raise
+        self._keep_contacts()
         if self._memory is not None:
             self._run(self._memory.keep_regularly())
 
@@ -128,6 +159,7 @@ class Node:
                 publisher.close()
             for subscription in list(self._subscriptions):
                 subscription.end()
+            self._keep_contacts()
             if self._memory is not None:
                 await self._memory.keep()
             await self._leave_network()
@@ -267,6 +299,28 @@ class Node:
         await self._ready(timeout_s)
         return await self._inspector.tree(topic, timeout_s)
 
+    @property
+    def admits(self) -> bool:
+        """Does this node hold the network's credential, and so admit others?"""
+        return self._standing is not None and self._standing.authority is not None
+
+    def invite(self) -> JoinLine:
+        """A line for one more machine to join with, good once and for `LiveConfig.token_life_s`.
+
+        Raises `LocalError` unless this node holds the network's credential.
+        """
+        self._check_open()
+        standing = self._standing
+        if standing is None:
+            raise LocalError(
+                "this network has no credential and stays on this machine; `quillcast node --listen HOST:PORT` with an "
+                "address that others reach makes one"
+            )
+        if standing.authority is None:
+            raise LocalError("this peer admits nobody; ask the one that holds the network's credential")
+        token = standing.keyring.issue_token(self.live.token_life_s, time.time_ns())
+        return JoinLine(self.address, standing.authority.fingerprint, token, self.network)
+
     def _answerers(self) -> dict[str, Answerer]:
         """What the control socket answers."""
 
@@ -276,7 +330,10 @@ class Node:
         async def topics() -> list[dict[str, Any]]:
             return self._inspector.topics()
 
-        return {"status": status, "topics": topics, "tree": self.tree}
+        async def invite() -> str:
+            return str(self.invite())
+
+        return {"status": status, "topics": topics, "tree": self.tree, "invite": invite}
 
     # --- starting -------------------------------------------------------------------------------------------------
 
@@ -287,10 +344,12 @@ class Node:
         store = Store(self._data) if self._data is not None else None
         if store is not None:
             stack.callback(store.close)
-        identity = self._identity or (store.identity() if store is not None else Identity.new())
         self._rendezvous = Rendezvous(self.network)
+        identity, tls = await self._become_member(store)
         self._pump = Pump(loop)
-        self._links = Links(self._pump, identity, self.network, new_incarnation(), wire, self.live)
+        self._links = Links(self._pump, identity, self.network, new_incarnation(), wire, self.live, tls=tls)
+        self._links.problems.listener = self._on_problem
+        self._admit_others()
         await self._start_listening()
         stack.push_async_callback(self._links.close)
         stack.callback(self._pump.close)
@@ -308,10 +367,57 @@ class Node:
         stack.callback(self._rendezvous.leave, self.contact)
         await stack.enter_async_context(ControlServer(self._rendezvous.control_path(self.contact), self._answerers()))
 
-    async def _start_listening(self) -> None:
-        host, port = self._listen
+    async def _become_member(self, store: Store | None) -> tuple[Identity, Tls | None]:
+        """Who this node is, and its side of TLS in a network with a credential."""
+        self._standing = await self._seeker.find(self.live.join_timeout_s)
+        if self._standing is None:
+            return self._identity or (store.identity() if store is not None else Identity.new()), None
+        membership = self._standing.membership
+        self._stack.callback(membership.close)
+        if self._identity is not None:
+            raise LocalError("identity is for networks without a credential; here the credential gives identities")
+        return membership.identity, Tls(membership.identity, membership.certificate, membership.authority)
+
+    def _admit_others(self) -> None:
+        """Who holds the network's credential admits others."""
+        standing = self._standing
+        if standing is not None and standing.authority is not None:
+            self._links.admissions = Admissions(self.network, standing.authority, standing.keyring, time.time_ns)
+
+    def _remembered(self) -> list[str]:
+        """Addresses that may lead to the network."""
+        members = self._standing.keyring.contacts() if self._standing is not None else []
+        return [*(self._memory.contacts() if self._memory is not None else []), *members]
+
+    def _keep_contacts(self) -> None:
+        """In a network with a credential the next command of this user finds it again."""
+        if self._standing is None or not self._peer.active:
+            return
+        neighbours = [contact.address for contact in self._peer.overlay.remembered()]
         try:
-            await self._links.listen(host, port)
+            self._standing.keyring.note_contacts(neighbours, time.time_ns())
+        except DiskFailed as problem:
+            self._links.problems.append(str(problem))
+
+    @property
+    def _beyond(self) -> bool:
+        """Is this node to listen beyond this machine's loopback?"""
+        return not addresses.is_loopback(self._listen[0])
+
+    def _place(self) -> tuple[str, int]:
+        """Where to listen if nobody said: where the peers that this node knows of can reach it."""
+        if self._standing is None:
+            return "127.0.0.1", 0
+        here = [entry.address for entry in self._rendezvous.entries()]
+        return addresses.listening_host([*self._given, *here, *self._remembered()]), 0
+
+    async def _start_listening(self) -> None:
+        host, port = self._listen if self._listen_given else self._place()
+        if self._standing is None and self._beyond:
+            raise addresses.beyond_loopback(addresses.written(host, port))
+        host = "127.0.0.1" if host == "localhost" else host
+        try:
+            await self._links.listen(host, port, reached_at=addresses.reached_host(host))
         except OSError as problem:
             if problem.errno == errno.EADDRINUSE:
                 raise LocalError(f"port {port} of {host} is in use; choose another, or 0 for any") from problem
@@ -374,6 +480,17 @@ class Node:
     def _note(self, record: Record) -> None:
         assert self._journal is not None
         self._journal.note(time.time_ns(), record)
+
+
+def _network(network: str, join: JoinLine | None) -> str:
+    """The network's name; that of the line to join with, where none was chosen."""
+    if join is None or join.network == network:
+        return network
+    if network != DEFAULT_NETWORK:
+        raise LocalError(
+            f"the line to join with is of the network {join.network!r}, and not of {network!r}; choose one"
+        )
+    return join.network
 
 
 def _forget(record: Record) -> None:

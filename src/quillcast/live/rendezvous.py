@@ -33,6 +33,8 @@ class Entry(msgspec.Struct, frozen=True):
     address: str
     pid: int
     started_ns: int
+    credential: str = ""
+    """The fingerprint of its network's credential; nothing in a network without one."""
 
     @property
     def contact(self) -> Contact:
@@ -61,9 +63,9 @@ class Rendezvous:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def enter(self, contact: Contact) -> None:
+    def enter(self, contact: Contact, credential: str = "") -> None:
         """Make this peer known; the file appears whole."""
-        entry = Entry(contact.node_id.hex(), contact.address, os.getpid(), time.time_ns())
+        entry = Entry(contact.node_id.hex(), contact.address, os.getpid(), time.time_ns(), credential)
         path = self._path(contact, _SUFFIX)
         draft = path.with_suffix(f".{os.getpid()}.draft")
         draft.write_bytes(msgspec.json.encode(entry))

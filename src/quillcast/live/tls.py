@@ -13,14 +13,12 @@ import contextlib
 import os
 import ssl
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from quillcast.core.errors import RemoteError
 from quillcast.live import certificates
 from quillcast.live.hello import HelloRefused, Identity
-
-if TYPE_CHECKING:
-    from quillcast.live.connection import Connection
+from quillcast.protocol.security.members import fingerprint
 
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, which the ssl module has no name for
 _RAW_BYTES = 256 << 10
@@ -38,18 +36,35 @@ _ALERTS = {
 }
 
 
+class Secured(Protocol):
+    """Who is behind TLS: a `Connection`, or somebody who asks for admission."""
+
+    tls: "TlsProtocol | None"
+    opened_here: bool
+    closing: bool
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def connection_lost(self, problem: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def get_buffer(self, sizehint: int) -> memoryview: ...
+    def buffer_updated(self, count: int) -> None: ...
+    def refuse(self, problem: RemoteError) -> None: ...
+
+
 class Tls:
     """A member's side of every link: its identity, its certificate, and its network's certificate."""
 
     def __init__(self, identity: Identity, certificate: bytes, authority: bytes) -> None:
         self.authority, self.authority_key = authority, certificates.authority_key(authority)
+        self.fingerprint = fingerprint(self.authority_key)
         pem = identity.pem + certificates.pem(certificate)
         self._server = _context(ssl.PROTOCOL_TLS_SERVER, pem, authority)
         self._server.verify_mode = ssl.CERT_OPTIONAL  # who asks for admission has no certificate yet
         self._server.num_tickets = 0
         self._client = _context(ssl.PROTOCOL_TLS_CLIENT, pem, authority)
 
-    def protocol(self, connection: "Connection") -> "TlsProtocol":
+    def protocol(self, connection: Secured) -> "TlsProtocol":
         """What stands between the connection and its socket."""
         context = self._client if connection.opened_here else self._server
         return TlsProtocol(connection, context, server=not connection.opened_here)
@@ -65,7 +80,7 @@ def applicant_context() -> ssl.SSLContext:
 class TlsProtocol(asyncio.BufferedProtocol):
     """The socket's protocol: a `Connection` behind TLS, which sees a `TlsTransport` and plain bytes."""
 
-    def __init__(self, connection: "Connection", context: ssl.SSLContext, *, server: bool) -> None:
+    def __init__(self, connection: Secured, context: ssl.SSLContext, *, server: bool) -> None:
         self.connection = connection
         connection.tls = self
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -1,0 +1,125 @@
+"""Which network's member a node is: what its arguments, its data folder and the user's folder say together."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from quillcast.core.errors import LocalError
+from quillcast.live.admission import apply
+from quillcast.live.certificates import Authority
+from quillcast.live.hello import Identity
+from quillcast.live.joinline import JoinLine
+from quillcast.live.keyring import MEMBERS_MAX, Keyring, Membership, admit_here, read_authority, user_folder
+
+_FAR_NS = 1 << 62  # the contact of a line is not pushed out by those seen later
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What a node is in a network with a credential: who it is, where that is kept, and whether it may admit others."""
+
+    membership: Membership
+    keyring: Keyring
+    authority: Authority | None
+
+
+class Seeker:
+    """Finds a node's membership, or gets it one. `make` makes the credential of a new network where there is none."""
+
+    def __init__(
+        self,
+        network: str,
+        data: Path | None,
+        *,
+        credential: Path | None = None,
+        join: JoinLine | None = None,
+        make: bool = False,
+        wall_ns: Callable[[], int],
+    ) -> None:
+        self.network, self.data, self.credential, self.join, self.make = network, data, credential, join, make
+        self.wall_ns = wall_ns
+        self.users = Keyring(user_folder(network))
+        self.keyring = Keyring(data) if data is not None else self.users
+
+    @property
+    def hopeful(self) -> bool:
+        """Will there be a membership, as far as one can tell beforehand?"""
+        asked = self.make or self.join is not None or self.credential is not None
+        return asked or self.keyring.certificate is not None or self.users.certificate is not None
+
+    async def find(self, timeout_s: float) -> Standing | None:
+        """The node's standing; None: this is no network with a credential.
+
+        Raises `LocalError` where what was asked for and what the folder remembers do not agree, or where all identities
+        are in use; `Unreachable` where the line to join with got this machine nowhere.
+        """
+        authority = self._authority()
+        if self.join is not None:
+            await self._join(self.join, timeout_s)
+        elif authority is None and self.make and not self.keyring.fingerprint and not self.users.fingerprint:
+            authority = self.keyring.make_authority(self.network, self.wall_ns())
+        if not self.keyring.fingerprint and self.users.fingerprint:
+            self._move_in(authority)
+        if not self.keyring.fingerprint:
+            return None
+        return Standing(self._claim(authority), self.keyring, authority)
+
+    def _authority(self) -> Authority | None:
+        """The network's credential, if this node may use it."""
+        if self.credential is not None:
+            authority = read_authority(self.credential)
+            self.keyring.trust(authority.certificate)
+            return authority
+        known = self.keyring.authority()
+        if known is None:
+            users = self.users.authority()
+            if users is not None and self.keyring.fingerprint in (None, users.fingerprint):
+                known = users
+        return known
+
+    async def _join(self, line: JoinLine, timeout_s: float) -> None:
+        """Be admitted with a line, unless this folder was before."""
+        known = self.keyring.fingerprint
+        if known is not None and known != line.fingerprint:
+            raise LocalError(
+                f"{self.keyring.folder} belongs to another network (credential {known}, and the line says "
+                f"{line.fingerprint}); name another --data folder or --network, or remove that folder to forget it"
+            )
+        if known is None:
+            if not line.token:
+                raise LocalError("the line to join with has no token, and this machine was not admitted before")
+            identities = [Identity.new() for _ in range(1 if self.data is not None else MEMBERS_MAX)]
+            admitted = await apply(line, identities, wall_ns=self.wall_ns, timeout_s=timeout_s)
+            self.keyring.trust(admitted.authority)
+            self.keyring.add(
+                (identity.secret, certificate)
+                for identity, certificate in zip(identities, admitted.certificates, strict=True)
+            )
+        self.keyring.note_contacts([line.address], _FAR_NS)
+
+    def _move_in(self, authority: Authority | None) -> None:
+        """A data folder of a user who is admitted gets an identity of its own, for good."""
+        certificate, now_ns = self.users.certificate, self.wall_ns()
+        assert certificate is not None
+        member = admit_here(authority, self.wall_ns) if authority is not None else self.users.take()
+        if member is None:
+            raise self._all_in_use(self.users)
+        self.keyring.trust(certificate)
+        self.keyring.add([member])
+        self.keyring.note_contacts(self.users.contacts(), now_ns)
+
+    def _claim(self, authority: Authority | None) -> Membership:
+        claimed = self.keyring.claim()
+        if claimed is None and authority is not None:
+            self.keyring.add([admit_here(authority, self.wall_ns)])
+            claimed = self.keyring.claim()
+        if claimed is None:
+            raise self._all_in_use(self.keyring)
+        return claimed
+
+    @staticmethod
+    def _all_in_use(keyring: Keyring) -> LocalError:
+        return LocalError(
+            f"all {keyring.count} identities in {keyring.folder} are in use by running peers; stop one, or join once "
+            "more with a new line and a --data folder"
+        )
