@@ -100,6 +100,14 @@ def topic_near(node_id: str) -> str:
     return min(names, key=lambda name: ring_distance(bytes.fromhex(node_id), topic_id(name)))
 
 
+def read_terminal(fd: int) -> bytes:
+    """What a terminal shows next; nothing once nobody is at its other side."""
+    try:
+        return os.read(fd, 1 << 16)
+    except OSError:
+        return b""
+
+
 @contextmanager
 def commands(folder: Path) -> Iterator[Commands]:
     """Commands that are ended with the test."""

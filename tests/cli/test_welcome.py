@@ -11,7 +11,7 @@ import click
 import pytest
 
 from quillcast.cli.app import COMMANDS, FIRST, commands
-from tests.cli.commands import Commands
+from tests.cli.commands import Commands, read_terminal
 
 ESCAPE = "\x1b["
 
@@ -40,13 +40,6 @@ def on_a_terminal(quillcast: Commands, *arguments: str) -> str:
             shown += part
     os.close(ours)
     return shown.decode()
-
-
-def read_terminal(fd: int) -> bytes:
-    try:
-        return os.read(fd, 1 << 16)
-    except OSError:  # EIO: the other side has closed it
-        return b""
 
 
 def test_alone_it_shows_the_five_commands_that_matter_and_how_to_see_all(quillcast: Commands) -> None:

@@ -10,7 +10,7 @@ from quillcast.cli.endings import Interrupted, ReaderGone, Terminated
 from quillcast.cli.options import coloured
 from quillcast.core.errors import QuillcastError
 
-COMMANDS = ("sub", "pub", "node", "topic", "tree", "status", "demo", "audit", "evaluate", "completion")
+COMMANDS = ("sub", "pub", "node", "topic", "tree", "status", "top", "check", "demo", "audit", "evaluate", "completion")
 """In the order of --help; each is the `command` of the module of its name."""
 
 FIRST = {
@@ -18,7 +18,7 @@ FIRST = {
     "sub TOPIC": "print a topic's events as they come",
     "pub TOPIC MESSAGE": "publish; without MESSAGE each line of standard input",
     "node": "run a peer that forwards for others",
-    "status": "what a running peer is, knows and does",
+    "top": "live rates, queues and neighbours of every peer of this machine",
 }
 """What `quillcast` alone shows."""
 

@@ -1,36 +1,65 @@
 """Asking the peers of this machine that run already."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.live.control import ANSWER_TIMEOUT_S, ask
-from quillcast.live.rendezvous import Entry, Rendezvous
+from quillcast.live.rendezvous import Entry, Rendezvous, runtime_folder
+
+AT_ONCE = 32  # peers that are asked at a time; a guess
 
 
 def peers_here(network: str) -> list[Entry]:
     """The network's peers on this machine, the oldest first. Raises `Unreachable` where there are none."""
     entries = Rendezvous(network).entries()
     if not entries:
-        raise Unreachable(f"no peer of the network {network!r} runs on this machine; start one with: quillcast node")
+        others = [name for name in networks_here() if name != network]
+        instead = f"; there are peers of: {', '.join(others)} (--network)" if others else ""
+        raise Unreachable(
+            f"no peer of the network {network!r} runs on this machine; start one with: quillcast node{instead}"
+        )
     return entries
 
 
-def ask_peer(network: str, prefix: str, question: str, **arguments: Any) -> Any:
-    """The answer of the oldest peer here whose id begins with `prefix`."""
+def networks_here() -> list[str]:
+    """The networks with peers on this machine."""
+    folders = sorted(folder.name for folder in runtime_folder().glob("*") if folder.is_dir())
+    return [name for name in folders if Rendezvous(name).entries()]
+
+
+def choose(network: str, prefix: str) -> list[Entry]:
+    """The peers here whose id begins with `prefix`. Raises `LocalError` that names those there are."""
     entries = peers_here(network)
     chosen = [entry for entry in entries if entry.node_id.startswith(prefix.lower())]
     if not chosen:
         known = ", ".join(entry.node_id[:8] for entry in entries)
         raise LocalError(f"no peer {prefix!r} of the network {network!r} runs on this machine; there are: {known}")
-    return ask(Rendezvous(network).control_path(chosen[0].contact), question, **arguments)
+    return chosen
+
+
+def ask_peer(network: str, prefix: str, question: str, **arguments: Any) -> Any:
+    """The answer of the oldest peer here whose id begins with `prefix`."""
+    return ask(Rendezvous(network).control_path(choose(network, prefix)[0].contact), question, **arguments)
+
+
+def ask_each(
+    network: str, entries: list[Entry], question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any
+) -> list[tuple[Entry, Any]]:
+    """What each of these peers answers within `timeout_s`; None for those that do not."""
+    rendezvous = Rendezvous(network)
+
+    def answer(entry: Entry) -> Any:
+        try:
+            return ask(rendezvous.control_path(entry.contact), question, timeout_s=timeout_s, **arguments)
+        except Unreachable:
+            return None  # it has just ended, or hangs
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(zip(entries, pool.map(answer, entries), strict=True))
 
 
 def ask_all(network: str, question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> list[Any]:
     """The answers of all peers here that give one within `timeout_s` each."""
-    rendezvous, answers = Rendezvous(network), []
-    for entry in peers_here(network):
-        try:
-            answers.append(ask(rendezvous.control_path(entry.contact), question, timeout_s=timeout_s, **arguments))
-        except Unreachable:
-            continue  # it has just ended
-    return answers
+    answers = ask_each(network, peers_here(network), question, timeout_s=timeout_s, **arguments)
+    return [answer for _, answer in answers if answer is not None]

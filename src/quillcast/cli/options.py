@@ -49,9 +49,9 @@ def _peers(network: str) -> list[str]:
 
 
 def _networks(_: str) -> list[str]:
-    from quillcast.live.rendezvous import runtime_folder
+    from quillcast.cli.asking import networks_here
 
-    return sorted(folder.name for folder in runtime_folder().glob("*") if folder.is_dir())
+    return networks_here()
 
 
 TOPIC = click.argument("topic", shell_complete=_completed(_topics))

@@ -8,6 +8,7 @@ import msgspec
 
 from quillcast.cli.asking import ask_peer, peers_here
 from quillcast.cli.options import JSON, NETWORK, PEER
+from quillcast.cli.tables import table
 
 
 @click.command(short_help="Show what a running peer is, knows and does.")
@@ -30,15 +31,15 @@ def _lines(status: Mapping[str, Any], peers: int) -> Iterator[str]:
     yield f"  pid {status['pid']}, up {status['uptime_s']:.0f} s; {peers} of this network on this machine"
     used, limit = (status["buffers"][name] / 2**20 for name in ("used_bytes", "limit_bytes"))
     yield f"  buffers {used:.1f} of {limit:.0f} MiB" + _journal(status["journal"])
-    yield from _table("leaf set", ["peer", "address"], [[short(one), one["address"]] for one in status["leaf_set"]])
-    yield from _table("neighbours", ["peer", "address", "round trip", "link"], map(_neighbour, status["neighbours"]))
-    yield from _table(
+    yield from table("leaf set", ["peer", "address"], [[short(one), one["address"]] for one in status["leaf_set"]])
+    yield from table("neighbours", ["peer", "address", "round trip", "link"], map(_neighbour, status["neighbours"]))
+    yield from table(
         "topics",
         ["topic", "delivery", "part", "parent", "children", "events/s", "events"],
         map(_topic, status["topics"]),
     )
     counted = {name: count for name, count in status["counters"].items() if count}
-    yield from _table("counters", ["what", "count"], [[name, str(count)] for name, count in counted.items()])
+    yield from table("counters", ["what", "count"], [[name, str(count)] for name, count in counted.items()])
     yield from (f"  problem: {problem}" for problem in status["problems"])
 
 
@@ -68,14 +69,3 @@ def _topic(shown: Mapping[str, Any]) -> list[str]:
         f"{shown['events_per_s']:.0f}",
         str(shown.get("frontier", "-")),
     ]
-
-
-def _table(title: str, columns: list[str], rows: Any) -> Iterator[str]:
-    """Rows under their columns' names; nothing if there are none."""
-    shown = [[str(cell) for cell in row] for row in rows]
-    if not shown:
-        return
-    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
-    yield f"{title}:"
-    for row in (columns, *shown):
-        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

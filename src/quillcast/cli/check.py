@@ -1,0 +1,174 @@
+"""`quillcast check`: is a peer, a topic or a link well? One line and an exit code that monitors understand."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import msgspec
+
+from quillcast.cli import judging
+from quillcast.cli.asking import ask_all, ask_each, ask_peer, choose
+from quillcast.cli.judging import Bounds, Finding, State
+from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
+from quillcast.core.errors import LocalError, QuillcastError
+
+DEFAULTS = Bounds()
+ANSWER_TIMEOUT_S = 3.0  # a guess: monitors give up after ten
+
+PROMETHEUS = click.option("--prometheus", is_flag=True, help="Print metrics in Prometheus' text format.")
+
+
+class AskedWrongly(click.UsageError):
+    """Monitors take 2 for an alarm: what was asked for wrongly is 3."""
+
+    exit_code = State.UNKNOWN
+
+
+@contextmanager
+def _unknown() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as problem:
+        raise AskedWrongly(problem.format_message(), problem.ctx) from problem
+
+
+class Checks(click.Group):
+    """The checks; a wrong option is no alarm."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _unknown():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _unknown():
+            return super().invoke(ctx)
+
+
+@click.group(cls=Checks, invoke_without_command=True, short_help="Is a peer, topic or link well? For monitors.")
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Say in one line whether a peer, a topic or a link is well, as monitors want it.
+
+    Ends with 0 (OK), 1 (WARNING), 2 (CRITICAL) or 3 (UNKNOWN: asked for wrongly), as plug-ins of Nagios do.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@command.command("peer")
+@PEER
+@click.option("--neighbours-min", default=DEFAULTS.neighbours_min, show_default=True, help="Fewer live ones: CRITICAL.")
+@click.option("--buffers-warning", default=80.0, show_default=True, metavar="PERCENT", help="Fuller: WARNING.")
+@click.option("--buffers-critical", default=95.0, show_default=True, metavar="PERCENT", help="Fuller: CRITICAL.")
+@PROMETHEUS
+@JSON
+@NETWORK
+def peer_(
+    peer: str,
+    network: str,
+    neighbours_min: int,
+    buffers_warning: float,
+    buffers_critical: float,
+    prometheus: bool,
+    as_json: bool,
+) -> None:
+    """Check the peers of this machine, or those whose id begins with --peer.
+
+    CRITICAL: none runs; one does not answer, has not joined, or cannot write its journal. WARNING: a neighbour is
+    suspected, or something went wrong lately.
+    """
+    bounds = Bounds(buffers_warning / 100, buffers_critical / 100, neighbours_min)
+
+    def look() -> list[Finding]:
+        answers = ask_each(network, choose(network, peer), "status", timeout_s=ANSWER_TIMEOUT_S)
+        return [
+            judging.silent_peer(network, entry.node_id) if status is None else judging.of_peer(status, bounds)
+            for entry, status in answers
+        ]
+
+    _tell("peer", look, {"network": network, "peer": peer}, prometheus=prometheus, as_json=as_json)
+
+
+@command.command("topic")
+@TOPIC
+@PEER
+@click.option("--subscribers-min", default=DEFAULTS.subscribers_min, show_default=True, help="Fewer: CRITICAL.")
+@click.option("--behind-max", default=DEFAULTS.behind_max, show_default=True, help="A peer is further behind: WARNING.")
+@PROMETHEUS
+@JSON
+@NETWORK
+def topic_(
+    topic: str, peer: str, network: str, subscribers_min: int, behind_max: int, prometheus: bool, as_json: bool
+) -> None:
+    """Check TOPIC by walking its live tree.
+
+    CRITICAL: no peer here has a part in it, or no root answers. WARNING: not every peer of the tree answers, or one is
+    behind.
+    """
+    bounds = Bounds(subscribers_min=subscribers_min, behind_max=behind_max)
+
+    def look() -> list[Finding]:
+        known = ask_all(network, "topics", timeout_s=ANSWER_TIMEOUT_S)
+        if not any(part["name"] == topic for parts in known for part in parts):
+            raise LocalError(f"no peer of this machine has a part in topic {topic}")
+        return [judging.of_topic(network, ask_peer(network, peer, "tree", topic=topic), bounds)]
+
+    _tell("topic", look, {"network": network, "topic": topic}, prometheus=prometheus, as_json=as_json)
+
+
+@command.command("link")
+@click.argument("neighbour", metavar="[NEIGHBOUR]", default="")
+@PEER
+@click.option("--waiting-max", default=DEFAULTS.waiting_bytes_max, show_default=True, help="More bytes: WARNING.")
+@click.option("--round-trip-max", type=float, metavar="MS", help="Longer: WARNING.")
+@PROMETHEUS
+@JSON
+@NETWORK
+def link_(
+    neighbour: str,
+    peer: str,
+    network: str,
+    waiting_max: int,
+    round_trip_max: float | None,
+    prometheus: bool,
+    as_json: bool,
+) -> None:
+    """Check a peer's links, or the one to the NEIGHBOUR whose id or address begins so.
+
+    CRITICAL: it is down or suspected, or there is none. WARNING: much waits in it, or round trips take long.
+    """
+    bounds = Bounds(waiting_bytes_max=waiting_max, round_trip_ms_max=round_trip_max)
+
+    def look() -> list[Finding]:
+        status = ask_peer(network, peer, "status", timeout_s=ANSWER_TIMEOUT_S)
+        ends = [end for end in status["neighbours"] if _is(end, neighbour)]
+        if not ends:
+            raise LocalError(f"peer {status['node_id'][:8]} has no link to {neighbour or 'anybody'}")
+        return [judging.of_link(status, end, bounds) for end in ends]
+
+    _tell("link", look, {"network": network, "neighbour": neighbour}, prometheus=prometheus, as_json=as_json)
+
+
+def _is(end: dict[str, Any], wanted: str) -> bool:
+    return bool(end["node_id"].startswith(wanted.lower()) or (end["address"] or "").startswith(wanted))
+
+
+def _tell(
+    what: str, look: Callable[[], list[Finding]], labels: dict[str, str], *, prometheus: bool, as_json: bool
+) -> None:
+    """Print the findings and end with the worst state. What is not there to be looked at is CRITICAL."""
+    try:
+        findings = look()
+    except QuillcastError as problem:
+        findings = [Finding(labels, State.CRITICAL, str(problem), {})]
+    state = judging.worst(finding.state for finding in findings)
+    if as_json:
+        found = [{**finding._asdict(), "state": finding.state.name} for finding in findings]
+        click.echo(msgspec.json.encode({"state": state.name, "code": int(state), "found": found}).decode())
+    elif prometheus:
+        for metric in judging.prometheus(what, findings):
+            click.echo(metric)
+    else:
+        click.echo(judging.line(findings))
+    click.get_current_context().exit(state)

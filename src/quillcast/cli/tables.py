@@ -1,0 +1,25 @@
+"""Rows and sizes as plain text."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def sized(size_bytes: float) -> str:
+    """A number of bytes for people."""
+    unit = 0
+    while size_bytes >= 1000 and unit < len(_UNITS) - 1:
+        size_bytes /= 1000
+        unit += 1
+    return f"{size_bytes:.0f} {_UNITS[unit]}" if unit == 0 or size_bytes >= 100 else f"{size_bytes:.1f} {_UNITS[unit]}"
+
+
+def table(title: str, columns: list[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Rows under their columns' names; nothing if there are none."""
+    shown = [[str(cell) for cell in row] for row in rows]
+    if not shown:
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
+    yield f"{title}:"
+    for row in (columns, *shown):
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

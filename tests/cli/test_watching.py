@@ -1,0 +1,196 @@
+"""`top` and `check`: what peers do now, and whether they are well, for people and for monitors."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from quillcast.cli import judging
+from quillcast.cli.judging import Bounds, Finding, State
+from tests.cli.commands import Commands, read_terminal, topic_near
+
+ALICE, BOB = "a1" * 16, "b0" * 16
+
+NEIGHBOUR: dict[str, Any] = {
+    "node_id": BOB, "address": "127.0.0.1:2", "connected": True, "suspected": False,
+    "round_trip_ms": 0.5, "room_bytes": 100, "waiting_bytes": 0, "held_bytes": 0,
+}  # fmt: skip
+STATUS: dict[str, Any] = {
+    "node_id": ALICE, "network": "test", "active": True, "uptime_s": 12.5, "neighbours": [NEIGHBOUR], "topics": [],
+    "buffers": {"used_bytes": 0, "limit_bytes": 100}, "counters": {"dropped": 0}, "problems": [], "journal": None,
+}  # fmt: skip
+ROOT: dict[str, Any] = {"node_id": ALICE, "parent": None, "subscribers": 1, "term": "1.a1a1a1a1", "frontier": 50_000}
+TREE: dict[str, Any] = {
+    "topic": "t", "complete": True, "root": ALICE,
+    "peers": [ROOT, {**ROOT, "node_id": BOB, "parent": ALICE}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "state", "text"),
+    [
+        ({}, State.OK, "peer a1a1a1a1: 1 neighbours, 0 topics"),
+        ({"active": False}, State.CRITICAL, "has not joined"),
+        ({"neighbours": []}, State.CRITICAL, "0 live neighbours, not 1"),
+        ({"buffers": {"used_bytes": 80, "limit_bytes": 100}}, State.WARNING, "buffers are 80 % full"),
+        ({"buffers": {"used_bytes": 96, "limit_bytes": 100}}, State.CRITICAL, "buffers are 96 % full"),
+        ({"problems": ["a handler failed"]}, State.WARNING, "a handler failed"),
+        ({"journal": {"path": "j", "failed": "no space left"}}, State.CRITICAL, "no space left"),
+        ({"neighbours": [NEIGHBOUR, {**NEIGHBOUR, "suspected": True}]}, State.WARNING, "1 of 2 neighbours suspected"),
+    ],
+)
+def test_a_peer_is_judged_by_its_status(changed: dict[str, Any], state: State, text: str) -> None:
+    found = judging.of_peer({**STATUS, **changed}, Bounds(neighbours_min=1))
+    assert found.state == state
+    assert text in found.text
+
+
+@pytest.mark.parametrize(
+    ("changed", "state", "text"),
+    [
+        ({}, State.OK, "topic t: root a1a1a1a1, 2 peers, 2 subscriptions"),
+        ({"peers": [], "root": None, "complete": False}, State.CRITICAL, "no root answers"),
+        ({"complete": False}, State.WARNING, "not every peer"),
+        ({"peers": [ROOT, {**ROOT, "node_id": BOB}]}, State.WARNING, "2 peers believe that they are its root"),
+        ({"peers": [{**ROOT, "subscribers": 0}]}, State.CRITICAL, "0 subscriptions, not 1"),
+        ({"peers": [ROOT, {**ROOT, "parent": ALICE, "frontier": 39_999}]}, State.WARNING, "10001 events behind"),
+    ],
+)
+def test_a_topic_is_judged_by_its_tree(changed: dict[str, Any], state: State, text: str) -> None:
+    found = judging.of_topic("test", {**TREE, **changed}, Bounds(subscribers_min=1))
+    assert found.state == state
+    assert text in found.text
+
+
+@pytest.mark.parametrize(
+    ("changed", "state", "text"),
+    [
+        ({}, State.OK, "link a1a1a1a1 to b0b0b0b0: up"),
+        ({"round_trip_ms": None}, State.OK, "up"),
+        ({"connected": False}, State.CRITICAL, "it is down"),
+        ({"suspected": True, "waiting_bytes": 9}, State.CRITICAL, "the neighbour is suspected; 9 bytes wait in it"),
+        ({"round_trip_ms": 3.0}, State.WARNING, "a round trip takes 3.0 ms"),
+    ],
+)
+def test_a_link_is_judged_by_one_of_its_ends(changed: dict[str, Any], state: State, text: str) -> None:
+    found = judging.of_link(STATUS, {**NEIGHBOUR, **changed}, Bounds(waiting_bytes_max=8, round_trip_ms_max=2.0))
+    assert found.state == state
+    assert text in found.text
+
+
+def test_several_are_as_well_as_the_worst_of_them_and_it_is_named() -> None:
+    findings = [Finding({}, state, state.name.lower(), {}) for state in (State.OK, State.CRITICAL, State.WARNING)]
+    assert judging.line(findings) == "CRITICAL - 1 of 3 are well; critical; warning"
+    assert judging.line(findings[:1]) == "OK - ok"
+    assert judging.worst([]) == State.UNKNOWN
+
+
+def test_prometheus_is_told_types_labels_and_base_units() -> None:
+    findings = [Finding({"topic": 'a"b\\c\nd'}, State.WARNING, "", {"round_trip_seconds": 0.25, "events": 3})]
+    assert list(judging.prometheus("topic", findings)) == [
+        "# TYPE quillcast_topic_state gauge",
+        r'quillcast_topic_state{topic="a\"b\\c\nd"} 1',
+        "# TYPE quillcast_topic_round_trip_seconds gauge",
+        r'quillcast_topic_round_trip_seconds{topic="a\"b\\c\nd"} 0.250000',
+        "# TYPE quillcast_topic_events gauge",
+        r'quillcast_topic_events{topic="a\"b\\c\nd"} 3',
+    ]
+
+
+def test_without_a_peer_top_says_so_and_check_raises_the_alarm(quillcast: Commands) -> None:
+    nobody = "no peer of the network 'test' runs on this machine"
+    code, out, err = quillcast.run("top", "--once")
+    assert (code, out) == (4, "")
+    assert nobody in err
+    for what in (["peer"], ["topic", "t"], ["link"]):
+        code, out, err = quillcast.run("check", *what)
+        assert (code, err) == (2, "")
+        assert out.startswith(f"CRITICAL - {nobody}")
+        assert out.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["peer", "--bogus"], ["topic"], ["planet"]], ids=" ".join)
+def test_a_check_that_was_asked_for_wrongly_is_no_alarm(quillcast: Commands, arguments: list[str]) -> None:
+    code, out, err = quillcast.run("check", *arguments)
+    assert (code, out) == (3, "")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.live
+def test_peers_of_other_networks_are_pointed_at(quillcast: Commands) -> None:
+    quillcast.start("node", "--network", "elsewhere").line()
+    _, _, err = quillcast.run("status")
+    assert "there are peers of: elsewhere (--network)" in err
+
+
+@pytest.mark.live
+def test_top_shows_rates_of_all_peers_and_who_does_not_answer(quillcast: Commands) -> None:
+    node = json.loads(quillcast.start("node", "--json").line())
+    topic = topic_near(node["node_id"])
+    subscriber = quillcast.subscribed(topic)
+    quillcast.start("pub", topic, "tick {{count}}", "--count", "0", "--rate", "200")
+    subscriber.line()
+    seen = quillcast.json("top")
+    assert len(seen["peers"]) == 3
+    assert seen["silent"] == []
+    [shown] = seen["topics"]
+    assert (shown["name"], shown["root"], shown["subscriptions"], shown["publishers"]) == (topic, node["node_id"], 1, 1)
+    assert shown["events_per_s"] > 0
+    [root] = [peer for peer in seen["peers"] if peer["node_id"] == node["node_id"]]
+    assert root["events_per_s"] > 0
+    assert root["in_bytes_per_s"] > 0
+    assert root["memory_bytes"] > 1 << 20
+    assert root["neighbours"] == 2
+    subscriber.signal(signal.SIGSTOP)
+    code, out, _ = quillcast.run("top")
+    subscriber.signal(signal.SIGCONT)
+    assert code == 0
+    assert re.search(r"^network test: 2 peers, 1 topics, [\d,]+ events/s", out)
+    assert "\x1b[" not in out
+    assert re.search(r"^[0-9a-f]{8} does not answer$", out, re.MULTILINE)
+
+
+@pytest.mark.live
+def test_top_draws_on_a_terminal_until_ctrl_c(quillcast: Commands) -> None:
+    node = json.loads(quillcast.start("node", "--json").line())
+    ours, theirs = pty.openpty()
+    quillcast.environment |= {"TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "quillcast", "top", "--interval", "0.1"],
+        stdin=theirs, stdout=theirs, stderr=theirs, env=quillcast.environment,
+    ) as top:  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        while shown.count(node["node_id"][:8].encode()) < 2:
+            shown += os.read(ours, 1 << 16)
+        top.send_signal(signal.SIGINT)
+        while read_terminal(ours):
+            pass
+    os.close(ours)
+    assert top.returncode == 130
+    assert b"Traceback" not in shown
+
+
+@pytest.mark.live
+def test_checks_of_running_peers(quillcast: Commands) -> None:
+    node = json.loads(quillcast.start("node", "--json").line())
+    quillcast.subscribed("sport/tennis")
+    code, out, _ = quillcast.run("check", "peer", "--peer", node["node_id"][:6])
+    assert code == 0
+    assert re.fullmatch(rf"OK - peer {node['node_id'][:8]}: 1 neighbours, \d topics \| neighbours=1 .*\n", out)
+    code, out, _ = quillcast.run("check", "peer", "--neighbours-min", "2")
+    assert (code, out.split(";")[0]) == (2, "CRITICAL - 0 of 2 are well")
+    code, out, _ = quillcast.run("check", "topic", "sport/tennis", "--prometheus")
+    assert code == 0
+    assert 'quillcast_topic_subscribers{network="test",topic="sport/tennis"} 1' in out.splitlines()
+    assert quillcast.run("check", "topic", "nobody/knows")[0] == 2
+    found = quillcast.json("check", "link")
+    assert (found["state"], found["code"], len(found["found"])) == ("OK", 0, 1)
+    code, out, _ = quillcast.run("check", "link", "nobody")
+    assert (code, out) == (2, f"CRITICAL - peer {node['node_id'][:8]} has no link to nobody\n")
