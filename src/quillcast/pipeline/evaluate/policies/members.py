@@ -45,7 +45,7 @@ def first(root: int, others: Ints) -> Ints:
 def in_random_order(group: Group, source: int) -> Ints:
     """The source, and then the other members in an order drawn by the group's seed: that in which they join."""
     nodes = first(source, group.members)
-    nodes[1:] = nodes[1:][_shuffle(group.seed, len(nodes) - 1)]
+    nodes[1:] = nodes[1:][_shuffle(np.uint64(group.seed), len(nodes) - 1)]
     return nodes
 
 
