@@ -146,6 +146,27 @@ def test_only_an_outage_of_about_a_lease_is_an_excuse(sound: Simulation) -> None
     check(sound)
 
 
+def test_a_subscription_that_begins_beyond_a_cut_is_owed_no_lower_terms(sound: Simulation) -> None:
+    reader = forget_the_last(sound)
+    start, began, written = reader.start, reader.started_at, sound.writers[0].written[-1]
+    assert start is not None
+    assert began is not None
+    sound.troubles.append(Trouble(2, began - 1.0, written - 1.0, "cut off"))
+    try:
+        with pytest.raises(Broken, match="never got event"):
+            check(sound)  # admitted under the term that it began in
+        reader.start = start._replace(term=Term(start.term.counter + 1, start.term.node))
+        check(sound)
+        sound.troubles[-1] = Trouble(2, began - 1.0, written - checks.DOUBT_S - 1.0, "cut off")
+        with pytest.raises(Broken, match="never got event"):
+            check(sound)  # written long after the cut
+        sound.troubles[-1] = Trouble(2, began + 0.1, written, "cut off")
+        with pytest.raises(Broken, match="never got event"):
+            check(sound)  # it began before the cut
+    finally:
+        reader.start = start
+
+
 def test_an_event_may_die_with_its_writer_only_if_nobody_had_it(sound: Simulation) -> None:
     forget_the_last(sound)
     host = sound.writers[0].host

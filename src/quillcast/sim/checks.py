@@ -8,7 +8,8 @@ always               no event reaches a handler twice, none is invented, a write
                      that is passed over was told lost
 owed and delivered   an event that was written after a reader's subscription stood, if the reader lives to the end,
                      and the writer does too, or knew the event to be stable, or a peer that lives still had it;
-                     unless the reader was slow, or one of the two was cut off for longer than a lease
+                     unless the reader was slow, or one of the two was cut off for longer than a lease, or the
+                     subscription began on one side of a cut and the event was admitted under a lower term
 told                 in those two cases: delivered, or told lost
 ==================== ==========================================================================================
 """
@@ -214,7 +215,8 @@ class Delivery:
         )
         story += f", written at {at:.3f} s, though {why_kept}"
         excuse = self._excuse(reader, writer, at)
-        if excuse is not None and self._before_its_start(reader, writer, event):
+        apart = excuse is not None or self._began_apart(reader, at)
+        if apart and self._before_its_start(reader, writer, event):
             return
         if excuse is None:
             _holds(False, f"{story}; it was {f'told so ({told})' if told else 'not told so either'}")
@@ -244,6 +246,19 @@ class Delivery:
                 if start - self.lease_s < at < end + self.lease_s:
                     return f"peer {machine} was out of reach from {start:.1f} to {end:.1f} s"
         return None
+
+    def _began_apart(self, reader: Reader, at: float) -> bool:
+        """Did the subscription begin on one side of a cut, and was the event written before that was surely mended?
+
+        Until then the other side knows of no lease (DELIVERY.md: who has a live one gets what is admitted after its
+        start), and what all leases there cover is let go.
+        """
+        began = reader.started_at
+        return began is not None and any(
+            trouble.what == "cut off" and trouble.start < began < trouble.end and at < trouble.end + DOUBT_S
+            for trouble in self.simulation.troubles
+            if trouble.machine == reader.host.machine.number
+        )
 
     def _before_its_start(self, reader: Reader, writer: Writer, event: Event) -> bool:
         """Was the event only ever admitted under a term below the one that the subscription started in?
