@@ -100,6 +100,15 @@ def test_other_sizes_shapes_and_delays() -> None:
     assert transit_stub(9, 1, 1, 1, 1).delay_ms.tolist() == [[0, 40], [40, 0]]
 
 
+def test_in_the_even_shape_links_to_and_in_stubs_are_as_long_as_in_transit_domains() -> None:
+    even = load("transit-stub-even", 1)
+    in_stub, transit = (even.link_ends >= 50).all(axis=1), (even.link_ends < 50).all(axis=1)
+    inside = even.domain[even.link_ends[:, 0]] == even.domain[even.link_ends[:, 1]]
+    means = [float(even.link_ms[kind].mean()) for kind in (in_stub, ~in_stub & ~transit, transit & inside)]
+    assert max(means) < 1.1 * min(means)
+    assert float(even.link_ms[transit & ~inside].mean()) > 2 * max(means)
+
+
 @pytest.mark.parametrize("sizes", [(0, 5, 10, 10), (10, 5, 10, 0), (100, 50, 10, 10)])
 def test_sizes_that_cannot_be_are_refused_by_name(sizes: tuple[int, int, int, int]) -> None:
     with pytest.raises(LocalError, match=rf"transit-stub\({','.join(map(str, sizes))}\) makes [\d,]+ routers"):

@@ -253,7 +253,9 @@ def test_damaged_files_are_refused_in_one_line(tmp_path: Path, name: str, conten
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(LocalError, match=r"no topology or file is called 'wonder-proxy'; did you mean wonderproxy\?"):
         load("wonder-proxy", 1)
-    with pytest.raises(LocalError, match="there are transit-stub, aws, wonderproxy, topology-zoo, or give the path"):
+    with pytest.raises(
+        LocalError, match="there are transit-stub, transit-stub-even, aws, wonderproxy, topology-zoo, or give the path"
+    ):
         load("zzz", 1)
     with pytest.raises(LocalError, match="holds no network 'geant'"):
         load("topology-zoo#geant", 1)

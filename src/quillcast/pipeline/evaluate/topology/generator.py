@@ -53,6 +53,10 @@ class Shape(NamedTuple):
     stub: float = 0.05
 
 
+EVEN = Shape(0.4, 0.4, 0.4)
+"""Links of all kinds are about as long, but for those between transit domains, which are three times as long."""
+
+
 class Sizes(NamedTuple):
     """How many transit domains, routers in each, stubs at each of these, and routers in each stub."""
 
