@@ -358,16 +358,27 @@ def test_more_stripes_than_digits_are_refused() -> None:
         trees("stripes(17)", deployment(60), group(deployment(60), 5, 1))
 
 
-def test_inner_nodes_of_a_stripe_begin_with_its_digit() -> None:
-    """SplitStream, section 3.1: so that a node is inside one tree at most; spare capacity makes the exceptions."""
+def test_without_a_cap_no_node_is_inside_two_stripes_trees() -> None:
+    """SplitStream, section 3.1: inner nodes of a stripe's tree begin with the digit of its key."""
     made = deployment(2000)
     asked = group(made, 2000, 1)
-    inside, fitting = 0, 0
-    for key, tree in zip(stripes.stripe_keys(asked.key, 16, 4), trees("stripes(16)", made, asked), strict=True):
+    inside: Counter[int] = Counter()
+    for key, tree in zip(stripes.stripe_keys(asked.key, 16, 4), trees("stripes(16, 2000)", made, asked), strict=True):
         inner = tree.nodes[children_counts(tree) > 0]
-        inside += len(inner)
-        fitting += np.count_nonzero(made.ids[inner] >> np.uint64(60) == np.uint64(key) >> np.uint64(60))
-    assert fitting > 0.9 * inside
+        assert np.all(made.ids[inner] >> np.uint64(60) == key >> np.uint64(60))
+        inside.update(inner.tolist())
+    assert max(inside.values()) == 1
+
+
+def test_the_less_capacity_is_to_spare_the_more_trees_a_node_is_inside() -> None:
+    """SplitStream, section 5, configurations 16 x 16, 16 x 32 and without a bound."""
+    made = deployment(2000)
+    asked = group(made, 2000, 1)
+
+    def inside(policy: str) -> float:
+        return sum(np.count_nonzero(children_counts(tree)) for tree in trees(policy, made, asked)) / 2000
+
+    assert 1 == inside("stripes(16, 2000)") < inside("stripes(16, 32)") < 2 < inside("stripes(16, 16)") < 4
 
 
 def test_no_peer_forwards_much_more_than_it_receives() -> None:
