@@ -87,6 +87,21 @@ def test_holes_come_from_the_other_direction_or_the_shortest_detour() -> None:
     assert notes == ["3 holes or zeros filled", "2 of them by detours"]
 
 
+def test_many_holes_are_filled_as_one_by_one() -> None:
+    random = np.random.default_rng(6)
+    rtt_ms = np.triu(random.uniform(1, 100, (40, 40)), 1)
+    rtt_ms += rtt_ms.T
+    holes = [(int(a), int(b)) for a, b in random.integers(40, size=(300, 2)) if a < b]
+    holed = rtt_ms.copy()
+    for a, b in holes:
+        holed[a, b] = holed[b, a] = NAN
+    mended, _ = repair(holed, "these")
+    for a, b in holes:
+        assert (
+            mended[a, b] == mended[b, a] == np.nanmin([holed[a, c] + holed[c, b] for c in range(40) if c not in (a, b)])
+        )
+
+
 def test_two_directions_are_averaged_and_counted() -> None:
     mended, notes = repair(np.array([[0.0, 10.0], [20.0, 0.0]]), "these")
     assert mended.tolist() == [[0, 15], [15, 0]]

@@ -166,10 +166,10 @@ def repair(rtt_ms: Matrix, name: str) -> tuple[Matrix, list[str]]:
     found = np.where(known, rtt_ms, np.inf)
     np.fill_diagonal(found, np.inf)
     mean = np.where(one_way, np.minimum(found, found.T), (found + found.T) / 2)
-    missing = np.argwhere(np.isinf(mean) & between)
+    missing = np.isinf(mean) & between
     mended = mean.copy()
-    for a, b in missing:
-        mended[a, b] = (mean[a] + mean[b]).min()
+    for place in np.flatnonzero(missing.any(axis=1)):
+        mended[place, missing[place]] = (mean[place][:, None] + mean[:, missing[place]]).min(axis=0)
     if not np.isfinite(mended[between]).all():
         a, b = np.argwhere(np.isinf(mended) & between)[0]
         raise LocalError(f"{name} has no measurement between places {a} and {b}, nor a detour over one other place")
@@ -177,7 +177,7 @@ def repair(rtt_ms: Matrix, name: str) -> tuple[Matrix, list[str]]:
     np.fill_diagonal(mended, np.minimum(itself, nearest))
     counts = {
         "holes or zeros filled": holes,
-        "of them by detours": len(missing),
+        "of them by detours": int(missing.sum()),
         "pairs averaged": int(both.sum()) // 2,
         "diagonal entries shortened": int((itself > nearest).sum()),
     }
