@@ -89,7 +89,11 @@ class Commands:
 
     def json(self, *arguments: str) -> Any:
         """What a command prints as JSON on its last line."""
-        code, out, err = self.run(*arguments, "--json")
+        return self.json_of(self.start(*arguments, "--json"))
+
+    def json_of(self, command: Command) -> Any:
+        """The JSON on the last line of a command that ends by itself."""
+        code, out, err = command.end()
         assert code == 0, err
         return json.loads(out.splitlines()[-1])
 

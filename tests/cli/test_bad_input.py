@@ -26,6 +26,8 @@ TYPING = [
     (["sub", "t/#"], "is a pattern"),
     (["topic", "set", "t"], "nothing to set"),
     (["topic", "create", "t", "--delivery", "sometimes"], "'sometimes' is not one of"),
+    (["bench", "pub", "t", "--rate", "0"], "0.0 is not in the range"),
+    (["bench", "sub", "t", "--count", "1"], "1 is not in the range"),
     (["demo", "--peers", "3"], "3 is not in the range"),
     (["demo", "--events", "no/such/file"], "'no/such/file' does not exist"),
     (["audit", "no/such/folder"], "'no/such/folder' does not exist"),

@@ -10,7 +10,21 @@ from quillcast.cli.endings import Interrupted, ReaderGone, Terminated
 from quillcast.cli.options import coloured
 from quillcast.core.errors import QuillcastError
 
-COMMANDS = ("sub", "pub", "node", "topic", "tree", "status", "top", "check", "demo", "audit", "evaluate", "completion")
+COMMANDS = (
+    "sub",
+    "pub",
+    "node",
+    "topic",
+    "tree",
+    "status",
+    "top",
+    "check",
+    "bench",
+    "demo",
+    "audit",
+    "evaluate",
+    "completion",
+)
 """In the order of --help; each is the `command` of the module of its name."""
 
 FIRST = {

@@ -1,0 +1,277 @@
+"""`quillcast bench`: how fast is this network, from publishing to the handler, at a rate or at full speed?"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from contextlib import closing, suppress
+from typing import Any
+
+import click
+import msgspec
+
+from quillcast.cli.options import JSON, TOPIC
+from quillcast.cli.peering import Peering, peering
+from quillcast.cli.running import run
+from quillcast.cli.tables import sized
+from quillcast.core.errors import QuillcastError
+from quillcast.live.node import Node
+from quillcast.live.publisher import Publisher
+
+STRIDE = 64  # events between two looks at the clock at full speed
+PROBE_S = 0.01  # between two measurements of an acknowledgement
+SAMPLES_MAX = 1 << 20  # beyond them every other one is kept
+IDLE_S = 2.0  # a stream that pauses for so long has ended
+SLEEP_S_MIN = 0.0005  # what an event loop can keep; what is due by then is published together
+
+SIZE = click.option("--size", "size_bytes", type=click.IntRange(min=0), default=100, show_default=True, help="Bytes.")
+SECONDS = click.option(
+    "--seconds", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True, help="How long."
+)
+
+
+@click.group(invoke_without_command=True, short_help="Measure rates and delays: bench pub, sub, latency.")
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Measure rates and delays of the network: run `bench sub` in one terminal, `bench pub` in another."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@command.command("pub")
+@TOPIC
+@SIZE
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Events a second; else full speed.")
+@SECONDS
+@JSON
+@peering
+def pub(topic: str, size_bytes: int, rate: float | None, seconds: float, as_json: bool, peering: Peering) -> None:
+    """Publish to TOPIC for some seconds, and measure.
+
+    p50 and p99 are of the time until the topic's root has acknowledged all that was published.
+    """
+
+    async def measure() -> dict[str, Any]:
+        async with peering.node() as node:
+            return await _publish(node, topic, size_bytes, rate, seconds)
+
+    _tell(run(measure()), as_json=as_json)
+
+
+@command.command("sub")
+@TOPIC
+@click.option("--count", type=click.IntRange(min=2), help="End after so many events.")
+@JSON
+@peering
+def sub(topic: str, count: int | None, as_json: bool, peering: Peering) -> None:
+    """Receive from TOPIC, and measure from the first event to the last: to --count, a pause of 2 seconds, or Ctrl-C.
+
+    p50 and p99 are of the time from publishing to here, by the clocks of the publisher and of this machine.
+    """
+
+    async def measure() -> None:
+        async with peering.node() as node:
+            subscription = node.subscribe(topic)
+            await subscription.started()
+            print(f"subscribed to {topic}; Ctrl-C ends", file=sys.stderr, flush=True)
+            audience = Audience(count)
+            taking = asyncio.ensure_future(audience.take(subscription))
+            try:
+                await audience.ended(taking)
+            finally:  # after Ctrl-C too
+                taking.cancel()
+                _tell(audience.result(topic, subscription.lost_count), as_json=as_json)
+
+    run(measure())
+
+
+@command.command("latency")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), default=1000.0, show_default=True, help="Events/s."
+)
+@SIZE
+@SECONDS
+@JSON
+@peering
+def latency(rate: float, size_bytes: int, seconds: float, as_json: bool, peering: Peering) -> None:
+    """Measure the delay from a publisher to a subscriber, each a process, at a fixed rate.
+
+    Events pass through the root of a topic of their own, which may be any peer of the network, one of the two included.
+    """
+    topic = f"bench/{os.urandom(8).hex()}"
+
+    async def measure() -> dict[str, Any]:
+        async with peering.node() as node:
+            others = ["--contact", node.address] if peering.contacts else []
+            with _subscriber(topic, ["--network", peering.network, *others]) as subscriber:
+                assert subscriber.stderr is not None
+                first = await asyncio.to_thread(subscriber.stderr.readline)
+                if not first.startswith("subscribed"):
+                    raise QuillcastError(f"the subscriber ended: {first}")
+                await _publish(node, topic, size_bytes, rate, seconds)
+                out, err = await asyncio.to_thread(subscriber.communicate)
+                if subscriber.returncode:
+                    raise QuillcastError(f"the subscriber ended: {err}")
+                root = (await node.tree(topic))["root"]
+        return {**json.loads(out), "bench": "latency", "rate_per_s": rate, "root": root}
+
+    _tell(run(measure()), as_json=as_json)
+
+
+def _subscriber(topic: str, options: list[str]) -> "subprocess.Popen[str]":
+    """`bench sub` as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "quillcast", "bench", "sub", topic, "--json", *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+# --- publishing
+
+
+async def _publish(node: Node, topic: str, size_bytes: int, rate: float | None, seconds: float) -> dict[str, Any]:
+    payload, delays = os.urandom(size_bytes), Samples()
+    with closing(node.publisher(topic, timed=rate is not None)) as publisher:
+        await publisher.publish(payload)  # finds the root
+        began = time.perf_counter()
+        probing = asyncio.ensure_future(_probe(publisher, delays)) if publisher.reliable else None
+        await (_at_rate(publisher, payload, rate, seconds) if rate else _at_full_speed(publisher, payload, seconds))
+        took_s = time.perf_counter() - began
+        if probing is not None:
+            probing.cancel()
+            await publisher.acknowledged("root")
+        return _result("pub", topic, publisher.sequence - 1, size_bytes * (publisher.sequence - 1), took_s, delays)
+
+
+async def _at_rate(publisher: Publisher, payload: bytes, rate: float, seconds: float) -> None:
+    began, published = time.perf_counter(), 0
+    while published < rate * seconds:
+        due = int((time.perf_counter() - began) * rate) + 1
+        for _ in range(published, due):
+            await publisher.publish(payload)
+        published = max(published, due)
+        await asyncio.sleep(max(SLEEP_S_MIN, began + published / rate - time.perf_counter()))
+
+
+async def _at_full_speed(publisher: Publisher, payload: bytes, seconds: float) -> None:
+    publish, until = publisher.publish, time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        for _ in range(STRIDE):
+            await publish(payload)
+
+
+async def _probe(publisher: Publisher, delays: "Samples") -> None:
+    while True:
+        began = time.perf_counter()
+        await publisher.acknowledged("root")
+        delays.add(int(1e9 * (time.perf_counter() - began)))
+        await asyncio.sleep(PROBE_S)
+
+
+# --- receiving
+
+
+class Audience:
+    """Counts what comes, and notes how long it took."""
+
+    def __init__(self, count_max: int | None) -> None:
+        self._count_max = count_max
+        self._count = self._size_bytes = 0
+        self._first_s = self._last_s = 0.0
+        self._delays = Samples()
+
+    async def take(self, events: Any) -> None:
+        """Take events until there are enough."""
+        add, now_ns = self._delays.add, time.time_ns
+        async for event in events:
+            add(now_ns() - event.time_ns)
+            if not self._count:
+                self._first_s = time.perf_counter()
+            self._count += 1
+            self._size_bytes += len(event.payload)
+            self._last_s = time.perf_counter()
+            if self._count == self._count_max:
+                return
+
+    async def ended(self, taking: "asyncio.Future[None]") -> None:
+        """Wait until there are enough, or none came for a while after the first."""
+        before = 0
+        while not taking.done() and not (before and before == self._count):
+            before = self._count
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(taking), IDLE_S)
+
+    def result(self, topic: str, lost: int) -> dict[str, Any]:
+        """What was measured; the first event starts the clock, and is not counted for rates."""
+        seconds = self._last_s - self._first_s
+        share = (self._count - 1) / self._count if self._count > 1 else 0.0
+        result = _result("sub", topic, self._count, self._size_bytes, seconds, self._delays, share=share)
+        return {**result, "lost": lost}
+
+
+class Samples:
+    """Times in nanoseconds, of which every second is kept whenever there are too many."""
+
+    def __init__(self) -> None:
+        self._kept = array("q")
+        self._stride = self._skipped = 1
+
+    def add(self, time_ns: int) -> None:
+        """Note one."""
+        if self._skipped < self._stride:
+            self._skipped += 1
+            return
+        self._skipped = 1
+        self._kept.append(time_ns)
+        if len(self._kept) >= SAMPLES_MAX:
+            self._kept = self._kept[::2]
+            self._stride *= 2
+
+    def percentile_ms(self, percent: float) -> float | None:
+        """The time that so many per cent stay within, milliseconds; None if there are none."""
+        if not self._kept:
+            return None
+        ordered = sorted(self._kept)
+        return round(ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] / 1e6, 4)
+
+
+# --- telling
+
+
+def _result(
+    what: str, topic: str, events: int, size_bytes: int, seconds: float, delays: Samples, *, share: float = 1.0
+) -> dict[str, Any]:
+    per_s: Callable[[float], float] = lambda count: round(share * count / seconds, 1) if seconds > 0 else 0.0  # noqa: E731
+    return {
+        "bench": what,
+        "topic": topic,
+        "events": events,
+        "bytes": size_bytes,
+        "seconds": round(seconds, 3),
+        "events_per_s": per_s(events),
+        "bytes_per_s": per_s(size_bytes),
+        "p50_ms": delays.percentile_ms(50),
+        "p99_ms": delays.percentile_ms(99),
+    }
+
+
+MEANT = {"pub": "acknowledged after", "sub": "delay", "latency": "delay"}
+
+
+def _tell(result: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.encode(result).decode())
+        return
+    lost = f", {result['lost']:,} lost" if result.get("lost") else ""
+    times = [f"{name} {result[f'{name}_ms']} ms" for name in ("p50", "p99") if result[f"{name}_ms"] is not None]
+    click.echo(
+        f"{result['events']:,} events in {result['seconds']:.2f} s{lost}: {result['events_per_s']:,.0f} events/s, "
+        f"{sized(result['bytes_per_s'])}/s" + (f"; {MEANT[result['bench']]} {', '.join(times)}" if times else "")
+    )

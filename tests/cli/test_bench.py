@@ -1,0 +1,65 @@
+"""`bench`: what it counts is what was published, and its percentiles are those of the samples."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from quillcast.cli import bench
+from quillcast.cli.bench import Samples
+from tests.cli.commands import Commands
+
+
+def samples(times_ns: Sequence[int]) -> Samples:
+    made = Samples()
+    for time_ns in times_ns:
+        made.add(time_ns)
+    return made
+
+
+def test_percentiles_are_those_of_the_samples() -> None:
+    made = samples([number * 1_000_000 for number in reversed(range(100))])
+    assert (made.percentile_ms(50), made.percentile_ms(99)) == (50.0, 99.0)
+    assert samples([7_000_000]).percentile_ms(99) == 7.0
+    assert Samples().percentile_ms(50) is None
+
+
+def test_too_many_samples_are_thinned_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "SAMPLES_MAX", 100)
+    made = samples([number * 1_000_000 for number in range(10_000)])
+    assert made.percentile_ms(50) == pytest.approx(5000, rel=0.05)
+    assert made.percentile_ms(99) == pytest.approx(9900, rel=0.05)
+
+
+@pytest.mark.live
+def test_publisher_and_subscriber_count_the_same(quillcast: Commands) -> None:
+    subscriber = quillcast.start("bench", "sub", "load", "--json")
+    assert "subscribed to load" in subscriber.line(2)
+    published = quillcast.json("bench", "pub", "load", "--rate", "500", "--size", "10", "--seconds", "0.5")
+    assert published["events"] >= 250
+    assert published["bytes"] == 10 * published["events"]
+    assert 0 < published["p50_ms"] <= published["p99_ms"]
+    received = quillcast.json_of(subscriber)
+    assert received["events"] == published["events"] + 1  # the one that found the root
+    assert received["lost"] == 0
+    assert received["events_per_s"] > 0
+    assert 0 < received["p50_ms"] <= received["p99_ms"]
+
+
+@pytest.mark.live
+def test_full_speed_goes_on_until_the_time_is_over(quillcast: Commands) -> None:
+    subscriber = quillcast.start("bench", "sub", "load", "--count", "1000")
+    subscriber.line(2)
+    code, out, _ = quillcast.run("bench", "pub", "load", "--seconds", "0.2")
+    assert code == 0
+    assert " events/s, " in out
+    code, out, _ = subscriber.end()
+    assert (code, out.split(" in ")[0]) == (0, "1,000 events")
+
+
+@pytest.mark.live
+def test_latency_needs_nobody_else(quillcast: Commands) -> None:
+    told = quillcast.json("bench", "latency", "--seconds", "0.5", "--rate", "100")
+    assert (told["bench"], told["rate_per_s"], told["lost"]) == ("latency", 100, 0)
+    assert told["events"] >= 51
+    assert 0 < told["p50_ms"] <= told["p99_ms"]
+    assert told["root"]
