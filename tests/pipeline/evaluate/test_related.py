@@ -1,6 +1,7 @@
 """The systems that Scribe is compared with: each kernel against its slow twin, and what must hold of every tree."""
 
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from random import Random
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate.network import Group, Tree
+from quillcast.pipeline.evaluate.network import Group, Topology, Tree
 from quillcast.pipeline.evaluate.peers import attach
 from quillcast.pipeline.evaluate.policies import bayeux, can, narada, overcast, parse, stripes
 from quillcast.pipeline.evaluate.policies.members import GroupTooLarge, creator
@@ -40,6 +41,49 @@ POLICIES = [
 def deployment(count: int, seed: int = 1, quality: str = "ideal") -> Tables:
     topology = transit_stub(seed, transit_domains=2, routers_per_transit=2, stubs_per_router=2, routers_per_stub=4)
     return tables(topology, attach(topology, count, seed), quality=quality)
+
+
+@cache
+def measured(count: int) -> Tables:
+    """Peers at the rows of a matrix whose ways back take another time, and whose places are not at no distance."""
+    chance = np.random.default_rng(count)
+    places, none = 12, np.zeros((0, 0), np.float32)
+    topology = Topology(
+        delay_ms=chance.uniform(1, 100, (places, places)).astype(np.float32),
+        coordinates=none,
+        via=np.zeros((0, 0), np.uint16),
+        link_ends=np.zeros((0, 2), np.int32),
+        link_ms=np.zeros(0, np.float32),
+        domain=np.arange(places, dtype=np.int32),
+        attachable=np.arange(places, dtype=np.int32),
+        access_ms=1.0,
+        name="a matrix",
+        place_names=[],
+    )
+    return tables(topology, attach(topology, count, 1))
+
+
+@cache
+def on_a_plane(count: int) -> Tables:
+    """Peers at points of a plane."""
+    points = np.random.default_rng(count).uniform(0, 100, (30, 2)).astype(np.float32)
+    topology = Topology(
+        delay_ms=np.zeros((0, 0), np.float32),
+        coordinates=points,
+        via=np.zeros((0, 0), np.uint16),
+        link_ends=np.zeros((0, 2), np.int32),
+        link_ms=np.zeros(0, np.float32),
+        domain=np.zeros(30, np.int32),
+        attachable=np.arange(30, dtype=np.int32),
+        access_ms=1.0,
+        name="a plane",
+        place_names=[],
+    )
+    return tables(topology, attach(topology, count, 1))
+
+
+Kind = Callable[[int], Tables]
+KINDS: list[Kind] = [deployment, measured, on_a_plane]
 
 
 def group(made: Tables, size: int, seed: int) -> Group:
@@ -171,8 +215,9 @@ def test_a_k_ary_tree_fills_each_level_before_the_next(k: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("most", [1, 2, 4])
-def test_the_compact_tree_agrees_with_trying_all_pairs(most: int, seed: int) -> None:
-    made = deployment(60)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_compact_tree_agrees_with_trying_all_pairs(kind: Kind, most: int, seed: int) -> None:
+    made = kind(60)
     asked = group(made, 24, seed)
     (tree,) = trees(f"delay_optimised({most})", made, asked)
     assert naive.parents_of(tree) == naive.compact(made, asked, most)
@@ -223,8 +268,9 @@ def test_the_root_of_bayeux_keeps_every_member_and_hears_of_each_join() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_overcast_agrees_with_its_twin(seed: int) -> None:
-    made = deployment(60)
+@pytest.mark.parametrize("kind", KINDS)
+def test_overcast_agrees_with_its_twin(kind: Kind, seed: int) -> None:
+    made = kind(60)
     asked = group(made, 40, seed)
     (tree,) = trees("overcast", made, asked)
     parents, handled = naive.overcast(made, asked, overcast.SLACK, overcast.ROUNDS)
@@ -258,8 +304,9 @@ def test_who_joins_overcast_goes_as_deep_as_costs_a_tenth_of_the_delay_at_most()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_narada_agrees_with_its_twin(seed: int) -> None:
-    made = deployment(60)
+@pytest.mark.parametrize("kind", KINDS)
+def test_narada_agrees_with_its_twin(kind: Kind, seed: int) -> None:
+    made = kind(60)
     asked = group(made, 20, seed)
     (tree,) = trees("narada", made, asked)
     parents, handled = naive.narada(made, asked, narada.ROUNDS, narada.ADD, narada.DROP)
@@ -301,9 +348,9 @@ def test_a_group_too_large_for_narada_is_named() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9, 40])
-@pytest.mark.parametrize("seed", range(3))
-def test_flooding_a_can_agrees_with_its_twin(size: int, seed: int) -> None:
-    made = deployment(60)
+@pytest.mark.parametrize("kind", KINDS)
+def test_flooding_a_can_agrees_with_its_twin(kind: Kind, size: int) -> None:
+    made, seed = kind(60), size
     asked = group(made, size, seed)
     (tree,) = trees("can", made, asked)
     parents, later, degree, handled = naive.can(made, asked)
@@ -338,8 +385,9 @@ def test_most_copies_of_a_directed_flood_deliver() -> None:
     ("policy", "n", "most"), [("stripes(4)", 4, 4), ("stripes(16)", 16, 16), ("stripes(6, 2)", 6, 2)]
 )
 @pytest.mark.parametrize("size", [3, 60])
-def test_stripes_agree_with_their_twin(policy: str, n: int, most: int, size: int) -> None:
-    made = deployment(60)
+@pytest.mark.parametrize("kind", KINDS)
+def test_stripes_agree_with_their_twin(kind: Kind, policy: str, n: int, most: int, size: int) -> None:
+    made = kind(60)
     asked = group(made, size, 2)
     twin = naive.Forest(made, asked, [int(key) for key in stripes.stripe_keys(asked.key, n, 4)], most)
     for number, tree in enumerate(trees(policy, made, asked)):
