@@ -5,6 +5,10 @@
         async for event in node.subscribe("sport/tennis"):
             ...
 
+    with quillcast.BlockingNode() as node:  # for notebooks and scripts
+        for event in node.subscribe("sport/tennis"):
+            ...
+
 What is named here is imported where it is first used, so that `import quillcast` costs next to nothing.
 """
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
         UnknownTopic,
         Unreachable,
     )
+    from quillcast.live import blocking
+    from quillcast.live.blocking import BlockingNode, BlockingPublisher, BlockingSubscription
     from quillcast.live.config import LiveConfig
     from quillcast.live.node import Node
     from quillcast.live.publisher import Publisher
@@ -38,6 +44,7 @@ _HOMES = {
         "DiskFailed", "EventTooLarge", "LocalError", "NotJoined", "NotStable", "QuillcastError", "RemoteError",
         "TopicExists", "UnknownTopic", "Unreachable",
     ),
+    "quillcast.live.blocking": ("BlockingNode", "BlockingPublisher", "BlockingSubscription"),
     "quillcast.live.config": ("LiveConfig",),
     "quillcast.live.node": ("Node",),
     "quillcast.live.publisher": ("Publisher",),
@@ -48,6 +55,9 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "BlockingNode",
+    "BlockingPublisher",
+    "BlockingSubscription",
     "Config",
     "DiskFailed",
     "Event",
@@ -66,11 +76,14 @@ __all__ = [
     "UnknownTopic",
     "Unreachable",
     "__version__",
+    "blocking",
     "run",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "blocking":
+        return import_module("quillcast.live.blocking")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)

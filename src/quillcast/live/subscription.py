@@ -128,6 +128,13 @@ class Subscription:
             return event
         return await self._next()
 
+    async def batch(self) -> list[Event]:
+        """All events that can be had at once, at least one; it waits for that. None at the end of the subscription."""
+        events = list(self._events)
+        while not events and await self._more():
+            events = list(self._events)
+        return events
+
     async def started(self) -> Position:
         """Wait until the subscription stands; the position of the first event that it will get.
 
