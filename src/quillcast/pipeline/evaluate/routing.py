@@ -42,6 +42,7 @@ class Tables(NamedTuple):
         ids: uint64 [peers], ascending.
         place: int32 [peers].
         domain: int32 [peers].
+        region: the first place outside its domain on the way to elsewhere, int32 [places].
         delay_ms: one way between places, float32 [places, places]; [0, 0] where coordinates say it.
         coordinates: float32 [places, dimensions]; [0, 0] where the matrix says it.
         symmetric: 1 where every delay is the same both ways.
@@ -64,6 +65,7 @@ class Tables(NamedTuple):
     ids: Ids
     place: Ints
     domain: Ints
+    region: Ints
     delay_ms: Floats
     coordinates: Floats
     symmetric: int
@@ -395,6 +397,7 @@ def tables(
         ids=frozen(peers.ids, np.uint64),
         place=frozen(peers.place, np.int32),
         domain=frozen(peers.domain, np.int32),
+        region=frozen(_regions(topology), np.int32),
         delay_ms=frozen(topology.delay_ms, np.float32),
         coordinates=frozen(topology.coordinates, np.float32),
         symmetric=int(len(topology.coordinates) > 0 or _symmetric(topology.delay_ms)),
@@ -457,6 +460,26 @@ def _quality(text: str) -> int:
     if match is None or int(match[1]) < 1:
         raise LocalError(f"quality = {text!r} is unknown: use ideal, sampled(k) with k of at least 1, or join")
     return int(match[1])
+
+
+def _regions(topology: Topology) -> Ints:
+    if not topology.has_links:
+        return topology.places + topology.domain
+    region = np.empty(topology.places, np.int32)
+    for place in range(topology.places):
+        far = int(np.argmax(topology.delay_ms[place]))
+        region[place] = _way_out(topology, place, far)
+    return region
+
+
+def _way_out(topology: Topology, place: int, far: int) -> int:
+    """The first place outside a place's domain on its way to a far one; its domain's number where none is."""
+    out, here = topology.places + int(topology.domain[place]), far
+    while here != place:
+        if topology.domain[here] != topology.domain[place]:
+            out = here
+        here = int(topology.link_ends[topology.via[place, here]].sum()) - here
+    return out
 
 
 def _symmetric(delay_ms: Floats) -> bool:

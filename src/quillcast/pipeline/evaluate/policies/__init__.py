@@ -34,6 +34,7 @@ BASES = {
 
 MODIFIERS = {
     "collapse": "collapse.Collapse",
+    "improve": "improve.Improve",
     "remover": "remover.Remover",
 }
 """What may follow a `+`."""
