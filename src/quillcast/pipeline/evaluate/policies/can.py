@@ -6,9 +6,11 @@ itself is that of Ratnasamy, Francis, Handley, Karp and Shenker, SIGCOMM 2001, s
 
 Simplified: members join one after the other through the creator and do not leave; zones are split in halves along
 alternating dimensions, and the newcomer takes the half that has its random point; the space knows nothing of delays
-(no landmarks, no overloaded zones). Departed from: read to the letter, the rules let a node that first received along
-dimension 1 drop the later copy along dimension 2, and what lies behind it hears nothing. Here such a copy, though it
-delivers nothing, is still sent in those directions that the node had not served.
+(no landmarks, no overloaded zones). Departed from: read to the letter, a node sends on the first copy alone, so that
+one which hears along dimension 1 before it hears along dimension 2 sends nothing on along dimension 2, and what lies
+behind it depends on other ways. Here a later copy, though it delivers nothing, is still sent in those directions that
+the node had not served, and so everybody is reached whatever the delays; that is 2 % more copies (in 900 groups of up
+to 1,000 members nobody was missed by the letter either).
 """
 
 import heapq
