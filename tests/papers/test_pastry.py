@@ -317,15 +317,16 @@ def test_those_who_need_to_know_of_an_arrival_are_told() -> None:
     """ "X can correctly initialize its state and notify nodes that need to know of its arrival, thereby restoring all
     of Pastry's invariants." """
     world = ring_of(50, config=PAPER)
-    joiner = world.join()
-    world.run(3)
-    assert world.wrong() == []
-    tables = [peer for peer in world.alive() if joiner.me in peer.overlay.routing_table]
-    assert len(tables) >= 5
-    for known in joiner.overlay.routing_table:
-        there = world.peers[known.node_id].overlay.routing_table
-        entry = there.lookup(number(joiner.me))
-        assert entry is not None, "its cell is not empty any more"
+    for _ in range(5):
+        joiner = world.join()
+        world.run(3)
+        assert world.wrong() == []
+        tables = [peer for peer in world.alive() if joiner.me in peer.overlay.routing_table]
+        assert tables, "it is the nearest for its cell to somebody"
+        for known in joiner.overlay.routing_table:
+            there = world.peers[known.node_id].overlay.routing_table
+            entry = there.lookup(number(joiner.me))
+            assert entry is not None, "its cell is not empty any more"
 
 
 def test_a_silent_node_is_presumed_failed_and_the_members_are_told() -> None:
@@ -369,7 +370,7 @@ def test_failed_table_entries_are_repaired_when_they_are_needed() -> None:
     world.run(8)
     assert dead.me in peer.overlay.routing_table, "nobody asked, nobody noticed"
     world.route(peer, dead.me, "needed")
-    world.run(8)
+    world.run(12)
     entry = peer.overlay.routing_table.lookup(number(dead.me))
     assert entry is not None
     assert entry.contact.node_id != dead.me

@@ -1,14 +1,15 @@
 """A virtual clock: what will happen, in order of time."""
 
-from bisect import insort
+from bisect import bisect_right
 from collections.abc import Callable
 from heapq import heappop, heappush
-from itertools import count
+from operator import itemgetter
 from typing import Any
 
 Action = Callable[[Any], None]
-Entry = tuple[float, int, Action, Any]
-"""When, which among those asked for, what to do, with what."""
+Entry = tuple[float, Action, Any]
+"""When, what to do, with what."""
+_when = itemgetter(0)
 
 SLOTS_PER_S = 100  # below most delays of a network, so that entries seldom join the slot that is being worked off
 
@@ -22,7 +23,6 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._order = count().__next__
         self._slots: dict[int, list[Entry]] = {}
         self._numbers: list[int] = []  # of the slots, as a heap
         self._number = -1  # of the slot that is being worked off
@@ -33,13 +33,13 @@ class Clock:
         """Do this at a time, seconds since the beginning; a time past is now."""
         number = int(at * SLOTS_PER_S)
         if number <= self._number:
-            insort(self._due, (at, self._order(), action, argument), self._next)
+            self._due.insert(bisect_right(self._due, at, self._next, key=_when), (at, action, argument))
             return
         slot = self._slots.get(number)
         if slot is not None:
-            slot.append((at, self._order(), action, argument))
+            slot.append((at, action, argument))
         else:
-            self._slots[number] = [(at, self._order(), action, argument)]
+            self._slots[number] = [(at, action, argument)]
             heappush(self._numbers, number)
 
     def after(self, delay_s: float, action: Action, argument: Any) -> None:
@@ -49,14 +49,14 @@ class Clock:
     @property
     def happening(self) -> Action | None:
         """What happens now, or happened last."""
-        return self._due[self._next - 1][2] if self._next else None
+        return self._due[self._next - 1][1] if self._next else None
 
     def run(self, until_s: float) -> None:
         """Let everything happen up to a time, that time included."""
         while self._open_slot(until_s):
             due = self._due
             while self._next < len(due):
-                at, _, action, argument = due[self._next]
+                at, action, argument = due[self._next]
                 if at > until_s:
                     self.now = max(self.now, until_s)
                     return
@@ -74,6 +74,6 @@ class Clock:
             return False
         self._number = heappop(self._numbers)
         self._due = self._slots.pop(self._number)
-        self._due.sort()
+        self._due.sort(key=_when)  # which keeps the order of what falls on one time
         self._next = 0
         return True

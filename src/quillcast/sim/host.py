@@ -57,7 +57,18 @@ class SimHost:
             self.world.at(self.world.now, self._to_itself, wire)
             return
         end = self.links.get(to.node_id)
-        (end or self._open(to)).send(wire)
+        if end is None:
+            self._open(to).send(wire)
+        elif end.far is None or end.troubled or end.quality is not None:
+            end.send(wire)
+        else:  # the same, written out: it is most of what happens
+            end.unneeded = False
+            world = self.world
+            at = world.now + end.delay_s
+            if at < end.last_at:
+                at = end.last_at
+            end.last_at = at
+            world.at(at, end.far.receive, wire)
 
     def carry(self, to: Contact, bundle: Bundle) -> None:
         wire = self.world.pack(bundle)
@@ -85,9 +96,11 @@ class SimHost:
 
     def measure(self, to: Contact) -> None:
         here, there = self.machine.number, self.world.number_at(to.address)
-        round_trip_s = self.world.network.delay_s(here, there) + self.world.network.delay_s(there, here)
-        for quality in (self.world.network.quality(here, there), self.world.network.quality(there, here)):
-            round_trip_s += quality.slow_s if quality is not None else 0.0
+        network = self.world.network
+        round_trip_s = network.delay_s(here, there) + network.delay_s(there, here)
+        if not network.calm:
+            for quality in (network.quality(here, there), network.quality(there, here)):
+                round_trip_s += quality.slow_s if quality is not None else 0.0
         self.world.after(round_trip_s, self._echo, (to, there, round_trip_s))
 
     def disconnect(self, node: bytes) -> None:

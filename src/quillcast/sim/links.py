@@ -5,7 +5,6 @@ told after a delay), when nothing is acknowledged for too long, or when the othe
 way may then be lost. Each direction has credit for bundles, and control overtakes data.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ class End:
         self.open, self.up, self.unneeded = True, False, False
         self.waiting: list[Sent] | None = None  # what is sent once the link stands
         self.held: list[tuple[Action, Any, int]] | None = None  # what the kernel sends again while the way is cut
-        self.queue: deque[tuple[Action, Any, int]] = deque()  # bundles that go one by one through a narrow way
+        self.queue: list[tuple[Action, Any, int]] = []  # bundles that go one by one through a narrow way
         self.width, self.squeezes = 0.0, 0  # bytes a second; 0 is as much as a fast link takes
         self.room = host.world.window_bytes
         self.last_at = self.bundle_at = self.free_at = 0.0
@@ -94,9 +93,12 @@ class End:
         """See what the network is like now between the two machines."""
         network, here, was_blocked = self.host.world.network, self.host.machine.number, self.blocked
         there = self.host.world.number_at(self.contact.address)
-        self.delay_s, self.quality = network.delay_s(here, there), network.quality(here, there)
-        self.blocked = network.blocked(here, there)
-        self.troubled = self.blocked or network.blocked(there, here)
+        self.delay_s = network.delay_s(here, there)
+        if network.calm:
+            self.quality, self.blocked, self.troubled = None, False, False
+        else:
+            self.quality, self.blocked = network.quality(here, there), network.blocked(here, there)
+            self.troubled = self.blocked or network.blocked(there, here)
         if self.up and not self.troubled:
             self.unanswered_since = None
         before, self.width = self.width, self.quality.bytes_per_s if self.quality is not None else 0.0
@@ -267,7 +269,7 @@ class End:
     def _squeeze(self) -> None:
         """The first bundle of the queue begins to go through, or begins anew at another width; a wide way takes all."""
         while self.queue and not self.width:
-            self._pass(*self.queue.popleft())
+            self._pass(*self.queue.pop(0))
         self.squeezes += 1
         if self.queue:
             self.host.world.after(self.queue[0][2] / self.width, self._squeezed, self.squeezes)
@@ -280,7 +282,7 @@ class End:
             there = self.host.world.number_at(self.contact.address)
             self.blocked = self.host.world.network.blocked(self.host.machine.number, there)
         if not self.blocked:
-            self._pass(*self.queue.popleft())
+            self._pass(*self.queue.pop(0))
             self._squeeze()
 
     def _lossy(self, action: Action) -> bool:

@@ -53,6 +53,11 @@ class Network:
         """Seconds from `a` to `b` while nothing disturbs."""
         return self.topology.delay_s(a, b)
 
+    @property
+    def calm(self) -> bool:
+        """Is every way whole and undisturbed?"""
+        return not self._cuts and not self._special and self.usual == UNDISTURBED
+
     def quality(self, a: int, b: int) -> Quality | None:
         """What disturbs things on their way from `a` to `b`; None if nothing does."""
         quality = self._special.get((a, b), self.usual) if self._special else self.usual

@@ -37,10 +37,11 @@ class OverlayConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How often a joining peer moves on to a nearer contact before it joins through it. A guess."""
 
     join_timeout_s: float = 3.0
-    """First patience with an attempt to join; doubles to `join_timeout_max_s`. A guess: ten slow round trips."""
+    """First patience with each step of an attempt to join; doubles to `join_timeout_max_s` from attempt to attempt. A
+    guess: ten slow round trips."""
 
     join_timeout_max_s: float = 30.0
-    """Longest patience with an attempt to join. A guess."""
+    """Longest patience with a step. A guess."""
 
     probe_tries: int = 4
     """Questions to a would-be member of the leaf set until it counts as dead. A guess: at 5 % loss each way one in

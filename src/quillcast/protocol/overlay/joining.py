@@ -2,7 +2,7 @@
 
 It looks for a nearby active peer A, starting from the contacts it was given, and asks A to route a request to its own
 id. The rows of the peers on the way and the leaf set of the closest one, Z, are its first state. Its leaf set then has
-to agree (agreement.py) before it is active. An attempt that takes too long is followed by another.
+to agree (agreement.py) before it is active. An attempt of which one step takes too long is followed by another.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,9 +24,10 @@ _CONTACTS_MAX = 256  # peers tried as contacts, given ones and those that other 
 
 
 class JoinLate(msgspec.Struct, frozen=True):
-    """Timer: this attempt should have succeeded."""
+    """Timer: this attempt should have come further than this step."""
 
     attempt: int
+    step: int
 
 
 class Joining:
@@ -35,7 +36,7 @@ class Joining:
     def __init__(self, pastry: "Pastry") -> None:
         self.pastry, self.host, self.config = pastry, pastry.host, pastry.config
         self.replied = False
-        self._attempt = 0
+        self._attempt = self._step = 0
         self._contacts: dict[bytes, Contact] = {}  # given, and those that lead further
         self._met: dict[bytes, Contact] = {}  # who may be near: contacts and those they know
         self._measuring: dict[bytes, None] = {}
@@ -54,7 +55,7 @@ class Joining:
 
     def late(self, timer: JoinLate) -> None:
         """Try again, through somebody else if the last one did not answer."""
-        if self.pastry.active or self.pastry.left or timer.attempt != self._attempt:
+        if self.pastry.active or self.pastry.left or (timer.attempt, timer.step) != (self._attempt, self._step):
             return
         self.host.trace(Mark("join_retry"))
         if self.replied and len(self.pastry.leaf_set):
@@ -73,8 +74,10 @@ class Joining:
         self._measure(list(self._met.values()))
 
     def _set_timer(self) -> None:
+        """Be patient anew: something was achieved, or the next attempt begins."""
+        self._step += 1
         timeout_s = min(self.config.join_timeout_s * 2 ** min(self._attempt - 1, 16), self.config.join_timeout_max_s)
-        self.host.set_timer(JoinLate(self._attempt), timeout_s * (0.75 + self.host.random.random() / 2))
+        self.host.set_timer(JoinLate(self._attempt, self._step), timeout_s * (0.75 + self.host.random.random() / 2))
 
     # A nearby peer
 
@@ -104,6 +107,7 @@ class Joining:
         else:
             self._rounds += 1
             self._near = best
+            self._set_timer()
             self.pastry.upkeep.visited(best.node_id)
             self.host.send(best, StateRequest())
 
@@ -166,6 +170,7 @@ class Joining:
     # The request and its answer
 
     def _request(self, near: Contact) -> None:
+        self._set_timer()
         request = JoinRequest(self.host.contact, self._attempt)
         self.pastry.upkeep.visited(near.node_id)
         self.host.send(near, self.pastry.router.wrap(request, self.host.me))
@@ -202,6 +207,7 @@ class Joining:
                 self.pastry.agreement.consider(reply.leaf_set)
         elif reply.attempt == self._attempt:
             self.replied = True
+            self._set_timer()
             self.pastry.agreement.consider(reply.leaf_set)
             self.pastry.upkeep.meet((*reply.rows, *self._met.values()))
             self.pastry.settle()

@@ -103,6 +103,12 @@ class RoutingTable:
             return []
         return [entry.contact for entry in self._rows[index] if entry is not None]
 
+    def nearest(self, index: int) -> Contact | None:
+        """The nearest peer of one row."""
+        row = self._rows[index] if index < len(self._rows) else ()
+        entries = [entry for entry in row if entry is not None]
+        return min(entries, key=lambda entry: entry.proximity).contact if entries else None
+
     @property
     def depth(self) -> int:
         """How many rows are in use."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from quillcast.protocol.overlay.pastry import Pastry
 
 _SOONER = 16  # the first round comes after this part of the interval, then twice that, ...; a guess
+_NEAR_ASKED = 2  # nearest peers asked for their first row by one that became active; a guess
 _MET_MAX = 512  # peers looked at per message; eight rows of base 2^6 fit
 
 
@@ -38,13 +39,23 @@ class Upkeep:
         self._visited_before: dict[bytes, None] = {}
 
     def start(self) -> None:
-        """This peer is active: tell those in the table about it, and begin with the rounds."""
+        """This peer is active: tell those in the table about it, ask the nearest for theirs, and begin with the rounds.
+
+        What the peers around know is the second stage of Pastry's join (Pastry, section 2.4): here the nearest peer of
+        every row gives that row, and some of all the nearest their first one, which fits anywhere.
+        """
         for entry in list(self.table.entries()):
             if entry.proximity < UNKNOWN:
                 self._announce(entry.contact, entry.proximity)
         for proximity, contact in self.neighbourhood.by_proximity():
             if contact.node_id not in self.table:
                 self._announce(contact, proximity)
+        for contact in islice(self.neighbourhood, _NEAR_ASKED):
+            self.host.send(contact, RowRequest(0))
+        for index in range(1, self.table.depth):
+            nearest = self.table.nearest(index)
+            if nearest is not None:
+                self.host.send(nearest, RowRequest(index))
         self._set_timer()
 
     def meet(self, contacts: Iterable[Contact]) -> None:
