@@ -126,7 +126,7 @@ def workload_of(experiment: Experiment) -> Workload:
     """The groups that an experiment asks for. Raises `LocalError` if there are none such."""
     asked = experiment.workload
     if asked.members not in {"uniform", "clustered"}:
-        return real(asked.members, groups=asked.groups)
+        return real(asked.members, experiment.peers, groups=asked.groups)
     placement: Placement = "clustered" if asked.members == "clustered" else "uniform"
     if asked.size is not None:
         return fixed(asked.groups, asked.size, placement=placement)

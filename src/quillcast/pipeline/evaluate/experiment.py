@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from quillcast import __version__
 from quillcast.core.errors import LocalError
 
 GROUP_SIZE_MIN = 2  # a root and somebody to hear it
@@ -105,8 +106,9 @@ class Experiment(_Part, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """The same for runs that may share tables: all but the names and the policies counts."""
+        """The same for runs that may share tables: quillcast's version counts, and all but names and policies."""
         shared = {key: value for key, value in msgspec.to_builtins(self).items() if key not in _NOT_SHARED}
+        shared["version"] = __version__
         return hashlib.sha256(msgspec.json.encode(shared, order="deterministic")).hexdigest()[:12]
 
     def checked(self, origin: str) -> "Experiment":

@@ -5,6 +5,7 @@ parallelism, and start in the order of their size. Randomness comes from (seed, 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ Columns = dict[str, npt.NDArray[Any]]
 SETTINGS = {"spark.sql.files.maxPartitionBytes": "1t", "spark.sql.files.openCostInBytes": "1t"}
 """Spark's settings with which a table's files are read whole, one in each task, and the largest first."""
 
-TASKS = 48  # a guess: enough for balance on a dozen cores, and few enough that starting them costs nothing
-TASK_MEMBERS_MIN = 10_000  # below that, starting a task costs more than its work
+TASKS = 32  # a guess: enough for balance on a dozen cores, and few enough that starting them costs nothing
+TASK_MEMBERS_MIN = 50_000  # starting a task takes 0.08 s of CPU time, the work on so many members about as much
 SLICE_ROWS = 1 << 19  # of a batch that a kernel hands to Spark
 BLOCK = 1 << 16  # peers or links whose sums travel together
 PUBLISHERS = 4  # of a group, where members publish; a guess
@@ -268,16 +269,18 @@ def whole_trees(batches: Batches, peers: int) -> Iterator[tuple[int, int, Tree]]
     place = np.empty(peers, np.int32)
     pieces: list[pa.RecordBatch] = []
     for batch in batches:
+        if not batch.num_rows:
+            continue
         is_root = (_array(batch, "parent") < 0) & ~_array(batch, "redundant")
         begins = np.flatnonzero(is_root).tolist()
-        if not pieces and batch.num_rows and (not begins or begins[0]):
+        if not pieces and not is_root[0]:
             raise ValueError(f"a tree was cut in two; read the table whole, with Spark's settings {SETTINGS}")
-        for first, last in zip([0, *begins], [*begins, batch.num_rows], strict=True):
-            if first in begins and pieces:
+        edges = [*([] if begins[:1] == [0] else [0]), *begins, batch.num_rows]
+        for first, last in pairwise(edges):
+            if pieces and is_root[first]:
                 yield _tree(pieces, place)
                 pieces = []
-            if last > first:
-                pieces.append(batch.slice(first, last - first))
+            pieces.append(batch.slice(first, last - first))
     if pieces:
         yield _tree(pieces, place)
 
