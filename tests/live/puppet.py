@@ -103,6 +103,9 @@ class Puppet:
     async def status(self) -> dict[str, Any]:
         return {**self.node.status(), "rss_bytes": _rss_bytes(), "peak_rss_bytes": _peak_rss_bytes()}
 
+    async def invite(self) -> str:
+        return str(self.node.invite())
+
     async def tree(self, topic: str) -> dict[str, Any]:
         return await self.node.tree(topic)
 

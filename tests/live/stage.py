@@ -30,13 +30,16 @@ class PuppetError(Exception):
 class Puppet:
     """A process with a node in it (`puppet.py`)."""
 
-    def __init__(self, runtime: Path, *, namespace: str | None = None, **node: Any) -> None:
+    def __init__(
+        self, runtime: Path, *, namespace: str | None = None, config_home: Path | None = None, **node: Any
+    ) -> None:
+        home = {"XDG_CONFIG_HOME": str(config_home)} if config_home else {}
         inside = ["ip", "netns", "exec", namespace] if namespace else []
         self.process = subprocess.Popen(
             [*inside, sys.executable, "-m", "tests.live.puppet", json.dumps(node)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            env={**os.environ, **home, "XDG_RUNTIME_DIR": str(runtime), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
             cwd=ROOT,
         )
         self.namespace = namespace
@@ -150,14 +153,14 @@ def eventually(condition: Callable[[], Any], what: str, *, within_s: float = PAT
 
 
 class Wires:
-    """Hosts in network namespaces of this machine, each with an address of 127.77.0.0/24, on one switch.
+    """Hosts in network namespaces of this machine, each with an address of one network, on one switch.
 
-    The addresses count as loopback, so peers listen on them without credentials; but the way between two of them leads
-    over the switch, and can be cut in silence.
+    Those of 127.77.0.0/24 count as loopback, so peers listen on them without credentials; but the way between two of
+    them leads over the switch, and can be cut in silence.
     """
 
-    def __init__(self) -> None:
-        self._name = f"qc{os.getpid()}"
+    def __init__(self, network: str = "127.77.0") -> None:
+        self._name, self._network = f"qc{os.getpid()}", network
         self._hosts: list[str] = []
         self._run("ip", "netns", "add", self._switch)
         self._run("ip", "-n", self._switch, "link", "add", "switch", "type", "bridge")
@@ -178,12 +181,13 @@ class Wires:
         )
         self._run("ip", "-n", self._switch, "link", "set", port, "master", "switch", "up")
         self._run("ip", "-n", name, "link", "set", "lo", "up")
-        self._run("ip", "-n", name, "addr", "del", "127.0.0.1/8", "dev", "lo")
-        for device in ("all", "eth0"):
-            self._run("ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv4.conf.{device}.route_localnet=1")
-        self._run("ip", "-n", name, "addr", "add", f"127.77.0.{number}/24", "dev", "eth0")
+        if self._network.startswith("127."):
+            self._run("ip", "-n", name, "addr", "del", "127.0.0.1/8", "dev", "lo")
+            for device in ("all", "eth0"):
+                self._run("ip", "netns", "exec", name, "sysctl", "-qw", f"net.ipv4.conf.{device}.route_localnet=1")
+        self._run("ip", "-n", name, "addr", "add", f"{self._network}.{number}/24", "dev", "eth0")
         self._run("ip", "-n", name, "link", "set", "eth0", "up")
-        return name, f"127.77.0.{number}:0"
+        return name, f"{self._network}.{number}:0"
 
     def cut(self, host: str) -> None:
         """From now on everything from and to this host is dropped, and nobody is told."""

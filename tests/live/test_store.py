@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -80,4 +81,18 @@ def test_the_secret_is_readable_by_its_owner_alone_in_any_folder(tmp_path: Path)
     store.identity()
     files = [path for path in tmp_path.iterdir() if path.name.startswith(DATABASE)]
     assert [path.stat().st_mode & 0o077 for path in files] == [0] * len(files)
+    store.close()
+
+
+def test_two_threads_that_keep_at_once_lose_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    contacts = [
+        [Contact(bytes([thread, number]) * 8, f"127.0.0.1:{number}") for number in range(8)] for thread in (1, 2)
+    ]
+    threads = [Thread(target=lambda own=own: [store.note(own, {}) for _ in range(100)]) for own in contacts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.contacts()) == 16
     store.close()

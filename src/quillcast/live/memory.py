@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 
 from quillcast.core.errors import DiskFailed
+from quillcast.core.messages import Contact
 from quillcast.live.links import Links
 from quillcast.live.pump import Pump
 from quillcast.live.store import Store
@@ -37,7 +38,7 @@ class Memory:
             if topic.version > 0
         }
         try:
-            await asyncio.to_thread(self._store.note, self._peer.overlay.remembered(), topics)
+            await asyncio.to_thread(self._store.note, neighbours(self._peer), topics)
         except DiskFailed as problem:
             self._links.problems.append(str(problem))
 
@@ -46,3 +47,10 @@ class Memory:
         while True:
             await self.keep()
             await asyncio.sleep(KEEP_EVERY_S)
+
+
+def neighbours(peer: Peer) -> list[Contact]:
+    """Whom to join through after a restart; where a peer came back at another address, the leaf set knows it."""
+    known = {contact.node_id: contact for contact in peer.overlay.remembered()}
+    known.update((contact.node_id, contact) for contact in peer.overlay.leaf_set)
+    return list(known.values())

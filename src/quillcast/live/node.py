@@ -27,7 +27,7 @@ from quillcast.live.joinline import DEFAULT_NETWORK, JoinLine
 from quillcast.live.journal import Journal
 from quillcast.live.links import Links
 from quillcast.live.membership import Seeker, Standing
-from quillcast.live.memory import Memory
+from quillcast.live.memory import Memory, neighbours
 from quillcast.live.publisher import TIMEOUT_S, Publisher, Wait
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
@@ -393,9 +393,9 @@ class Node:
         """In a network with a credential the next command of this user finds it again."""
         if self._standing is None or not self._peer.active:
             return
-        neighbours = [contact.address for contact in self._peer.overlay.remembered()]
+        known = [contact.address for contact in neighbours(self._peer)]
         try:
-            self._standing.keyring.note_contacts(neighbours, time.time_ns())
+            self._standing.keyring.note_contacts(known, time.time_ns())
         except DiskFailed as problem:
             self._links.problems.append(str(problem))
 

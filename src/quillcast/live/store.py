@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.core.messages import Contact
@@ -40,6 +41,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._alone = Lock()
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -91,7 +93,8 @@ class Store:
 
     def close(self) -> None:
         """Close the database and let the folder go."""
-        self._database.close()
+        with self._alone:
+            self._database.close()
         os.close(self._lock)
 
     def _claim(self) -> None:
@@ -115,8 +118,13 @@ class Store:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Whatever the database refuses comes out as one clear error."""
+        """One thread at a time; whatever the database refuses comes out as one clear error.
+
+        A node that leaves keeps what it knows while a thread may still be at it: without the lock the later one's error
+        would roll the earlier one's transaction back.
+        """
         try:
-            yield
+            with self._alone:
+                yield
         except (OSError, sqlite3.Error) as problem:
             raise DiskFailed(f"{self.folder / DATABASE}: {problem}") from problem

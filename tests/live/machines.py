@@ -1,0 +1,101 @@
+"""Machines that a test makes: a network namespace each, with an address of its own, and folders of their own.
+
+What runs on one of them finds the others by nothing but the wire between them.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.cli.commands import Command
+from tests.live.stage import PATIENCE_S, Puppet, Wires
+
+NETWORK = "10.77.0"
+
+
+class MachineCommand(Command):
+    """A `quillcast` command that runs on a machine."""
+
+    def __init__(self, namespace: str, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
+        self.arguments = arguments
+        self.process = subprocess.Popen(
+            ["ip", "netns", "exec", namespace, sys.executable, "-m", "quillcast", *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+        )  # fmt: skip
+        self._read = {1: b"", 2: b""}
+
+
+class Machine:
+    """One machine: where it is reached, what its user's folders hold, and what runs on it."""
+
+    def __init__(self, namespace: str, host: str, folder: Path) -> None:
+        self.namespace, self.host, self.folder = namespace, host, folder
+        self.config, self.runtime = folder / "config", folder / "runtime"
+        self.environment = {
+            **os.environ,
+            "XDG_RUNTIME_DIR": str(self.runtime),
+            "XDG_CONFIG_HOME": str(self.config),
+            "QUILLCAST_NETWORK": "default",
+        }
+        self._commands: list[MachineCommand] = []
+        self._puppets: list[Puppet] = []
+
+    def start(self, *arguments: str) -> MachineCommand:
+        """Start a command."""
+        command = MachineCommand(self.namespace, arguments, self.environment)
+        self._commands.append(command)
+        return command
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Run a command to its end: exit code, output, errors."""
+        return self.start(*arguments).end()
+
+    def puppet(self, **node: Any) -> Puppet:
+        """A node that is part of its network when this returns. Raises `PuppetError`."""
+        puppet = Puppet(self.runtime, namespace=self.namespace, config_home=self.config, **node)
+        self._puppets.append(puppet)
+        return puppet.arrive()
+
+    def end(self) -> None:
+        """End what still runs."""
+        for process in [each.process for each in [*self._commands, *self._puppets]]:
+            if process.poll() is None:
+                process.kill()
+            process.communicate(timeout=PATIENCE_S)
+
+
+class Machines:
+    """Machines on one switch."""
+
+    def __init__(self, wires: Wires, folder: Path) -> None:
+        self._wires, self._folder = wires, folder
+        self._made: list[Machine] = []
+
+    def make(self) -> Machine:
+        """One more machine."""
+        namespace, listen = self._wires.host()
+        machine = Machine(namespace, listen.rpartition(":")[0], self._folder / namespace)
+        machine.folder.mkdir()
+        self._made.append(machine)
+        return machine
+
+    def end(self) -> None:
+        """End what runs on them."""
+        for machine in self._made:
+            machine.end()
+
+
+@contextmanager
+def machines(folder: Path) -> Iterator[Machines]:
+    """Machines that are gone afterwards."""
+    wires = Wires(NETWORK)
+    made = Machines(wires, folder)
+    try:
+        yield made
+    finally:
+        made.end()
+        wires.remove()

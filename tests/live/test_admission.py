@@ -1,0 +1,264 @@
+"""A second machine in one line: who is admitted, who is not, and what both sides say."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from quillcast.core.errors import Unreachable
+from quillcast.live.admission import Admissions, apply
+from quillcast.live.certificates import read_member
+from quillcast.live.hello import Identity
+from quillcast.live.joinline import JoinLine
+from quillcast.live.keyring import MEMBERS_MAX, Keyring
+from tests.live.machines import Machine, MachineCommand, Machines, machines
+from tests.live.stage import PuppetError, eventually
+from tests.live.toys import ToyPeer, member, run, toy
+
+pytestmark = pytest.mark.live
+
+S, DAY = 10**9, 86400 * 10**9
+
+
+# --- the exchange, with clocks that the test gives
+
+
+@asynccontextmanager
+async def holder(folder: Path, wall_ns: Callable[[], int] = time.time_ns) -> AsyncIterator[tuple[ToyPeer, Keyring]]:
+    """A peer that admits others, and where it keeps its tokens."""
+    keyring = Keyring(folder)
+    authority = keyring.make_authority("toys", wall_ns())
+    async with toy(membership=member(authority, wall_ns()), wall_ns=wall_ns) as peer:
+        peer.links.admissions = Admissions("toys", authority, keyring, wall_ns)
+        yield peer, keyring
+
+
+def line_to(peer: ToyPeer, keyring: Keyring, token: str) -> JoinLine:
+    assert keyring.fingerprint is not None
+    return JoinLine(peer.contact.address, keyring.fingerprint, token, "toys")
+
+
+async def refusal(line: JoinLine, peer: ToyPeer, *, wall_ns: Callable[[], int] = time.time_ns) -> tuple[str, str]:
+    """What the one that applies is told, and the holder's line about it."""
+    with pytest.raises(Unreachable) as refused:
+        await apply(line, [Identity.new()], wall_ns=wall_ns, timeout_s=10)
+    async with asyncio.timeout(10):
+        while peer.links.strangers_count or not peer.links.problems:  # noqa: ASYNC110 - nothing is handed in
+            await asyncio.sleep(0)
+    assert len(peer.links.problems) == 1
+    assert "\n" not in str(refused.value) + peer.links.problems[0]
+    return str(refused.value), peer.links.problems[0]
+
+
+def test_a_token_gives_certificates_that_links_take(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with holder(tmp_path) as (alice, keyring):
+            bobs = [Identity.new() for _ in range(MEMBERS_MAX)]
+            line = line_to(alice, keyring, keyring.issue_token(900, time.time_ns()))
+            admitted = await apply(line, bobs, wall_ns=time.time_ns, timeout_s=10)
+            key = alice.links.tls.authority_key
+            places = {read_member(certificate, key).node_id for certificate in admitted.certificates}
+            assert len(places) == MEMBERS_MAX
+            assert alice.links.counters["admitted"] == 1
+            joined = Keyring(tmp_path / "bob")
+            joined.trust(admitted.authority)
+            joined.add([(bobs[0].secret, admitted.certificates[0])])
+            membership = joined.claim()
+            async with toy(membership=membership) as bob:
+                bob.say(alice, "let in")
+                await alice.until(lambda: alice.texts == ["let in"])
+            membership.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("later_s", "used", "text"),
+    [(901, False, "its token expired"), (60, True, "its token was used"), (901, True, "its token was used")],
+)
+def test_an_expired_or_used_token_is_refused_on_both_sides(tmp_path: Path, later_s: int, used: bool, text: str) -> None:
+    def later() -> int:
+        return time.time_ns() + later_s * S
+
+    async def scenario() -> None:
+        async with holder(tmp_path, later) as (alice, keyring):
+            token = keyring.issue_token(900, time.time_ns())
+            if used:
+                keyring.use_token(token, time.time_ns())
+            here, there = await refusal(line_to(alice, keyring, token), alice, wall_ns=later)
+            assert text in here
+            assert text in there
+            assert alice.links.counters["refused_token"] == 1
+
+    run(scenario())
+
+
+def test_a_wrong_fingerprint_shows_nobody_the_token(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with holder(tmp_path) as (alice, keyring):
+            token = keyring.issue_token(900, time.time_ns())
+            right = line_to(alice, keyring, token)
+            here, there = await refusal(msgspec.structs.replace(right, fingerprint="a" * 32), alice)
+            assert f"its fingerprint is {right.fingerprint}, and {'a' * 32} is wanted" in here
+            assert "it refused this peer" in there
+            await apply(right, [Identity.new()], wall_ns=time.time_ns, timeout_s=10)  # it was not used up
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("days", "text"), [(-1, "its clock is 1 day ahead"), (1, "its clock is 1 day behind")])
+def test_a_clock_off_by_a_day_is_named_and_the_token_stays_good(tmp_path: Path, days: int, text: str) -> None:
+    async def scenario() -> None:
+        async with holder(tmp_path) as (alice, keyring):
+            token = keyring.issue_token(900, time.time_ns())
+            line = line_to(alice, keyring, token)
+            here, there = await refusal(line, alice, wall_ns=lambda: time.time_ns() + days * DAY)
+            assert text in here
+            assert text in there  # what he says of her clock
+            keyring.use_token(token, time.time_ns())
+
+    run(scenario())
+
+
+def test_a_member_that_holds_no_credential_admits_nobody(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with holder(tmp_path) as (alice, keyring):
+            alice.links.admissions = None
+            here, _ = await refusal(line_to(alice, keyring, "token"), alice)
+            assert "this peer admits nobody" in here
+
+    run(scenario())
+
+
+def test_a_line_to_a_peer_without_a_credential_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with toy() as plain:
+            here, there = await refusal(JoinLine(plain.contact.address, "a" * 32, "t", "toys"), plain)
+            assert "it speaks without TLS" in here
+            assert "it speaks TLS" in there
+
+    run(scenario())
+
+
+# --- between machines
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[Machines]:
+    with machines(tmp_path) as made:
+        yield made
+
+
+def listening(machine: Machine, *arguments: str) -> tuple[MachineCommand, str]:
+    """A peer that others reach, and the line that it prints."""
+    command = machine.start("node", "--listen", f"{machine.host}:0", *arguments)
+    assert f"at {machine.host}:" in command.line()
+    found = re.fullmatch(r'quillcast node --join "(quillcast://\S+)"', command.line())
+    assert found is not None
+    return command, found[1]
+
+
+@pytest.mark.slow
+def test_a_second_machine_joins_with_the_line_and_later_without_it(net: Machines) -> None:
+    alice, bob = net.make(), net.make()
+    _, line = listening(alice)
+    subscriber = bob.start("sub", "sport/tennis", "--count", "3", "--join", line)
+    assert f"at {bob.host}:" in subscriber.line(2)
+    assert alice.run("pub", "sport/tennis", "from alice")[0] == 0
+    assert bob.run("pub", "sport/tennis", "from bob")[0] == 0  # no line, and while the other one runs
+    assert bob.run("pub", "sport/tennis", "again", "--join", line)[0] == 0  # its token is used, and not needed
+    assert subscriber.end()[:2] == (0, "from alice\nfrom bob\nagain\n")
+    kept = {path.name for path in (bob.config / "quillcast" / "default").iterdir()}
+    assert "network.pem" not in kept
+
+
+@pytest.mark.slow
+def test_a_line_serves_one_machine_and_the_next_one_gets_another(net: Machines) -> None:
+    alice, bob, carol = net.make(), net.make(), net.make()
+    node, line = listening(alice)
+    assert bob.run("pub", "t", "x", "--join", line)[0] == 0
+    code, out, err = carol.run("pub", "t", "x", "--join", line)
+    assert (code, out, err.count("\n")) == (4, "", 1)
+    assert f"cannot join through {line.split('/')[2]}: it refused this peer" in err
+    assert "its token was used" in err
+    assert "its token was used" in node.line(2) + node.line(2)  # the first one says what to do with the line
+    assert not (carol.config / "quillcast").exists()
+    code, fresh, _ = alice.run("node", "--invite")
+    assert code == 0
+    assert carol.run("pub", "t", "x", "--join", fresh.strip())[0] == 0
+
+
+@pytest.mark.slow
+def test_data_folders_remember_credential_admission_and_identity(net: Machines) -> None:
+    alice, bob = net.make(), net.make()
+    quick = {"topics": {"settle_s": 0.2}}
+    first = alice.puppet(listen=f"{alice.host}:0", data=str(alice.folder / "data"), make_credential=True, config=quick)
+    second = bob.puppet(join=first.ask("invite"), data=str(bob.folder / "data"), config=quick)
+    ids, credential = (first.node_id, second.node_id), first.ask("status")["credential"]
+    assert second.ask("status")["credential"] == credential
+    assert second.address.startswith(f"{bob.host}:")
+    assert second.leave() == 0
+    second = bob.puppet(data=str(bob.folder / "data"), config=quick)
+    assert first.leave() == 0
+    first = alice.puppet(listen=f"{alice.host}:0", data=str(alice.folder / "data"), config=quick)
+    assert (first.node_id, second.node_id) == ids
+    assert first.ask("status")["credential"] == credential
+    eventually(lambda: len(first.ask("status")["leaf_set"]) == 1, "they find each other again")
+    second.ask("subscribe", topic="t")
+    first.ask("publish", topic="t", tag="a", count=500, per_s=0)
+    eventually(lambda: second.ask("report", topic="t")["next"] == {"a": 500}, "everything came")
+    assert not (alice.config / "quillcast").exists()
+
+
+@pytest.mark.slow
+def test_who_was_not_admitted_gets_nowhere(net: Machines) -> None:
+    alice, mallory = net.make(), net.make()
+    node, line = listening(alice)
+    address = JoinLine.parse(line).address
+    node.line(2)
+    code, _, err = mallory.run("pub", "t", "x", "--contact", address)
+    assert code == 2
+    assert "beyond it peers need network credentials" in err
+    other, _ = listening(mallory)  # a network of its own
+    code, _, err = mallory.run("pub", "t", "x", "--contact", address)
+    assert code == 4
+    assert "its certificate is not of this network" in err
+    assert "it belongs to another network" in node.line(2)
+    assert other.process.poll() is None
+
+
+@pytest.mark.slow
+def test_a_plain_peer_beside_members_is_told_what_it_lacks(net: Machines) -> None:
+    alice = net.make()
+    _, line = listening(alice, "--data", str(alice.folder / "data"))
+    code, _, err = alice.run("pub", "t", "x")
+    assert code == 2
+    assert "on this machine have a network credential" in err
+    assert "--join" in err
+    assert alice.run("pub", "t", "x", "--join", line)[0] == 0
+
+
+@pytest.mark.slow
+def test_a_member_that_finds_nobody_says_so_and_is_no_network_of_its_own(net: Machines) -> None:
+    alice, bob = net.make(), net.make()
+    first = alice.puppet(listen=f"{alice.host}:0", make_credential=True)
+    line = first.ask("invite")
+    assert bob.run("pub", "t", "x", "--join", line)[0] == 0
+    first.leave()
+    code, _, err = bob.run("pub", "t", "x")
+    assert code == 4
+    assert f"cannot reach {JoinLine.parse(line).address}: nobody listens there" in err
+
+
+@pytest.mark.slow
+def test_a_line_that_expired_is_refused_by_the_holders_clock(net: Machines) -> None:
+    alice, bob = net.make(), net.make()
+    first = alice.puppet(listen=f"{alice.host}:0", make_credential=True, live={"token_life_s": 0.0})
+    with pytest.raises(PuppetError, match="its token expired"):
+        bob.puppet(join=first.ask("invite"))
+    assert first.ask("status")["counters"]["refused_token"] == 1

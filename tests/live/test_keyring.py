@@ -1,0 +1,167 @@
+"""The network's credential, certificates and tokens on disk, with a clock that the test gives."""
+
+from pathlib import Path
+
+import pytest
+
+from quillcast.core.errors import DiskFailed, LocalError
+from quillcast.live.certificates import BACKDATED, MEMBER_DAYS, Authority, authority_key, read_member
+from quillcast.live.hello import Identity
+from quillcast.live.joinline import JoinLine
+from quillcast.live.keyring import CONTACTS_MAX, Keyring, admit_here, user_folder
+from quillcast.protocol.security.members import Unadmitted, check_lifetime
+
+S, DAY = 10**9, 86400 * 10**9
+NOW = 1_800_000_000 * S
+LINE = JoinLine("192.0.2.1:4000", "a" * 32, "token")
+
+
+def test_a_certificate_gives_the_peer_its_place_and_its_time() -> None:
+    authority, peer = Authority.new("lab", NOW), Identity.new()
+    member = read_member(authority.admit(peer.public_key, NOW, b"n" * 16), authority.public_key)
+    assert (member.public_key, member.nonce) == (peer.public_key, b"n" * 16)
+    assert member.node_id == Identity.of_secret(peer.secret, b"n" * 16).node_id
+    assert member.from_ns == NOW - BACKDATED.total_seconds() * S
+    assert member.until_ns == NOW + MEMBER_DAYS * DAY
+    check_lifetime(member, NOW)
+    with pytest.raises(Unadmitted, match="begins 1 day from now by this machine's clock; set the clock"):
+        check_lifetime(member, NOW - DAY)
+
+
+def test_a_peer_cannot_choose_its_place() -> None:
+    authority, peer = Authority.new("lab", NOW), Identity.new()
+    places = {read_member(authority.admit(peer.public_key, NOW), authority.public_key).node_id for _ in range(20)}
+    assert len(places) == 20
+
+
+def test_certificates_of_others_and_of_no_peer_are_refused() -> None:
+    authority, other, peer = Authority.new("lab", NOW), Authority.new("lab", NOW), Identity.new()
+    with pytest.raises(Unadmitted, match=f"is not of the network {authority.fingerprint}"):
+        read_member(other.admit(peer.public_key, NOW), authority.public_key)
+    with pytest.raises(Unadmitted, match="is none of a peer"):
+        read_member(authority.certificate, authority.public_key)
+    with pytest.raises(Unadmitted, match="is none of a peer"):
+        read_member(b"no certificate", authority.public_key)
+    flipped = bytearray(authority.admit(peer.public_key, NOW))
+    flipped[-1] ^= 1
+    with pytest.raises(Unadmitted):
+        read_member(bytes(flipped), authority.public_key)
+
+
+def test_a_credential_is_kept_in_a_file_of_the_owner_alone_and_made_once(tmp_path: Path) -> None:
+    keyring = Keyring(tmp_path / "deep" / "folder")
+    assert (keyring.authority(), keyring.fingerprint) == (None, None)
+    assert not keyring.folder.exists()
+    made = keyring.make_authority("lab", NOW)
+    assert keyring.make_authority("lab", NOW).fingerprint == made.fingerprint == keyring.fingerprint
+    files = {path.name: path.stat().st_mode & 0o777 for path in keyring.folder.iterdir()}
+    assert files == {"network.pem": 0o600, "members.sqlite": 0o600}
+    assert keyring.folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"]
+)
+def test_a_file_that_is_no_credential_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "network.pem").write_bytes(content)
+    with pytest.raises(LocalError, match=r"network\.pem: that is no network credential"):
+        Keyring(tmp_path).authority()
+
+
+def test_an_identity_serves_one_process_at_a_time(tmp_path: Path) -> None:
+    keyring = Keyring(tmp_path)
+    authority = keyring.make_authority("lab", NOW)
+    keyring.add([admit_here(authority, lambda: NOW) for _ in range(2)])
+    first, second = keyring.claim(), keyring.claim()
+    assert first is not None
+    assert second is not None
+    assert keyring.claim() is None
+    assert first.identity.node_id != second.identity.node_id
+    first.close()
+    again = Keyring(tmp_path).claim()
+    assert again is not None
+    assert again.identity.node_id == first.identity.node_id
+    assert keyring.take() is None  # both are in use
+    again.close()
+    taken = keyring.take()
+    assert taken == (first.identity.secret, first.certificate)
+    assert keyring.count == 1
+    second.close()
+
+
+def test_a_folder_belongs_to_one_network(tmp_path: Path) -> None:
+    keyring = Keyring(tmp_path)
+    mine, other = keyring.make_authority("lab", NOW), Authority.new("lab", NOW)
+    keyring.trust(mine.certificate)
+    with pytest.raises(LocalError, match=f"belongs to another network .credential {mine.fingerprint}"):
+        keyring.trust(other.certificate)
+    assert keyring.certificate is not None
+    assert authority_key(keyring.certificate) == mine.public_key
+
+
+def test_a_token_is_used_up_by_its_use_and_by_nothing_else(tmp_path: Path) -> None:
+    keyring = Keyring(tmp_path)
+    token = keyring.issue_token(900.0, NOW)
+    with pytest.raises(Unadmitted, match="none of this peer's"):
+        keyring.use_token("guessed", NOW)
+    with pytest.raises(Unadmitted, match="expired 1 minute ago"):
+        keyring.use_token(token, NOW + 960 * S)
+    Keyring(tmp_path).use_token(token, NOW + 899 * S)
+    with pytest.raises(Unadmitted, match="was used 1 minute ago"):
+        keyring.use_token(token, NOW + 960 * S)
+    assert token.encode() not in (tmp_path / "members.sqlite").read_bytes()
+
+
+def test_contacts_are_bounded_and_that_of_the_line_stays(tmp_path: Path) -> None:
+    keyring = Keyring(tmp_path)
+    keyring.make_authority("lab", NOW)
+    keyring.note_contacts(["holder:1"], 1 << 62)
+    for number in range(3 * CONTACTS_MAX):
+        keyring.note_contacts([f"peer:{number}"], NOW + number)
+    assert keyring.contacts()[:2] == ["holder:1", f"peer:{3 * CONTACTS_MAX - 1}"]
+    assert len(keyring.contacts()) == CONTACTS_MAX
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(DiskFailed, match="file/network cannot be used: Not a directory"):
+        Keyring(tmp_path / "file" / "network").make_authority("lab", NOW)
+
+
+def test_the_users_folder_is_where_the_desktop_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/etc/xdg/me")
+    assert user_folder("lab") == Path("/etc/xdg/me/quillcast/lab")
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert user_folder("lab") == Path("/home/me/.config/quillcast/lab")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        LINE,
+        JoinLine("[2001:db8::1]:4000", "2" * 32, "t"),
+        JoinLine("host:1", "b" * 32),
+        JoinLine("h:1", "c" * 32, "t", "lab"),
+    ],
+    ids=str,
+)
+def test_a_line_reads_as_it_was_written(line: JoinLine) -> None:
+    assert JoinLine.parse(f"  {line}\n") == line
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "no line to join with"),
+        ("192.0.2.1:4000", "no line to join with"),
+        ("http://192.0.2.1:4000/" + "a" * 32, "no line to join with"),
+        ("quillcast://192.0.2.1/" + "a" * 32, "is no address"),
+        ("quillcast://192.0.2.1:4000/abc?token=t", "'abc' is no fingerprint"),
+        ("quillcast://192.0.2.1:4000/" + "a" * 32 + "?toke=t", "'toke' is no part"),
+    ],
+)
+def test_a_line_that_is_none_is_refused_and_its_token_not_repeated(text: str, part: str) -> None:
+    with pytest.raises(LocalError, match=part) as refused:
+        JoinLine.parse(text)
+    assert "token=t" not in str(refused.value)
