@@ -536,7 +536,7 @@ def _fill_level(tables: Tables, bits: Whole, nearest: Ints, count: Ints, order: 
                 used += 1
         for home in range(tables.places):
             there = home
-            if starts[home + 1] == starts[home]:
+            if starts[home + 1] == starts[home] or proximity(tables, home, home) > 0:
                 there = _nearest_place(tables, home, occupied[:used])
             at = prefix * tables.places + home
             nearest[at], count[at] = starts[there], starts[there + 1] - starts[there]
