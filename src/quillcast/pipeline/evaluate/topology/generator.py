@@ -20,7 +20,7 @@ from quillcast.pipeline.evaluate.topology.paths import LINKS_MAX
 Point = tuple[float, float]
 
 # How likely two nodes of the same level are linked, before a graph is drawn anew because it is not connected.
-# The last two are those of the generator's own example; the first is a guess.
+# Guesses: dense enough to connect most graphs at the first draw.
 BETWEEN_DOMAINS, IN_TRANSIT, IN_STUB = 0.4, 0.6, 0.42
 
 ROUTERS_MAX = 20_000  # all pairs of so many take 2.4 GB
