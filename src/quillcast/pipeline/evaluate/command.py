@@ -77,7 +77,7 @@ def print_result(experiment: Experiment, result: dict[str, Any], console: Consol
 def table_of(columns: dict[str, Any]) -> Table:
     """Figures as rows, one column for each policy or run."""
     table = plain_table("", *columns, words={0})
-    for name in names(next(iter(columns.values()))):
+    for name in names(columns.values()):
         table.add_row(name, *[number(figure(figures, name)) for figures in columns.values()])
     return table
 

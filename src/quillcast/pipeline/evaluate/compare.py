@@ -28,9 +28,8 @@ def compare(runs: Sequence[Path]) -> dict[str, Any]:
 
 
 def _rows(policy: str, of_runs: Sequence[Mapping[str, Any] | None]) -> list[dict[str, Any]]:
-    told = next(dict(figures) for figures in of_runs if figures is not None)
     rows = []
-    for name in names(told):
+    for name in names([dict(figures) for figures in of_runs if figures is not None]):
         values = [figure(dict(figures), name) if figures is not None else None for figures in of_runs]
         first = values[0]
         over = [value / first if value is not None and first else None for value in values]

@@ -1,7 +1,7 @@
 """The figures of a policy, out of its groups' delays and of loads; and beside them those that are published."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -95,13 +95,16 @@ def figure(figures: Figures, name: str) -> float | None:
     return value if isinstance(value, int | float) else None
 
 
-def names(figures: Figures) -> list[str]:
-    """The places of all figures."""
-    return [
-        place
-        for name, value in figures.items()
-        for place in ([f"{name}.{part}" for part in value] if isinstance(value, dict) else [name])
-    ]
+def names(columns: Iterable[Figures]) -> list[str]:
+    """The places of all figures that any of these has."""
+    return list(
+        dict.fromkeys(
+            place
+            for figures in columns
+            for name, value in figures.items()
+            for place in ([f"{name}.{part}" for part in value] if isinstance(value, dict) else [name])
+        )
+    )
 
 
 def beside_published(policies: Mapping[str, Figures], published: Sequence[Published]) -> list[Comparison]:

@@ -47,7 +47,7 @@ def render(outcome: Outcome) -> str:
     environment.filters |= {"number": number}
     entry = resources.files("quillcast.pipeline.evaluate") / "evaluate.html.j2"
     policies: Mapping[str, Figures] = outcome.result["policies"]
-    places = names(next(iter(policies.values())))
+    places = names(policies.values())
     worst = outcome.worst
     return environment.from_string(entry.read_text("utf-8")).render(
         experiment=outcome.experiment,

@@ -94,6 +94,14 @@ def check(experiment: Experiment, remote: str | None = None) -> None:
         raise LocalError(f"Spark Connect ({remote}) needs grpcio; pip install 'pyspark[connect]==4.3.*'")
 
 
+def members_max(policy: str) -> int | None:
+    """The largest group that a policy is evaluated for, where its own cost bounds that; larger ones are left out."""
+    from quillcast.pipeline.evaluate import policies
+
+    most: int | None = getattr(policies.parse(policy).base, "members_max", None)
+    return most
+
+
 def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSession":
     """The Spark session that suits an experiment. Raises `LocalError` where there is none to be had."""
     from quillcast.pipeline.evaluate import stages
@@ -198,7 +206,7 @@ class _Run:
             ("overlay", "peers", stages.peers),
             ("workload", "groups", stages.groups),
         ):
-            self._table(stage, f"{TABLES}/{name}", name, partial(table, deployment=self.deployment))
+            self._table(stage, f"{TABLES}/{name}", f"table of {name}", partial(table, deployment=self.deployment))
 
     def _policy(self, policy: str) -> figures.Figures:
         """Make the tables of a policy; its figures."""
@@ -206,6 +214,7 @@ class _Run:
 
         publishers = self.experiment.workload.publishers
         load = self._load(policy)
+        most = members_max(policy)
 
         def table(name: str) -> "DataFrame":
             return self._read(of_policy(f"{TABLES}/{name}", policy))
@@ -214,13 +223,16 @@ class _Run:
             self._table(stage, of_policy(f"{TABLES}/{name}", policy), f"{name} of {policy}", lambda _: table())
 
         def groups() -> "DataFrame":
-            return self._read(f"{TABLES}/groups")
+            everybody = self._read(f"{TABLES}/groups")
+            return everybody if most is None else everybody.where(everybody.members <= most)
 
         make("trees", "trees", lambda: stages.trees(groups(), self.deployment, policy, load))
         make("delays", "delays", lambda: stages.delays(table("trees"), self.deployment, publishers))
         make("stress", "stress", lambda: stages.stress(table("trees"), self.deployment, publishers))
         make("stress", "histograms", lambda: stages.histograms(table("stress")))
-        return figures.summary(*self.columns(policy))
+        told = figures.summary(*self.columns(policy))
+        left_out = 0 if most is None else int((self.deployment.arrays().workload.sizes > most).sum())
+        return told | {"groups_left_out": left_out} if left_out else told
 
     def _load(self, policy: str) -> "Shipped | None":
         """What all groups ask of each peer, where the policy must know."""

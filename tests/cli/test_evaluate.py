@@ -1,0 +1,104 @@
+"""`quillcast evaluate`: what is refused, before any Spark starts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Commands
+
+SMALL = 'peers = 100\npolicies = ["scribe"]\n[workload]\ngroups = 3\n'
+
+
+def assert_refused(quillcast: Commands, *arguments: str, told: str, code: int = 2) -> None:
+    ended, out, err = quillcast.run("evaluate", *arguments)
+    assert (ended, out) == (code, ""), err
+    assert told in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_help_names_the_experiments_the_options_and_the_commands(quillcast: Commands) -> None:
+    code, out, _ = quillcast.run("evaluate", "--help")
+    assert code == 0
+    for told in ("scribe-2002", "internet-10m", "--nodes", "--policies", "compare", "recommend"):
+        assert told in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["scribe-2003"], "in the box are: churn, internet-10m"),
+        (["scribe-2002", "--nodes", "1"], "1 is not in the range"),
+        (["scribe-2002", "--nodes", "2000"], "2000 peers are too few for 1500 groups"),
+        (["--seed", "x", "scribe-2002"], "'x' is not a valid integer"),
+        (["scribe-2002", "--policies", ""], "policies is empty"),
+        (["scribe-2002", "--policies", "scrib"], "there is no policy 'scrib'"),
+        (["scribe-2002", "--policies", "scribe+remove(3)"], "there is no modifier 'remove'"),
+        (["compare"], "Missing argument 'RUN...'"),
+        (["compare", "no/such/run"], "no/such/run is no folder of an evaluation"),
+        (["recommend", "--peers", "100"], "Missing option '--groups'"),
+        (["recommend", "--peers", "10", "--groups", "80"], "too few for 80 groups"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(quillcast: Commands, arguments: list[str], told: str) -> None:
+    assert_refused(quillcast, *arguments, told=told)
+
+
+def test_an_unknown_key_is_named_with_its_file(quillcast: Commands, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("peers = 100\npolicis = []\n")
+    assert_refused(quillcast, str(path), told=f"{path}: there is no setting policis (is policies meant?)")
+
+
+def test_a_folder_with_something_else_is_left_alone(quillcast: Commands, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    assert_refused(quillcast, "scribe-2002", "--output", str(tmp_path), told="is not empty and holds no evaluation")
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_a_folder_of_another_experiment_is_left_alone(quillcast: Commands, tmp_path: Path) -> None:
+    from quillcast.pipeline.evaluate.experiment import parse
+    from quillcast.pipeline.evaluate.folder import Folder
+
+    Folder(tmp_path / "run", parse(SMALL, "first.toml")).close()
+    path = tmp_path / "second.toml"
+    path.write_text(SMALL.replace("100", "200"))
+    told = "holds another experiment: first, 100 peers, 3 groups, seed 1; name another folder with --output"
+    assert_refused(quillcast, str(path), "--output", str(tmp_path / "run"), told=told)
+
+
+def test_a_run_that_is_not_finished_cannot_be_compared(quillcast: Commands, tmp_path: Path) -> None:
+    from quillcast.pipeline.evaluate.experiment import parse
+    from quillcast.pipeline.evaluate.folder import Folder
+
+    Folder(tmp_path / "run", parse(SMALL, "first.toml")).close()
+    assert_refused(quillcast, "compare", str(tmp_path / "run"), told="is not finished; go on with --output")
+
+
+def test_two_runs_in_one_folder_do_not_mix(quillcast: Commands, tmp_path: Path) -> None:
+    from quillcast.pipeline.evaluate.experiment import parse
+    from quillcast.pipeline.evaluate.folder import Folder
+
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    working = Folder(tmp_path / "run", parse(SMALL, str(path)))
+    assert_refused(quillcast, str(path), "--output", str(tmp_path / "run"), told="another evaluation works in")
+    working.close()
+
+
+def test_finished_runs_are_compared(quillcast: Commands, tmp_path: Path) -> None:
+    figures = {"rad": {"median": 1.5, "max": 2.0}, "messages": 1000.0, "core_link_max_over_ip": None}
+    for name, factor in (("a", 1), ("b", 2)):
+        (tmp_path / name).mkdir()
+        result = {
+            "experiment": "x", "nodes": 10, "groups": 2, "seed": 1, "seconds": {"total": 1.0}, "peak_rss_bytes": 1,
+            "report": "r", "policies": {"scribe": figures | {"messages": 1000.0 * factor}},
+        }  # fmt: skip
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    code, out, _ = quillcast.run("evaluate", "compare", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert code == 0
+    assert "2,000 (2.00 x)" in out
+    compared = quillcast.json("evaluate", "compare", str(tmp_path / "a"), str(tmp_path / "b"))
+    row = next(row for row in compared["figures"] if row["figure"] == "messages")
+    assert row == {"policy": "scribe", "figure": "messages", "values": [1000.0, 2000.0], "over_first": [1.0, 2.0]}
