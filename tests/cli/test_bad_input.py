@@ -29,6 +29,7 @@ TYPING = [
     (["bench", "pub", "t", "--rate", "0"], "0.0 is not in the range"),
     (["bench", "sub", "t", "--count", "1"], "1 is not in the range"),
     (["demo", "--peers", "3"], "3 is not in the range"),
+    (["demo", "slow", "p05", "--seconds", "0"], "0.0 is not in the range"),
     (["demo", "--events", "no/such/file"], "'no/such/file' does not exist"),
     (["audit", "no/such/folder"], "'no/such/folder' does not exist"),
 ]
@@ -77,6 +78,13 @@ def test_without_a_running_peer_there_is_nobody_to_ask(quillcast: Commands, argu
     code, out, err = quillcast.run(*arguments)
     assert (code, out) == (4, "")
     assert_one_line(err, "no peer of the network 'test' runs on this machine; start one with: quillcast node")
+
+
+@pytest.mark.parametrize("what", [["kill", "p01"], ["partition", "p01"], ["slow", "p01"], ["peers"], ["end"]], ids=str)
+def test_without_a_running_demo_there_is_nothing_to_break(quillcast: Commands, what: list[str]) -> None:
+    code, out, err = quillcast.run("demo", *what)
+    assert (code, out) == (4, "")
+    assert_one_line(err, "no demo runs on this machine; start one with: quillcast demo --stay")
 
 
 def test_an_empty_folder_holds_nothing_to_audit(quillcast: Commands, tmp_path: Path) -> None:

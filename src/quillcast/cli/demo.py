@@ -1,17 +1,29 @@
 """`quillcast demo`: peers as processes, real events, kills, and the proof of what happened."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from quillcast.cli.options import JSON
 from quillcast.cli.running import interruptible, run
+from quillcast.cli.tables import table
+from quillcast.core.errors import LocalError, Unreachable
 
 WIDTH = 120  # of tables that go to a file or a pipe
+ANSWER_TIMEOUT_S = 60.0  # a repair is waited for, and others before it
 
 
-@click.command(short_help="See a network lose peers and no event.")
+PEER = click.argument("peer", metavar="PEER")
+SECONDS = click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="For how long."
+)
+DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, where several run.")
+
+
+@click.group(invoke_without_command=True, short_help="See a network lose peers and no event.")
 @click.option("--peers", type=click.IntRange(min=4, max=100), default=16, show_default=True, help="Processes to start.")
 @click.option("--rate", type=click.FloatRange(min=1), default=250, show_default=True, help="Events a second.")
 @click.option(
@@ -23,14 +35,25 @@ WIDTH = 120  # of tables that go to a file or a pipe
 @click.option("--limit", type=click.IntRange(min=1), default=5000, show_default=True, help="Publish no more events.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides the peers' ids and who does what.")
 @click.option("--no-kill", is_flag=True, help="Leave the peers alone.")
+@click.option("--stay", is_flag=True, help="Go on until Ctrl-C or `quillcast demo end`, and then prove.")
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     help="New folder for journals and report.  [default: quillcast-demo/<date and time>]",
 )
 @JSON
+@click.pass_context
 def command(
-    peers: int, rate: float, file: Path | None, limit: int, seed: int, no_kill: bool, output: Path | None, as_json: bool
+    context: click.Context,
+    peers: int,
+    rate: float,
+    file: Path | None,
+    limit: int,
+    seed: int,
+    no_kill: bool,
+    stay: bool,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Start a network of processes, publish real events, kill peers, and prove what happened.
 
@@ -38,9 +61,14 @@ def command(
     topic are killed (SIGKILL). At the end a Spark job reads the journals of all peers and counts what was published,
     due, delivered, repeated and lost; a page with pictures is written. Ends with 0 only if every promise held.
 
+    While it runs do more to it from another terminal: kill, partition or slow a peer, and watch the repair; `quillcast
+    demo peers` lists them.
+
     With --json the last line of standard output is an object with peers, topics, published, expected, delivered,
     duplicates, lost, kills, repair_s, delay_ms, report and seconds; all else goes to standard error.
     """
+    if context.invoked_subcommand is not None:
+        return
     from rich.console import Console
 
     from quillcast.demo.performance import Performance, plan
@@ -48,11 +76,93 @@ def command(
     console = Console(stderr=as_json)
     if not console.is_terminal:
         console.width = WIDTH
-    performance = Performance(plan(peers, rate, file, limit, seed, output, kill=not no_kill), console)
+    performance = Performance(plan(peers, rate, file, limit, seed, output, kill=not no_kill, stay=stay), console)
     performance.prepare()
     told = run(performance.play())
     with interruptible():
         result, sound = performance.prove(told)
     if as_json:
         click.echo(msgspec.json.encode(result).decode())
-    click.get_current_context().exit(0 if sound else 1)
+    context.exit(0 if sound else 1)
+
+
+@command.command()
+@JSON
+@DEMO
+def peers(demo: str | None, as_json: bool) -> None:
+    """List the peers of the running demo: names, parts, and how they are."""
+    shown = _ask(demo, "peers")
+    if as_json:
+        click.echo(msgspec.json.encode(shown).decode())
+        return
+    rows = [
+        [peer["name"], peer["node_id"][:8], peer["part"], _yes(peer["publishes"]), str(peer["children"]), peer["state"]]
+        for peer in shown
+    ]
+    for line in table("peers", ["peer", "id", "part", "publishes", "children", "state"], rows):
+        click.echo(line)
+
+
+@command.command()
+@PEER
+@JSON
+@DEMO
+def kill(peer: str, demo: str | None, as_json: bool) -> None:
+    """Kill PEER of the running demo (SIGKILL), and wait for the repair."""
+    _tell(_ask(demo, "kill", peer=peer), as_json=as_json)
+
+
+@command.command()
+@PEER
+@SECONDS
+@JSON
+@DEMO
+def partition(peer: str, seconds: float, demo: str | None, as_json: bool) -> None:
+    """Cut PEER of the running demo off from all others for a while; then it finds them and catches up."""
+    _tell(_ask(demo, "partition", peer=peer, seconds=seconds), as_json=as_json)
+
+
+@command.command()
+@PEER
+@SECONDS
+@JSON
+@DEMO
+def slow(peer: str, seconds: float, demo: str | None, as_json: bool) -> None:
+    """Let PEER of the running demo run a fifth of the time for a while; the others wait for nothing."""
+    _tell(_ask(demo, "slow", peer=peer, seconds=seconds), as_json=as_json)
+
+
+@command.command()
+@JSON
+@DEMO
+def end(demo: str | None, as_json: bool) -> None:
+    """End the running demo in good order: its proof follows."""
+    _ask(demo, "end")
+    if as_json:
+        click.echo(msgspec.json.encode({"ended": True}).decode())
+
+
+def _ask(demo: str | None, question: str, **arguments: Any) -> Any:
+    """What the running demo answers. Raises `Unreachable` if none runs, `LocalError` if it is not clear which."""
+    from quillcast.demo.network import control_path, demos_here
+    from quillcast.live.control import ask
+
+    running = [demo] if demo is not None else demos_here()
+    if not running:
+        raise Unreachable("no demo runs on this machine; start one with: quillcast demo --stay")
+    if len(running) > 1:
+        raise LocalError(f"several demos run; choose one with --demo: {', '.join(running)}")
+    return ask(control_path(running[0]), question, timeout_s=ANSWER_TIMEOUT_S, **arguments)
+
+
+def _tell(strike: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.encode(strike).decode())
+        return
+    click.echo(f"{strike['text']}; {strike['children']} children in {strike['trees']} trees")
+    if strike["mended_s"] is not None:
+        click.echo(f"mended after {1000 * strike['mended_s']:.0f} ms: {strike['how']}")
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "-"

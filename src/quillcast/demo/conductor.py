@@ -2,25 +2,29 @@
 
 import asyncio
 import itertools
+import math
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from quillcast.core.errors import LocalError
 from quillcast.core.ids import number
 from quillcast.core.journal import Entry
 from quillcast.data import Event
 from quillcast.demo import roles
 from quillcast.demo.display import Display
 from quillcast.demo.kills import Kills
+from quillcast.demo.network import HOW_TO, control_path
 from quillcast.demo.orders import Publish, Subscribe, Unsubscribe
 from quillcast.demo.peer import Setting
 from quillcast.demo.processes import PeerFailed, PeerProcess
 from quillcast.demo.roles import Roles, give_roles
 from quillcast.demo.state import State
+from quillcast.live.control import Answerer, ControlServer
 from quillcast.pipeline.run import Run
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
@@ -44,6 +48,8 @@ class Plan(NamedTuple):
     seed: int
     kill: bool
     events: Sequence[Event]
+    stay: bool = False
+    """Publish the events again and again, until the demo is told to end."""
 
     @property
     def journals(self) -> Path:
@@ -71,6 +77,11 @@ class Conductor:
         self.processes: dict[bytes, PeerProcess] = {}
         self.kills = Kills(state, display, self.processes)
         self._started: list[PeerProcess] = []
+        self._enough = asyncio.Event()
+
+    def enough(self) -> None:
+        """End the stream, and then the demo in good order."""
+        self._enough.set()
 
     async def perform(self) -> Run:
         """Play it to the end. Raises `PeerFailed` if a process ends that nobody killed."""
@@ -78,7 +89,8 @@ class Conductor:
         try:
             await self._raise_network()
             parts = await self._give_parts()
-            await self._stream(parts)
+            async with ControlServer(control_path(self.plan.network), self._answerers(parts)):
+                await self._stream(parts)
             await self._settle()
             end_ns = time.time_ns()
             await self._leave()
@@ -170,6 +182,7 @@ class Conductor:
         self.display.note(
             f"look inside from another terminal: quillcast tree {self.state.busiest} --network {self.plan.network}"
         )
+        self.display.note(f"or do it yourself, and watch the repair: {HOW_TO}")
         offered = len(roles.forwarders(self.state.view.parents(), parts.spare))
         if self.plan.kill and offered < 2:
             self.display.note(
@@ -188,6 +201,7 @@ class Conductor:
         try:
             await self._publish(parts.publishers)
             self.state.streaming = False
+            await self.kills.end()
             if killing is not None:
                 await killing
         finally:
@@ -197,12 +211,68 @@ class Conductor:
     async def _publish(self, publishers: Sequence[bytes]) -> None:
         """Publish the events at the plan's rate, dealt out to the publishers by their content."""
         began, published, events = time.monotonic(), 0, self.plan.events
-        while published < len(events):
-            due = int((time.monotonic() - began) * self.plan.rate) + 1
-            batch = events[published:due]
-            await asyncio.gather(*[self.processes[peer].order(order) for peer, order in _orders(batch, publishers)])
+        goal = math.inf if self.plan.stay else len(events)
+        while published < goal and not self._enough.is_set():
+            due = min(int((time.monotonic() - began) * self.plan.rate) + 1, goal)
+            batch = [events[number % len(events)] for number in range(published, int(due))]
+            well = [peer for peer in publishers if peer not in self.state.dead | self.state.slow]
+            if not well:
+                self.display.note("no publisher is left, and so the stream ends")
+                return
+            await asyncio.gather(*[self._publish_at(peer, order) for peer, order in _orders(batch, well)])
             published += len(batch)
             await self.state.next_look()
+
+    async def _publish_at(self, peer: bytes, order: Publish) -> None:
+        """Have a peer publish; one that is killed meanwhile takes its events along."""
+        try:
+            await self.processes[peer].order(order)
+        except PeerFailed:
+            if peer not in self.state.dead:
+                raise
+
+    # --- what people order meanwhile
+
+    def _answerers(self, parts: Roles) -> dict[str, Answerer]:
+        """What `quillcast demo kill` and its like ask."""
+        kills = self.kills
+
+        async def kill(peer: str) -> dict[str, Any]:
+            return (await kills.kill(self._find(peer))).told()
+
+        async def partition(peer: str, seconds: float) -> dict[str, Any]:
+            return (await kills.partition(self._find(peer), seconds)).told()
+
+        async def slow(peer: str, seconds: float) -> dict[str, Any]:
+            return (await kills.slow(self._find(peer), seconds)).told()
+
+        async def peers() -> list[dict[str, Any]]:
+            return [self._shown(process, parts) for process in self._started]
+
+        async def end() -> None:
+            self.enough()
+
+        return {"kill": kill, "partition": partition, "slow": slow, "peers": peers, "end": end}
+
+    def _find(self, name: str) -> bytes:
+        """A peer by its name, or by the start of its id. Raises `LocalError`."""
+        for node, process in self.processes.items():
+            if name == process.name or (name and node.hex().startswith(name.lower())):
+                return node
+        known = ", ".join(process.name for process in self._started)
+        raise LocalError(f"{name!r} is no peer of the demo; there are: {known}")
+
+    def _shown(self, process: PeerProcess, parts: Roles) -> dict[str, Any]:
+        state, node = self.state, process.node_id
+        conditions = {"killed": state.dead, "cut off": state.away, "slow": state.slow}
+        return {
+            "name": process.name,
+            "node_id": node.hex(),
+            "part": self.kills.part(node),
+            "publishes": node in parts.publishers,
+            "children": len(state.view.children(node, state.dead)),
+            "state": next((words for words, those in conditions.items() if node in those), "well"),
+        }
 
     # --- the end
 

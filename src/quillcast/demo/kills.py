@@ -1,52 +1,141 @@
-"""The kills: two inner forwarders of the busiest topic and then its root, each while events flow."""
+"""What is done to peers: two inner forwarders and the root are killed by the demo itself; people may do more.
+
+A peer is killed (SIGKILL), cut off from all others for a while, or slowed down (stopped and let go on in turns). The
+repair is watched in the journals: when has the last child below a parent again, and its peer what it lacks?
+"""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from quillcast.core.journal import Entry
 from quillcast.core.trace import Attached, BecameRoot
 from quillcast.demo import roles
 from quillcast.demo.display import Display
-from quillcast.demo.processes import PeerProcess
+from quillcast.demo.orders import Unplug
+from quillcast.demo.processes import PeerFailed, PeerProcess
 from quillcast.demo.state import State
 from quillcast.pipeline.run import Kill
 
 FROM, EVERY = 0.15, 0.2  # of the stream's length: until the first kill, and from a repair to the next kill
 REPAIR_BOUND_S = 15.0  # for which the next kill waits, if the repair of the one before takes so long; a guess
+BACK_BOUND_S = 60.0  # until a peer that was cut off or slow has what it lacks; a guess: two leases
+STOP_S, RUN_S = 0.4, 0.1  # a slow peer stands still and runs in turns: a fifth of its speed, short of a suspicion
+
+
+class Strike(NamedTuple):
+    """What came of it: children that lost their parent, in how many trees, and when the last of them had one again."""
+
+    text: str
+    children: int
+    trees: int
+    mended_s: float | None
+    how: str
+
+    def told(self) -> dict[str, Any]:
+        """As plain values."""
+        return self._asdict()
 
 
 class Kills:
-    """Chooses victims from the live tree, kills them, and watches the repairs."""
+    """Chooses victims from the live tree, strikes them, and watches the repairs.
+
+    Args:
+        state: what is known of the demo.
+        display: told what happens.
+        processes: the peers, by nodeId.
+    """
 
     def __init__(self, state: State, display: Display, processes: Mapping[bytes, PeerProcess]) -> None:
         self.state, self.display, self.processes = state, display, processes
         self.done: list[Kill] = []
+        self.over = asyncio.Event()
+        """The stream has ended: whoever is cut off or slow is let go."""
+        self._turn = asyncio.Lock()  # one repair is watched at a time
         self._orphans: dict[tuple[bytes, bytes], None] = {}
         self._found: dict[tuple[bytes, bytes], Entry] = {}
+        self._since_ns = 0
+        self._lasting: dict[asyncio.Task[None], None] = {}
 
     async def perform(self, spare: Sequence[bytes], length_s: float) -> None:
         """Kill two forwarders and the root out of the `spare` peers, spread over a stream of `length_s` seconds."""
         pause_s = FROM * length_s
         for what in ("forwarder", "forwarder", "root"):
             await asyncio.sleep(pause_s)
-            victim = self._choose(what, [peer for peer in spare if peer not in self.state.dead])
-            if not self.state.streaming:
-                self.display.note(f"the stream ended before a {what} could be killed")
-                return
+            async with self._turn:
+                victim = self._choose(what, [peer for peer in spare if peer not in self.state.unwell])
+                if not self.state.streaming:
+                    self.display.note(f"the stream ended before a {what} could be killed")
+                    return
+                if victim is not None:
+                    await self._kill(victim, f"{what} of {self.state.busiest}")
             if victim is None:
                 self.display.note(f"no {what} of {self.state.busiest} is without a part, and so none is killed")
-                pause_s = 0.0
-                continue
-            await self._kill(victim, what)
-            pause_s = EVERY * length_s
+            pause_s = EVERY * length_s if victim is not None else 0.0
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Note who found a parent again."""
         for entry in entries:
             match entry.record:
                 case Attached(topic=topic) | BecameRoot(topic=topic) if (topic, entry.peer) in self._orphans:
-                    if self.done and entry.at_ns > self.done[-1].at_ns:
+                    if entry.at_ns > self._since_ns:
                         self._found.setdefault((topic, entry.peer), entry)
+
+    # --- what people order
+
+    async def kill(self, victim: bytes) -> Strike:
+        """Kill a peer, whatever its part."""
+        async with self._turn:
+            self._check(victim)
+            return await self._kill(victim, f"{self.part(victim)} of {self.state.busiest}")
+
+    async def partition(self, victim: bytes, seconds: float) -> Strike:
+        """Cut a peer off from all others for so long."""
+        async with self._turn:
+            self._check(victim)
+            at_ns = time.time_ns()
+            below = self._strike(victim, at_ns)
+            await self.processes[victim].order(Unplug(yes=True))
+            self.state.away[victim] = None
+            self._last(self._plug_in(victim, seconds))
+            return await self._watch(f"cut off for {seconds:g} s: {self._named(victim)}", below, victim)
+
+    async def slow(self, victim: bytes, seconds: float) -> Strike:
+        """Let a peer run a fifth of the time for so long."""
+        async with self._turn:
+            self._check(victim)
+            below = self._strike(victim, time.time_ns())
+            self.state.slow[victim] = None
+            self._last(self._let_run(victim, seconds))
+            text = f"slowed down to a fifth for {seconds:g} s: {self._named(victim)}"
+            self.display.note(text)
+            return Strike(text, sum(map(len, below.values())), sum(map(bool, below.values())), None, "")
+
+    async def end(self) -> None:
+        """Let go of whoever is cut off or slow, and wait until they are."""
+        self.over.set()
+        await asyncio.gather(*self._lasting)
+
+    def part(self, peer: bytes) -> str:
+        """A peer's part in the busiest topic."""
+        view = self.state.view
+        parents = view.parents(self.state.dead)
+        if peer in parents and parents[peer] is None:
+            return "root"
+        if roles.children_of(parents).get(peer):
+            return "forwarder"
+        return "subscriber" if peer in view.subscribers else "peer"
+
+    # --- within
+
+    def _check(self, victim: bytes) -> None:
+        """Raise `PeerFailed` for a peer that something is done to already."""
+        state = self.state
+        for words, those in (("was killed", state.dead), ("is cut off", state.away), ("is slow already", state.slow)):
+            if victim in those:
+                raise PeerFailed(f"{state.name(victim)} {words}; choose another")
 
     def _choose(self, what: str, spare: Sequence[bytes]) -> bytes | None:
         """The victim for this part in the busiest topic's live tree; the forwarder with most children."""
@@ -54,28 +143,91 @@ class Kills:
         found = roles.forwarders(parents, spare) if what == "forwarder" else roles.roots(parents)
         return next((peer for peer in found if peer in spare), None)
 
-    async def _kill(self, victim: bytes, what: str) -> None:
-        state, part = self.state, f"{what} of {self.state.busiest}"
+    async def _kill(self, victim: bytes, part: str) -> Strike:
+        below = self._strike(victim, 0)
+        at_ns = self.processes[victim].kill()
+        self._since_ns = at_ns
+        self.done.append(Kill(victim, at_ns, part))
+        self.state.dead[victim] = None
+        return await self._watch(f"SIGKILL {self.state.name(victim)}, {part}", below, victim)
+
+    def _strike(self, victim: bytes, at_ns: int) -> dict[bytes, list[bytes]]:
+        """Remember whose parent the victim is, by topic."""
+        state = self.state
         below = {topic: view.children(victim, state.dead) for topic, view in state.watch.topics.items()}
         self._orphans = {(topic, peer): None for topic, children in below.items() for peer in children}
-        self._found = {}
-        self.done.append(Kill(victim, self.processes[victim].kill(), part))
-        state.dead[victim] = None
-        self.display.note(
-            f"SIGKILL {state.name(victim)}, {part}: {len(self._orphans)} children "
-            f"in {sum(map(bool, below.values()))} trees lose their parent"
-        )
-        mended = await state.until(lambda: not state.watch.orphans(state.dead), REPAIR_BOUND_S)
-        self._tell_repair(mended)
+        self._found, self._since_ns = {}, at_ns
+        return below
 
-    def _tell_repair(self, mended: bool) -> None:
+    async def _watch(self, text: str, below: Mapping[bytes, Sequence[bytes]], victim: bytes) -> Strike:
+        """Wait until nobody lacks a parent because of the victim."""
+        children, trees = len(self._orphans), sum(map(bool, below.values()))
+        self.display.note(f"{text}: {children} children in {trees} trees lose their parent")
+        state = self.state
+        mended = await state.until(lambda: not state.watch.orphans([*state.dead, victim]), REPAIR_BOUND_S)
+        return Strike(text, children, trees, *self._tell_repair(victim, mended=mended))
+
+    def _tell_repair(self, victim: bytes, *, mended: bool) -> tuple[float | None, str]:
         found = sorted(self._found.values(), key=lambda entry: entry.at_ns)
+        last_s, how = None, self._how(found) or "in other trees"
         if found:
-            last_ms = (found[-1].at_ns - self.done[-1].at_ns) / 1e6
-            self.display.note(f"mended after {last_ms:.0f} ms: {self._how(found) or 'in other trees'}")
+            last_s = (found[-1].at_ns - self._since_ns) / 1e9
+            self.display.note(f"mended after {1000 * last_s:.0f} ms: {how}")
         if not mended:
-            count = self.state.watch.orphans(self.state.dead)
+            count = self.state.watch.orphans([*self.state.dead, victim])
             self.display.note(f"{count} still look for a parent after {REPAIR_BOUND_S:g} s")
+        return last_s if mended else None, how if found else ""
+
+    def _named(self, victim: bytes) -> str:
+        return f"{self.state.name(victim)}, {self.part(victim)} of {self.state.busiest}"
+
+    def _last(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._lasting[task] = None
+        task.add_done_callback(self._lasting.pop)
+
+    async def _plug_in(self, victim: bytes, seconds: float) -> None:
+        """After so long let the peer reach the others again, and watch it catch up."""
+        await self._pause(seconds)
+        await self.processes[victim].order(Unplug(yes=False))
+        self.display.note(f"{self.state.name(victim)} is plugged in again")
+        await self._catch_up(victim, lambda: victim not in self.state.watch.lonely())
+        del self.state.away[victim]
+
+    async def _let_run(self, victim: bytes, seconds: float) -> None:
+        """Stop the process and let it go on, in turns."""
+        process, until = self.processes[victim], time.monotonic() + seconds
+        try:
+            while time.monotonic() < until and not self.over.is_set():
+                process.hold()
+                await asyncio.sleep(STOP_S)
+                process.go_on()
+                await asyncio.sleep(RUN_S)
+        finally:
+            process.go_on()
+        await self._catch_up(victim, lambda: True)
+        del self.state.slow[victim]
+
+    async def _catch_up(self, victim: bytes, well: Callable[[], bool]) -> None:
+        """Wait until the peer has a parent and lacks nothing that was published by now."""
+        state, began = self.state, time.monotonic()
+        goals = {topic: view.published for topic, view in state.watch.topics.items() if victim in view.subscribers}
+
+        def caught_up() -> bool:
+            topics = state.watch.topics
+            return well() and all(topics[topic].delivered[victim] >= goal for topic, goal in goals.items())
+
+        if await state.until(caught_up, BACK_BOUND_S):
+            what = "has everything" if goals else "has its place"
+            self.display.note(f"{state.name(victim)} {what} again after {time.monotonic() - began:.1f} s")
+        else:
+            self.display.note(f"{state.name(victim)} has not caught up after {BACK_BOUND_S:g} s")
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait for so long, or for the end of the stream."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.over.wait()
 
     def _how(self, found: Sequence[Entry]) -> str:
         """Who found whom in the busiest topic's tree, by parent."""

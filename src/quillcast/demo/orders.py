@@ -22,11 +22,17 @@ class Publish(msgspec.Struct, frozen=True, tag=True):
     payloads: list[bytes]
 
 
+class Unplug(msgspec.Struct, frozen=True, tag=True):
+    """Be cut off from all other peers, or no longer."""
+
+    yes: bool
+
+
 class Leave(msgspec.Struct, frozen=True, tag=True):
     """Leave in good order; the process ends instead of an answer."""
 
 
-Order = Subscribe | Unsubscribe | Publish | Leave
+Order = Subscribe | Unsubscribe | Publish | Unplug | Leave
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

@@ -22,6 +22,7 @@ from quillcast.demo.orders import (
     Publish,
     Ready,
     Subscribe,
+    Unplug,
     Unsubscribe,
 )
 from quillcast.live.hello import Identity
@@ -96,3 +97,7 @@ class Actor:
                     self._publishers[topic] = self._node.publisher(topic)
                 for payload in payloads:
                     await self._publishers[topic].publish(payload)
+            case Unplug(True):
+                self._node.unplug()
+            case Unplug(False):
+                self._node.plug_in()

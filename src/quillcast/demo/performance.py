@@ -1,11 +1,13 @@
 """The whole of the demo: what is asked for, the network's run, and the audit of what it left behind."""
 
+import asyncio
 import importlib.util
 import os
 import shutil
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -17,6 +19,7 @@ from quillcast.core.errors import LocalError
 from quillcast.data import events_from, flights
 from quillcast.demo.conductor import CONFIG, Conductor, Plan
 from quillcast.demo.display import display
+from quillcast.demo.network import HOW_TO
 from quillcast.demo.state import State
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.pipeline.command import print_findings
@@ -29,7 +32,9 @@ NEEDED = {"pyspark": "spark", "jinja2": "report", "matplotlib": "report"}
 """Libraries of the audit and its page, and the extra of quillcast that brings each."""
 
 
-def plan(peers: int, rate: float, file: Path | None, limit: int, seed: int, output: Path | None, *, kill: bool) -> Plan:
+def plan(
+    peers: int, rate: float, file: Path | None, limit: int, seed: int, output: Path | None, *, kill: bool, stay: bool
+) -> Plan:
     """The plan that these options describe.
 
     Raises `LocalError` if the events cannot be read, or the output folder holds something already.
@@ -38,7 +43,18 @@ def plan(peers: int, rate: float, file: Path | None, limit: int, seed: int, outp
     folder = output or Path("quillcast-demo") / time.strftime("%Y%m%d-%H%M%S")
     if folder.exists() and any(folder.iterdir()):
         raise LocalError(f"{folder} is not empty, and what is in it would be audited too; name another with --output")
-    return Plan(f"demo-{os.getpid()}", folder, peers, rate, seed, kill, events)
+    return Plan(f"demo-{os.getpid()}", folder, peers, rate, seed, kill, events, stay)
+
+
+def _once(end: Callable[[], None]) -> Callable[[], None]:
+    """For Ctrl-C: the first ends the demo in good order, the second at once."""
+
+    def ended() -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        end()
+
+    return ended
 
 
 class Performance:
@@ -64,7 +80,11 @@ class Performance:
     async def play(self) -> Run:
         """Run the network."""
         with self._cleaning_up(), display(self.console, self.state) as shown:
-            return await Conductor(self.plan, self.state, shown, self._warm_up.start).perform()
+            conductor = Conductor(self.plan, self.state, shown, self._warm_up.start)
+            if self.plan.stay:
+                shown.note("it goes on until Ctrl-C, or quillcast demo end; then comes the proof")
+                asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _once(conductor.enough))
+            return await conductor.perform()
 
     def prove(self, told: Run) -> tuple[dict[str, Any], bool]:
         """Audit the journals, print the outcome, write the page. Returns the figures, and whether all promises held."""
@@ -75,6 +95,7 @@ class Performance:
             findings = run_audit(folder, told, report=report, say=lambda what: status.update(f"audit: {what}"))
         print_findings(findings, self.console)
         self.console.print(f"The report with pictures is {report}", soft_wrap=True)
+        self.console.print(f"Next time do it yourself: quillcast demo --stay, and in another terminal {HOW_TO}")
         return self._figures(findings, report), findings.sound
 
     def _figures(self, findings: Findings, report: Path) -> dict[str, Any]:

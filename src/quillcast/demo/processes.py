@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -62,6 +63,15 @@ class PeerProcess:
         at_ns = time.time_ns()
         os.kill(self.pid, signal.SIGKILL)
         return at_ns
+
+    def hold(self) -> None:
+        """Have the system stop the process for a while (SIGSTOP)."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a stopped process go on (SIGCONT); one that has ended stays so."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
 
     @property
     def pid(self) -> int:

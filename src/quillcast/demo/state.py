@@ -12,13 +12,18 @@ LOOK_S = 0.1  # how often journals are read; a guess: what people call at once
 
 
 class State:
-    """What is known of the running demo. `dead` are the peers that were killed, by nodeId."""
+    """What is known of the running demo.
+
+    By nodeId: `dead` are the peers that were killed, `away` those that are cut off, `slow` those that are slowed down.
+    """
 
     def __init__(self, title: str, journals: Path) -> None:
         self.title = title
         self.watch = Watch(journals)
         self.names: dict[bytes, str] = {}
         self.dead: dict[bytes, None] = {}
+        self.away: dict[bytes, None] = {}
+        self.slow: dict[bytes, None] = {}
         self.busiest = ""
         self.streaming = False
         self.began = time.monotonic()
@@ -33,6 +38,11 @@ class State:
     def view(self) -> TopicView:
         """The busiest topic."""
         return self.watch.topic(self.busiest)
+
+    @property
+    def unwell(self) -> dict[bytes, None]:
+        """Peers that something was done to."""
+        return {**self.dead, **self.away, **self.slow}
 
     def name(self, peer: bytes) -> str:
         """What people call a peer."""

@@ -83,6 +83,10 @@ class Watch:
         """How many (topic, member) pairs have no living parent."""
         return sum(len(view.orphans(dead)) for view in self.topics.values())
 
+    def lonely(self) -> set[bytes]:
+        """Peers that look for a parent in some topic."""
+        return {peer for view in self.topics.values() for peer in view.seeking}
+
     def behind(self, dead: Collection[bytes]) -> int:
         """How many deliveries are still due."""
         return sum(sum(view.behind(dead).values()) for view in self.topics.values())

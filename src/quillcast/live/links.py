@@ -5,6 +5,7 @@ forgotten; the next message opens another.
 """
 
 import asyncio
+import errno
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
@@ -73,6 +74,7 @@ class Links:
         self.admissions: Admissions | None = None
         """The part of who holds the network's credential; the others send applicants away."""
         self._closing = False
+        self._unplugged = False
 
     # --- orders -------------------------------------------------------------------------------------------------
 
@@ -154,6 +156,17 @@ class Links:
                 link.opening.cancel()
             self._remove(link)
 
+    def unplug(self) -> None:
+        """A drill: as if the cable were pulled. All links break, and none comes to stand until `plug_in`."""
+        self._unplugged = True
+        for connection in [*self._strangers, *self._ending, *[link.connection for link in self.links.values()]]:
+            if connection is not None:
+                connection.abort()
+
+    def plug_in(self) -> None:
+        """The drill is over."""
+        self._unplugged = False
+
     async def close(self) -> None:
         """Write what waits, close every link and accept no more."""
         self._closing = True
@@ -199,7 +212,7 @@ class Links:
 
     def opened(self, stranger: Connection) -> None:
         """Somebody connected, and nobody knows yet who."""
-        if self._closing:
+        if self._closing or self._unplugged:
             stranger.abort()
             return
         if len(self._strangers) >= self.config.strangers_max:
@@ -337,6 +350,8 @@ class Links:
 
     async def _connect(self, address: str, wanted: bytes | None, *, curious: bool = False) -> Connection:
         host, port = addresses.parse_loopback(address) if self.tls is None else addresses.parse(address)
+        if self._unplugged:
+            raise OSError(errno.ENETUNREACH, "unplugged, which is a drill")
         connection = Connection(self, wanted, opened_here=True, curious=curious)
         await self.loop.create_connection(lambda: self._protocol(connection), host, port)
         try:

@@ -321,6 +321,21 @@ class Node:
         token = standing.keyring.issue_token(self.live.token_life_s, time.time_ns())
         return JoinLine(self.address, standing.authority.fingerprint, token, self.network)
 
+    # --- drills ---------------------------------------------------------------------------------------------------
+
+    def unplug(self) -> None:
+        """Cut this node off, as if its cable were pulled: a drill, to watch how the others repair their trees.
+
+        Its links break, and none comes to stand until `plug_in`; then it finds the others again by itself.
+        """
+        self._check_open()
+        self._links.unplug()
+
+    def plug_in(self) -> None:
+        """End what `unplug` began."""
+        self._check_open()
+        self._links.plug_in()
+
     def _answerers(self) -> dict[str, Answerer]:
         """What the control socket answers."""
 
