@@ -401,14 +401,12 @@ class Forest:
         self.children: list[dict[int, list[int]]] = [{} for _ in keys]
         self.handled: list[Counter[int]] = [Counter() for _ in keys]
         self.spare: list[int] = []
-        self.joined: set[int] = set()
         self.draws = 0
         routes = [{int(member): self.route(int(member), key) for member in group.members} for key in keys]
         self.parents = [{next(iter(stripe.values()))[-1]: None} for stripe in routes]
         self.nodes = sorted({node for stripe in routes for route in stripe.values() for node in route})
         for member in in_random_order(group, int(group.members[0])):
-            self.joined.add(member)
-            self.offer(member)
+            self.spare.append(member)
             for stripe, way in enumerate(routes):
                 route = way[member]
                 end = next(at for at, node in enumerate(route) if node in self.parents[stripe])
@@ -440,13 +438,7 @@ class Forest:
         self.handled[stripe][parent] += 1
 
     def detach(self, stripe: int, child: int) -> None:
-        parent = self.parents[stripe].pop(child)
-        self.of(stripe, parent).remove(child)
-        self.offer(parent)
-
-    def offer(self, node: int) -> None:
-        if node in self.joined and node not in self.spare:
-            self.spare.append(node)
+        self.of(stripe, self.parents[stripe].pop(child)).remove(child)
 
     def join(self, stripe: int, child: int, parent: int) -> None:
         for _ in range(64):

@@ -235,7 +235,7 @@ def test_without_a_cap_the_compact_tree_is_as_fast_as_unicast() -> None:
 
 
 @pytest.mark.parametrize("quality", ["ideal", "sampled(2)"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(8))
 def test_bayeux_agrees_with_its_twin(seed: int, quality: str) -> None:
     made = deployment(150, quality=quality)
     asked = group(made, 30, seed)

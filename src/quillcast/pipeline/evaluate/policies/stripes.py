@@ -103,7 +103,7 @@ class Forest(NamedTuple):
         children: of each node in all stripes together, int32 [nodes].
         joined: which members have joined, bool [nodes].
         spare: the spare capacity group, int32 [members]: all members that have room, and some that have none left.
-        listed: who is in it, bool [nodes].
+            Whoever is full remains so, for it gives a child up only for another one.
         spares: how many are in it, int64 [1].
         draws: how often chance was asked, int64 [1].
     """
@@ -115,7 +115,6 @@ class Forest(NamedTuple):
     children: Ints
     joined: Flags
     spare: Ints
-    listed: Flags
     spares: npt.NDArray[np.int64]
     draws: npt.NDArray[np.int64]
 
@@ -144,14 +143,14 @@ def _grow(
         np.zeros(count, np.int32),
         np.zeros(count, np.bool_),
         np.empty(len(joining), np.int32),
-        np.zeros(count, np.bool_),
         np.zeros(1, np.int64),
         np.zeros(1, np.int64),
     )
     path = np.empty(count, np.int64)
     for member in joining:
         forest.joined[member] = True
-        _offer(forest, member)
+        forest.spare[forest.spares[0]] = member
+        forest.spares[0] += 1
         for stripe in range(stripes):
             steps, at = 0, np.int64(member)
             while forest.parent[stripe, at] == _OUTSIDE:
@@ -281,7 +280,6 @@ def _finds_room(
             at = np.int64(0)
         node = np.int64(forest.spare[at])
         if forest.children[node] >= children_max:
-            forest.listed[node] = False
             forest.spares[0] -= 1
             forest.spare[at] = forest.spare[forest.spares[0]]
             continue
@@ -326,16 +324,6 @@ def _detach(forest: Forest, stripe: Whole, child: Whole) -> None:
         forest.after[stripe, before] = forest.after[stripe, child]
     forest.parent[stripe, child] = _OUTSIDE
     forest.children[parent] -= 1
-    _offer(forest, parent)
-
-
-@inner
-def _offer(forest: Forest, node: Whole) -> None:
-    """A member that has room is in the spare capacity group."""
-    if forest.joined[node] and not forest.listed[node]:
-        forest.spare[forest.spares[0]] = node
-        forest.spares[0] += 1
-        forest.listed[node] = True
 
 
 @inner
