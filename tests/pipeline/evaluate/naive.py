@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 
+import numpy as np
+
 from quillcast.pipeline.evaluate.chance import below, mix
 from quillcast.pipeline.evaluate.network import Peers, Topology, Tree
 
@@ -32,15 +34,16 @@ class Overlay:
         return min((a - b) % 2**BITS, (b - a) % 2**BITS)
 
     def way_ms(self, source: int, target: int) -> float:
+        """In single precision, as the kernels reckon: two ways that are as long must stay so."""
         if len(self.topology.coordinates):
             a, b = self.topology.coordinates[source], self.topology.coordinates[target]
-            return sum((float(x) - float(y)) ** 2 for x, y in zip(a, b, strict=True)) ** 0.5
-        return float(self.topology.delay_ms[source, target])
+            return np.float32(sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) ** np.float32(0.5))
+        return np.float32(self.topology.delay_ms[source, target])
 
     def delay(self, a: int, b: int) -> float:
         if a == b:
-            return 0.0
-        return self.way_ms(self.place[a], self.place[b]) + 2 * self.topology.access_ms
+            return np.float32(0)
+        return self.way_ms(self.place[a], self.place[b]) + np.float32(2 * self.topology.access_ms)
 
     def proximity(self, home: int, there: int) -> float:
         return (self.way_ms(home, there) + self.way_ms(there, home)) / 2

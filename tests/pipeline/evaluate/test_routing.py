@@ -40,7 +40,7 @@ def plane(places: int, *, matrix: bool, symmetric: bool = True) -> Topology:
 
 SMALL = [
     pytest.param(plane(30, matrix=True), 300, {}, id="matrix"),
-    pytest.param(plane(30, matrix=True), 3000, {}, id="ranges long enough for nearest-by-prefix tables"),
+    pytest.param(plane(30, matrix=True), 1200, {}, id="ranges long enough for nearest-by-prefix tables"),
     pytest.param(plane(30, matrix=True, symmetric=False), 300, {}, id="asymmetric"),
     pytest.param(plane(30, matrix=False), 300, {}, id="coordinates"),
     pytest.param(plane(30, matrix=True), 300, {"b": 2, "l": 4}, id="figure 1: b = 2"),

@@ -19,7 +19,8 @@ class Remover(Modifier):
 
     Groups are worked on apart, so what a peer may have is shared out among its groups beforehand: from the load of all
     groups follows the size, a power of two, that no table of an overloaded peer may exceed, and what room is left is
-    shared evenly. A peer that forwards in more groups than its limit keeps one child in each, and so stays over it.
+    shared evenly. A peer that forwards in more groups than its limit keeps one child in each, and so stays over it; so
+    does one that has no child with room to take another, which only limits near the mean bring about.
     """
 
     needs_load = True
