@@ -25,7 +25,7 @@ from quillcast.core.ids import ID_BYTES
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.wire import WireCodec
-from quillcast.sim.ideal import ideal_hops
+from quillcast.sim.ideal import ideal_hops, ideal_stretch
 from quillcast.sim.network import Network
 from quillcast.sim.simulation import peer_of
 from quillcast.sim.topology import TransitStub, walk_s
@@ -126,7 +126,7 @@ def run_until(world: World, done: Callable[[], bool], what: str) -> None:
 
 
 def routes(world: World, peers: int, b: int, l: int) -> dict[str, float]:  # noqa: E741
-    """Mean hops of routes from random peers to random keys, beside ideal tables; their length over the direct way."""
+    """Routes from random peers to random keys: mean hops, length over the direct way; both beside ideal tables'."""
     chance = Random(SEED)
     number_of = {machine.node_id: machine.number for machine in world.machines}
     hops, route_s, direct_s = 0, 0.0, 0.0
@@ -137,8 +137,13 @@ def routes(world: World, peers: int, b: int, l: int) -> dict[str, float]:  # noq
         hops += len(way) - 1
         route_s += walk_s(world.network.topology, way)
         direct_s += world.network.delay_s(way[0], way[-1]) if len(way) > 1 else 0.0
-    ideal = ideal_hops([machine.node_id for machine in world.machines], b, l)
-    return {"mean_hops": hops / ROUTES, "ideal_hops": ideal, "route_over_direct": route_s / direct_s}
+    ids = [machine.node_id for machine in world.machines]
+    return {
+        "mean_hops": hops / ROUTES,
+        "ideal_hops": ideal_hops(ids, b, l),
+        "route_over_direct": route_s / direct_s,
+        "ideal_route_over_direct": ideal_stretch(ids, b, l, world.network.delay_s),
+    }
 
 
 def measure(peers: int, topics: int, subscribers: int, *, as_bytes: bool) -> dict[str, Any]:
@@ -188,7 +193,7 @@ def main() -> None:
                 f"{row['peers']:6} peers: {row['wall_s']:.1f} s ({row['joined_s']:.1f} s until all had joined) for "
                 f"{row['simulated_s']:.0f} simulated, {row['cpu_s']:.1f} s of CPU, {row['steps_per_s']:,} steps/s, "
                 f"{row['peak_rss_bytes'] / 1e6:.0f} MB; hops {row['mean_hops']:.3f}, ideal {row['ideal_hops']:.3f}; "
-                f"route over direct delay {row['route_over_direct']:.3f}",
+                f"route over direct delay {row['route_over_direct']:.3f}, ideal {row['ideal_route_over_direct']:.3f}",
                 file=sys.stderr if options.json else sys.stdout,
                 flush=True,
             )

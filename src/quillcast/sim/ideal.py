@@ -1,12 +1,17 @@
 """What routes would be with perfect tables: the yardstick for routes as they are."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from random import Random
 
 from quillcast.core.ids import ID_BITS, RING, number
 
 SAMPLES = 20_000  # the mean's standard error is then below 0.01
+WALKS = 3000  # ... of the length of routes about 0.01
+Pick = Callable[[int, int, int], int]
+"""Which peer stands in a cell: of the peer at the first place on the ring, out of those from the second to before the
+third, which fit that cell."""
 
 
 def ideal_hops(ids: Sequence[bytes], b: int, l: int, *, samples: int = SAMPLES, seed: int = 0) -> float:  # noqa: E741
@@ -17,39 +22,69 @@ def ideal_hops(ids: Sequence[bytes], b: int, l: int, *, samples: int = SAMPLES, 
     """
     ring = sorted(map(number, ids))
     random = Random(seed)
-    hops = sum(_hops(ring, b, l, random.randrange(len(ring)), random.randrange(RING), random) for _ in range(samples))
-    return hops / samples
+
+    def any_fits(_: int, low: int, high: int) -> int:
+        return random.randrange(low, high)
+
+    starts = ((random.randrange(len(ring)), random.randrange(RING)) for _ in range(samples))
+    return sum(len(_route(ring, b, l, at, key, any_fits)) - 1 for at, key in starts) / samples
 
 
-def _hops(ring: list[int], b: int, l: int, at: int, key: int, random: Random) -> int:  # noqa: E741
-    hops = 0
-    while True:
-        closest = _closest(ring, key)
-        if at == closest:
-            return hops
-        if _ring_places(at, closest, len(ring)) <= l // 2:
-            return hops + 1
-        at = _next(ring, b, l, at, key, random)
-        hops += 1
+def ideal_stretch(
+    ids: Sequence[bytes],
+    b: int,
+    l: int,  # noqa: E741
+    delay_s: Callable[[int, int], float],
+    *,
+    samples: int = WALKS,
+    seed: int = 0,
+) -> float:
+    """Length of routes over the direct way, if every cell holds the nearest of all peers that fit it.
+
+    `delay_s` is the delay between two peers, by their places in `ids`. Real tables can be no better than this (Pastry,
+    section 2.5; Castro et al., 2003).
+    """
+    places = sorted(range(len(ids)), key=ids.__getitem__)
+    ring = [number(ids[place]) for place in places]
+
+    def nearest(at: int, low: int, high: int) -> int:
+        return min(range(low, high), key=lambda there: delay_s(places[at], places[there]))
+
+    random = Random(seed)
+    route_s = direct_s = 0.0
+    for _ in range(samples):
+        way = [places[at] for at in _route(ring, b, l, random.randrange(len(ring)), random.randrange(RING), nearest)]
+        route_s += sum(delay_s(here, there) for here, there in pairwise(way))
+        direct_s += delay_s(way[0], way[-1]) if len(way) > 1 else 0.0
+    return route_s / direct_s
 
 
-def _next(ring: list[int], b: int, l: int, at: int, key: int, random: Random) -> int:  # noqa: E741
+def _route(ring: list[int], b: int, l: int, at: int, key: int, pick: Pick) -> list[int]:  # noqa: E741
+    """Places on the ring that a message passes, with the first and the last."""
+    way, closest = [at], _closest(ring, key)
+    while at != closest:
+        at = closest if _ring_places(at, closest, len(ring)) <= l // 2 else _next(ring, b, l, at, key, pick)
+        way.append(at)
+    return way
+
+
+def _next(ring: list[int], b: int, l: int, at: int, key: int, pick: Pick) -> int:  # noqa: E741
     """The next hop's place on the ring: a peer that shares one more digit with the key, else the nearest known one."""
     row = (ID_BITS - (ring[at] ^ key).bit_length()) // b
     shift = ID_BITS - b * (row + 1)
-    longer = _cell(ring, key >> shift, shift, random)
+    longer = _cell(ring, at, key >> shift, shift, pick)
     if longer is not None:
         return longer
-    cells = (_cell(ring, key >> shift ^ other, shift, random) for other in range(1, 1 << b))
+    cells = (_cell(ring, at, key >> shift ^ other, shift, pick) for other in range(1, 1 << b))
     members = ((at + step) % len(ring) for step in range(-(l // 2), l // 2 + 1))
     known = [place for place in (*cells, *members) if place is not None]
     return min(known, key=lambda place: _distance(ring[place], key))
 
 
-def _cell(ring: list[int], prefix: int, shift: int, random: Random) -> int | None:
-    """Some peer with this prefix; None if there is none."""
+def _cell(ring: list[int], at: int, prefix: int, shift: int, pick: Pick) -> int | None:
+    """The peer with this prefix in the table of the one at a place; None if there is none."""
     low, high = bisect_left(ring, prefix << shift), bisect_left(ring, (prefix + 1) << shift)
-    return random.randrange(low, high) if low < high else None
+    return pick(at, low, high) if low < high else None
 
 
 def _closest(ring: list[int], key: int) -> int:

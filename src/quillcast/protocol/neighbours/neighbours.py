@@ -90,6 +90,8 @@ class Neighbours:
         self._links: dict[bytes, Link] = {}
         self._lost: dict[bytes, None] = {}
         self._round_trips: dict[bytes, RoundTrip] = {}
+        self._asked: dict[bytes, Link] = {}  # those of the links that have not answered
+        self._quiet_until = _NEVER  # none of the others is due before this
         self._sweep_at = _NEVER
 
     # What users of the detector call
@@ -236,17 +238,27 @@ class Neighbours:
             due = link.heard + link.wait_s
         else:
             due = min(link.heard + link.wait_s, link.compared + max(link.every_s, self.config.digest_every_s))
+        if not link.questions and due < self._quiet_until:
+            self._quiet_until = due
         link.due, link.look_at = due, due - early_s
         return due
 
     def _sweep(self) -> None:
-        now, earliest = self.host.now(), _NEVER
-        for link in list(self._links.values()):
-            if link.look_at <= now:
-                self._look(link, now)
-            if link.due < earliest:
-                earliest = link.due
-        self._arm(earliest)
+        """Look at the neighbours that were asked; at all of them, if others may be due as well."""
+        now = self.host.now()
+        if self._quiet_until > now + _TICK_S:
+            for link in list(self._asked.values()):
+                if link.look_at <= now:
+                    self._look(link, now)
+        else:
+            self._quiet_until = earliest = _NEVER
+            for link in list(self._links.values()):
+                if link.look_at <= now:
+                    self._look(link, now)
+                if link.due < earliest and not link.questions:
+                    earliest = link.due
+            self._quiet_until = min(earliest, self._quiet_until)
+        self._arm(min([self._quiet_until, *[link.due for link in self._asked.values()]]))
 
     def _look(self, link: Link, now: float) -> None:
         """Ask this neighbour if it is due, or give it up."""
@@ -273,6 +285,7 @@ class Neighbours:
             link.suspected = True
             self.host.trace(Suspected(link.contact.node_id, now - link.heard))
         link.questions += 1
+        self._asked[link.contact.node_id] = link
         self.host.send(link.contact, Heartbeat(now, *self._mark(link.contact.node_id)))
 
     def _ask_now(self, link: Link) -> None:
@@ -286,6 +299,7 @@ class Neighbours:
         if link.suspected:
             self.host.trace(Recovered(link.contact.node_id))
         link.questions, link.suspected, link.broken = 0, False, False
+        self._asked.pop(link.contact.node_id, None)
         if link.users:
             self._arm(self._plan(link))
         else:
@@ -293,6 +307,7 @@ class Neighbours:
 
     def _drop(self, link: Link) -> None:
         del self._links[link.contact.node_id]
+        self._asked.pop(link.contact.node_id, None)
         link.due = link.look_at = _NEVER
 
     def _bury(self, link: Link) -> None:
@@ -345,5 +360,7 @@ class Neighbours:
             assert link.users or link.questions, f"{node_id.hex()} is kept for nobody"
             assert link.questions <= self.config.tries_max, f"{node_id.hex()} was asked {link.questions} times"
             assert node_id not in self._lost, f"{node_id.hex()} is watched and lost"
+            assert (node_id in self._asked) == (link.questions > 0), f"{node_id.hex()} was asked {link.questions} times"
+            assert link.questions or self._quiet_until <= link.due, f"{node_id.hex()} is due sooner than believed"
             assert self._sweep_at <= link.due, f"{node_id.hex()} is due {self._sweep_at - link.due} s before a sweep"
         assert len(self._lost) <= self.config.lost_max, len(self._lost)
