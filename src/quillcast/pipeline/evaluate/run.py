@@ -121,7 +121,11 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
         os.environ["SPARK_HOME"] = spark_home()
     short = experiment.peers < LONG_PEERS
     plain = {"spark.sql.shuffle.partitions": "4", "spark.sql.adaptive.enabled": "false"}
-    return spark_session(master, short=short, config=plain | stages.SETTINGS)
+    spark = spark_session(master, short=short, config=plain | stages.SETTINGS)
+    if master.startswith("local["):
+        with tempfile.TemporaryDirectory(prefix="quillcast-warm-up-") as scratch:
+            stages.warm_workers(spark, Path(scratch, "table"))
+    return spark
 
 
 def spark_home() -> str:

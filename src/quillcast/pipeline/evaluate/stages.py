@@ -521,6 +521,16 @@ def _added(
     return partials.repartitionById(min(blocks, TASKS), "block").mapInArrow(add, schema)
 
 
+def warm_workers(spark: SparkSession, path: Path) -> None:
+    """Have Spark and its workers load what the first stage would else wait for, by a small table written there."""
+    spark.range(0, 2, 1, 2).mapInArrow(_same, "id long").write.parquet(str(path))
+
+
+def _same(batches: Batches) -> Batches:
+    """Being of this module, it makes a worker import it."""
+    return batches
+
+
 # --- rows and columns
 
 
