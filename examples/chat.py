@@ -1,7 +1,7 @@
 """Chat without a server: everybody is a peer, a room is a topic, and no message is lost while peers come and go.
 
-Run `python examples/chat.py alice` in one terminal and `python examples/chat.py bob` in another: lines are messages. With
-`--replay` eight people of a real conversation (data/README.md) say again what they said, each a peer of its own.
+Run `python examples/chat.py alice` in one terminal and `python examples/chat.py bob` in another: lines are messages.
+With `--replay` eight people of a real conversation (data/README.md) say again what they said, each a peer of its own.
 """
 
 import asyncio

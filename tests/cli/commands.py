@@ -58,9 +58,9 @@ class Command:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def end(self) -> tuple[int, str, str]:
+    def end(self, patience_s: float = PATIENCE_S) -> tuple[int, str, str]:
         """Wait for its end: exit code, and what of its output and errors was not read yet."""
-        out, err = self.process.communicate(timeout=PATIENCE_S)
+        out, err = self.process.communicate(timeout=patience_s)
         return self.process.returncode, (self._read[1] + out).decode(), (self._read[2] + err).decode()
 
 
