@@ -60,16 +60,18 @@ class Growing(NamedTuple):
 def _grow(tables: Tables, key: Word, members: Ints, children: Whole, stretch: float) -> tuple[Ints, Ints, Flags]:
     root = root_of(tables, key)
     tree = _sapling(len(members) + 1, root)
-    joined = members == root
+    joined = np.zeros(len(members), np.bool_)
+    member_root = False
+    for at in range(len(members)):
+        joined[at] = members[at] == root
+        member_root |= joined[at]
     count = 1
     for level in range(1, PLACE + 1):
         room = children - (PLACE + 1 - level) * children // 8
         count = _grow_level(tables, tree, count, key, members, joined, level, room, stretch)
     count = _grow_peers(tables, tree, count, members, joined, children)
     member = np.ones(count, np.bool_)
-    member[0] = False
-    for peer in members:
-        member[0] |= peer == root
+    member[0] = member_root
     return tree.nodes[:count].copy(), tree.parent[:count].copy(), member
 
 
@@ -164,11 +166,16 @@ def _sapling(size: Whole, root: Whole) -> Growing:
 @njit(cache=True)
 def _shuffled(entry: Ints, key: Word) -> Ints:
     """Scopes with an entry point, in an order that depends on the group, so that no scope always comes first."""
-    scopes = np.flatnonzero(entry >= 0).astype(np.int32)
-    for last in range(len(scopes) - 1, 0, -1):
+    scopes = np.empty(len(entry), np.int32)
+    count = 0
+    for scope in range(len(entry)):
+        if entry[scope] >= 0:
+            scopes[count] = scope
+            count += 1
+    for last in range(count - 1, 0, -1):
         other = below(mix(key, 1, last), last + 1)
         scopes[last], scopes[other] = scopes[other], scopes[last]
-    return scopes
+    return scopes[:count]
 
 
 @inner

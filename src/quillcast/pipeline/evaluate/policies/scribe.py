@@ -52,5 +52,6 @@ def union_of_routes(tables: Tables, key: Word, members: Ints, where: Ints) -> tu
 @njit(cache=True)
 def _twice(array: Ints) -> Ints:
     larger = np.empty(2 * len(array), np.int32)
-    larger[: len(array)] = array
+    for at in range(len(array)):  # a slice takes numba seconds to compile
+        larger[at] = array[at]
     return larger
