@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate import routing
+from quillcast.pipeline.evaluate import churn, routing
 from quillcast.pipeline.evaluate.experiment import Experiment
 from quillcast.pipeline.evaluate.network import Group, Peers, Topology
 from quillcast.pipeline.evaluate.peers import attach, clusters
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOPOLOGY, PEERS, ROUTING, WORKLOAD = "topology", "peers", "routing", "workload"
+SURVIVORS = "survivors"  # beside them, where there is churn
 PARTS = (TOPOLOGY, PEERS, ROUTING, WORKLOAD)
 
 
@@ -116,6 +117,17 @@ def make_routing(experiment: Experiment, folder: Path, made: Path) -> None:
 def make_workload(experiment: Experiment, folder: Path, made: Path) -> None:
     """Write the groups."""
     workload_of(experiment).save(made)
+
+
+def make_survivors(experiment: Experiment, folder: Path, made: Path) -> None:
+    """Write who lives on, for an experiment with churn."""
+    if experiment.churn is None:
+        raise LocalError(f"{experiment.name} says nothing of churn; give its fraction")
+    overlay, topology, attached = experiment.overlay, Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS)
+    sizes = overlay.digit_bits, overlay.leaf_set_size
+    share, seed = experiment.churn.fraction, experiment.seed
+    kept, alive = churn.survivors(topology, attached, share, seed, *sizes, overlay.quality)
+    churn.save(made, kept, alive)
 
 
 MAKERS = {TOPOLOGY: make_topology, PEERS: make_peers, ROUTING: make_routing, WORKLOAD: make_workload}

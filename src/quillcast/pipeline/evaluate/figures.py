@@ -58,6 +58,26 @@ def summary(delays: Mapping[str, Sequence[float]], histograms: Mapping[tuple[str
     }
 
 
+def of_churn(repairs: Mapping[str, Sequence[float]]) -> Figures:
+    """What is told of deaths.
+
+    Args:
+        repairs: columns of `schemas.CHURN`.
+
+    Sums over groups; the messages of a mean orphan; the longest wait in half of the groups, and in any.
+    """
+    orphans = sum(repairs["orphans"])
+    waits = _spread([ms for ms, count in zip(repairs["max_ms"], repairs["orphans"], strict=True) if count])
+    return {
+        "killed": sum(repairs["killed"]),
+        "cut_off": sum(repairs["cut_off"]),
+        "orphans": orphans,
+        "messages_per_orphan": _over(sum(repairs["messages"]), orphans),
+        "repair_ms_median": waits["median"],
+        "repair_ms_max": waits["max"],
+    }
+
+
 def _spread(values: Sequence[float]) -> Figures:
     """Median and maximum; groups with nobody but the source have no ratio and do not count."""
     known = sorted(value for value in values if not math.isnan(value))

@@ -185,6 +185,9 @@ class _Run:
             for part in parts:
                 make = partial(deployment.MAKERS[part], self.experiment, folder)
                 self._part(stage, f"{ARRAYS}/{part}", part, make)
+        if self.experiment.churn is not None:
+            make = partial(deployment.make_survivors, self.experiment, folder)
+            self._part("churn", f"{ARRAYS}-of-{deployment.SURVIVORS}", deployment.SURVIVORS, make)
         self._deployment = deployment.Deployment(deployment.Shipped(str(folder)), self.experiment.seed)
         if not all(self.folder.has(of_policy(f"{TABLES}/trees", policy)) for policy in self.experiment.policies):
             stages.warm_up(self._deployment, self.experiment.policies, self.experiment.workload.publishers)
@@ -235,12 +238,31 @@ class _Run:
         make("stress", "stress", lambda: stages.stress(table("trees"), self.deployment, publishers))
         make("stress", "histograms", lambda: stages.histograms(table("stress")))
         told = figures.summary(*self.columns(policy))
+        if self.experiment.churn is not None:
+            make("churn", "churn", lambda: stages.repairs(table("trees"), self.deployment, self._survivors()))
+            told |= {"churn": figures.of_churn(table("churn").toArrow().to_pydict())}
         left_out = 0 if most is None else int((self.deployment.arrays().workload.sizes > most).sum())
         return told | {"groups_left_out": left_out} if left_out else told
 
+    def _survivors(self) -> "Shipped":
+        """Where those are who live on."""
+        from quillcast.pipeline.evaluate import deployment
+
+        return self._shipped(f"{ARRAYS}-of-{deployment.SURVIVORS}")
+
+    def _shipped(self, part: str) -> "Shipped":
+        """Further arrays, seen or brought as those of the deployment are."""
+        from quillcast.pipeline.evaluate import deployment
+
+        shipped = self.deployment.shipped
+        if not shipped.archive:
+            return deployment.Shipped(str(self.folder / part))
+        name = hashlib.sha256(part.encode()).hexdigest()[:12]
+        return deployment.ship(self._spark.get(), self.folder / part, self.folder / f"{name}-{shipped.archive}")
+
     def _load(self, policy: str) -> "Shipped | None":
         """What all groups ask of each peer, where the policy must know."""
-        from quillcast.pipeline.evaluate import deployment, policies, stages
+        from quillcast.pipeline.evaluate import policies, stages
 
         if not policies.parse(policy).needs_load:
             return None
@@ -253,11 +275,7 @@ class _Run:
         )
         peers = self.experiment.peers
         self._part("trees", arrays, "loads", lambda made: stages.save_load(self.folder / part, peers, made))
-        shipped = self.deployment.shipped
-        if not shipped.archive:
-            return deployment.Shipped(str(self.folder / arrays))
-        archive = self.folder / f"loads-{hashlib.sha256(policy.encode()).hexdigest()[:12]}-{shipped.archive}"
-        return deployment.ship(self._spark.get(), self.folder / arrays, archive)
+        return self._shipped(arrays)
 
     def columns(
         self, policy: str

@@ -47,10 +47,9 @@ link, whose `number` is that in `links`. `tables`: children tables that are not 
 HISTOGRAMS = "kind string, figure string, value double, count long"
 """How many peers or core links have which value, of each of the figures of `stress`."""
 
-CHURN = "group int, members int, killed int, cut_off int, repair_messages long, repair_ms float, repair_mean_ms float"
-"""What the death of a share of all peers does to each group: members that were `killed`, those that live and were
-`cut_off` from the root, what they send until all have a parent again, and how long the last and the mean one waits."""
-
+CHURN = "group int, killed int, cut_off int, orphans int, messages long, max_ms double, mean_ms double"
+"""What the death of a share of all peers does to each group, over all its trees: members that were `killed`, those that
+live and no longer hear the root, peers that lost a parent, their Joins and the answers, and how long these travel."""
 
 PARTIALS = "kind string, block int, numbers binary, sums binary"
 """What one task adds to sums over all: `numbers` of one block, uint32, and their `sums`, float64 [figures, numbers].

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate import metrics, policies, schemas, workload
+from quillcast.pipeline.evaluate import churn, metrics, policies, schemas, workload
 from quillcast.pipeline.evaluate.deployment import Deployment, Shipped
 from quillcast.pipeline.evaluate.experiment import Publishers
 from quillcast.pipeline.evaluate.network import Tree
@@ -407,6 +407,37 @@ def warm_up(deployment: Deployment, names: Sequence[str], publishers: Publishers
         batches = [batch for at, tree in enumerate(grown) for batch in tree_rows(smallest, at, tree)]
         list(measure(iter(batches), deployment, publishers))
         list(burden(iter(batches), deployment, publishers))
+
+
+def repairs(trees: DataFrame, deployment: Deployment, survivors: Shipped) -> DataFrame:
+    """What it takes to mend the trees after many deaths (`schemas.CHURN`).
+
+    Args:
+        trees: as for `delays`.
+        deployment: that they were grown in.
+        survivors: where `deployment.make_survivors` wrote.
+    """
+
+    def work(batches: Batches) -> Batches:
+        arrays = deployment.arrays()
+        alive = churn.load(survivors.here(), arrays.topology)
+        where = np.full(len(alive.tables.ids), -1, np.int32)
+        for number, grown in _by_group(batches, len(arrays.peers)):
+            key = int(workload.key(number, deployment.seed))
+            mended = [churn.repair(alive, tree, key, where) for tree in grown]
+            orphans = sum(each.orphans for each in mended)
+            told = {
+                "group": number,
+                "killed": mended[0].killed,
+                "cut_off": max(each.cut_off for each in mended),
+                "orphans": orphans,
+                "messages": sum(each.messages for each in mended),
+                "max_ms": max(each.max_ms for each in mended),
+                "mean_ms": sum(each.mean_ms * each.orphans for each in mended) / max(1, orphans),
+            }
+            yield _batch(schemas.CHURN, told, 1)
+
+    return trees.mapInArrow(work, schemas.CHURN)
 
 
 def histograms(stress: DataFrame) -> DataFrame:
