@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from quillcast.live import blocking
     from quillcast.live.blocking import BlockingNode, BlockingPublisher, BlockingSubscription
     from quillcast.live.config import LiveConfig
+    from quillcast.live.credentials import Credentials
     from quillcast.live.node import Node
     from quillcast.live.publisher import Publisher
     from quillcast.live.runner import run
     from quillcast.live.subscription import Event, Loss, Subscription
     from quillcast.protocol.config import Config
+    from quillcast.protocol.security.access import AccessDenied
 
 __version__ = "0.1.0"
 
@@ -46,19 +48,23 @@ _HOMES = {
     ),
     "quillcast.live.blocking": ("BlockingNode", "BlockingPublisher", "BlockingSubscription"),
     "quillcast.live.config": ("LiveConfig",),
+    "quillcast.live.credentials": ("Credentials",),
     "quillcast.live.node": ("Node",),
     "quillcast.live.publisher": ("Publisher",),
     "quillcast.live.runner": ("run",),
     "quillcast.live.subscription": ("Event", "Loss", "Subscription"),
     "quillcast.protocol.config": ("Config",),
+    "quillcast.protocol.security.access": ("AccessDenied",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AccessDenied",
     "BlockingNode",
     "BlockingPublisher",
     "BlockingSubscription",
     "Config",
+    "Credentials",
     "DiskFailed",
     "Event",
     "EventTooLarge",

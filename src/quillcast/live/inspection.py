@@ -12,6 +12,7 @@ from quillcast.live.link import Link
 from quillcast.live.links import Links
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.messages import Branch
 from quillcast.protocol.topics.tree import Tree
 
@@ -99,6 +100,8 @@ class Inspector:
             "name": f"{descriptor.creator}:{descriptor.name}" if descriptor.creator else descriptor.name,
             "topic": topic.hex(),
             **{name: getattr(descriptor.settings, name) for name in descriptor.settings.__struct_fields__},
+            "owner": principal(descriptor.owner_key) if descriptor.owner_key else None,
+            "access": list(descriptor.access),
             "publishers": len(publishers),
             **(_place(tree) if tree is not None else {"role": "publisher"}),
             "events_per_s": round(self._rates.get(topic, 0.0), 1),

@@ -18,6 +18,7 @@ from quillcast.live import addresses
 from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.control import Answerer, ControlServer
+from quillcast.live.credentials import Credentials
 from quillcast.live.disk import FileDisk
 from quillcast.live.finding import find_contacts
 from quillcast.live.hello import Identity
@@ -37,7 +38,8 @@ from quillcast.live.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.descriptor import CHOICES, Descriptor, Settings
+from quillcast.protocol.security.access import ENTRIES_MAX, Warrant, entry
+from quillcast.protocol.topics.descriptor import CHOICES, Descriptor, Settings, described
 
 STARTS = ("now", "earliest")
 
@@ -179,26 +181,41 @@ class Node:
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
-    async def create(self, name: str, *, timeout_s: float = TIMEOUT_S, **settings: Any) -> Descriptor:
+    async def create(
+        self,
+        name: str,
+        *,
+        credentials: Credentials | None = None,
+        publishers: Sequence[str] = (),
+        subscribers: Sequence[str] = (),
+        timeout_s: float = TIMEOUT_S,
+        **settings: Any,
+    ) -> Descriptor:
         """Create a topic; where it exists with the same settings nothing happens.
 
         Args:
             name: a path such as `sport/tennis`.
+            credentials: who owns the topic; without them nobody does, and anybody may change it.
+            publishers: principals (`Credentials.principal`) that may publish, beside the owner; without any, everybody.
+            subscribers: principals that may subscribe, beside the owner; without any, everybody.
             timeout_s: seconds to wait for the topic's root.
             settings: `delivery` ("reliable", "best_effort"), `order` ("publisher", "none"), `slow` ("cut", "wait"),
                 `event_bytes_max`.
 
         Raises `LocalError` for a setting that does not exist, `TopicExists` where it stands with others, `NotJoined`.
         """
-        chosen = _settings(settings)
+        chosen, own = _settings(settings), _owned(credentials, publishers, subscribers)
         await self._ready(timeout_s)
-        return await self._settled(self._peer.create, name, chosen, timeout_s)
+        return await self._settled(self._peer.create, name, chosen, timeout_s, own)
 
-    async def change(self, name: str, *, timeout_s: float = TIMEOUT_S, **settings: Any) -> Descriptor:
+    async def change(
+        self, name: str, *, credentials: Credentials | None = None, timeout_s: float = TIMEOUT_S, **settings: Any
+    ) -> Descriptor:
         """Change settings of a topic that stands, while events flow; what is not named stays as it is.
 
         Args:
             name: the topic's name.
+            credentials: those of the topic's owner, where it has one.
             timeout_s: seconds to wait for the topic's root.
             settings: `slow` ("cut", "wait") and `event_bytes_max`. What subscribers are owed cannot change.
 
@@ -208,9 +225,17 @@ class Node:
         chosen = _settings(settings)
         await self._ready(timeout_s)
         wanted = {each: getattr(chosen, each) for each in settings}
-        return await self._settled(self._peer.change, name, wanted, timeout_s)
+        sign = None if credentials is None else credentials.own
+        return await self._settled(self._peer.change, name, wanted, timeout_s, sign)
 
-    async def _settled(self, ask: Callable[..., None], name: str, wanted: Any, timeout_s: float) -> Descriptor:
+    async def _settled(
+        self,
+        ask: Callable[..., None],
+        name: str,
+        wanted: Any,
+        timeout_s: float,
+        sign: Callable[[Descriptor], Descriptor] | None,
+    ) -> Descriptor:
         """What the topic's root says to a wish about its settings."""
         done: asyncio.Future[Descriptor | QuillcastError] = self._pump.loop.create_future()
 
@@ -218,7 +243,7 @@ class Node:
             if not done.done():
                 done.set_result(answer)
 
-        self._pump.call(ask, name, wanted, answered)
+        self._pump.call(ask, name, wanted, answered, sign)
         try:
             answer = await asyncio.wait_for(done, timeout_s)
         except TimeoutError as problem:
@@ -234,21 +259,27 @@ class Node:
         *,
         key: bytes | None = None,
         attributes: Mapping[str, Any] | None = None,
+        credentials: Credentials | None = None,
         wait: Wait | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Coroutine[Any, Any, None]:
-        """Publish an event: `await node.publish(topic, payload)`; see `Publisher.publish`."""
-        publisher = self._publishers.get(topic)
+        """Publish an event: `await node.publish(topic, payload)`; see `Publisher.publish`.
+
+        `credentials` are those in whose name, where the topic has an access list.
+        """
+        who = topic if credentials is None else f"{credentials.principal}:{topic}"
+        publisher = self._publishers.get(who)
         if publisher is None or publisher.failure is not None:
-            publisher = self._publishers[topic] = self._make_publisher(topic)
+            publisher = self._publishers[who] = self._make_publisher(topic, credentials=credentials)
         return publisher.publish(payload, key=key, attributes=attributes, wait=wait, timeout_s=timeout_s)
 
-    def publisher(self, topic: str, *, timed: bool = False) -> Publisher:
+    def publisher(self, topic: str, *, timed: bool = False, credentials: Credentials | None = None) -> Publisher:
         """A publisher of its own for a topic: one line of sequence numbers, and less work per event.
 
-        With `timed` every event has a time of its own; otherwise those of a batch share one.
+        With `timed` every event has a time of its own; otherwise those of a batch share one. `credentials` are those in
+        whose name it publishes, where the topic has an access list.
         """
-        return self._make_publisher(topic, timed=timed)
+        return self._make_publisher(topic, timed=timed, credentials=credentials)
 
     def subscribe(
         self,
@@ -258,6 +289,7 @@ class Node:
         start: str = "now",
         delivery: str | None = None,
         on_lost: Callable[[Loss], object] | None = None,
+        credentials: Credentials | None = None,
     ) -> Subscription:
         """Subscribe to a topic: `async for event in node.subscribe(topic)`, or with a handler.
 
@@ -267,6 +299,7 @@ class Node:
             start: "now", or "earliest": as far back as the tree's buffers reach.
             delivery: "best_effort" to not be held up by gaps in a reliable topic.
             on_lost: called with every `Loss`.
+            credentials: in whose name, where the topic has an access list.
 
         Raises `LocalError` for a name that is no topic's. Other errors come when the subscription is awaited.
         """
@@ -278,7 +311,9 @@ class Node:
         inbox = Inbox(self.live.subscription_bytes)
         inbox.on_lost = on_lost
         subscription = Subscription(topic, inbox, self.live.join_timeout_s, self._subscriptions)
-        subscription.open(self._pump, self._peer, start=start, delivery=delivery)
+        subscription.open(
+            self._pump, self._peer, start=start, delivery=delivery, warrant=self._warrant(topic, credentials)
+        )
         self._subscriptions[subscription] = None
         if handler is not None:
             self._run(subscription.serve(handler))
@@ -463,11 +498,15 @@ class Node:
         if not self._opened.is_set():
             raise LocalError("the node is not started; use it inside `async with Node(...) as node`")
 
-    def _make_publisher(self, topic: str, *, timed: bool = False) -> Publisher:
+    def _make_publisher(self, topic: str, *, timed: bool = False, credentials: Credentials | None = None) -> Publisher:
         self._check_open()
         publisher = Publisher(topic, self._pump, self.live, self._running_publishers, timed=timed)
-        publisher.open(self._peer)
+        publisher.open(self._peer, self._warrant(topic, credentials))
         return publisher
+
+    def _warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
+        """What shows a topic's root on whose behalf this node acts. Raises `LocalError` for a bad name."""
+        return None if credentials is None else credentials.warrant(self.contact.node_id, described(topic).topic)
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
@@ -495,6 +534,21 @@ class Node:
     def _note(self, record: Record) -> None:
         assert self._journal is not None
         self._journal.note(time.time_ns(), record)
+
+
+def _owned(
+    credentials: Credentials | None, publishers: Sequence[str], subscribers: Sequence[str]
+) -> Callable[[Descriptor], Descriptor] | None:
+    """What gives a new topic its owner and its access list. Raises `LocalError`."""
+    entries = [*(entry("publish", who) for who in publishers), *(entry("subscribe", who) for who in subscribers)]
+    if credentials is None:
+        if entries:
+            raise LocalError("a topic with publishers or subscribers named has an owner: give credentials=")
+        return None
+    if len(entries) > ENTRIES_MAX:
+        raise LocalError(f"{len(entries)} entries are too many for an access list, which has at most {ENTRIES_MAX}")
+    access = tuple(dict.fromkeys(entries))
+    return lambda descriptor: credentials.own(msgspec.structs.replace(descriptor, access=access))
 
 
 def _network(network: str, join: JoinLine | None) -> str:

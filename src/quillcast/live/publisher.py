@@ -17,6 +17,7 @@ from quillcast.core.ids import short
 from quillcast.live.config import LiveConfig
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.messages import Branch
 from quillcast.protocol.topics.publisher import Publisher as PeerPublisher
 
@@ -79,6 +80,7 @@ class Publisher:
         Raises:
             EventTooLarge: the payload is over the topic's limit.
             UnknownTopic: the topic does not exist, and the network creates none on first use.
+            AccessDenied: the topic's access list does not let these credentials publish; the text has the rule.
             NotJoined: no root was found within `timeout_s`; or, with `wait`, none acknowledged.
             NotStable: with "stable", some subscribers did not hold the event in time; they are named.
         """
@@ -151,10 +153,10 @@ class Publisher:
 
     # --- the peer's side (`protocol.topics.publisher.PublisherListener`)
 
-    def open(self, peer: Peer) -> None:
+    def open(self, peer: Peer, warrant: Warrant | None = None) -> None:
         """Make the peer's publisher. Raises `LocalError` for a name that is no topic's."""
         self._peer = peer
-        self._inner = self._pump.call(peer.publisher, self.topic, self)
+        self._inner = self._pump.call(peer.publisher, self.topic, self, warrant)
         self._running[self] = None
         self.progressed()
 

@@ -14,6 +14,7 @@ from quillcast.core.errors import Malformed, NotJoined, QuillcastError
 from quillcast.core.messages import decoded
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.scribe import Subscription as PeerSubscription
 
 LOSSES_MAX = 1000  # reports kept for `Subscription.lost`; a guess
@@ -138,7 +139,8 @@ class Subscription:
     async def started(self) -> Position:
         """Wait until the subscription stands; the position of the first event that it will get.
 
-        Raises `UnknownTopic`, or `NotJoined` when nobody took the subscription in time.
+        Raises `UnknownTopic`, `AccessDenied` with the rule that refused it, or `NotJoined` when nobody took the
+        subscription in time.
         """
         try:
             async with asyncio.timeout(self._join_timeout_s):
@@ -181,10 +183,12 @@ class Subscription:
 
     # --- the node's side
 
-    def open(self, pump: Pump, peer: Peer, *, start: str, delivery: str | None) -> None:
+    def open(self, pump: Pump, peer: Peer, *, start: str, delivery: str | None, warrant: Warrant | None = None) -> None:
         """Subscribe at the peer."""
         self._pump, self._peer = pump, peer
-        self._handle = pump.call(peer.subscribe, self.topic, self._inbox, start=start, delivery=delivery)
+        self._handle = pump.call(
+            peer.subscribe, self.topic, self._inbox, start=start, delivery=delivery, warrant=warrant
+        )
 
     def end(self) -> None:
         """The node stops: `async for` ends after what came."""

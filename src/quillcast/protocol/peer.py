@@ -1,6 +1,6 @@
 """One peer: the layers, composed. The only file that knows which sits on which."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,8 +22,9 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.reliability import messages as reliability_messages
 from quillcast.protocol.reliability import recovery as recovery_layer
 from quillcast.protocol.reliability.recovery import Recovery
+from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics import messages as topic_messages
-from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.publishing import CreateDone
 from quillcast.protocol.topics.scribe import Handlers, Scribe, Subscription
@@ -83,19 +84,32 @@ class Peer:
         """Join the network of these contacts; none: be the first of a new one."""
         self.overlay.join(contacts)
 
-    def create(self, name: str, settings: Settings, done: CreateDone) -> None:
-        """Create a topic; `done` gets the descriptor that stands or the error. Raises `LocalError` for bad settings."""
-        self.scribe.publishing.create(described(name, settings), done)
+    def create(
+        self, name: str, settings: Settings, done: CreateDone, own: Callable[[Descriptor], Descriptor] | None = None
+    ) -> None:
+        """Create a topic; `done` gets the descriptor that stands or the error. Raises `LocalError` for bad settings.
 
-    def change(self, name: str, wanted: Mapping[str, Any], done: CreateDone) -> None:
-        """Change settings of a topic that stands; `done` gets its descriptor or the error. Raises `LocalError`."""
-        self.scribe.changes.ask(name, wanted, done)
+        `own` gives it an owner and an access list, and signs it.
+        """
+        descriptor = described(name, settings)
+        self.scribe.publishing.create(own(descriptor) if own is not None else descriptor, done)
+
+    def change(
+        self, name: str, wanted: Mapping[str, Any], done: CreateDone,
+        sign: Callable[[Descriptor], Descriptor] | None = None,
+    ) -> None:  # fmt: skip
+        """Change settings of a topic that stands; `done` gets its descriptor or the error. Raises `LocalError`.
+
+        `sign` is how its owner signs, where it has one.
+        """
+        self.scribe.changes.ask(name, wanted, done, sign)
 
     def subscribe(
-        self, name: str, subscriber: Subscriber, *, start: str = "now", delivery: str | None = None
-    ) -> Subscription:
+        self, name: str, subscriber: Subscriber, *, start: str = "now", delivery: str | None = None,
+        warrant: Warrant | None = None,
+    ) -> Subscription:  # fmt: skip
         """Subscribe to a topic (`Scribe.subscribe`). Raises `LocalError` for a bad name."""
-        return self.scribe.subscribe(name, subscriber, start=start, delivery=delivery)
+        return self.scribe.subscribe(name, subscriber, start=start, delivery=delivery, warrant=warrant)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription."""
@@ -105,9 +119,9 @@ class Peer:
         """The subscriber's queue has room again."""
         self.scribe.drained(subscription)
 
-    def publisher(self, name: str, listener: PublisherListener) -> Publisher:
+    def publisher(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
         """A new publisher of a topic. Raises `LocalError` for a bad name."""
-        return self.scribe.publishing.open(name, listener)
+        return self.scribe.publishing.open(name, listener, warrant)
 
     def close_publisher(self, publisher: Publisher) -> None:
         """A publisher has no more to say; what is not stable is kept until it is."""

@@ -12,6 +12,7 @@ import msgspec
 
 from quillcast.core.bundle import NO_TERM
 from quillcast.core.errors import LocalError, QuillcastError, UnknownTopic
+from quillcast.protocol.security.access import AccessDenied, principal
 from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.messages import Created, FindRoot, RootIs
 from quillcast.protocol.topics.tree import Tree
@@ -30,6 +31,8 @@ class Change(NamedTuple):
     name: str
     wanted: Mapping[str, Any]
     done: Callable[[Descriptor | QuillcastError], None]
+    sign: Callable[[Descriptor], Descriptor] | None = None
+    """How the owner signs what it changed."""
 
 
 def follows(known: Descriptor, offered: Descriptor) -> bool:
@@ -39,7 +42,8 @@ def follows(known: Descriptor, offered: Descriptor) -> bool:
         offered.version >= FIRST_VERSION
         and offered.version > known.version
         and msgspec.structs.replace(offered.settings, **kept) == known.settings
-        and (offered.creator, offered.access) == (known.creator, known.access)
+        and (offered.creator, offered.access, offered.owner_key) == (known.creator, known.access, known.owner_key)
+        and offered.genuine
     )
 
 
@@ -51,10 +55,13 @@ class Changes:
         self.asked: dict[bytes, Change] = {}
         self.asked_at: dict[bytes, float] = {}
 
-    def ask(self, name: str, wanted: Mapping[str, Any], done: Callable[[Descriptor | QuillcastError], None]) -> None:
+    def ask(
+        self, name: str, wanted: Mapping[str, Any], done: Callable[[Descriptor | QuillcastError], None],
+        sign: Callable[[Descriptor], Descriptor] | None = None,
+    ) -> None:  # fmt: skip
         """Change settings; `done` gets the descriptor that stands then, or the error. Raises `LocalError`."""
         topic = described(name).topic
-        self.asked[topic] = Change(name, wanted, done)
+        self.asked[topic] = Change(name, wanted, done, sign)
         self.scribe.sweep_soon()
         self._find(topic)
 
@@ -76,6 +83,11 @@ class Changes:
             return
         version = max(FIRST_VERSION, descriptor.version + 1)
         newer = msgspec.structs.replace(descriptor, settings=settings, version=version)
+        if descriptor.owner_key:
+            newer = newer if change.sign is None else change.sign(newer)
+            if newer.owner_key != descriptor.owner_key or not newer.genuine:
+                change.done(_not_owner(descriptor))
+                return
         self.scribe.publishing.create(newer, change.done)
 
     def unknown(self, topic: bytes) -> bool:
@@ -115,6 +127,11 @@ class Changes:
         self.asked_at[topic] = self.host.now()
         if self.scribe.overlay.active:
             self.scribe.overlay.route(FindRoot(topic, self.host.contact, None, NO_TERM), topic)
+
+
+def _not_owner(descriptor: Descriptor) -> AccessDenied:
+    owner = principal(descriptor.owner_key)[:8]
+    return AccessDenied(f"topic {descriptor.name!r} lets nobody change its settings but its owner {owner}")
 
 
 def _check(descriptor: Descriptor, name: str, value: Any) -> None:

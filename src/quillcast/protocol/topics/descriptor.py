@@ -7,6 +7,7 @@ import msgspec
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import NETWORK_CREATOR, TopicId, topic_id
 from quillcast.core.messages import Number
+from quillcast.protocol.security.access import ENTRIES_MAX, Key, Signature, is_signed, refusal
 
 CHOICES = {
     "delivery": ("best_effort", "reliable"),
@@ -14,6 +15,7 @@ CHOICES = {
     "slow": ("cut", "wait"),
 }
 NAME_BYTES_MAX = 255
+_STATEMENT = b"quillcast topic 1\0"
 
 
 class Settings(msgspec.Struct, frozen=True, array_like=True):
@@ -51,7 +53,8 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
 class Descriptor(msgspec.Struct, frozen=True, array_like=True):
     """A topic's name, creator, settings, who may use it, and version; the highest version wins.
 
-    Version 0 is what first use of a bare name creates. An empty access list admits everyone in the network.
+    Version 0 is what first use of a bare name creates. An empty access list admits everyone in the network; one with
+    entries has an owner, who signs every version (`protocol.security.access`).
     """
 
     name: str
@@ -59,6 +62,24 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True):
     creator: str = NETWORK_CREATOR
     version: Number = 0
     access: tuple[str, ...] = ()
+    owner_key: Key = b""
+    signature: Signature = b""
+
+    @property
+    def statement(self) -> bytes:
+        """What the owner signs: all of it but the signature."""
+        return _STATEMENT + msgspec.msgpack.encode(msgspec.structs.replace(self, signature=b""))
+
+    @property
+    def genuine(self) -> bool:
+        """Has it no owner and no list, or is it its owner's word?"""
+        if not self.owner_key:
+            return not self.access
+        return len(self.access) <= ENTRIES_MAX and is_signed(self.owner_key, self.signature, self.statement)
+
+    def refusal(self, right: str, who: str) -> str | None:
+        """The rule by which a principal does not have a right (publish, subscribe) in this topic; None: it has it."""
+        return refusal(self.name, self.access, self.owner_key, right, who)
 
     @property
     def topic(self) -> TopicId:
@@ -71,7 +92,12 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True):
         return hashlib.sha256(msgspec.msgpack.encode(self)).digest()[:8]
 
     def supersedes(self, other: "Descriptor | None") -> bool:
-        """Is this the later word on the topic? Equal versions fall to the smaller digest, so that all peers agree."""
+        """Is this the later word on the topic? Equal versions fall to the smaller digest, so that all peers agree.
+
+        What has an owner is superseded by its owner's word only.
+        """
+        if other is not None and other.owner_key and other.owner_key != self.owner_key:
+            return False
         return other is None or (self.version, other.digest) > (other.version, self.digest)
 
 

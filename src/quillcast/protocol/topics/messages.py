@@ -6,6 +6,7 @@ import msgspec
 
 from quillcast.core.bundle import NO_TERM, Term
 from quillcast.core.messages import Contact, Message, Number, WireId
+from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
 
@@ -28,6 +29,8 @@ class Join(Message, frozen=True, tag=41):
     """Start as far back as the parent's buffer reaches, not at its frontier."""
     note: bytes = b""
     """What the application's fault handler added (Scribe, section 3.2)."""
+    warrant: Warrant | None = None
+    """On whose behalf the child subscribes."""
 
 
 class Rejoin(Message, frozen=True, tag=42):
@@ -53,11 +56,15 @@ class Accepted(Message, frozen=True, tag=43):
 
 
 class Refused(Message, frozen=True, tag=44):
-    """I cannot be your parent in this topic. `why` is loop, orphan, full (ask one of `instead`), unknown, describe."""
+    """I cannot be your parent in this topic.
+
+    `why` is loop, orphan, full (ask one of `instead`), unknown, describe, denied (by `rule`, whoever is asked).
+    """
 
     topic: WireId
     why: str
     instead: tuple[Contact, ...] = ()
+    rule: str = ""
 
 
 class Leave(Message, frozen=True, tag=45):
@@ -94,6 +101,8 @@ class FindRoot(Message, frozen=True, tag=49):
     publisher: Contact
     descriptor: Descriptor | None
     term: Term
+    warrants: tuple[Warrant, ...] = ()
+    """On whose behalf the peer publishes."""
 
 
 class RootIs(Message, frozen=True, tag=50):
@@ -184,7 +193,13 @@ class Branch(Message, frozen=True, tag=60):
     frontier: Number
 
 
+class Denied(Message, frozen=True, tag=61):
+    """From the root: what you published was not admitted, by this descriptor's list. Show a warrant that it names."""
+
+    descriptor: Descriptor
+
+
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    HandOver, Replicas, Laggards, Lagging, Survey, Branch,
+    HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied,
 )  # fmt: skip

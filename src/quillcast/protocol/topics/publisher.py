@@ -9,6 +9,7 @@ from quillcast.core.errors import EventTooLarge, QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Mark, Published
+from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -30,11 +31,12 @@ class Publisher:
 
     def __init__(
         self, host: Host, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
-        carry: Callable[["Publisher", Bundle], None],
+        carry: Callable[["Publisher", Bundle], None], warrant: Warrant | None = None,
     ) -> None:  # fmt: skip
         self.host, self.config, self.descriptor, self.id, self.listener = host, config, descriptor, id_, listener
         self.topic = descriptor.topic
         self._carry = carry
+        self.warrant = warrant
         self.root: Contact | None = None
         self.term: Term = NO_TERM
         self.next = self.sent = self.admitted = self.stable = 0

@@ -8,8 +8,9 @@ from quillcast.core.errors import QuillcastError, TopicExists
 from quillcast.core.ids import publisher_id
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
+from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, principal
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Create, Created, FindRoot, NotRoot, Receipts, RootIs
+from quillcast.protocol.topics.messages import Create, Created, Denied, FindRoot, NotRoot, Receipts, RootIs
 from quillcast.protocol.topics.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.tree import Tree
 
@@ -32,19 +33,19 @@ class Publishing:
         self.wanted: dict[bytes, tuple[Descriptor, list[Callable[[Contact], None]]]] = {}
         self.count = 0
 
-    def open(self, name: str, listener: PublisherListener) -> Publisher:
-        """A new publisher of a topic; its sequences begin at 0."""
+    def open(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
+        """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes."""
         descriptor = self.scribe.describe(name)
         self.count += 1
         id_ = publisher_id(self.host.me, self.host.incarnation, self.count)
-        publisher = Publisher(self.host, self.config, descriptor, id_, listener, self._carry)
+        publisher = Publisher(self.host, self.config, descriptor, id_, listener, self._carry, warrant)
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[id_] = publisher
         self.scribe.sweep_soon()
         tree = self.scribe.trees.get(topic)
         if tree is not None and tree.root is not None:
-            publisher.root_is(self.host.contact, tree.root.term)
-        elif topic in self.roots:
+            self._tell(publisher, self.host.contact, tree.root.term)
+        elif topic in self.roots and not descriptor.access and warrant is None:
             publisher.root_is(self.roots[topic], NO_TERM)
         else:
             self._find(topic)
@@ -120,7 +121,8 @@ class Publishing:
         descriptor = next((p.descriptor for p in publishers.values()), None)
         if descriptor is None and topic in self.wanted:
             descriptor = self.wanted[topic][0]
-        self.scribe.overlay.route(FindRoot(topic, self.host.contact, descriptor, term), topic)
+        shown = dict.fromkeys(p.warrant for p in publishers.values() if p.warrant is not None)
+        self.scribe.overlay.route(FindRoot(topic, self.host.contact, descriptor, term, tuple(shown)), topic)
 
     def root_here(self, tree: Tree) -> None:
         """This peer became the topic's root."""
@@ -138,10 +140,44 @@ class Publishing:
         self._watch(topic, root)
         for publisher in publishers:
             publisher.descriptor = self.scribe.descriptors[topic]
-            publisher.root_is(root, term)
-            publisher.listener.progressed()
+            self._tell(publisher, root, term)
         for then in self.wanted.pop(topic, (None, []))[1]:
             then(root)
+
+    def _tell(self, publisher: Publisher, root: Contact, term: Any) -> None:
+        """A publisher may send to this root, unless the topic's list is against it."""
+        rule = self._denied(publisher)
+        if rule is None:
+            publisher.root_is(root, term)
+            publisher.listener.progressed()
+        else:
+            self._fail(publisher, AccessDenied(rule))
+
+    def _denied(self, publisher: Publisher) -> str | None:
+        descriptor = publisher.descriptor
+        if not descriptor.access:
+            return None
+        return descriptor.refusal("publish", bearer(publisher.warrant, self.host.me, publisher.topic))
+
+    def _fail(self, publisher: Publisher, error: QuillcastError) -> None:
+        """The topic takes nothing from this publisher: what it kept is let go."""
+        self.publishers.get(publisher.topic, {}).pop(publisher.id, None)
+        if not self.publishers.get(publisher.topic):
+            self.publishers.pop(publisher.topic, None)
+            self._forget_root(publisher.topic)
+        publisher.listener.failed(error)
+
+    def _refused(self, descriptor: Descriptor) -> None:
+        """The root admitted nothing: who may not publish is told; who may shows its warrant again, after a while."""
+        topic = descriptor.topic
+        self.scribe.learn(descriptor)
+        for publisher in list(self.publishers.get(topic, {}).values()):
+            publisher.descriptor = self.scribe.descriptors[topic]
+            publisher.root_lost()
+            if (rule := self._denied(publisher)) is not None:
+                self._fail(publisher, AccessDenied(rule))
+        self._forget_root(topic)
+        self.asked_at[topic] = self.host.now()
 
     def _watch(self, topic: bytes, root: Contact) -> None:
         if self.roots.get(topic) == root:
@@ -191,6 +227,8 @@ class Publishing:
                 self._not_root(sender, topic, root, unknown=unknown)
             case Created(descriptor):
                 self._created(descriptor)
+            case Denied(descriptor):
+                self._refused(descriptor)
 
     def _receipts(self, topic: bytes, term: Any, marks: list[tuple[bytes, int, int, bool]]) -> None:
         publishers = self.publishers.get(topic, {})
@@ -219,7 +257,10 @@ class Publishing:
             self.scribe.changes.learned(descriptor)
         if wanted is None or done is None:
             return
-        if descriptor.settings == wanted.settings:
+        if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
+            owner = f"{principal(descriptor.owner_key)[:8]} owns it" if descriptor.owner_key else "nobody owns it"
+            done(TopicExists(f"topic {descriptor.name!r} exists with another owner or access list: {owner}"))
+        elif descriptor.settings == wanted.settings:
             done(descriptor)
         else:
             stands = ", ".join(

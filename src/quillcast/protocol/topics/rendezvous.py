@@ -13,11 +13,13 @@ from quillcast.core.bundle import NO_TERM, Bundle, Term
 from quillcast.core.errors import UnknownTopic
 from quillcast.core.messages import Contact
 from quillcast.core.trace import BecameRoot, Dropped, Mark, ResignedRoot
+from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics import changes
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import (
     Create,
     Created,
+    Denied,
     FindRoot,
     HandOver,
     Join,
@@ -63,6 +65,7 @@ class Rendezvous:
         self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
         self.leaf_set_changed_at = self.host.now()
         self.lost_at = float("-inf")
+        self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
         self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once sealed, by topic
 
     # ---- becoming root
@@ -248,9 +251,32 @@ class Rendezvous:
             self.host.trace(Dropped(bundle.topic, bundle.count, "not_root"))
             self.host.send(sender, NotRoot(bundle.topic, self.moved_to.get(bundle.topic)))
             return
+        if tree.descriptor.access and not self._may_publish(tree, sender):
+            self.host.release(sender.node_id, bundle.size)
+            self.host.trace(Dropped(bundle.topic, bundle.count, "denied"))
+            self.host.send(sender, Denied(tree.descriptor))
+            return
         self.unsealed.setdefault(bundle.topic, []).append((sender.node_id, bundle.size))
         tree.root.admit(sender, bundle)
         self._seal_soon(tree)
+
+    def _may_publish(self, tree: Tree, sender: Contact) -> bool:
+        """Has a peer shown, since this one is root, that it acts for somebody who may?"""
+        who = self.bearers.get(tree.topic, {}).get(sender.node_id, {})
+        return any(tree.descriptor.refusal("publish", one) is None for one in who or {"": None})
+
+    def _note_bearers(self, tree: Tree, message: FindRoot) -> None:
+        """On whose behalf a peer publishes, where the topic has a list and they are on it."""
+        node = message.publisher.node_id
+        for warrant in message.warrants if tree.descriptor.access else ():
+            who = bearer(warrant, node, tree.topic)
+            if who and tree.descriptor.refusal("publish", who) is None:
+                self.bearers.setdefault(tree.topic, {}).setdefault(node, {})[who] = None
+
+    def took_over_from(self, join: Join) -> bool:
+        """Is this the root that handed the topic over? It had all there is, and hands its children over one by one."""
+        tree = self.scribe.trees.get(join.topic)
+        return tree is not None and tree.root is not None and tree.root.awaited == join.child.node_id
 
     def publish_here(self, tree: Tree, bundle: Bundle) -> None:
         """A publisher of this very peer: no link lies between."""
@@ -343,6 +369,7 @@ class Rendezvous:
         elif tree.heard > tree.root.term:
             self.outdone(tree)
         if tree.root is not None:
+            self._note_bearers(tree, message)
             self._answer(message.publisher, RootIs(tree.root.term, tree.descriptor))
 
     def _answer(self, to: Contact, message: Created | RootIs | NotRoot) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
+from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
 from quillcast.protocol.topics.tree import Tree
 
@@ -111,6 +112,8 @@ class TreeRepair:
                 self._join_directly([tree], self._nearest(message.instead), lost=b"")
             case "unknown":
                 self.scribe.fail(tree, self.scribe.rendezvous.unknown(tree.descriptor.name))
+            case "denied":
+                self.scribe.fail(tree, AccessDenied(message.rule))
             case _:
                 self.scribe.join(tree)
 

@@ -32,6 +32,7 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is_restricted
 from quillcast.protocol.topics import claims
 from quillcast.protocol.topics.changes import Changes
 from quillcast.protocol.topics.config import TopicConfig
@@ -42,6 +43,7 @@ from quillcast.protocol.topics.messages import (
     Branch,
     Create,
     Created,
+    Denied,
     FindRoot,
     HandOver,
     Join,
@@ -95,10 +97,10 @@ class Handlers(Protocol):
 class Subscription:
     """A local subscription, for `unsubscribe` and `drained`."""
 
-    __slots__ = ("edge", "key", "start", "topic")
+    __slots__ = ("edge", "key", "start", "topic", "warrant")
 
-    def __init__(self, topic: bytes, key: bytes, edge: Edge, start: str) -> None:
-        self.topic, self.key, self.edge, self.start = topic, key, edge, start
+    def __init__(self, topic: bytes, key: bytes, edge: Edge, start: str, warrant: Warrant | None = None) -> None:
+        self.topic, self.key, self.edge, self.start, self.warrant = topic, key, edge, start, warrant
 
 
 class Scribe:
@@ -137,10 +139,17 @@ class Scribe:
         return self.descriptors.get(descriptor.topic, descriptor)
 
     def subscribe(
-        self, name: str, subscriber: Subscriber, *, start: str = "now", delivery: str | None = None
+        self,
+        name: str,
+        subscriber: Subscriber,
+        *,
+        start: str = "now",
+        delivery: str | None = None,
+        warrant: Warrant | None = None,
     ) -> Subscription:
         """Subscribe to a topic. `start` is now or earliest (as far back as the parent's buffer reaches).
 
+        `warrant` says on whose behalf; whoever the topic does not let subscribe is told so by `Subscriber.failed`.
         A subscriber that asks for less than a reliable topic gives (`delivery` best_effort) is not held back by gaps.
         """
         descriptor = self.describe(name)
@@ -149,7 +158,7 @@ class Scribe:
         self.numbers += 1
         key = b"edge" + self.numbers.to_bytes(8, "big")
         edge = Edge(self.host, tree.topic, subscriber, tree.flow.log.end, ordered=ordered, number=self.numbers)
-        subscription = self.subscriptions[key] = Subscription(tree.topic, key, edge, start)
+        subscription = self.subscriptions[key] = Subscription(tree.topic, key, edge, start, warrant)
         if tree.attached:
             self._start(tree, key, edge)
         else:
@@ -189,8 +198,13 @@ class Scribe:
         return tree
 
     def learn(self, descriptor: Descriptor) -> None:
-        """Adopt a descriptor if it supersedes what is known."""
+        """Adopt a descriptor if it supersedes what is known. Of a forged one nothing counts but the name."""
         known = self.descriptors.get(descriptor.topic)
+        if descriptor == known:
+            return
+        if not descriptor.genuine:
+            self.host.trace(Mark("descriptor_forged"))
+            descriptor = Descriptor(descriptor.name, creator=descriptor.creator)
         if known is None:
             self.host.trace(Named(descriptor.topic, descriptor.name))
         if descriptor.supersedes(known):
@@ -204,8 +218,13 @@ class Scribe:
 
     def _start(self, tree: Tree, key: bytes, edge: Edge) -> None:
         """A subscription begins at this peer's frontier: what is admitted after this will come."""
-        flow = tree.flow
-        first = flow.earliest if self.subscriptions[key].start == "earliest" else flow.frontier
+        flow, subscription = tree.flow, self.subscriptions[key]
+        rule = self._denied(tree.descriptor, self.host.me, subscription.warrant)
+        if rule is not None:
+            del self.subscriptions[key]
+            edge.subscriber.failed(AccessDenied(rule))
+            return
+        first = flow.earliest if subscription.start == "earliest" else flow.frontier
         edge.begin(flow.term, first)
         edge.cursor = flow.log.first_over(first)
         tree.edges[key] = edge
@@ -214,6 +233,12 @@ class Scribe:
         edge.subscriber.started(Position(flow.term, first))
         edge.advance(flow.log)
         self.reports.touch(tree)
+
+    def _denied(self, descriptor: Descriptor, node: bytes, warrant: Warrant | None) -> str | None:
+        """The rule by which a peer may not subscribe; None: it may. Signatures are looked at where there is a list."""
+        if not is_restricted(descriptor.access, "subscribe"):
+            return None
+        return descriptor.refusal("subscribe", bearer(warrant, node, descriptor.topic))
 
     # ---- joining
 
@@ -236,7 +261,11 @@ class Scribe:
         descriptor = tree.descriptor if whole else None
         earliest = any(self.subscriptions[key].start == "earliest" for key in tree.unstarted)
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
-        join = Join(tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest)
+        keys = [*tree.edges, *tree.unstarted]
+        warrant = next((one for key in keys if (one := self.subscriptions[key].warrant) is not None), None)
+        join = Join(
+            tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest, warrant=warrant
+        )
         handlers = self.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
 
@@ -261,6 +290,8 @@ class Scribe:
         tree = self.trees.get(message.topic)
         if tree is not None and (message.child.node_id in tree.path or tree.parent == message.child):
             return message, next_hop  # a descendant of the child cannot be its parent
+        if message.warrant is not None and (tree is None or not tree.attached):
+            return message, next_hop  # where a list may say who subscribes, only those who do forward to others
         self.adopt(message)
         return None
 
@@ -298,6 +329,11 @@ class Scribe:
         descriptor = join.descriptor or self.descriptors.get(join.topic)
         if descriptor is None:
             self.host.send(join.child, Refused(join.topic, "describe"))
+            return
+        rule = self._denied(self.descriptors.get(join.topic, descriptor), join.child.node_id, join.warrant)
+        if rule is not None and not self.rendezvous.took_over_from(join):
+            self.host.trace(Mark("join_denied"))
+            self.host.send(join.child, Refused(join.topic, "denied", rule=rule))
             return
         tree = self.tree(descriptor)
         child = join.child.node_id
@@ -467,10 +503,17 @@ class Scribe:
         """The topic cannot be had: tell the local subscribers and forget it."""
         for key, edge in [*tree.unstarted.items(), *tree.edges.items()]:
             self.subscriptions.pop(key, None)
+            tree.flow.channels.pop(key, None)
             edge.subscriber.failed(error)
+        denied = isinstance(error, AccessDenied)
+        why, rule = ("denied", str(error)) if denied else ("unknown", "")
         for join in tree.waiting.values():
-            self.host.send(join.child, Refused(tree.topic, "unknown"))
+            self.host.send(join.child, Refused(tree.topic, why, rule=rule))
+        for node in list(tree.children) if denied else ():  # they have the right, and join without this peer
+            self.host.send(tree.children[node].contact, Orphaned([tree.topic]))
+            self.remove(tree, node, "refused", lease=True)
         tree.unstarted.clear()
+        tree.edges.clear()
         tree.waiting.clear()
         tree.keeping_until = None
         self.leave_if_idle(tree)
@@ -689,7 +732,7 @@ class Scribe:
                 self._left(sender, message)
             case Refused() | Rejoin() | Orphaned():
                 self.repair.receive(sender, message)
-            case Receipts() | RootIs() | NotRoot() | Created():
+            case Receipts() | RootIs() | NotRoot() | Created() | Denied():
                 self.publishing.receive(sender, message)
             case HandOver() | Replicas():
                 self.rendezvous.receive(sender, message)

@@ -1,0 +1,216 @@
+"""`credentials=`: a topic's owner says who publishes and who subscribes; whoever else tries is told the rule."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import quillcast
+from quillcast import AccessDenied, Config, Credentials, Node
+from quillcast.core.bundle import Block, Bundle, Envelope, Kind
+from quillcast.core.ids import topic_id
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from tests.live.test_node import pair, run, take
+
+pytestmark = pytest.mark.live
+
+QUICK = Config(topics=TopicConfig(settle_s=0.1))
+OWNER, FRIEND, STRANGER = Credentials.new(), Credentials.new(), Credentials.new()
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def root_of(topic: str, *nodes: Node) -> tuple[Node, Node]:
+    """Whichever of two nodes is the topic's root, and the other one."""
+    tree = topic_id(topic)
+    roots = [node for node in nodes if (kept := node._peer.scribe.trees.get(tree)) is not None and kept.root]
+    (root,) = roots
+    (other,) = [node for node in nodes if node is not root]
+    return root, other
+
+
+async def denied(work: object) -> str:
+    with pytest.raises(AccessDenied) as refused:
+        await work  # type: ignore[misc]
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_only_those_on_the_list_publish_wherever_they_are() -> None:
+    async def scenario() -> None:
+        async with pair() as nodes:
+            await nodes[0].create("t", credentials=OWNER, publishers=[FRIEND.principal])
+            subscription = nodes[1].subscribe("t")  # no entry names who subscribes
+            await subscription.started()
+            for node in nodes:
+                for who, mine in (
+                    (STRANGER, f"the credential {STRANGER.principal[:8]}"),
+                    (None, "without credentials"),
+                ):
+                    text = await denied(node.publish("t", b"no", credentials=who, wait="root"))
+                    assert "topic 't' lets nobody publish but" in text
+                    assert f"{FRIEND.principal[:8]} and its owner {OWNER.principal[:8]}" in text
+                    assert mine in text
+                await node.publish("t", b"friend", credentials=FRIEND, wait="root")
+                await node.publish("t", b"owner", credentials=OWNER, wait="root")
+            got = [event.payload for event in await take(subscription, 4)]
+            assert sorted(got) == [b"friend", b"friend", b"owner", b"owner"]
+
+    run(scenario())
+
+
+def test_only_those_on_the_list_subscribe_wherever_they_are() -> None:
+    async def scenario() -> None:
+        async with pair() as nodes:
+            await nodes[0].create("t", credentials=OWNER, subscribers=[FRIEND.principal])
+            for node in nodes:
+                for who in (STRANGER, None):
+                    text = await denied(node.subscribe("t", credentials=who).started())
+                    assert "topic 't' lets nobody subscribe but" in text
+            friends = [node.subscribe("t", credentials=FRIEND) for node in nodes]
+            for friend in friends:
+                await friend.started()
+            await nodes[1].publish("t", b"for friends", wait="stable")
+            for friend in friends:
+                assert [event.payload for event in await take(friend, 1)] == [b"for friends"]
+            for node in nodes:
+                await denied(node.subscribe("t", credentials=STRANGER).started())  # nor beside one that may
+
+    run(scenario())
+
+
+def test_a_root_takes_nothing_from_a_peer_that_does_not_ask_first() -> None:
+    async def scenario() -> None:
+        async with pair() as nodes:
+            await nodes[0].create("t", credentials=OWNER, publishers=[FRIEND.principal])
+            root, other = root_of("t", *nodes)
+            block = Block.seal(b"p" * 16, 0, [b"forced in"], time_ns=0)
+            before = root._peer.scribe.trees[topic_id("t")].root.index
+            envelope = Envelope(topic_id("t"), Kind.UP, first=0)
+            other._pump.call(other._peer.host.carry, root.contact, Bundle(envelope, (block,)))
+            await root._pump.until(lambda: root._links.counters["bundles_in"] == 1)
+            assert root._peer.scribe.trees[topic_id("t")].root.index == before
+            await other.publish("t", b"as it should be", credentials=FRIEND, wait="root")
+            assert root._peer.scribe.trees[topic_id("t")].root.index == before + 1
+
+    run(scenario())
+
+
+def test_a_warrant_of_another_peer_or_topic_is_worth_nothing() -> None:
+    async def scenario() -> None:
+        async with pair() as nodes:
+            await nodes[0].create("t", credentials=OWNER, subscribers=[FRIEND.principal])
+            root, other = root_of("t", *nodes)
+            for stolen in (
+                FRIEND.warrant(root.contact.node_id, topic_id("t")),
+                FRIEND.warrant(other.contact.node_id, topic_id("u")),
+                Warrant(FRIEND.public_key, bytes(64)),
+            ):
+                subscription = other.subscribe("u")
+                other._pump.call(other._peer.subscribe, "t", subscription._inbox, warrant=stolen)
+                inbox = subscription._inbox
+                while inbox.failure is None:
+                    await inbox.changed()
+                assert isinstance(inbox.failure, AccessDenied)
+                inbox.failure = None
+
+    run(scenario())
+
+
+def test_what_the_owner_did_not_sign_changes_nothing() -> None:
+    async def scenario() -> None:
+        async with pair() as nodes:
+            stands = await nodes[0].create("t", credentials=OWNER, publishers=[FRIEND.principal])
+            root, other = root_of("t", *nodes)
+            open_to_all = msgspec.structs.replace(stands, access=(), version=99)
+            for forged in (
+                open_to_all,
+                msgspec.structs.replace(open_to_all, owner_key=b"", signature=b""),
+                STRANGER.own(open_to_all),
+                Descriptor("t", Settings(), version=99),
+            ):
+                root._pump.call(root._peer.scribe.learn, forged)
+                assert root._peer.scribe.descriptors[topic_id("t")] == stands
+            await denied(other.publish("t", b"no", credentials=STRANGER, wait="root"))
+            root._pump.call(root._peer.scribe.learn, OWNER.own(open_to_all))
+            assert root._peer.scribe.descriptors[topic_id("t")].access == ()
+
+    run(scenario())
+
+
+def test_a_topic_has_one_owner_who_alone_changes_it() -> None:
+    async def scenario() -> None:
+        async with pair() as nodes:
+            await nodes[0].create("t", credentials=OWNER, publishers=[FRIEND.principal])
+            again = await nodes[1].create("t", credentials=OWNER, publishers=[FRIEND.principal])
+            assert again.version == 1
+            with pytest.raises(quillcast.TopicExists, match=f"another owner or access list: {OWNER.principal[:8]}"):
+                await nodes[1].create("t", credentials=STRANGER)
+            for who in (None, STRANGER):
+                text = await denied(nodes[1].change("t", credentials=who, slow="wait"))
+                assert f"lets nobody change its settings but its owner {OWNER.principal[:8]}" in text
+            assert (await nodes[1].change("t", credentials=OWNER, slow="wait")).settings.slow == "wait"
+            await denied(nodes[0].publish("t", b"no", wait="root"))  # the list stands as before
+
+    run(scenario())
+
+
+def test_rights_outlive_the_root() -> None:
+    async def scenario() -> None:
+        config = Config(overlay=OverlayConfig(), topics=TopicConfig(settle_s=0.1))
+        async with Node(config=config) as alice, Node(config=config) as bob:
+            carol = Node(config=config)
+            await carol.start()
+            nodes = [alice, bob, carol]
+            name = next(f"t/{n}" for n in range(1000) if _closest(f"t/{n}", nodes) is carol)
+            await alice.create(name, credentials=OWNER, publishers=[FRIEND.principal], subscribers=[FRIEND.principal])
+            subscription = bob.subscribe(name, credentials=FRIEND)
+            await subscription.started()
+            await alice.publish(name, b"before", credentials=FRIEND, wait="root")
+            await carol.leave()
+            await alice.publish(name, b"after", credentials=FRIEND, wait="root")
+            assert [event.payload for event in await take(subscription, 2)] == [b"before", b"after"]
+            for node in (alice, bob):
+                await denied(node.publish(name, b"no", credentials=STRANGER, wait="root"))
+                await denied(node.subscribe(name, credentials=STRANGER).started())
+
+    run(scenario())
+
+
+def _closest(name: str, nodes: list[Node]) -> Node:
+    from quillcast.core.ids import ring_distance
+
+    return min(nodes, key=lambda node: ring_distance(node.contact.node_id, topic_id(name)))
+
+
+def test_what_cannot_be_is_said_before_anything_is_sent() -> None:
+    async def scenario() -> None:
+        async with Node(config=QUICK) as node:
+            with pytest.raises(quillcast.LocalError, match="has an owner: give credentials="):
+                await node.create("t", publishers=[FRIEND.principal])
+            with pytest.raises(quillcast.LocalError, match="'alice' is no principal"):
+                await node.create("t", credentials=OWNER, publishers=["alice"])
+            with pytest.raises(quillcast.LocalError, match="257 entries are too many"):
+                await node.create("t", credentials=OWNER, publishers=[FRIEND.principal] * 257)
+
+    run(scenario())
+
+
+def test_credentials_are_kept_in_a_file_of_the_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "me.pem"
+    OWNER.save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert Credentials.load(path).principal == OWNER.principal
+    with pytest.raises(quillcast.LocalError, match=r"me\.pem: File exists"):
+        STRANGER.save(path)
+    with pytest.raises(quillcast.LocalError, match="cannot be read: No such file"):
+        Credentials.load(tmp_path / "none")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(quillcast.LocalError, match="holds no credentials"):
+        Credentials.load(tmp_path / "text")
