@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Protocol
 
 from quillcast.core.errors import Malformed
@@ -37,6 +38,31 @@ from quillcast.protocol.overlay.routingtable import UNKNOWN, RoutingTable
 from quillcast.protocol.overlay.upkeep import Maintain, Upkeep
 
 _COMPANY = 8  # peers asked at once by one that lost all its members; a guess
+
+
+_HANDLERS: dict[type[Message], Callable[["Pastry"], Callable[[Contact, Any], None]]] = {
+    Routed: attrgetter("router.accept"),
+    RoutedAck: attrgetter("router.acknowledged"),
+    Direct: attrgetter("router.arrived"),
+    LeafSetProbe: attrgetter("agreement.probed"),
+    LeafSetReply: attrgetter("agreement.replied"),
+    LeafSetDigest: attrgetter("agreement.compared"),
+    MemberLost: attrgetter("agreement.told_lost"),
+    Leaving: attrgetter("member_leaves"),
+    StateRequest: attrgetter("joining.requested"),
+    State: attrgetter("joining.state"),
+    JoinReply: attrgetter("joining.reply"),
+    Announce: attrgetter("upkeep.announced"),
+    RowRequest: attrgetter("upkeep.requested"),
+    Row: attrgetter("upkeep.row"),
+}
+_TIMERS: dict[type, Callable[["Pastry"], Callable[[Any], None]]] = {
+    AckDue: attrgetter("router.ack_due"),
+    ProbesDue: attrgetter("agreement.due"),
+    Maintain: attrgetter("upkeep.maintain"),
+    ProbeLost: attrgetter("lost_peers.due"),
+    JoinLate: attrgetter("joining.late"),
+}
 
 
 class Application(Protocol):
@@ -85,29 +111,6 @@ class Pastry:
         self.upkeep = Upkeep(self)
         self.joining = Joining(self)
         self.router = Router(self)
-        self._handlers: dict[type[Message], Callable[[Contact, Any], None]] = {
-            Routed: self.router.accept,
-            RoutedAck: self.router.acknowledged,
-            Direct: self.router.arrived,
-            LeafSetProbe: self.agreement.probed,
-            LeafSetReply: self.agreement.replied,
-            LeafSetDigest: self.agreement.compared,
-            MemberLost: self.agreement.told_lost,
-            Leaving: self._left,
-            StateRequest: self.joining.requested,
-            State: self.joining.state,
-            JoinReply: self.joining.reply,
-            Announce: self.upkeep.announced,
-            RowRequest: self.upkeep.requested,
-            Row: self.upkeep.row,
-        }
-        self._timers: dict[type, Callable[[Any], None]] = {
-            AckDue: self.router.ack_due,
-            ProbesDue: self.agreement.due,
-            Maintain: self.upkeep.maintain,
-            ProbeLost: self.lost_peers.due,
-            JoinLate: self.joining.late,
-        }
 
     # What applications and the peer call
 
@@ -164,15 +167,15 @@ class Pastry:
         self.upkeep.visited(sender.node_id)
         if sender.node_id in self.lost_peers:
             self.recovered(sender)
-        handle = self._handlers.get(type(message))
+        handle = _HANDLERS.get(type(message))
         if handle is None:
             raise Malformed(f"a {type(message).__name__} only makes sense when it is routed")
-        handle(sender, message)
+        handle(self)(sender, message)
 
     def timer(self, timer: Any) -> None:
         if self.left:
             return
-        self._timers[type(timer)](timer)
+        _TIMERS[type(timer)](self)(timer)
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
         """A measurement that this layer, or another, had asked for is done."""
@@ -203,7 +206,8 @@ class Pastry:
             self.joining.look_up(contact)
         self.lost_peers.ask_all()
 
-    def _left(self, sender: Contact, leaving: Leaving) -> None:
+    def member_leaves(self, sender: Contact, leaving: Leaving) -> None:
+        """A peer said goodbye."""
         self.upkeep.lost(sender)
         self.lost_peers.forget(sender.node_id)
         self.agreement.left(sender, leaving)
