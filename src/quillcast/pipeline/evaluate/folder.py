@@ -10,7 +10,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -67,6 +67,8 @@ class Folder:
 
     def close(self) -> None:
         """Let others work in the folder."""
+        with suppress(OSError):  # something was not finished: the next run takes it away
+            (self.path / _UNFINISHED).rmdir()
         os.close(self._lock)
 
     def __truediv__(self, part: str) -> Path:

@@ -189,8 +189,14 @@ class _Run:
             make = partial(deployment.make_survivors, self.experiment, folder)
             self._part("churn", f"{ARRAYS}-of-{deployment.SURVIVORS}", deployment.SURVIVORS, make)
         self._deployment = deployment.Deployment(deployment.Shipped(str(folder)), self.experiment.seed)
-        if not all(self.folder.has(of_policy(f"{TABLES}/trees", policy)) for policy in self.experiment.policies):
-            stages.warm_up(self._deployment, self.experiment.policies, self.experiment.workload.publishers)
+        missing = [
+            policy for policy in self.experiment.policies if not self.folder.has(of_policy(f"{TABLES}/trees", policy))
+        ]
+        if missing:
+            self.shown.begin("kernels")
+            began_s = time.monotonic()
+            stages.warm_up(self._deployment, missing, self.experiment.workload.publishers)
+            self._took("trees", "kernels", time.monotonic() - began_s)
 
     def _wait_for_spark(self, *, ship: bool) -> None:
         from quillcast.pipeline.evaluate import deployment
