@@ -123,6 +123,17 @@ def test_a_link_that_neither_side_needs_closes_and_nobody_is_told() -> None:
     run(scenario())
 
 
+def test_greeting_somebody_who_opens_a_link_at_the_same_moment_finds_who_it_is() -> None:
+    async def scenario() -> None:
+        for _ in range(20):
+            async with pair() as (alice, bob):
+                bob.say(alice, "hello")
+                assert await alice.links.greet(bob.contact.address) == bob.contact
+                await alice.until(lambda alice=alice: alice.texts == ["hello"])
+
+    run(scenario())
+
+
 # --- who is refused, and what both sides say
 
 

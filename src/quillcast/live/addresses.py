@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from quillcast.core.errors import LocalError
 
 _ELSEWHERE = "192.0.2.1"  # TEST-NET-1, RFC 5737: the way there is the way to anywhere
+_ELSEWHERE_6 = "2001:db8::1"  # the same of IPv6, RFC 3849
 _SIOCGIFADDR = 0x8915  # from linux/sockios.h
 
 
@@ -60,7 +61,10 @@ def reached_host(host: str) -> str | None:
             return None
     except ValueError:
         return None
-    found = own_host(_ELSEWHERE, 9) or next(iter(_interface_hosts()), None)
+    if ":" in host:
+        found = own_host(_ELSEWHERE_6, 9)
+    else:
+        found = own_host(_ELSEWHERE, 9) or next(iter(_interface_hosts()), None)
     if found is None:
         raise LocalError(f"{host} means every address of this machine, and it has none; name one to listen at")
     return found

@@ -241,8 +241,11 @@ class Keyring:
 
 def user_folder(network: str) -> Path:
     """Where the user's membership of a network is kept: `$XDG_CONFIG_HOME/quillcast/<network>`, or in `~/.config`."""
-    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(base).expanduser() / "quillcast" / network
+    try:
+        base = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    except RuntimeError:  # a user that the system does not know, as in containers
+        base = Path("/.config")
+    return base / "quillcast" / network
 
 
 def read_authority(path: Path) -> Authority:

@@ -356,6 +356,9 @@ class Links:
         await self.loop.create_connection(lambda: self._protocol(connection), host, port)
         try:
             await (connection.greeted if curious and self.tls is None else connection.proven)
+        except Superseded:
+            if not curious:
+                raise  # else it is a member, who opens a link to this peer just now
         except BaseException:
             if connection.link is None:
                 connection.abort()
