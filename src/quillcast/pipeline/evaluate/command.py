@@ -13,7 +13,21 @@ from quillcast.pipeline.evaluate.progress import display
 from quillcast.pipeline.evaluate.run import evaluate
 
 FOLDER = Path("quillcast-evaluate")
-WIDTH = 120  # of tables that go to a file or a pipe
+WIDTH = 140  # of tables that go to a file or a pipe
+COLUMNS_MAX = 4  # policies beside each other
+MAIN = {
+    "rad.median": "RAD",
+    "rad.max": "worst",
+    "rmd.median": "RMD",
+    "rmd.max": "worst ",
+    "tables.mean": "tables",
+    "entries.mean": "entries",
+    "entries.max": "most",
+    "children_per_group_max": "children",
+    "messages_over_ip": "messages/IP",
+    "core_link_max_over_ip": "core link/IP",
+}
+"""The figures that are shown of many policies, and what their columns are called."""
 
 
 def evaluate_command(
@@ -75,7 +89,12 @@ def print_result(experiment: Experiment, result: dict[str, Any], console: Consol
 
 
 def table_of(columns: dict[str, Any]) -> Table:
-    """Figures as rows, one column for each policy or run."""
+    """Figures as rows, one column for each policy; of many policies the main figures, one row for each."""
+    if len(columns) > COLUMNS_MAX:
+        table = plain_table("policy", *MAIN.values(), words={0})
+        for policy, figures in columns.items():
+            table.add_row(policy, *[number(figure(figures, name)) for name in MAIN])
+        return table
     table = plain_table("", *columns, words={0})
     for name in names(columns.values()):
         table.add_row(name, *[number(figure(figures, name)) for figures in columns.values()])
