@@ -13,7 +13,7 @@ from typing import Any
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parent
 RESULTS = ROOT / "docs" / "benchmarks.md"
-PROGRAMS = ("throughput", "simulate", "journal", "evaluate")
+PROGRAMS = ("throughput", "latency", "fanout", "many_publishers", "links", "simulate", "journal", "evaluate")
 
 
 def main() -> None:
