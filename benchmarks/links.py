@@ -2,8 +2,8 @@
 
 Every peer, a process of its own, subscribes to every topic. Then nothing happens for a while, and for another one every
 peer closes and renews 1 % of its subscriptions every second (`changing_per_s`). Messages and bytes are those of all
-peers, divided by their links (a link has two ends) and by their number. `topic_bytes` is the growth of a peer's resident
-memory since the row with one topic, per topic.
+peers, divided by their links (a link has two ends) and by their number. `topic_bytes` is the growth of a peer's
+resident memory since the row with one topic, per topic.
 """
 
 import argparse
