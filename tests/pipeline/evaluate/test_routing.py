@@ -116,6 +116,32 @@ def test_peers_at_equally_near_ones_do_not_crowd() -> None:
     assert np.bincount(asked).max() < 4 * len(asked) / (high - low)
 
 
+def test_joining_fills_cells_with_near_peers_but_not_always_the_nearest() -> None:
+    """Scribe, section 2.2: entries are near "among all the live nodes with appropriate nodeId prefixes", about."""
+    topology = transit_stub(1, transit_domains=3, routers_per_transit=3, stubs_per_router=3, routers_per_stub=5)
+    peers = attach(topology, 1500, 1)
+    found, again = (routing.tables(topology, peers, quality="join") for _ in range(2))
+    np.testing.assert_array_equal(found.cells, again.cells)
+    ideal, naive = routing.tables(topology, peers), Overlay(topology, peers)
+    filled, found_ms, ideal_ms, any_ms = [], [], [], []
+    for peer in range(0, 1500, 50):
+        for row in range(2):
+            for digit in range(16):
+                best, there = routing.cell(ideal, peer, row, digit), routing.cell(found, peer, row, digit)
+                if digit == naive.digits(naive.ids[peer])[row]:
+                    assert there == -1
+                elif best >= 0:
+                    filled.append(there >= 0)
+                    ideal_ms.append(naive.delay(peer, best))
+                    any_ms.append(naive.delay(peer, int(mix(1, peer, digit)) % 1500))
+                    if there >= 0:
+                        found_ms.append(naive.delay(peer, there))
+                        assert naive.shared(naive.ids[peer], naive.ids[there]) == row
+                        assert naive.digits(naive.ids[there])[row] == digit
+    assert np.mean(filled) > 0.95
+    assert np.mean(ideal_ms) < np.mean(found_ms) < np.mean(any_ms) / 2
+
+
 def test_tables_are_the_same_when_they_are_mapped(tmp_path: Path) -> None:
     topology = plane(30, matrix=True)
     topology.save(tmp_path / "topology")

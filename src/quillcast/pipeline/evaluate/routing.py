@@ -377,7 +377,8 @@ def tables(
         digit_bits: b, which divides 64.
         leaf_set_size: l, even.
         quality: what is in a cell: `ideal`, the nearest peer with its prefix; `sampled(k)`, the nearest of k random
-            ones; or given tables, int32 [peers, rows, 2**b] with -1 for an empty cell.
+            ones; `join`, what joining finds (`joining`); or given tables, int32 [peers, rows, 2**b] with -1 for an
+            empty cell.
         seed: of the choice among peers as near as each other, and of samples.
 
     Raises:
@@ -416,6 +417,10 @@ def tables(
         order=frozen(none.reshape(0, 0), np.int32),
         cells=frozen(cells, np.int32),
     )
+    if isinstance(quality, str) and quality == "join":
+        from quillcast.pipeline.evaluate.joining import joined
+
+        return bare._replace(cells=frozen(joined(bare), np.int32))
     return _with_levels(bare) if code == IDEAL else bare
 
 
@@ -454,6 +459,8 @@ def frozen(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def _quality(text: str) -> int:
+    if text == "join":
+        return STORED
     if text == "ideal":
         return IDEAL
     match = re.fullmatch(r"sampled\((\d+)\)", text)
