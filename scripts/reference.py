@@ -17,6 +17,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 CHAPTERS = {
     "Nodes": ["Node", "Publisher", "Subscription", "Event", "Loss", "run"],
     "Without an event loop": ["BlockingNode", "BlockingPublisher", "BlockingSubscription"],
+    "Access": ["Credentials"],
     "Settings": ["Config", "LiveConfig"],
 }
 MADE_BY_NODES = {"Publisher", "Subscription", "BlockingPublisher", "BlockingSubscription"}
@@ -45,8 +46,10 @@ def main() -> None:
 def page() -> str:
     """The whole page."""
     errors = sorted(name for name in quillcast.__all__ if is_error(getattr(quillcast, name)))
+    listed = {*errors, *sum(CHAPTERS.values(), []), "__version__", "blocking"}
+    more = sorted(set(quillcast.__all__) - listed)
     parts = [HEAD]
-    for chapter, names in CHAPTERS.items():
+    for chapter, names in {**CHAPTERS, **({"More": more} if more else {})}.items():
         parts += [f"## {chapter}\n", *[part for name in names for part in described(name, getattr(quillcast, name))]]
     parts += ["## Errors\n", *error_table(errors)]
     return "\n".join(parts).rstrip() + "\n"

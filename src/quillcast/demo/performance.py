@@ -95,7 +95,9 @@ class Performance:
             findings = run_audit(folder, told, report=report, say=lambda what: status.update(f"audit: {what}"))
         print_findings(findings, self.console)
         self.console.print(f"The report with pictures is {report}", soft_wrap=True)
-        self.console.print(f"Next time do it yourself: quillcast demo --stay, and in another terminal {HOW_TO}")
+        self.console.print(
+            f"Next time do it yourself: quillcast demo --stay, and in another terminal {HOW_TO}", soft_wrap=True
+        )
         return self._figures(findings, report), findings.sound
 
     def _figures(self, findings: Findings, report: Path) -> dict[str, Any]:
