@@ -128,12 +128,12 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         Keyring(tmp_path / "file" / "network").make_authority("lab", NOW)
 
 
-def test_the_users_folder_is_where_the_desktop_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", "/etc/xdg/me")
-    assert user_folder("lab") == Path("/etc/xdg/me/quillcast/lab")
+def test_the_users_folder_is_where_the_desktop_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "me"))
+    assert user_folder("lab") == tmp_path / "me" / "quillcast" / "lab"
     monkeypatch.delenv("XDG_CONFIG_HOME")
-    monkeypatch.setenv("HOME", "/home/me")
-    assert user_folder("lab") == Path("/home/me/.config/quillcast/lab")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert user_folder("lab") == tmp_path / ".config" / "quillcast" / "lab"
 
 
 @pytest.mark.parametrize(

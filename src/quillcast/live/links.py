@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.errors import Malformed, QuillcastError, RemoteError, Unreachable
+from quillcast.core.errors import DiskFailed, Malformed, QuillcastError, RemoteError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.live import addresses, certificates, hello
 from quillcast.live.admission import Admissions
@@ -244,7 +244,11 @@ class Links:
         """The answer to somebody who asks for admission. Raises `Unadmitted`."""
         if self.admissions is None:
             raise Unadmitted("token", "this peer admits nobody; join at the one that holds the network's credential")
-        answer = self.admissions.admit(mine, application)
+        try:
+            answer = self.admissions.admit(mine, application)
+        except DiskFailed as problem:
+            self.problems.append(str(problem))
+            raise Unadmitted("token", "this peer cannot read its tokens; whoever runs it sees why") from problem
         self.counters["admitted"] += 1
         return answer
 
