@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from quillcast.protocol.overlay.pastry import Pastry
 
 _LOOKUP = 0  # in place of the attempt: an active peer looks for its own place, in a ring that may be another
+_ROUND_TRIPS = 10  # within which a peer that was measured says whom it knows, or is passed over; a guess
 _CONTACTS_MAX = 256  # peers tried as contacts, given ones and those that other joining peers try; a guess
 
 
@@ -37,6 +38,8 @@ class Joining:
         self.pastry, self.host, self.config = pastry, pastry.host, pastry.config
         self.replied = False
         self._attempt = self._step = 0
+        self._doublings = 0  # of the patience, one for each attempt for which it may have been too short
+        self._requested = False
         self._contacts: dict[bytes, Contact] = {}  # given, and those that lead further
         self._met: dict[bytes, Contact] = {}  # who may be near: contacts and those they know
         self._measuring: dict[bytes, None] = {}
@@ -61,13 +64,15 @@ class Joining:
         if self.replied and len(self.pastry.leaf_set):
             self._set_timer()  # its members are being probed, and some are slow to answer or dead
             return
+        if self._requested or self._near is None:
+            self._doublings += 1
         if self._near is not None:
             self._failures[self._near.node_id] = self._failures.get(self._near.node_id, 0) + 1
         self._try()
 
     def _try(self) -> None:
         self._attempt += 1
-        self._rounds, self._near, self.replied = 0, None, False
+        self._rounds, self._near, self._requested, self.replied = 0, None, False, False
         self._inactive.clear()
         self._met = dict(self._contacts)
         self._set_timer()
@@ -75,8 +80,11 @@ class Joining:
 
     def _set_timer(self) -> None:
         """Be patient anew: something was achieved, or the next attempt begins."""
+        timeout_s = self.config.join_timeout_s * 2 ** min(self._doublings, 16)
+        self._wait(min(timeout_s, self.config.join_timeout_max_s))
+
+    def _wait(self, timeout_s: float) -> None:
         self._step += 1
-        timeout_s = min(self.config.join_timeout_s * 2 ** min(self._attempt - 1, 16), self.config.join_timeout_max_s)
         self.host.set_timer(JoinLate(self._attempt, self._step), timeout_s * (0.75 + self.host.random.random() / 2))
 
     # A nearby peer
@@ -107,7 +115,7 @@ class Joining:
         else:
             self._rounds += 1
             self._near = best
-            self._set_timer()
+            self._wait(max(self.config.join_timeout_s, _ROUND_TRIPS * self.pastry.proximity(best.node_id)))
             self.pastry.upkeep.visited(best.node_id)
             self.host.send(best, StateRequest())
 
@@ -170,6 +178,7 @@ class Joining:
     # The request and its answer
 
     def _request(self, near: Contact) -> None:
+        self._requested = True
         self._set_timer()
         request = JoinRequest(self.host.contact, self._attempt)
         self.pastry.upkeep.visited(near.node_id)
