@@ -1,6 +1,8 @@
 """The network's credential, certificates and tokens on disk, with a clock that the test gives."""
 
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -46,6 +48,23 @@ def test_certificates_of_others_and_of_no_peer_are_refused() -> None:
     flipped[-1] ^= 1
     with pytest.raises(Unadmitted):
         read_member(bytes(flipped), authority.public_key)
+
+
+def test_a_damaged_certificate_is_refused_or_says_what_it_said() -> None:
+    authority, peer, random = Authority.new("lab", NOW), Identity.new(), Random(7)
+    whole = authority.admit(peer.public_key, NOW)
+    damaged = [whole[:size] for size in range(len(whole))]
+    for _ in range(2000):
+        bytes_ = bytearray(whole)
+        for _ in range(random.randint(1, 4)):
+            bytes_[random.randrange(len(bytes_))] = random.randrange(256)
+        damaged.append(bytes(bytes_))
+    genuine = read_member(whole, authority.public_key)
+    for one in damaged:
+        with suppress(Unadmitted):  # the few bytes around what is signed may change, and say nothing
+            assert read_member(one, authority.public_key) == genuine
+        with suppress(Unadmitted):
+            authority_key(one)
 
 
 def test_a_credential_is_kept_in_a_file_of_the_owner_alone_and_made_once(tmp_path: Path) -> None:

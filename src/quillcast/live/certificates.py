@@ -8,7 +8,7 @@ import secrets
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import NameOID
@@ -21,6 +21,10 @@ MEMBER_DAYS = 3650  # a guess: revocation, not expiry, is to end a membership
 AUTHORITY_DAYS = 36500
 BACKDATED = timedelta(hours=1)  # clocks that agree within `CLOCK_SKEW_MAX_S` take a new certificate at once
 
+_UNREADABLE = (
+    ValueError, TypeError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion, x509.ExtensionNotFound,
+    x509.DuplicateExtension,
+)  # fmt: skip
 _NEVER_BEFORE = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_USAGE = {
     "digital_signature": False, "content_commitment": False, "key_encipherment": False, "data_encipherment": False,
@@ -84,7 +88,7 @@ def authority_key(certificate: bytes) -> bytes:
     """The public key that a network's certificate holds. Raises `Unadmitted` if it is none."""
     try:
         key = x509.load_der_x509_certificate(certificate).public_key()
-    except ValueError as problem:
+    except _UNREADABLE as problem:
         raise Unadmitted("certificate", "its network's certificate makes no sense") from problem
     if not isinstance(key, Ed25519PublicKey):
         raise Unadmitted("certificate", "its network's certificate holds no Ed25519 key")
@@ -100,7 +104,7 @@ def read_member(certificate: bytes, by: bytes) -> Member:
         extension = read.extensions.get_extension_for_oid(NONCE_OID).value
     except InvalidSignature as problem:
         raise Unadmitted("network", f"its certificate is not of the network {fingerprint(by)}") from problem
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension) as problem:
+    except _UNREADABLE as problem:
         raise Unadmitted("certificate", "its certificate is none of a peer") from problem
     nonce = extension.value if isinstance(extension, x509.UnrecognizedExtension) else b""
     if not isinstance(key, Ed25519PublicKey) or len(nonce) != NONCE_BYTES:
