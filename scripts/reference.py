@@ -6,6 +6,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def main() -> None:
 def page() -> str:
     """The whole page."""
     errors = sorted(name for name in quillcast.__all__ if is_error(getattr(quillcast, name)))
-    listed = {*errors, *sum(CHAPTERS.values(), []), "__version__", "blocking"}
+    listed = {*errors, *chain.from_iterable(CHAPTERS.values()), "__version__", "blocking"}
     more = sorted(set(quillcast.__all__) - listed)
     parts = [HEAD]
     for chapter, names in {**CHAPTERS, **({"More": more} if more else {})}.items():
@@ -69,7 +70,7 @@ def described(name: str, thing: Any) -> Iterator[str]:
     if not inspect.isclass(thing):
         return
     for member, value in vars(thing).items():
-        target = value.fget if isinstance(value, property) else value
+        target = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
         if (
             member.startswith("_")
             or member in NODES_SIDE
@@ -78,6 +79,7 @@ def described(name: str, thing: Any) -> Iterator[str]:
         ):
             continue
         prefix = "await " if inspect.iscoroutinefunction(target) else ""
+        prefix = f"{name}." if isinstance(value, classmethod) else prefix
         shown = member if isinstance(value, property) else f"{member}{signature(target)}"
         yield f"#### `{prefix}{shown}`\n"
         yield prose(target)
@@ -89,7 +91,7 @@ def signature(thing: Any) -> str:
     plain = [
         each.replace(annotation=each.empty, default=... if isinstance(each.default, msgspec.Struct) else each.default)
         for name, each in found.parameters.items()
-        if name != "self"
+        if name not in ("self", "cls")
     ]
     return str(found.replace(parameters=plain, return_annotation=found.empty)).replace("Ellipsis", "...")
 

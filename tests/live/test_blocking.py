@@ -71,6 +71,18 @@ def test_settings_are_those_of_the_network(node: BlockingNode) -> None:
         node.create("chat", slow="cut")
 
 
+def test_topics_with_an_owner_take_credentials(node: BlockingNode) -> None:
+    owner = quillcast.Credentials.new()
+    node.create("mine", credentials=owner, publishers=[quillcast.Credentials.new().principal])
+    with pytest.raises(quillcast.AccessDenied):
+        node.publish("mine", b"not me", wait="root")
+    with node.subscribe("mine", credentials=owner) as subscription:
+        node.publish("mine", b"me", wait="root", credentials=owner)
+        with node.publisher("mine", credentials=owner) as publisher:
+            publisher.publish_many([b"again"], wait="root")
+        assert [event.payload for event in subscription.take(2, ENOUGH_S)] == [b"me", b"again"]
+
+
 def test_a_closed_subscription_ends(node: BlockingNode) -> None:
     subscription = node.subscribe("t")
     subscription.close()

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
+from quillcast.live.credentials import Credentials
 from quillcast.live.node import Node
 from quillcast.live.publisher import TIMEOUT_S, Publisher, Wait
 from quillcast.live.runner import loop_factory
@@ -77,11 +78,11 @@ class BlockingNode:
         return self._node.address
 
     def create(self, name: str, *, timeout_s: float = TIMEOUT_S, **settings: Any) -> Descriptor:
-        """Create a topic; see `Node.create`."""
+        """Create a topic; settings, `credentials` and access lists are those of `Node.create`."""
         return self._loop.call(self._node.create(name, timeout_s=timeout_s, **settings))
 
     def change(self, name: str, *, timeout_s: float = TIMEOUT_S, **settings: Any) -> Descriptor:
-        """Change settings of a topic that stands; see `Node.change`."""
+        """Change settings of a topic that stands; `credentials` and settings are those of `Node.change`."""
         return self._loop.call(self._node.change(name, timeout_s=timeout_s, **settings))
 
     def publish(
@@ -93,17 +94,22 @@ class BlockingNode:
         attributes: Mapping[str, Any] | None = None,
         wait: Wait | None = None,
         timeout_s: float = TIMEOUT_S,
+        credentials: Credentials | None = None,
     ) -> None:
-        """Publish an event; see `Publisher.publish`. For many at once a `publisher` and `publish_many` are faster."""
+        """Publish an event; see `Node.publish`. For many at once a `publisher` and `publish_many` are faster."""
+        options: dict[str, Any] = {"key": key, "attributes": attributes, "wait": wait, "timeout_s": timeout_s}
 
         async def publish() -> None:
-            await self._node.publish(topic, payload, key=key, attributes=attributes, wait=wait, timeout_s=timeout_s)
+            await self._node.publish(topic, payload, credentials=credentials, **options)
 
         self._loop.call(publish())
 
-    def publisher(self, topic: str, *, timed: bool = False) -> "BlockingPublisher":
-        """A publisher of its own for a topic: `with node.publisher("sport/tennis") as publisher`."""
-        return BlockingPublisher(self._loop, self._loop.run(self._node.publisher, topic, timed=timed))
+    def publisher(
+        self, topic: str, *, timed: bool = False, credentials: Credentials | None = None
+    ) -> "BlockingPublisher":
+        """A publisher of its own, see `Node.publisher`: `with node.publisher("sport/tennis") as publisher`."""
+        publisher = self._loop.run(self._node.publisher, topic, timed=timed, credentials=credentials)
+        return BlockingPublisher(self._loop, publisher)
 
     def subscribe(
         self,
@@ -112,6 +118,7 @@ class BlockingNode:
         start: str = "now",
         delivery: str | None = None,
         on_lost: Callable[[Loss], object] | None = None,
+        credentials: Credentials | None = None,
     ) -> "BlockingSubscription":
         """Subscribe to a topic, and wait until the subscription stands: every event published from now on will come.
 
@@ -120,10 +127,13 @@ class BlockingNode:
             start: "now", or "earliest": as far back as the tree's buffers reach.
             delivery: "best_effort" to not be held up by gaps in a reliable topic.
             on_lost: called with every `Loss`, in the node's thread; it must not wait, nor call the node.
+            credentials: in whose name, where the topic has an access list.
 
         Raises `LocalError` for a name that is no topic's, `UnknownTopic`, `NotJoined`.
         """
-        subscription = self._loop.run(self._node.subscribe, topic, start=start, delivery=delivery, on_lost=on_lost)
+        subscription = self._loop.run(
+            self._node.subscribe, topic, start=start, delivery=delivery, on_lost=on_lost, credentials=credentials
+        )
         made = BlockingSubscription(self._loop, subscription)
         try:
             self._loop.call(subscription.started())
