@@ -32,7 +32,7 @@ class Improve(Modifier):
             that are later take whatever makes them earlier.
     """
 
-    def __init__(self, children: int = 16, delay_percent: int = 100, reach_percent: int = 125) -> None:
+    def __init__(self, children: int = 16, delay_percent: int = 85, reach_percent: int = 125) -> None:
         super().__init__()
         if children < 2:
             raise LocalError(f"improve({children}): a tree of peers with fewer than 2 children is a chain")
