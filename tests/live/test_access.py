@@ -13,6 +13,7 @@ from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.messages import Created, Denied
 from tests.live.test_node import pair, run, take
 
 pytestmark = pytest.mark.live
@@ -140,6 +141,22 @@ def test_what_the_owner_did_not_sign_changes_nothing() -> None:
             await denied(other.publish("t", b"no", credentials=STRANGER, wait="root"))
             root._pump.call(root._peer.scribe.learn, OWNER.own(open_to_all))
             assert root._peer.scribe.descriptors[topic_id("t")].access == ()
+
+    run(scenario())
+
+
+def test_a_forged_change_goes_no_further_than_the_peer_that_it_came_to() -> None:
+    async def scenario() -> None:
+        async with pair() as nodes:
+            stands = await nodes[0].create("t", credentials=OWNER, publishers=[FRIEND.principal])
+            root, other = root_of("t", *nodes)
+            forged = msgspec.structs.replace(stands, access=(f"publish:{STRANGER.principal}",), version=99)
+            await root.publish("t", b"one", credentials=FRIEND, wait="root")
+            other._pump.call(other._peer.host.send, root.contact, Created(forged))
+            other._pump.call(other._peer.host.send, root.contact, Denied(forged))
+            await other.publish("t", b"two", credentials=FRIEND, wait="root")  # on the same link, and so after both
+            assert root._peer.scribe.descriptors[topic_id("t")] == stands
+            await root.publish("t", b"three", credentials=FRIEND, wait="root")
 
     run(scenario())
 

@@ -227,7 +227,7 @@ class Publishing:
                 self._not_root(sender, topic, root, unknown=unknown)
             case Created(descriptor):
                 self._created(descriptor)
-            case Denied(descriptor):
+            case Denied(descriptor) if self.roots.get(descriptor.topic) == sender:
                 self._refused(descriptor)
 
     def _receipts(self, topic: bytes, term: Any, marks: list[tuple[bytes, int, int, bool]]) -> None:
@@ -252,9 +252,11 @@ class Publishing:
 
     def _created(self, descriptor: Descriptor) -> None:
         wanted, done = self.creating.pop(descriptor.topic, (None, None))
-        if descriptor.supersedes(self.scribe.descriptors.get(descriptor.topic)):
-            self.scribe.learn(descriptor)
-            self.scribe.changes.learned(descriptor)
+        known = self.scribe.descriptors.get(descriptor.topic)
+        self.scribe.learn(descriptor)
+        adopted = self.scribe.descriptors[descriptor.topic]
+        if adopted != known:
+            self.scribe.changes.learned(adopted)
         if wanted is None or done is None:
             return
         if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
