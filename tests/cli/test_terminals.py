@@ -167,6 +167,25 @@ def test_settings_change_while_a_topic_stands_and_costs_are_told_before(quillcas
     assert "delivery of 'chat/room' cannot change from reliable to best_effort while the topic stands" in err
 
 
+def test_a_topic_with_an_owner_takes_credentials(quillcast: Commands, tmp_path: Path) -> None:
+    quillcast.start("node").line()
+    owner, guest = str(tmp_path / "owner.key"), str(tmp_path / "guest.key")
+    principal = quillcast.json("topic", "create", "guests", "--as", guest)["owner"]
+    made = quillcast.json("topic", "create", "mine", "--as", owner, "--publisher", principal)
+    assert len(made["owner"]) == len(principal) == 32
+    subscriber = quillcast.subscribed("mine", "--count", "1")
+    code, _, err = quillcast.run("pub", "mine", "nobody's")
+    assert code == 2
+    assert "mine" in err
+    assert quillcast.run("pub", "mine", "the guest's", "--as", guest) == (0, "", "")
+    assert subscriber.end() == (0, "the guest's\n", "")
+    assert quillcast.run("topic", "set", "mine", "--slow", "wait", "--as", guest)[0] == 2
+    assert quillcast.run("topic", "set", "mine", "--slow", "wait", "--as", owner)[0] == 0
+    code, _, err = quillcast.run("pub", "mine", "x", "--as", str(tmp_path / "no.key"))
+    assert code == 2
+    assert "no.key" in err
+
+
 def test_whoever_closes_our_output_ends_us_quietly(quillcast: Commands) -> None:
     subscriber = quillcast.subscribed("sport/tennis")
     assert subscriber.process.stdout is not None

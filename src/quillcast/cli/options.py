@@ -2,12 +2,15 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+    from quillcast.live.credentials import Credentials
 
 COMPLETION_TIMEOUT_S = 0.5  # a guess: nobody waits longer after a key
 
@@ -70,5 +73,39 @@ NETWORK = click.option(
     show_default=True,
     show_envvar=True,
     help="The network's name; peers of one machine and network find each other.",
+)
+
+
+def _loaded(context: click.Context, _: click.Parameter, file: Path | None) -> "Credentials | None":
+    from quillcast.live.credentials import Credentials
+
+    return None if file is None else Credentials.load(file)
+
+
+def _loaded_or_made(context: click.Context, _: click.Parameter, file: Path | None) -> "Credentials | None":
+    from quillcast.live.credentials import Credentials
+
+    if file is None or file.exists():
+        return _loaded(context, _, file)
+    made = Credentials.new()
+    made.save(file)
+    click.echo(f"made {file}, which owns what is created with it", err=True)
+    return made
+
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+AS = click.option(
+    "--as",
+    "credentials",
+    type=_FILE,
+    callback=_loaded,
+    help="File with the credentials in whose name, where the topic has an access list.",
+)
+AS_OWNER = click.option(
+    "--as",
+    "credentials",
+    type=_FILE,
+    callback=_loaded_or_made,
+    help="File with the owner's credentials, or for them.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

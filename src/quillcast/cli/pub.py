@@ -8,16 +8,19 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import msgspec
 
-from quillcast.cli.options import JSON, TOPIC
+from quillcast.cli.options import AS, JSON, TOPIC
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
 from quillcast.cli.templates import Template
+
+if TYPE_CHECKING:
+    from quillcast.live.credentials import Credentials
 
 
 @click.command(short_help="Publish messages, lines of input, or files.")
@@ -56,6 +59,7 @@ from quillcast.cli.templates import Template
 )
 @click.option("--key", help="What the events are about.")
 @click.option("--attribute", "attributes", metavar="NAME=VALUE", multiple=True, help="More about the events.")
+@AS
 @JSON
 @peering
 def command(
@@ -70,6 +74,7 @@ def command(
     timeout_s: float,
     key: str | None,
     attributes: tuple[str, ...],
+    credentials: "Credentials | None",
     as_json: bool,
     peering: Peering,
 ) -> None:
@@ -92,7 +97,7 @@ def command(
 
     async def publish() -> dict[str, Any]:
         async with peering.node() as node:
-            with closing(node.publisher(topic)) as publisher:
+            with closing(node.publisher(topic, credentials=credentials)) as publisher:
                 pace, published = Pace(rate), 0
                 async for payloads in _source(messages, files, count, whole=whole):
                     for payload in payloads:

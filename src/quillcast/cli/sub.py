@@ -4,11 +4,12 @@ import asyncio
 import base64
 import sys
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from quillcast.cli.options import JSON, TOPIC
+from quillcast.cli.options import AS, JSON, TOPIC
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
@@ -16,6 +17,9 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import short
 from quillcast.live.node import Node
 from quillcast.live.subscription import Event, Loss, Subscription
+
+if TYPE_CHECKING:
+    from quillcast.live.credentials import Credentials
 
 
 @click.command(short_help="Print a topic's events as they come.")
@@ -35,6 +39,7 @@ from quillcast.live.subscription import Event, Loss, Subscription
     help="Give up, with exit code 1, when no event came for so many seconds.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but events, losses and errors.")
+@AS
 @JSON
 @peering
 def command(
@@ -43,6 +48,7 @@ def command(
     start: str,
     timeout_s: float | None,
     quiet: bool,
+    credentials: "Credentials | None",
     as_json: bool,
     peering: Peering,
 ) -> None:
@@ -56,7 +62,9 @@ def command(
 
     async def print_events() -> None:
         async with Writer() as writer, peering.node() as node:
-            subscription = node.subscribe(topic, start=start, on_lost=lambda loss: _tell_loss(topic, loss))
+            subscription = node.subscribe(
+                topic, start=start, on_lost=lambda loss: _tell_loss(topic, loss), credentials=credentials
+            )
             await subscription.started()
             if not quiet:
                 _tell_start(node, topic)

@@ -2,16 +2,19 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from quillcast.cli.asking import ask_all, peers_here
-from quillcast.cli.options import JSON, NETWORK, TOPIC
+from quillcast.cli.options import AS, AS_OWNER, JSON, NETWORK, TOPIC
 from quillcast.core.errors import UnknownTopic
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings
+
+if TYPE_CHECKING:
+    from quillcast.live.credentials import Credentials
 
 DEFAULTS, TOPICS = Settings(), TopicConfig()
 
@@ -36,10 +39,25 @@ def command(context: click.Context) -> None:
 @choice("order", "Whether a publisher's events come in its order.", default=DEFAULTS.order)
 @choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.", default=DEFAULTS.slow)
 @click.option("--event-bytes-max", default=DEFAULTS.event_bytes_max, show_default=True, help="Largest payload.")
+@AS_OWNER
+@click.option("--publisher", "publishers", metavar="PRINCIPAL", multiple=True, help="Who may publish too.")
+@click.option("--subscriber", "subscribers", metavar="PRINCIPAL", multiple=True, help="Who may subscribe too.")
 @JSON
 @NETWORK
-def create(topic: str, network: str, as_json: bool, **settings: Any) -> None:
-    """Create TOPIC with these settings, which stand for all of the network."""
+def create(
+    topic: str,
+    network: str,
+    credentials: "Credentials | None",
+    publishers: tuple[str, ...],
+    subscribers: tuple[str, ...],
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Create TOPIC with these settings, which stand for all of the network.
+
+    With --as the topic has an owner: only the owner changes it, and gives it an access list with --publisher and
+    --subscriber; without these everybody may. A principal is what `topic create` tells of the owner.
+    """
     from quillcast.cli.running import run
     from quillcast.live.node import Node
 
@@ -47,10 +65,13 @@ def create(topic: str, network: str, as_json: bool, **settings: Any) -> None:
 
     async def create_it() -> None:
         async with Node(network=network) as node:
-            await node.create(topic, **settings)
+            await node.create(
+                topic, credentials=credentials, publishers=publishers, subscribers=subscribers, **settings
+            )
 
     run(create_it())
-    _tell_settings(topic, _settings(settings), as_json=as_json)
+    owner = {} if credentials is None else {"owner": credentials.principal}
+    _tell_settings(topic, {**_settings(settings), **owner}, as_json=as_json)
 
 
 @command.command("set")
@@ -60,9 +81,12 @@ def create(topic: str, network: str, as_json: bool, **settings: Any) -> None:
 @choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.", default=None)
 @click.option("--event-bytes-max", type=click.IntRange(min=1), help="Largest payload.")
 @click.option("--yes", is_flag=True, help="Do not ask whether a stronger guarantee is worth its cost.")
+@AS
 @JSON
 @NETWORK
-def set_(topic: str, network: str, yes: bool, as_json: bool, **settings: Any) -> None:
+def set_(
+    topic: str, network: str, yes: bool, credentials: "Credentials | None", as_json: bool, **settings: Any
+) -> None:
     """Change settings of TOPIC, which stands, while events flow.
 
     What a stronger guarantee costs is said before it applies, and on a terminal you are asked.
@@ -82,7 +106,7 @@ def set_(topic: str, network: str, yes: bool, as_json: bool, **settings: Any) ->
 
     async def change() -> dict[str, Any]:
         async with Node(network=network) as node:
-            return msgspec.structs.asdict((await node.change(topic, **wanted)).settings)
+            return msgspec.structs.asdict((await node.change(topic, credentials=credentials, **wanted)).settings)
 
     after = run(change())
     _tell_settings(topic, after, as_json=as_json)
