@@ -180,3 +180,18 @@ def killed_after(done: str, folder: Path, before: Sequence[str]) -> list[str]:
     process.communicate()
     assert said[-1] == done, said
     return said
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> None:
+    process = start(tmp_path, "--output", "run", "--master", "local[2]")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("table of peers: "):
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1] == "stopped; what is done stays: go on with --output run"
+    assert "Traceback" not in err
+    assert (tmp_path / "run" / "tables" / "peers").is_dir()

@@ -122,6 +122,8 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
     short = experiment.peers < LONG_PEERS
     plain = {"spark.sql.shuffle.partitions": "4", "spark.sql.adaptive.enabled": "false"}
     spark = spark_session(master, short=short, config=plain | stages.SETTINGS)
+    if "QUILLCAST_DEBUG" not in os.environ:
+        spark.sparkContext.setLogLevel("OFF")  # what fails is raised here too, and told in one line
     if master.startswith("local["):
         with tempfile.TemporaryDirectory(prefix="quillcast-warm-up-") as scratch:
             stages.warm_workers(spark, Path(scratch, "table"))
