@@ -29,7 +29,8 @@ Truth = Any  # bool
 ID_BITS = 64  # of the 128: enough to tell peers apart
 IDEAL, STORED = 0, -1
 _START_BITS_MAX = 22  # the index of prefixes takes 16 MB at most
-_LEVEL_ENTRIES_MAX = 1 << 22  # of the nearest-by-(prefix, place) table of one row
+_LEVEL_ENTRIES_MAX = 1 << 25  # of the nearest-by-(prefix, place) table of one row
+_CHUNK = 512  # places whose ways to all others are sorted at once
 _SCAN_MAX = 64  # a range of no more peers is scanned whenever it is asked for
 
 
@@ -516,7 +517,12 @@ def _with_levels(bare: Tables) -> Tables:
     order = np.empty((levels, len(bare.ids)), np.int32)
     for level in range(levels):
         part = slice(level_starts[level], level_starts[level + 1])
-        _fill_level(bare, (level + 1) * bare.digit_bits, nearest[part], count[part], order[level])
+        _sort_level(bare, (level + 1) * bare.digit_bits, nearest[part], count[part], order[level])
+    starts, own = nearest.copy(), count.copy()
+    for first in range(0, bare.places if levels else 0, _CHUNK):
+        apart = _proximities(bare, first, min(first + _CHUNK, bare.places))
+        by_distance = np.argsort(apart, axis=1, kind="stable").astype(np.int32)
+        _fill_levels(bare, first, apart, by_distance, starts, own, nearest, count)
     return bare._replace(
         levels=levels,
         level_starts=frozen(level_starts, np.int64),
@@ -527,26 +533,54 @@ def _with_levels(bare: Tables) -> Tables:
 
 
 @njit(cache=True)
-def _fill_level(tables: Tables, bits: Whole, nearest: Ints, count: Ints, order: Ints) -> None:
-    """For each prefix of so many bits sort its peers by place, and find the nearest of these places for every place."""
+def _sort_level(tables: Tables, bits: Whole, nearest: Ints, count: Ints, order: Ints) -> None:
+    """For each prefix of so many bits sort its peers by place; note where each place's begin, and how many they are."""
     starts = np.empty(tables.places + 1, np.int32)
-    occupied = np.empty(tables.places, np.int32)
     for prefix in range(1 << bits):
         low, high = prefix_range(tables, np.uint64(prefix), bits)
-        if low == high:
-            continue
-        _sort_by_place(tables, low, high, starts, order)
-        used = 0
-        for place in range(tables.places):
-            if starts[place + 1] > starts[place]:
-                occupied[used] = place
-                used += 1
-        for home in range(tables.places):
-            there = home
-            if starts[home + 1] == starts[home] or proximity(tables, home, home) > 0:
-                there = _nearest_place(tables, home, occupied[:used])
-            at = prefix * tables.places + home
-            nearest[at], count[at] = starts[there], starts[there + 1] - starts[there]
+        if low < high:
+            _sort_by_place(tables, low, high, starts, order)
+            for place in range(tables.places):
+                at = prefix * tables.places + place
+                nearest[at], count[at] = starts[place], starts[place + 1] - starts[place]
+
+
+@njit(cache=True)
+def _proximities(tables: Tables, first: Whole, last: Whole) -> Floats:
+    """How far some places are from all, float32 [last - first, places]."""
+    apart = np.empty((last - first, tables.places), np.float32)
+    for home in range(first, last):
+        for there in range(tables.places):
+            apart[home - first, there] = proximity(tables, home, there)
+    return apart
+
+
+@njit(cache=True)
+def _fill_levels(
+    tables: Tables,
+    first: Whole,
+    apart: Floats,
+    by_distance: Ints,
+    starts: Ints,
+    own: Ints,
+    nearest: Ints,
+    count: Ints,
+) -> None:
+    """For some places and every prefix go outwards to the nearest place that has a peer with the prefix."""
+    for row in range(len(apart)):
+        home = first + row
+        for prefix in range(len(own) // tables.places):
+            base = prefix * tables.places
+            if own[base + home] > 0 and apart[row, home] == 0:
+                continue
+            best: Whole = np.int32(-1)
+            for there in by_distance[row]:
+                if best >= 0 and apart[row, there] > apart[row, best]:
+                    break
+                if own[base + there] > 0 and (best < 0 or _preferred(tables, home, there, best)):
+                    best = there
+            if best >= 0:
+                nearest[base + home], count[base + home] = starts[base + best], own[base + best]
 
 
 @inner
@@ -565,13 +599,3 @@ def _sort_by_place(tables: Tables, low: Whole, high: Whole, starts: Ints, order:
     for place in range(tables.places):
         starts[place] = starts[place + 1]
     starts[tables.places] = high
-
-
-@inner
-def _nearest_place(tables: Tables, home: Whole, occupied: Ints) -> Whole:
-    best_place, best = np.int32(-1), np.float32(np.inf)
-    for there in occupied:
-        apart = proximity(tables, home, there)
-        if apart < best or (apart == best and _preferred(tables, home, there, best_place)):
-            best, best_place = apart, there
-    return best_place
