@@ -37,7 +37,7 @@ class OverlayConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How often a joining peer moves on to a nearer contact before it joins through it. A guess."""
 
     join_timeout_s: float = 3.0
-    """First patience with each step of an attempt to join; doubles to `join_timeout_max_s` where it was too short. A
+    """First patience with each step of an attempt to join; grows to `join_timeout_max_s` from attempt to attempt. A
     guess: ten slow round trips."""
 
     join_timeout_max_s: float = 30.0

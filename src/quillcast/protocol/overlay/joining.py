@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from quillcast.protocol.overlay.pastry import Pastry
 
 _LOOKUP = 0  # in place of the attempt: an active peer looks for its own place, in a ring that may be another
-_ROUND_TRIPS = 10  # within which a peer that was measured says whom it knows, or is passed over; a guess
 _CONTACTS_MAX = 256  # peers tried as contacts, given ones and those that other joining peers try; a guess
 
 
@@ -38,8 +37,6 @@ class Joining:
         self.pastry, self.host, self.config = pastry, pastry.host, pastry.config
         self.replied = False
         self._attempt = self._step = 0
-        self._doublings = 0  # of the patience, one for each attempt for which it may have been too short
-        self._requested = False
         self._contacts: dict[bytes, Contact] = {}  # given, and those that lead further
         self._met: dict[bytes, Contact] = {}  # who may be near: contacts and those they know
         self._measuring: dict[bytes, None] = {}
@@ -64,15 +61,13 @@ class Joining:
         if self.replied and len(self.pastry.leaf_set):
             self._set_timer()  # its members are being probed, and some are slow to answer or dead
             return
-        if self._requested or self._near is None:
-            self._doublings += 1
         if self._near is not None:
             self._failures[self._near.node_id] = self._failures.get(self._near.node_id, 0) + 1
         self._try()
 
     def _try(self) -> None:
         self._attempt += 1
-        self._rounds, self._near, self._requested, self.replied = 0, None, False, False
+        self._rounds, self._near, self.replied = 0, None, False
         self._inactive.clear()
         self._met = dict(self._contacts)
         self._set_timer()
@@ -80,11 +75,11 @@ class Joining:
 
     def _set_timer(self) -> None:
         """Be patient anew: something was achieved, or the next attempt begins."""
-        timeout_s = self.config.join_timeout_s * 2 ** min(self._doublings, 16)
-        self._wait(min(timeout_s, self.config.join_timeout_max_s))
+        self._wait(self.config.join_timeout_s * 2 ** min(self._attempt - 1, 16))
 
     def _wait(self, timeout_s: float) -> None:
         self._step += 1
+        timeout_s = min(timeout_s, self.config.join_timeout_max_s)
         self.host.set_timer(JoinLate(self._attempt, self._step), timeout_s * (0.75 + self.host.random.random() / 2))
 
     # A nearby peer
@@ -115,7 +110,7 @@ class Joining:
         else:
             self._rounds += 1
             self._near = best
-            self._wait(max(self.config.join_timeout_s, _ROUND_TRIPS * self.pastry.proximity(best.node_id)))
+            self._wait(self.config.join_timeout_s * self._attempt)  # it may be dead: grow slower than for the request
             self.pastry.upkeep.visited(best.node_id)
             self.host.send(best, StateRequest())
 
@@ -178,7 +173,6 @@ class Joining:
     # The request and its answer
 
     def _request(self, near: Contact) -> None:
-        self._requested = True
         self._set_timer()
         request = JoinRequest(self.host.contact, self._attempt)
         self.pastry.upkeep.visited(near.node_id)
