@@ -11,9 +11,12 @@ ROOT = Path(__file__).parent.parent
 PAPERS = (ROOT / "docs" / "papers.md").read_text()
 
 
+PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
 @pytest.mark.live
-def test_the_ten_lines_of_python_say_hello(tmp_path: Path) -> None:
-    [program] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+@pytest.mark.parametrize("program", PROGRAMS, ids=["async", "blocking"])
+def test_the_few_lines_of_python_say_hello(program: str, tmp_path: Path) -> None:
     environment = {"XDG_RUNTIME_DIR": str(tmp_path), "PATH": ""}
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
     assert (ran.stdout, ran.stderr) == ("hello\n", "")
