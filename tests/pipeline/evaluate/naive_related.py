@@ -38,7 +38,7 @@ def drawn(seed: int, purpose: int, number: int, bound: int) -> int:
 
 
 def creator(group: Group) -> int:
-    return int(group.members[drawn(group.seed, 31, group.number, len(group.members))])
+    return int(group.members[drawn(group.seed, 17, group.number, len(group.members))])
 
 
 def in_random_order(group: Group, source: int) -> list[int]:

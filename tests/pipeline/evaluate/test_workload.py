@@ -12,7 +12,17 @@ from quillcast.pipeline.evaluate import workload as module
 from quillcast.pipeline.evaluate.network import Peers
 from quillcast.pipeline.evaluate.peers import attach
 from quillcast.pipeline.evaluate.topology.generator import transit_stub
-from quillcast.pipeline.evaluate.workload import Workload, fixed, group, members, permuted, power_law, publishers, real
+from quillcast.pipeline.evaluate.workload import (
+    Workload,
+    creator,
+    fixed,
+    group,
+    members,
+    permuted,
+    power_law,
+    publishers,
+    real,
+)
 from tests.pipeline.evaluate import naive_places as naive
 
 
@@ -140,15 +150,15 @@ def test_a_group_has_a_key_and_a_seed_of_its_own(peers: Peers) -> None:
 
 
 def test_publishers_are_the_root_a_creator_or_some_members(peers: Peers) -> None:
-    found = members(fixed(5, 11), 2, peers, 1)
-    assert publishers("root", found, 77, 2, 1).tolist() == [77]
-    creator = publishers("creator", found, 77, 2, 1, count=4)
-    assert len(creator) == 1
-    assert creator[0] in found
-    some = publishers("members", found, 77, 2, 1, count=4)
+    found = group(fixed(5, 11), 2, peers, 1)
+    assert publishers("root", found, 77).tolist() == [77]
+    made = publishers("creator", found, 77, count=4)
+    assert made.tolist() == [creator(found)]
+    assert made[0] in found.members
+    some = publishers("members", found, 77, count=4)
     assert len(set(some.tolist())) == 4
-    assert set(some.tolist()) <= set(found.tolist())
-    assert publishers("members", found, 77, 2, 1, count=99).tolist() == found.tolist()
+    assert set(some.tolist()) <= set(found.members.tolist())
+    assert publishers("members", found, 77, count=99).tolist() == found.members.tolist()
 
 
 def test_a_saved_workload_gives_the_same_members(peers: Peers, tmp_path: Path) -> None:

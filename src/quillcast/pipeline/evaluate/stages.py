@@ -474,8 +474,7 @@ def _by_group(batches: Batches, peers: int) -> Iterator[tuple[int, list[Tree]]]:
 
 def _sources(kind: Publishers, grown: list[Tree], number: int, deployment: Deployment) -> npt.NDArray[np.int32]:
     """The peers whose events a group carries."""
-    members = np.sort(grown[0].nodes[grown[0].member])
-    return workload.publishers(kind, members, int(grown[0].nodes[0]), number, deployment.seed, PUBLISHERS)
+    return workload.publishers(kind, deployment.group(number), int(grown[0].nodes[0]), PUBLISHERS)
 
 
 @njit("int64(int32[::1])", cache=True)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from numba import njit
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate.chance import Word, finalise, mix
+from quillcast.pipeline.evaluate.chance import Word, below, finalise, mix
 from quillcast.pipeline.evaluate.network import Group, Ids, Ints, Peers, _Arrays
 
 Placement = Literal["uniform", "clustered"]
@@ -28,7 +28,7 @@ RUST_TEAMS = "rust-teams"
 
 GROUP_SIZE_MIN = 2  # of real groups: a root and somebody to hear it
 
-_KEY, _MEMBERS, _SEED, _USERS, _PUBLISHERS, _DOMAINS = range(11, 17)  # what chance is asked for
+_KEY, _MEMBERS, _SEED, _USERS, _PUBLISHERS, _DOMAINS, _CREATOR = range(11, 18)  # what chance is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,21 +216,27 @@ def _by_domain(domain: _Same) -> _Domains:
     return _Domains(order, np.concatenate([np.zeros(1, np.int64), ends]))
 
 
-def publishers(kind: Publishers, members: Ints, root: int, number: int, seed: int, count: int = 1) -> Ints:
+def creator(group: Group) -> int:
+    """The member that made the group, drawn by the group's seed."""
+    count = np.uint64(len(group.members))
+    return int(group.members[int(below(mix(group.seed, _CREATOR, group.number), count))])
+
+
+def publishers(kind: Publishers, group: Group, root: int, count: int = 1) -> Ints:
     """The peers from which a group's events come, int32.
 
     Args:
-        kind: `root`: the group's root; `creator`: one member, who made the group; `members`: some members.
-        members: of the group.
-        root: of the group.
-        number: of the group.
-        seed: of the workload.
+        kind: `root`: the group's root; `creator`: the member that made the group; `members`: some members.
+        group: with its members.
+        root: of the group's tree.
         count: how many, where members publish; fewer if the group is smaller.
     """
     if kind == "root":
         return np.array([root], np.int32)
-    wanted = 1 if kind == "creator" else min(count, len(members))
-    return members[_sample(len(members), wanted, mix(seed, _PUBLISHERS, number))]
+    if kind == "creator":
+        return np.array([creator(group)], np.int32)
+    chosen = _sample(len(group.members), min(count, len(group.members)), mix(group.seed, _PUBLISHERS, group.number))
+    return group.members[chosen]
 
 
 def _sample(count: int, size: int, seed: int) -> Ints:

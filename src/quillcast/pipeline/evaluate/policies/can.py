@@ -22,9 +22,10 @@ from numba import njit
 
 from quillcast.pipeline.evaluate.chance import Word, below, mix
 from quillcast.pipeline.evaluate.network import Group, Ints, Tree
-from quillcast.pipeline.evaluate.policies.members import creator, in_random_order, tree_of_members
+from quillcast.pipeline.evaluate.policies.members import in_random_order, tree_of_members
 from quillcast.pipeline.evaluate.policies.policy import Base, Load
 from quillcast.pipeline.evaluate.routing import Tables, Truth, Whole, delay, inner
+from quillcast.pipeline.evaluate.workload import creator
 
 SPAN = 1 << 32  # of the torus, in each of its two dimensions: halves are exact 32 times
 _POINT = 0xCA17

@@ -3,10 +3,10 @@
 import numpy as np
 
 from quillcast.pipeline.evaluate.network import Group, Tree
-from quillcast.pipeline.evaluate.policies.members import creator
 from quillcast.pipeline.evaluate.policies.policy import Base, Load, tree_of
 from quillcast.pipeline.evaluate.policies.scribe import union_of_routes
 from quillcast.pipeline.evaluate.routing import Tables
+from quillcast.pipeline.evaluate.workload import creator
 
 
 class CreatorRooted(Base):

@@ -6,9 +6,10 @@ import numpy as np
 
 from quillcast.core.errors import LocalError
 from quillcast.pipeline.evaluate.network import Group, Tree
-from quillcast.pipeline.evaluate.policies.members import check_argument, creator, first, in_random_order, planned
+from quillcast.pipeline.evaluate.policies.members import check_argument, first, in_random_order, planned
 from quillcast.pipeline.evaluate.policies.policy import Base, Load
 from quillcast.pipeline.evaluate.routing import Tables
+from quillcast.pipeline.evaluate.workload import creator
 
 CHILDREN = 16  # children_per_topic_max, as everywhere in this project
 

@@ -8,7 +8,7 @@ from quillcast.pipeline.evaluate.chance import Word, below, mix
 from quillcast.pipeline.evaluate.network import Group, Ints, Tree
 from quillcast.pipeline.evaluate.policies.policy import tree_of
 
-_CREATOR, _ORDER = 31, 32  # what chance is asked for
+_ORDER = 32  # what chance is asked for
 
 
 class GroupTooLarge(LocalError):
@@ -29,12 +29,6 @@ def check_argument(what: str, value: object, least: int, most: int) -> int:
     if not isinstance(value, int) or not least <= value <= most:
         raise LocalError(f"{what} is {value}; it must be a number from {least:,} to {most:,}")
     return value
-
-
-def creator(group: Group) -> int:
-    """The member that made the group, drawn by the group's seed."""
-    count = np.uint64(len(group.members))
-    return int(group.members[int(below(mix(group.seed, _CREATOR, group.number), count))])
 
 
 def first(root: int, others: Ints) -> Ints:

@@ -22,12 +22,12 @@ from quillcast.pipeline.evaluate.network import Flags, Floats, Group, Ints, Tree
 from quillcast.pipeline.evaluate.policies.members import (
     check_argument,
     check_size,
-    creator,
     in_random_order,
     tree_of_members,
 )
 from quillcast.pipeline.evaluate.policies.policy import Base, Load
 from quillcast.pipeline.evaluate.routing import Ms, Tables, Truth, Whole, delay, inner
+from quillcast.pipeline.evaluate.workload import creator
 
 MEMBERS_MAX = 256  # the largest group of the paper's simulations
 FIRST_LINKS = 3  # a guess: section 3.1.1 says "a few"

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from numba import njit
 
 from quillcast.pipeline.evaluate.network import Group, Ints, Tree
-from quillcast.pipeline.evaluate.policies.members import check_argument, creator, first, planned
+from quillcast.pipeline.evaluate.policies.members import check_argument, first, planned
 from quillcast.pipeline.evaluate.policies.policy import Base, Load
 from quillcast.pipeline.evaluate.routing import Ms, Tables, Whole, inner, way_ms
+from quillcast.pipeline.evaluate.workload import creator
 
 CHILDREN_MAX = 16  # children_per_topic_max, as everywhere in this project
 

@@ -17,9 +17,10 @@ import numpy as np
 from numba import njit
 
 from quillcast.pipeline.evaluate.network import Group, Ints, Tree
-from quillcast.pipeline.evaluate.policies.members import creator, in_random_order, tree_of_members
+from quillcast.pipeline.evaluate.policies.members import in_random_order, tree_of_members
 from quillcast.pipeline.evaluate.policies.policy import Base, Load
 from quillcast.pipeline.evaluate.routing import Ms, Tables, Whole, delay, inner
+from quillcast.pipeline.evaluate.workload import creator
 
 SLACK = 1.1  # section 4.2: bandwidths within 10 % of each other count as equal
 ROUNDS = 3  # a guess: how often each node looks again

@@ -3,9 +3,10 @@
 import numpy as np
 
 from quillcast.pipeline.evaluate.network import Group, Tree
-from quillcast.pipeline.evaluate.policies.members import creator, first, tree_of_members
+from quillcast.pipeline.evaluate.policies.members import first, tree_of_members
 from quillcast.pipeline.evaluate.policies.policy import Base, Load
 from quillcast.pipeline.evaluate.routing import Tables
+from quillcast.pipeline.evaluate.workload import creator
 
 
 class Unicast(Base):
