@@ -33,6 +33,20 @@ from quillcast.protocol.wire import WireCodec
 LEAVE_STEP_S = 0.05  # how often a leaving peer looks whether it may go; a guess
 
 
+_LAYERS: dict[type, str] = {
+    message: layer
+    for layer, messages in (
+        ("neighbours", neighbour_messages.MESSAGES),
+        ("streams", stream_messages.MESSAGES),
+        ("overlay", overlay_messages.MESSAGES),
+        ("scribe", topic_messages.MESSAGES),
+        ("recovery", reliability_messages.MESSAGES),
+    )
+    for message in messages
+}
+"""Which of a peer's layers receives what."""
+
+
 class LeaveStep(msgspec.Struct, frozen=True):
     """May this peer go now?"""
 
@@ -57,15 +71,6 @@ class Peer:
         self.left = False
         self._leave_by: float | None = None
         self._linger_by: float | None = None
-        self._receivers: dict[type, Any] = {}
-        for layer, messages in (
-            (self.neighbours, neighbour_messages.MESSAGES),
-            (self.streams, stream_messages.MESSAGES),
-            (self.overlay, overlay_messages.MESSAGES),
-            (self.scribe, topic_messages.MESSAGES),
-            (self.recovery, reliability_messages.MESSAGES),
-        ):
-            self._receivers.update(dict.fromkeys(messages, layer.receive))
         self._timers: dict[str, Any] = {
             neighbours_layer.__name__: self.neighbours.timer,
             type(self.streams).__module__: self.streams.timer,
@@ -163,7 +168,7 @@ class Peer:
     def message(self, sender: Contact, message: Any) -> None:
         """A control message arrived."""
         self.neighbours.heard(sender)
-        self._receivers[type(message)](sender, message)
+        getattr(self, _LAYERS[type(message)]).receive(sender, message)
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
