@@ -133,6 +133,9 @@ Point = tuple[float, float]
 Graph = dict[tuple[int, int], float]
 """Lengths of links between numbered routers, each given once."""
 
+# Sides of the squares that hold a transit domain's routers, the stubs around one, a stub's routers; guesses, and the
+# same as in evaluations (docs/topologies.md says what other shapes do).
+_DOMAIN, _OFFSET, _STUB = 0.25, 0.2, 0.05
 _EDGE_CHANCE = 0.4  # a link beyond the spanning tree, for each pair in a domain; a guess near the generator's examples
 
 
@@ -144,7 +147,7 @@ class _Core:
         self.graph: Graph = {}
         members: list[list[int]] = []
         for _ in range(domains):
-            points = _cluster(random, (random.random(), random.random()), 0.2, _around(random, routers))
+            points = _cluster(random, (random.random(), random.random()), _DOMAIN, _around(random, routers))
             first = len(self.points)
             members.append(list(range(first, first + len(points))))
             self.points += points
@@ -156,7 +159,7 @@ class _Core:
 
 def _stub(random: Random, transit: int, at: Point, routers: int) -> Stub:
     """A stub domain near its transit router."""
-    points = _cluster(random, _cluster(random, at, 0.2, 1)[0], 0.12, _around(random, routers))
+    points = _cluster(random, _cluster(random, at, _OFFSET, 1)[0], _STUB, _around(random, routers))
     graph = _connect(random, list(range(len(points))), points)
     return Stub(_shortest(graph, len(points)), transit, dist(points[0], at))
 
@@ -166,9 +169,10 @@ def _around(random: Random, mean: int) -> int:
     return random.randint(mean - mean // 2, mean + mean // 2)
 
 
-def _cluster(random: Random, centre: Point, spread: float, count: int) -> list[Point]:
-    x, y = centre
-    return [(random.gauss(x, spread), random.gauss(y, spread)) for _ in range(count)]
+def _cluster(random: Random, centre: Point, side: float, count: int) -> list[Point]:
+    """Points in a square."""
+    x, y = centre[0] - side / 2, centre[1] - side / 2
+    return [(x + side * random.random(), y + side * random.random()) for _ in range(count)]
 
 
 def _connect(random: Random, members: list[int], points: Sequence[Point]) -> Graph:

@@ -96,9 +96,9 @@ class Reports:
         if child.cover_term != claim.term or child.cover != claim.cover:
             self.touch(tree)
         child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
+        self.scribe.heard_of(tree, claim.heard)
         if tree.root is not None:
             self.scribe.rendezvous.cover(tree, self.host.now())  # publishers wait for this word
-        self.scribe.heard_of(tree, claim.heard)
 
     def take_up(self, child: Child, topic: bytes) -> None:
         """A child that is entered again may have claimed already what it would claim now: it will not repeat it."""

@@ -395,17 +395,17 @@ class Scribe:
         flow.start = min(flow.start, start)
         channel = LinkChannel(self.host, contact, flow.log.first_over(start))
         child = Child(contact, channel, flow.term, start)
-        new = node not in tree.children
+        former = tree.children.get(node)  # its Join may come twice
+        lease = tree.departed.pop(node, former)
         tree.children[node] = child
         flow.channels[node] = channel
-        departed = tree.departed.pop(node, None)
-        if departed is not None and departed.cover_term == flow.term:
-            child.cover = min(start, departed.cover)  # what it has itself says nothing of those below it
+        if lease is not None and lease.cover_term == flow.term:
+            child.cover = min(start, lease.cover)  # what it has itself says nothing of those below it
         self.reports.take_up(child, tree.topic)
         tree.waiting.pop(node, None)
         self._index(self.by_child, contact, tree.topic)
         self.streams.put(contact, tree.topic, claims.encode(tree.parent_claim(self.host.me, self.fallbacks(tree))))
-        if new:
+        if former is None:
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
         return child
 

@@ -96,13 +96,14 @@ class Tree:
         return [me] if self.root is not None else [*self.path, me]
 
     def cover(self, now: float) -> int:
-        """The index of the present term below which all leases here and below are served."""
+        """The index of the present term below which all leases here and below are served.
+
+        A lease that spoke last of another term, be it a later one, says nothing of this one.
+        """
         term = self.flow.term
         covers = [self.flow.frontier]
         covers += [edge.frontier(term) for edge in self.edges.values()]
-        for lease in self._leases(now):
-            if lease.cover_term <= term:
-                covers.append(lease.cover if lease.cover_term == term else 0)
+        covers += [lease.cover if lease.cover_term == term else 0 for lease in self._leases(now)]
         return min(covers)
 
     def _leases(self, now: float) -> Iterator[Child | Departed]:
