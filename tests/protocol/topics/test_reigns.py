@@ -121,3 +121,34 @@ def test_a_subscriber_is_told_of_what_it_lacked_in_a_reign_that_is_let_go_becaus
     village.run(3)
     assert len(tree.flow.past) <= TERMS_KEPT_MAX + 1
     assert [gone[:3] for gone in reader.gone] == [(Term(first.counter, b"\xff" * 16), 0, 5)]
+
+
+def test_what_a_child_covers_is_not_more_because_its_join_comes_twice() -> None:
+    """What it has itself says nothing of those below it."""
+    village = Village(6)
+    root, child = by_distance(village)[0], by_distance(village)[2]
+    village.subscribe(child, NAME, Reader())
+    village.run(5)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    contact = village.world.machines[child].contact
+    tree.children[contact.node_id].cover = 3
+    village.act(root, lambda peer: peer.scribe.lost(contact))
+    assert not tree.children
+    again = [village.act(root, lambda peer: peer.scribe.enter(tree, contact, 7).cover) for _ in range(2)]
+    assert again == [3, 3]
+
+
+def test_a_child_that_speaks_of_a_later_reign_says_nothing_of_this_one() -> None:
+    village = Village(6)
+    root, child = by_distance(village)[0], by_distance(village)[2]
+    village.subscribe(child, NAME, Reader())
+    publisher = village.publisher(root, NAME)
+    village.publish(root, publisher, *[b"event"] * 4)
+    village.run(5)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.cover(village.world.now) == 4
+    claimed = tree.children[village.world.machines[child].node_id]
+    claimed.cover_term = Term(tree.flow.term.counter + 1, tree.flow.term.node)
+    assert tree.cover(village.world.now) == 0
