@@ -14,7 +14,7 @@ from typing import Any
 
 from quillcast.core.ids import ring_distance, topic_id
 
-PATIENCE_S = 90.0  # a test that waits longer fails; nothing is expected to take so long
+PATIENCE_S = 30.0  # a test that waits longer fails; nothing is expected to take so long
 
 
 class Command:

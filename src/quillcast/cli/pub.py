@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     help="End when the topic's root has admitted the events (default), or when every subscriber has them.",
 )
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to wait."
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to wait."
 )
 @click.option("--key", help="What the events are about.")
 @click.option("--attribute", "attributes", metavar="NAME=VALUE", multiple=True, help="More about the events.")

@@ -36,6 +36,26 @@ def test_a_new_root_waits_for_those_that_the_old_one_still_waited_for() -> None:
     assert publisher.stable == 1
 
 
+@pytest.mark.parametrize("readers", [0, 1])
+def test_a_root_that_leaves_is_waited_for_only_if_somebody_below_it_may_come(readers: int) -> None:
+    """A lone subscriber that leaves with its first event must not cost the publisher a lease's time."""
+    village = Village(6)
+    old, new, other = by_distance(village)[:3]
+    for peer in (old, other)[: 1 + readers]:
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    assert village.root(NAME) == old
+    village.act(old, lambda peer: peer.leave())
+    village.run(4)
+    village.publisher(new, NAME)
+    village.run(1)
+    assert village.root(NAME) == new
+    tree = village.tree(new, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert (tree.root.hold_until > village.world.now + 20) == bool(readers)
+
+
 def test_a_root_that_lost_somebody_does_not_take_a_topic_for_new() -> None:
     village = Village(6)
     village.run(10)

@@ -147,6 +147,8 @@ class HandOver(Message, frozen=True, tag=53):
     """The highest term I heard of."""
     hold_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """I would have called nothing stable for so long yet."""
+    alone: bool = False
+    """I leave, and nobody below me is owed anything: wait for none of us."""
 
 
 class Replicas(Message, frozen=True, tag=54):

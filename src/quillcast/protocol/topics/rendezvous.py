@@ -48,7 +48,7 @@ class CreateLater(msgspec.Struct, frozen=True):
 
 
 class Offer(NamedTuple):
-    """A topic that was handed over: by whom, and until when it would have called nothing stable."""
+    """A topic that was handed over: by whom, if it comes too, and until when it would have called nothing stable."""
 
     node: bytes
     hold_until: float
@@ -102,6 +102,8 @@ class Rendezvous:
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how))
         if offer is not None:
             tree.root.awaited, tree.root.awaited_until = offer
+            if not offer.node:
+                tree.root.hold_until = offer.hold_until
         tree.path = []
         self.host.trace(BecameRoot(topic, term, how))
         scribe.enter_term(tree, term, 0)
@@ -194,8 +196,10 @@ class Rendezvous:
         publishers = self._forget_reign(tree)
         flow = tree.flow
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
-        hold_s = max(0.0, root.hold_until - self.host.now())
-        self.host.send(to, HandOver(tree.descriptor, root.term, root.index, root.stable, tree.heard, hold_s))
+        now = self.host.now()
+        hold_s = max(0.0, root.hold_until - now)
+        alone = self.scribe.leaving and not any(tree.leases(now))
+        self.host.send(to, HandOver(tree.descriptor, root.term, root.index, root.stable, tree.heard, hold_s, alone))
         for bundle in flow.holding(flow.term, [(root.stable, root.index)]):
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges
@@ -221,7 +225,8 @@ class Rendezvous:
         tree.heard = max(tree.heard, message.term, message.heard)
         self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), tree.heard)
         if tree.root is None:
-            self.offers[topic] = Offer(sender.node_id, self.host.now() + message.hold_s)
+            awaited = b"" if message.alone else sender.node_id
+            self.offers[topic] = Offer(awaited, self.host.now() + message.hold_s)
             self._enter_reign(tree, message)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))

@@ -103,10 +103,11 @@ class Tree:
         term = self.flow.term
         covers = [self.flow.frontier]
         covers += [edge.frontier(term) for edge in self.edges.values()]
-        covers += [lease.cover if lease.cover_term == term else 0 for lease in self._leases(now)]
+        covers += [lease.cover if lease.cover_term == term else 0 for lease in self.leases(now)]
         return min(covers)
 
-    def _leases(self, now: float) -> Iterator[Child | Departed]:
+    def leases(self, now: float) -> Iterator[Child | Departed]:
+        """Those below that are owed events: children, and departed ones whose lease goes on."""
         yield from self.children.values()
         for lease in self.departed.values():
             if lease.until > now:
