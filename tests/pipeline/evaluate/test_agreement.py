@@ -18,7 +18,8 @@ from quillcast.sim.simulation import Simulation
 from tests.pipeline.evaluate.naive import parents_of
 
 NO_BOUND = 1_000_000  # the bound on children is the remover's; the kernel has it as a policy of its own
-SETTLED_S, SUBSCRIBED_S = 60.0, 20.0
+SETTLED_S, SUBSCRIBED_S = 20.0, 10.0
+KEEP_ALIVE_S = 60.0  # nobody dies, so nobody need be asked for a sign of life meanwhile
 
 
 @pytest.mark.parametrize(
@@ -29,13 +30,13 @@ def test_protocol_and_kernel_make_the_same_trees(count: int, digit_bits: int, mo
     """Peers join by the protocol; what is in their tables when readers come is what the kernel routes by."""
     sizes = {"all": count, "half": count // 2, "few": 11}
     step = {name: count // size for name, size in sizes.items()}
-    join_s = max(5.0, count / 20)
+    join_s = max(5.0, count / 40)
     start_s = join_s + SETTLED_S
     plans = [
         TopicPlan(name=name, readers=[Reading(peer=at * step[name], from_s=start_s) for at in range(size)])
         for name, size in sizes.items()
     ]
-    overlay = OverlayConfig(digit_bits=digit_bits)
+    overlay = OverlayConfig(digit_bits=digit_bits, keep_alive_s=KEEP_ALIVE_S)
     config = Config(overlay=overlay, topics=TopicConfig(children_per_topic_max=NO_BOUND))
     scenario = Scenario(
         peers=count, duration_s=start_s + SUBSCRIBED_S, join_s=join_s, topology=TransitStub(), config=config,

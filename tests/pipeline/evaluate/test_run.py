@@ -1,19 +1,27 @@
-"""Whole runs, in processes of their own: what they leave, that they go on after a kill, and on any master alike."""
+"""Whole runs: what they leave, that they go on after a kill, and on any master alike.
 
+What is stopped runs in processes of its own; what follows a run goes on in this one, with the session of all tests.
+"""
+
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
+from quillcast.pipeline.evaluate import experiment, stages
 from quillcast.pipeline.evaluate.compare import compare
+from quillcast.pipeline.evaluate.progress import Lines
+from quillcast.pipeline.evaluate.run import evaluate
 
 EXPERIMENT = """
 title = "Small"
@@ -118,18 +126,38 @@ def test_the_report_needs_nothing_but_itself(whole: tuple[Path, dict[str, Any], 
         assert told in page
 
 
-@pytest.mark.slow
-def test_a_finished_run_is_only_told_again(whole: tuple[Path, dict[str, Any], str]) -> None:
+@pytest.fixture
+def here(spark: Any) -> Iterator["Here"]:
+    before = {name: spark.conf.get(name) for name in stages.SETTINGS}
+    for name, value in stages.SETTINGS.items():
+        spark.conf.set(name, value)
+    yield Here()
+    spark.sparkContext.setLogLevel("ERROR")
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+class Here:
+    """Runs of the experiment in this process, on the session of all tests."""
+
+    def run(self, folder: Path, **changes: Any) -> tuple[dict[str, Any], str]:
+        """Its result, and what it said."""
+        asked = experiment.parse(EXPERIMENT, "small.toml").with_(**changes)
+        said = io.StringIO()
+        result = evaluate(asked, folder, Lines(Console(file=said)), master="local[2]")
+        return result, said.getvalue()
+
+
+def test_a_finished_run_is_only_told_again(whole: tuple[Path, dict[str, Any], str], here: Here) -> None:
     folder, first, _ = whole
-    again, said = run(folder.parent, "--output", "run", "--master", "local[2]")
+    again, said = here.run(folder)
     assert again["policies"] == first["policies"]
     assert "trees of scribe: was there" in said
 
 
-@pytest.mark.slow
-def test_compare_puts_runs_side_by_side(whole: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
+def test_compare_puts_runs_side_by_side(whole: tuple[Path, dict[str, Any], str], here: Here, tmp_path: Path) -> None:
     folder, first, _ = whole
-    second, _ = run(tmp_path, "--output", "other", "--master", "local[2]", "--seed", "6", "--policies", "scribe")
+    second, _ = here.run(tmp_path / "other", seed=6, policies=("scribe",))
     rows = {(row["policy"], row["figure"]): row for row in compare([folder, tmp_path / "other"])["figures"]}
     both = [result["policies"]["scribe"]["messages"] for result in (first, second)]
     assert rows["scribe", "messages"]["values"] == both
@@ -137,61 +165,75 @@ def test_compare_puts_runs_side_by_side(whole: tuple[Path, dict[str, Any], str],
     assert rows["scribe+remover(8)", "messages"]["values"][1] is None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("master", ["local[1]", "local-cluster[2,1,2048]"])
-def test_tables_are_the_same_on_every_master(
-    whole: tuple[Path, dict[str, Any], str], tmp_path: Path, master: str
-) -> None:
-    folder, first, _ = whole
-    result, _ = run(tmp_path, "--output", "run", "--master", master)
-    assert result["policies"] == first["policies"]
-    assert tables(tmp_path / "run") == tables(folder)
+ON_OTHER_MASTERS = """
+import json, os, sys
+from pathlib import Path
+from rich.console import Console
+from quillcast.pipeline.evaluate import run
+from quillcast.pipeline.evaluate.experiment import load
+from quillcast.pipeline.evaluate.progress import Lines
+
+os.environ["SPARK_HOME"] = run.spark_home()  # read once, when the Java machine starts
+for name, master in json.loads(sys.argv[1]).items():
+    result = run.evaluate(load("small.toml"), Path(name), Lines(Console(stderr=True)), master=master)
+    run.session(load("small.toml"), master, None).stop()
+    print(json.dumps(result["policies"]))
+"""
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_again_and_again_goes_on_and_leaves_equal_tables(
-    whole: tuple[Path, dict[str, Any], str], tmp_path: Path
-) -> None:
-    """Kills as soon as a line says that something is done: between stages, or in the next one if that has begun."""
+def test_tables_are_the_same_on_every_master(whole: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
+    """One Java machine, in which a session follows the other."""
     folder, first, _ = whole
-    said: list[str] = []
-    for done in ("routing", "table of groups", "trees of scribe", "stress of scribe+remover(8)"):
-        said = killed_after(done, tmp_path, said)
-    result, last = run(tmp_path, "--output", "run", "--master", "local[2]")
+    masters = {"cluster": "local-cluster[2,1,2048]", "one": "local[1]"}
+    (tmp_path / "small.toml").write_text(EXPERIMENT)
+    command = [sys.executable, "-c", ON_OTHER_MASTERS, json.dumps(masters)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert [json.loads(line) for line in ended.stdout.splitlines()] == [first["policies"]] * 2
+    for name in masters:
+        assert tables(tmp_path / name) == tables(folder)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_again_and_again_goes_on_and_leaves_equal_tables(
+    whole: tuple[Path, dict[str, Any], str], here: Here, tmp_path: Path
+) -> None:
+    """Stopped as soon as a line says that something is done: between stages, or in the next one if that has begun."""
+    folder, first, _ = whole
+    said = stopped_after("routing", signal.SIGKILL, tmp_path, [])
+    said = stopped_after("table of groups", signal.SIGINT, tmp_path, said)
+    said = stopped_after("trees of scribe+remover(8)", signal.SIGKILL, tmp_path, said)
+    result, last = here.run(tmp_path / "run")
     assert result["policies"] == first["policies"]
     assert tables(tmp_path / "run") == tables(folder)
-    assert "stress of scribe+remover(8): was there" in last
+    assert "trees of scribe+remover(8): was there" in last
     assert not list((tmp_path / "run").glob("unfinished/*"))
 
 
-def killed_after(done: str, folder: Path, before: Sequence[str]) -> list[str]:
-    """Run until a line says that this is done, and kill all processes; what was done. Nothing was done twice."""
+def stopped_after(done: str, how: signal.Signals, folder: Path, before: Sequence[str]) -> list[str]:
+    """Run until a line says that this is done, and kill all processes, or press Ctrl-C; what was done.
+
+    Nothing was done twice. After Ctrl-C a line says how to go on.
+    """
     process = start(folder, "--output", "run", "--master", "local[2]")
     assert process.stderr is not None
     said = []
     for line in process.stderr:
-        what, _, how = line.rstrip("\n").rpartition(": ")
+        what, _, told = line.rstrip("\n").rpartition(": ")
         if what in before and what not in ("Spark", "kernels"):  # each process has its own
-            assert how == "was there", line
+            assert told == "was there", line
         said.append(what)
         if what == done:
             break
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
     assert said[-1] == done, said
-    return said
-
-
-@pytest.mark.slow
-def test_ctrl_c_leaves_what_is_done_and_says_how_to_go_on(tmp_path: Path) -> None:
-    process = start(tmp_path, "--output", "run", "--master", "local[2]")
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("table of peers: "):
-            break
-    process.send_signal(signal.SIGINT)
+    if how == signal.SIGKILL:
+        os.killpg(process.pid, how)
+        process.communicate()
+        return said
+    process.send_signal(how)
     out, err = process.communicate()
     assert (process.returncode, out) == (130, "")
     assert err.splitlines()[-1] == "stopped; what is done stays: go on with --output run"
     assert "Traceback" not in err
-    assert (tmp_path / "run" / "tables" / "peers").is_dir()
+    return said
