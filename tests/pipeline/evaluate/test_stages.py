@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate import deployment, metrics, policies, schemas, stages
+from quillcast.pipeline.evaluate import deployment, metrics, policies, schemas, stages, sums, treetable
 from quillcast.pipeline.evaluate.experiment import Experiment, Workload
 
 ASKED = Experiment(
@@ -46,8 +46,9 @@ def rows_of(deployed: deployment.Deployment, policy: str = "scribe") -> list[pa.
 
 def test_tasks_are_whole_groups_the_largest_first() -> None:
     sizes = np.array([900_000, 60_000, 50_000, 30_000, 30_000, 10_000, 10], np.int32)
-    assert stages.tasks(sizes).tolist() == [0, 1, 2, 3, 4, 4, 4]
-    assert stages.tasks(np.full(1000, 11, np.int32)).max() == 0
+    assert stages.tasks(sizes, 100_000).tolist() == [0, 1, 2, 3, 4, 4, 4]
+    assert stages.tasks(sizes, 1_000_000).tolist() == [0, 1, 1, 1, 1, 1, 1], "adding up over all peers costs too"
+    assert stages.tasks(np.full(1000, 11, np.int32), 11_000).max() == 0
 
 
 @pytest.mark.parametrize("rows", [1, 7, 10_000])
@@ -58,7 +59,7 @@ def test_trees_come_back_from_rows_however_these_are_cut(deployed: deployment.De
         for at in range(0, batch.num_rows, rows)
         for piece in [batch.slice(at, rows)]
     ]
-    back = {number: tree for number, _, tree in stages.whole_trees(iter(cut), ASKED.peers)}
+    back = {number: tree for number, _, tree in treetable.whole_trees(iter(cut), ASKED.peers)}
     for number, (tree,) in grown(deployed).items():
         for ours, theirs in zip(tree, back[number], strict=True):
             assert np.array_equal(ours, theirs)
@@ -67,17 +68,72 @@ def test_trees_come_back_from_rows_however_these_are_cut(deployed: deployment.De
 def test_redundant_messages_and_several_trees_come_back_too(deployed: deployment.Deployment) -> None:
     (tree,) = grown(deployed)[3]
     other = tree._replace(weight=0.25, extra=np.array([[4, 5], [6, 7]], np.int32))
-    batches = [*stages.tree_rows(3, 0, tree), *stages.tree_rows(3, 1, other), *stages.tree_rows(4, 0, tree)]
-    told = [
-        (number, at, back.weight, back.extra.tolist()) for number, at, back in stages.whole_trees(iter(batches), 300)
-    ]
+    batches = treetable.tree_rows([(3, 0, tree), (3, 1, other), (4, 0, tree)])
+    told = [(number, at, back.weight, back.extra.tolist()) for number, at, back in treetable.whole_trees(batches, 300)]
     assert told == [(3, 0, 1.0, []), (3, 1, 0.25, [[4, 5], [6, 7]]), (4, 0, 1.0, [])]
 
 
-def test_half_a_tree_is_refused(deployed: deployment.Deployment) -> None:
-    batch = rows_of(deployed)[0]
+def test_what_nodes_keep_comes_back_where_it_is_not_one_for_each_child(deployed: deployment.Deployment) -> None:
+    (tree,) = grown(deployed)[3]
+    other = tree._replace(state=tree.state + np.int32(1))
+    (batch,) = treetable.tree_rows([(3, 0, tree), (4, 0, other)])
+    assert [kept is None for kept in batch["state"].to_pylist()] == [True, False]
+    for back, ours in zip(treetable.whole_trees(iter([batch]), 300), (tree, other), strict=True):
+        assert np.array_equal(back[2].state, ours.state)
+        assert np.array_equal(back[2].joins, ours.joins)
+
+
+def test_a_large_tree_is_several_rows(deployed: deployment.Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(treetable, "PART_NODES", 40)
+    extra = np.arange(2 * 95, dtype=np.int32).reshape(95, 2)
+    (tree,) = grown(deployed)[3]
+    told = [(3, 0, tree._replace(extra=extra)), (4, 0, tree), (5, 0, tree._replace(extra=extra[:5]))]
+    batches = list(treetable.tree_rows(told))
+    sizes = [size for batch in batches for size in batch["nodes"].value_lengths().to_pylist()]
+    assert max(sizes) <= 40 < len(tree.nodes)
+    back = list(treetable.whole_trees(iter(batches), ASKED.peers))
+    for ours, theirs in zip(told, back, strict=True):
+        assert ours[:2] == theirs[:2]
+        assert all(np.array_equal(a, b) for a, b in zip(ours[2], theirs[2], strict=True))
+
+
+@pytest.mark.parametrize("kept", [slice(1, None), slice(0, 1)])
+def test_half_a_tree_is_refused(deployed: deployment.Deployment, monkeypatch: pytest.MonkeyPatch, kept: slice) -> None:
+    monkeypatch.setattr(treetable, "PART_NODES", 40)
+    (batch,) = treetable.tree_rows([(3, 0, grown(deployed)[3][0])])
+    assert batch.num_rows > 1
+    rows = batch.take(list(range(batch.num_rows))[kept])
     with pytest.raises(ValueError, match="a tree was cut in two; read the table whole, with Spark's settings"):
-        list(stages.whole_trees(iter([batch.slice(3)]), ASKED.peers))
+        list(treetable.whole_trees(iter([rows]), ASKED.peers))
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+@pytest.mark.parametrize("policy", ["scribe", "creator_rooted", "scribe+collapse+improve(4)"])
+def test_a_group_that_is_split_has_the_same_tree(deployed: deployment.Deployment, policy: str, pieces: int) -> None:
+    tables, maker = deployed.arrays().tables, policies.parse(policy)
+    assert maker.splittable
+    for number in range(3):
+        group = deployed.group(number)
+        parts = [maker.splittable.routes(tables, group, part) for part in np.array_split(group.members, pieces)]
+        nodes, parents = (np.concatenate(column) for column in zip(*parts, strict=True))
+        (ours,), (theirs,) = maker.joined(tables, group, nodes, parents), maker.trees(tables, group)
+        assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_policies_that_know_the_whole_group_are_not_split(deployed: deployment.Deployment) -> None:
+    nothing = np.empty(0, np.int32)
+    assert policies.parse("overcast").splittable is None
+    with pytest.raises(ValueError, match="overcast works on whole groups only"):
+        policies.parse("overcast").joined(deployed.arrays().tables, deployed.group(0), nothing, nothing)
+
+
+@pytest.mark.parametrize("values", [[0, 255], [0, 256], [0, 70_000], [0, 1 << 33], [0, 0.5], [0, 0]])
+def test_sums_are_packed_without_loss(values: list[float]) -> None:
+    figures = [np.array(values), np.array([3, 0], np.int32)]
+    (batch,) = sums.partials("peer", figures, 0)
+    numbers, back = sums.unpacked(batch.to_pylist()[0])
+    assert [sum_.tolist() for sum_ in back] == [figure[numbers].tolist() for figure in figures]
+    assert numbers.tolist() == [at for at in (0, 1) if values[at] or not at]
 
 
 def test_a_policy_that_must_know_all_groups_asks_for_their_load(deployed: deployment.Deployment) -> None:
@@ -122,7 +178,13 @@ class TestOnSpark:
         stages.trees(stages.groups(session, deployed), deployed, "scribe").write.parquet(path)
         trees = session.read.parquet(path)
         expected = grown(deployed)
-        assert trees.count() == sum(len(tree.nodes) for (tree,) in expected.values())
+        assert trees.count() == len(expected)
+        edges = Counter((row["group"], row["node"], row["parent"]) for row in stages.edges(trees).collect())
+        assert edges == Counter(
+            (number, int(node), int(tree.nodes[above]) if above >= 0 else -1)
+            for number, (tree,) in expected.items()
+            for node, above in zip(tree.nodes, tree.parent, strict=True)
+        )
         self.check_delays(stages.delays(trees, deployed).toArrow().to_pylist(), expected, deployed)
         stress = stages.stress(trees, deployed)
         self.check_stress(stress.toArrow().to_pylist(), expected, deployed)
@@ -175,6 +237,18 @@ class TestOnSpark:
         load = deployment.Shipped(str(tmp_path / "arrays"))
         delays = stages.delays(stages.trees(groups, deployed, policy.name, load), deployed)
         assert delays.count() == len(arrays.workload)
+
+    def test_giant_groups_are_split_and_have_the_same_trees(
+        self, session: Any, deployed: deployment.Deployment, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = stages.trees(stages.groups(session, deployed), deployed, "scribe+collapse").toArrow()
+        monkeypatch.setattr(stages, "TASK_MEMBERS_MIN", 30)
+        monkeypatch.setattr(stages, "PIECE_MEMBERS_MIN", 80)
+        groups = stages.groups(session, deployed)
+        assert [row["pieces"] for row in groups.select("pieces").head(3)] == [4, 2, 1]
+        split = stages.trees(groups, deployed, "scribe+collapse").toArrow()
+        order = [("group", "ascending"), ("part", "ascending")]
+        assert split.sort_by(order).equals(whole.sort_by(order))
 
     def test_arrays_are_brought_to_machines_that_do_not_see_them(
         self, session: Any, deployed: deployment.Deployment, tmp_path: Path

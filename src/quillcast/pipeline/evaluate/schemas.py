@@ -9,20 +9,31 @@ LINKS = "link int, from_place int, to_place int, delay_ms float"
 PEERS = "peer int, id long, place int, domain int"
 """One row per peer, in the order of their nodeIds. `id`: the first 64 bits, as a signed number."""
 
-GROUPS = "group int, name string, key long, members int, task int"
+GROUPS = "group int, name string, key long, members int, task int, pieces int"
 """One row per group, the largest first. `name`: where real membership has one. `key`: the
 topicId's first 64 bits, as a signed number. Groups of equal `task`
-are worked on together; tasks start in their order, so that the largest groups start first."""
+are worked on together; tasks start in their order, so that the largest groups start first. A group of several `pieces`
+has the routes of its members found by as many tasks, where the policy allows."""
 
 TREES = (
-    "group int, tree int, node int, parent int, member boolean, redundant boolean, weight double, state int, joins int"
+    "group int, tree int, part int, size int, weight double, nodes array<int>, parents array<int>, "
+    "member array<boolean>, state array<int>, joins array<int>, extra_from array<int>, extra_to array<int>"
 )
-"""How each group's events travel: one row per message that an event costs, and one per root.
+"""How each group's events travel: one row per tree, of a large tree one for each `part` of it, which follow each other.
 
-`tree`: a policy may spread a group over several, each of which carries the share `weight` of its events. `node`: the
-peer that is sent the event by `parent`, which is -1 for the root. `member`: it subscribed. `redundant`: it has the
-event from elsewhere already; such rows follow the rest of their tree. `state`: entries it keeps for this group's
-membership; `joins`: messages it handled while members joined. Each node stands after its parent."""
+`tree`: a policy may spread a group over several, each of which carries the share `weight` of its events. `size`: how
+many peers are in the whole tree. `nodes`: they, the root first and each after its parent; `parents`: who sends the
+event to each, -1 to the root; `member`: who subscribed. `state`: entries that each keeps for this group's membership,
+`joins`: messages that each handled while members joined; null where it is one for each child. `extra_from`,
+`extra_to`: further messages, to peers that have the event from elsewhere already."""
+
+EDGES = "group int, tree int, node int, parent int, member boolean, redundant boolean, weight double"
+"""The same message by message: `parent` sends the event to `node`; it is -1 for the root. `redundant`: it has the event
+from elsewhere already."""
+
+ROUTES = "group int, task int, piece int, nodes binary, parents binary"
+"""What one task adds to the tree of a group that is split: the peers on the routes of some of its members, int32, and
+the next hop of each, -1 for the root. Pieces follow the order of the members, rows of a piece follow each other."""
 
 DELAYS = (
     "group int, source int, members int, nodes int, depth int, children_max int, messages double, "
@@ -51,9 +62,10 @@ CHURN = "group int, killed int, cut_off int, orphans int, messages long, max_ms 
 """What the death of a share of all peers does to each group, over all its trees: members that were `killed`, those that
 live and no longer hear the root, peers that lost a parent, their Joins and the answers, and how long these travel."""
 
-PARTIALS = "kind string, block int, numbers binary, sums binary"
-"""What one task adds to sums over all: `numbers` of one block, uint32, and their `sums`, float64 [figures, numbers].
-Packed, because as rows of their own they would be most of the work."""
+PARTIALS = "kind string, block int, types string, numbers binary, sums binary"
+"""What one task adds to sums over all: `numbers` inside one block, uint16, and their sums, one figure after another,
+each as the type that `types` names with two letters (u1, u2, u4, f8). Packed, because as rows of their own they would
+be most of the work."""
 
 
 def columns(schema: str) -> list[str]:

@@ -5,7 +5,8 @@ parallelism, and start in the order of their size. Randomness comes from (seed, 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +19,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate import churn, metrics, policies, schemas, workload
+from quillcast.pipeline.evaluate import churn, metrics, policies, schemas, sums, treetable, workload
+from quillcast.pipeline.evaluate.columns import Batches, Columns, column, record_batch
 from quillcast.pipeline.evaluate.deployment import Deployment, Shipped
 from quillcast.pipeline.evaluate.experiment import Publishers
 from quillcast.pipeline.evaluate.network import Tree
 from quillcast.pipeline.evaluate.policies.policy import Load
 from quillcast.pipeline.evaluate.routing import Tables, frozen
 
-Batches = Iterator[pa.RecordBatch]
-Columns = dict[str, npt.NDArray[Any]]
-
-SETTINGS = {"spark.sql.files.maxPartitionBytes": "1t", "spark.sql.files.openCostInBytes": "1t"}
-"""Spark's settings with which a table's files are read whole, one in each task, and the largest first."""
+SETTINGS = treetable.SETTINGS
 
 TASKS = 32  # a guess: enough for balance on a dozen cores, and few enough that starting them costs nothing
 TASK_MEMBERS_MIN = 50_000  # starting a task takes 0.08 s of CPU time, the work on so many members about as much
+TASK_PEERS = 4  # adding up over so many peers costs a task about as much as the work on one member
+PIECE_MEMBERS_MIN = 4 * TASK_MEMBERS_MIN  # splitting a group costs two more rounds of tasks; a guess
 SLICE_ROWS = 1 << 19  # of a batch that a kernel hands to Spark
-BLOCK = 1 << 16  # peers or links whose sums travel together
 PUBLISHERS = 4  # of a group, where members publish; a guess
-
-_TYPES = {
-    "int": (pa.int32(), np.int32),
-    "long": (pa.int64(), np.int64),
-    "float": (pa.float32(), np.float32),
-    "double": (pa.float64(), np.float64),
-    "boolean": (pa.bool_(), np.bool_),
-    "string": (pa.string(), np.object_),
-    "binary": (pa.binary(), np.object_),
-}
 
 
 # --- the deployment as tables
@@ -107,7 +96,7 @@ def groups(spark: SparkSession, deployment: Deployment) -> DataFrame:
     """The groups of the workload, and the tasks that they are worked on in (`schemas.GROUPS`)."""
     sizes = deployment.arrays().workload.sizes
     order = np.argsort(-sizes.astype(np.int64), kind="stable").astype(np.int32)
-    task = tasks(sizes[order])
+    task, piece = tasks(sizes[order], len(deployment.arrays().peers)), piece_members(deployment)
 
     def rows(first: int, last: int) -> Columns:
         numbers = order[first:last]
@@ -119,20 +108,22 @@ def groups(spark: SparkSession, deployment: Deployment) -> DataFrame:
             "key": keys.view(np.int64),
             "members": sizes[numbers],
             "task": task[first:last],
+            "pieces": -(-sizes[numbers] // piece),
         }
 
     return _numbered(spark, len(sizes), rows, schemas.GROUPS, parts=1)
 
 
-def tasks(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def tasks(sizes: npt.NDArray[np.int32], peers: int) -> npt.NDArray[np.int32]:
     """Which task each group belongs to.
 
     Args:
         sizes: members of the groups, descending.
+        peers: how many there are in the deployment.
 
     A large group is a task of its own; small ones that follow each other share one.
     """
-    least = max(int(sizes.sum(dtype=np.int64)) // TASKS, TASK_MEMBERS_MIN)
+    least = _task_members(sizes, peers)
     task = np.empty(len(sizes), np.int32)
     number, members = 0, 0
     for at, size in enumerate(sizes.tolist()):
@@ -141,6 +132,17 @@ def tasks(sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         task[at] = number
         members += size
     return task
+
+
+def piece_members(deployment: Deployment) -> int:
+    """So many members of a group have their routes found by one task; a group of more is split."""
+    arrays = deployment.arrays()
+    return max(_task_members(arrays.workload.sizes, len(arrays.peers)), PIECE_MEMBERS_MIN)
+
+
+def _task_members(sizes: npt.NDArray[np.int32], peers: int) -> int:
+    """How many members' work is worth a task."""
+    return max(int(sizes.sum(dtype=np.int64)) // TASKS, TASK_MEMBERS_MIN, peers // TASK_PEERS)
 
 
 # --- trees
@@ -155,16 +157,18 @@ def loads(groups: DataFrame, deployment: Deployment, policy: str) -> DataFrame:
 
     def count(batches: Batches) -> Batches:
         arrays, grower = deployment.arrays(), policies.parse(policy)
-        numbers = [number for batch in batches for number in _array(batch, "group").tolist()]
+        numbers = [number for batch in batches for number in column(batch, "group").tolist()]
         load = grower.load(arrays.tables, (deployment.group(number) for number in numbers))
-        yield from _partials("peer", np.vstack([load.entries, load.trees, load.capped.T]).astype(np.float64), 0)
+        yield from sums.partials("peer", [load.entries, load.trees, *load.capped.T], 0)
 
-    def rows(kind: str, numbers: npt.NDArray[Any], sums: npt.NDArray[Any]) -> pa.RecordBatch:
-        columns = {"peer": numbers} | dict(zip(figures, sums, strict=True))
-        return _batch(schemas.LOADS, columns, len(numbers))
+    def rows(kind: str, numbers: npt.NDArray[Any], total: sums.Sums) -> pa.RecordBatch:
+        columns = {"peer": numbers} | dict(zip(figures, total, strict=True))
+        return record_batch(schemas.LOADS, columns, len(numbers))
 
     counts = {"peer": len(deployment.arrays().peers)}
-    return _added(_by_task(groups).mapInArrow(count, schemas.PARTIALS), counts, len(figures), rows, schemas.LOADS)
+    return sums.added(
+        _by_task(groups, groups).mapInArrow(count, schemas.PARTIALS), counts, len(figures), rows, schemas.LOADS
+    )
 
 
 def save_load(path: Path, count: int, folder: Path) -> None:
@@ -179,8 +183,8 @@ def save_load(path: Path, count: int, folder: Path) -> None:
     load = Load.none(count)
     peers = table["peer"].to_numpy()
     load.entries[peers], load.trees[peers] = table["entries"].to_numpy(), table["trees"].to_numpy()
-    for step, column in enumerate(schemas.columns(schemas.LOADS)[3:]):
-        load.capped[peers, step] = table[column].to_numpy()
+    for step, name in enumerate(schemas.columns(schemas.LOADS)[3:]):
+        load.capped[peers, step] = table[name].to_numpy()
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in load._asdict().items():
         np.save(folder / f"{name}.npy", array)
@@ -201,113 +205,94 @@ def trees(groups: DataFrame, deployment: Deployment, policy: str, load: Shipped 
         policy: such as "scribe+remover(64)"; see `policies.parse`.
         load: where `save_load` wrote, for a policy that `needs_load`.
     """
-    if policies.parse(policy).needs_load and load is None:
+    grower = policies.parse(policy)
+    if grower.needs_load and load is None:
         raise LocalError(f"{policy} needs the load of all groups; make it with loads and save_load")
 
     def work(batches: Batches) -> Batches:
         for batch in batches:
-            numbers, sizes = (_array(batch, column) for column in ("group", "members"))
+            numbers, sizes = (column(batch, name) for name in ("group", "members"))
             yield from grow(numbers[np.lexsort((numbers, -sizes))].tolist(), deployment, policy, load)
 
-    return _by_task(groups).mapInArrow(work, schemas.TREES)
+    whole = groups.where(groups.pieces == 1) if grower.splittable and _has_giants(deployment) else groups
+    grown = _by_task(whole, groups).mapInArrow(work, schemas.TREES)
+    return grown if whole is groups else _giants(groups, deployment, policy, load).unionAll(grown)
+
+
+def _has_giants(deployment: Deployment) -> bool:
+    return int(deployment.arrays().workload.sizes.max()) > piece_members(deployment)
+
+
+def _giants(groups: DataFrame, deployment: Deployment, policy: str, load: Shipped | None) -> DataFrame:
+    """The trees of groups that are split: their members' routes, found piece by piece, and joined."""
+    size = piece_members(deployment)
+    most = -(-int(deployment.arrays().workload.sizes.max()) // size)
+
+    def find(batches: Batches) -> Batches:
+        tables, base = deployment.arrays().tables, policies.parse(policy).splittable
+        assert base is not None
+        for batch in batches:
+            for row in batch.to_pylist():
+                group = deployment.group(row["group"])
+                part = group.members[row["piece"] * size : (row["piece"] + 1) * size]
+                nodes, parents = base.routes(tables, group, part)
+                for first in range(0, len(nodes), SLICE_ROWS):
+                    cut = slice(first, first + SLICE_ROWS)
+                    yield record_batch(
+                        schemas.ROUTES, row | {"nodes": nodes[cut].tobytes(), "parents": parents[cut].tobytes()}, 1
+                    )
+
+    def join(batches: Batches) -> Batches:
+        arrays, grower = deployment.arrays(), policies.parse(policy)
+        known = open_load(load.here()) if load else None
+        rows = sorted((row for batch in batches for row in batch.to_pylist()), key=itemgetter("group", "piece"))
+        for number, pieces in groupby(rows, key=itemgetter("group")):
+            told = [(np.frombuffer(row["nodes"], np.int32), np.frombuffer(row["parents"], np.int32)) for row in pieces]
+            nodes, parents = (np.concatenate(column) for column in zip(*told, strict=True))
+            made = grower.joined(arrays.tables, deployment.group(number), nodes, parents, known)
+            yield from treetable.tree_rows((number, at, tree) for at, tree in enumerate(made))
+
+    pieces = groups.where(groups.pieces > 1).selectExpr("group", "task", "explode(sequence(0, pieces - 1)) as piece")
+    spread = pieces.repartitionById(most, F.expr("pmod(group + piece, " + str(most) + ")"))
+    routes = spread.mapInArrow(find, schemas.ROUTES)
+    tasks = groups.where(groups.pieces > 1).agg(F.max("task")).head()
+    return routes.repartitionById((tasks[0] if tasks and tasks[0] is not None else 0) + 1, "task").mapInArrow(
+        join, schemas.TREES
+    )
 
 
 def grow(numbers: Sequence[int], deployment: Deployment, policy: str, load: Shipped | None = None) -> Batches:
     """The trees of these groups, one after another: what a task of `trees` does."""
     arrays, grower = deployment.arrays(), policies.parse(policy)
     known = open_load(load.here()) if load else None
-    for number in numbers:
-        for at, tree in enumerate(grower.trees(arrays.tables, deployment.group(number), known)):
-            yield from tree_rows(number, at, tree)
+    yield from treetable.tree_rows(
+        (number, at, tree)
+        for number in numbers
+        for at, tree in enumerate(grower.trees(arrays.tables, deployment.group(number), known))
+    )
 
 
-def _by_task(groups: DataFrame) -> DataFrame:
-    """The groups in a partition for each task."""
-    last = groups.agg(F.max("task")).head()
+def _by_task(groups: DataFrame, everybody: DataFrame) -> DataFrame:
+    """These out of all groups in a partition for each task."""
+    last = everybody.agg(F.max("task")).head()
     if last is None or last[0] is None:
         raise LocalError("there are no groups; ask for at least one")
     return groups.select("group", "members", "task").repartitionById(last[0] + 1, "task")
 
 
-def tree_rows(group: int, number: int, tree: Tree) -> Batches:
-    """A tree as rows of `schemas.TREES`."""
-    nodes, extra = tree.nodes, tree.extra
-    for first in range(0, len(nodes), SLICE_ROWS):
-        part = slice(first, first + SLICE_ROWS)
-        above = tree.parent[part]
-        yield _batch(
-            schemas.TREES,
-            {
-                "node": nodes[part],
-                "parent": np.where(above >= 0, nodes[above], -1),
-                "member": tree.member[part],
-                "redundant": False,
-                "state": tree.state[part],
-                "joins": tree.joins[part],
-                "group": group,
-                "tree": number,
-                "weight": tree.weight,
-            },
-            len(nodes[part]),
-        )
-    for first in range(0, len(extra), SLICE_ROWS):
-        pairs = extra[first : first + SLICE_ROWS]
-        told = {"node": pairs[:, 1], "parent": pairs[:, 0], "member": False, "redundant": True, "state": 0, "joins": 0}
-        whose = {"group": group, "tree": number, "weight": tree.weight}
-        yield _batch(schemas.TREES, told | whose, len(pairs))
-
-
-def whole_trees(batches: Batches, peers: int) -> Iterator[tuple[int, int, Tree]]:
-    """Each tree of a partition with its group and number.
+def edges(trees: DataFrame) -> DataFrame:
+    """A row for each message that an event costs, and one for each root (`schemas.EDGES`).
 
     Args:
-        batches: rows of `schemas.TREES`; those of a tree follow each other, as `trees` made them.
-        peers: how many there are in the deployment.
-
-    Raises ValueError where a partition holds a part of a tree.
+        trees: as `trees` made them, or read from a table.
     """
-    place = np.empty(peers, np.int32)
-    pieces: list[pa.RecordBatch] = []
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        is_root = (_array(batch, "parent") < 0) & ~_array(batch, "redundant")
-        begins = np.flatnonzero(is_root).tolist()
-        if not pieces and not is_root[0]:
-            raise ValueError(f"a tree was cut in two; read the table whole, with Spark's settings {SETTINGS}")
-        edges = [*([] if begins[:1] == [0] else [0]), *begins, batch.num_rows]
-        for first, last in pairwise(edges):
-            if pieces and is_root[first]:
-                yield _tree(pieces, place)
-                pieces = []
-            pieces.append(batch.slice(first, last - first))
-    if pieces:
-        yield _tree(pieces, place)
-
-
-def _tree(pieces: Sequence[pa.RecordBatch], place: npt.NDArray[np.int32]) -> tuple[int, int, Tree]:
-    """The tree of these rows; `place` is room for a number per peer."""
-
-    def column(name: str) -> npt.NDArray[Any]:
-        return np.concatenate([_array(piece, name) for piece in pieces])
-
-    redundant, node, parent = column("redundant"), column("node"), column("parent")
-    kept = ~redundant
-    nodes, parents = np.ascontiguousarray(node[kept]), parent[kept]
-    place[nodes] = np.arange(len(nodes), dtype=np.int32)
-    above = np.where(parents >= 0, place[parents], -1).astype(np.int32)
-    extra = np.stack([parent[redundant], node[redundant]], axis=1)
-    first = pieces[0].slice(0, 1).to_pylist()[0]
-    tree = Tree(
-        nodes,
-        above,
-        np.ascontiguousarray(column("member")[kept]),
-        first["weight"],
-        np.ascontiguousarray(extra, np.int32),
-        np.ascontiguousarray(column("state")[kept]),
-        np.ascontiguousarray(column("joins")[kept]),
+    carried = trees.selectExpr("group", "tree", "weight", "inline(arrays_zip(nodes, parents, member))").selectExpr(
+        "group", "tree", "nodes as node", "parents as parent", "member", "false as redundant", "weight"
     )
-    return first["group"], first["tree"], tree
+    further = trees.selectExpr("group", "tree", "weight", "inline(arrays_zip(extra_from, extra_to))").selectExpr(
+        "group", "tree", "extra_to as node", "extra_from as parent", "false as member", "true as redundant", "weight"
+    )
+    return carried.unionAll(further)
 
 
 # --- metrics
@@ -321,30 +306,38 @@ def delays(trees: DataFrame, deployment: Deployment, publishers: Publishers = "r
         deployment: that they were grown in.
         publishers: whose events they are.
     """
-    return trees.mapInArrow(lambda batches: measure(batches, deployment, publishers), schemas.DELAYS)
+    slim = trees.drop("state", "joins")
+    return slim.mapInArrow(lambda batches: measure(batches, deployment, publishers), schemas.DELAYS)
 
 
 def measure(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
     """Delays in these trees: what a task of `delays` does."""
     arrays = deployment.arrays()
-    for number, grown in _by_group(batches, len(arrays.peers)):
-        sources = _sources(publishers, grown, number, deployment)
-        rows = [_delays_of(arrays.tables, number, grown, source) for source in sources.tolist()]
+    rows = [
+        _delays_of(arrays.tables, number, grown, source)
+        for number, grown in _by_group(batches, len(arrays.peers))
+        for source in _sources(publishers, grown, number, deployment).tolist()
+    ]
+    if rows:
         columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-        yield _batch(schemas.DELAYS, columns, len(rows))
+        yield record_batch(schemas.DELAYS, columns, len(rows))
 
 
 def _delays_of(tables: Tables, number: int, grown: list[Tree], source: int) -> dict[str, Any]:
     """One row of `schemas.DELAYS`."""
     root = int(grown[0].nodes[0])
     members = grown[0].member
-    parents = np.concatenate([tree.nodes[tree.parent[1:]] for tree in grown])
-    children = np.unique(parents, return_counts=True)[1]
+    if grown[1:]:
+        parents = np.concatenate([tree.nodes[tree.parent[1:]] for tree in grown])
+        children = np.unique(parents, return_counts=True)[1]
+        nodes = len(np.unique(np.concatenate([tree.nodes for tree in grown])))
+    else:
+        children, nodes = np.bincount(grown[0].parent[1:]), len(grown[0].nodes)
     return {
         "group": number,
         "source": source,
         "members": int(np.count_nonzero(members)),
-        "nodes": len(np.unique(np.concatenate([tree.nodes for tree in grown]))) if grown[1:] else len(parents) + 1,
+        "nodes": nodes,
         "depth": max(_depth(tree.parent) for tree in grown),
         "children_max": int(children.max(initial=0)),
         "messages": sum(tree.weight * (len(tree.nodes) - 1 + len(tree.extra)) for tree in grown) + (source != root),
@@ -359,19 +352,22 @@ def stress(trees: DataFrame, deployment: Deployment, publishers: Publishers = "r
     Arguments as for `delays`; of several publishers the first one counts.
     """
 
-    def rows(kind: str, numbers: npt.NDArray[Any], sums: npt.NDArray[Any]) -> pa.RecordBatch:
+    def rows(kind: str, numbers: npt.NDArray[Any], total: sums.Sums) -> pa.RecordBatch:
         figures = schemas.columns(schemas.STRESS)[2:]
         if kind == "link":
-            columns = {name: np.zeros(len(numbers)) for name in figures} | {"messages": sums[0], "ip_messages": sums[1]}
+            columns = {name: np.zeros(len(numbers)) for name in figures} | {
+                "messages": total[0],
+                "ip_messages": total[1],
+            }
         else:
-            columns = dict(zip(figures, sums, strict=True))
-        rounded = {name: column.round(6) for name, column in columns.items()}  # sums of thirds depend on their order
-        return _batch(schemas.STRESS, {"kind": kind, "number": numbers} | rounded, len(numbers))
+            columns = dict(zip(figures, total, strict=True))
+        rounded = {name: values.round(6) for name, values in columns.items()}  # sums of thirds depend on their order
+        return record_batch(schemas.STRESS, {"kind": kind, "number": numbers} | rounded, len(numbers))
 
     arrays = deployment.arrays()
     counts = {"peer": len(arrays.peers), "link": len(arrays.topology.link_ends)}
     partials = trees.mapInArrow(lambda batches: burden(batches, deployment, publishers), schemas.PARTIALS)
-    return _added(partials, counts, 7, rows, schemas.STRESS)
+    return sums.added(partials, counts, 7, rows, schemas.STRESS)
 
 
 def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
@@ -392,8 +388,8 @@ def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> 
             joins[tree.nodes] += tree.joins
         members = grown[0].nodes[grown[0].member]
         metrics.ip_link_stress(topology, attached, source, members, ip_core, ip_access)
-    yield from _partials("peer", np.vstack([tables, entries, of_peers]), 0)
-    yield from _partials("link", of_links, _blocks(peers))
+    yield from sums.partials("peer", [tables, entries, *of_peers], 0)
+    yield from sums.partials("link", [core, ip_core], sums.blocks(peers))
 
 
 def warm_up(deployment: Deployment, names: Sequence[str], publishers: Publishers) -> None:
@@ -404,7 +400,10 @@ def warm_up(deployment: Deployment, names: Sequence[str], publishers: Publishers
         policy = policies.parse(name)
         load = policy.load(arrays.tables, [deployment.group(smallest)]) if policy.needs_load else None
         grown = policy.trees(arrays.tables, deployment.group(smallest), load)
-        batches = [batch for at, tree in enumerate(grown) for batch in tree_rows(smallest, at, tree)]
+        if policy.splittable and _has_giants(deployment):
+            group = deployment.group(smallest)
+            policy.joined(arrays.tables, group, *policy.splittable.routes(arrays.tables, group, group.members), load)
+        batches = list(treetable.tree_rows((smallest, at, tree) for at, tree in enumerate(grown)))
         list(measure(iter(batches), deployment, publishers))
         list(burden(iter(batches), deployment, publishers))
 
@@ -435,7 +434,7 @@ def repairs(trees: DataFrame, deployment: Deployment, survivors: Shipped) -> Dat
                 "max_ms": max(each.max_ms for each in mended),
                 "mean_ms": sum(each.mean_ms * each.orphans for each in mended) / max(1, orphans),
             }
-            yield _batch(schemas.CHURN, told, 1)
+            yield record_batch(schemas.CHURN, told, 1)
 
     return trees.mapInArrow(work, schemas.CHURN)
 
@@ -446,13 +445,13 @@ def histograms(stress: DataFrame) -> DataFrame:
 
     def count(batches: Batches) -> Batches:
         for batch in batches:
-            kinds = _array(batch, "kind")
+            kinds = column(batch, "kind")
             for kind in ("peer", "link"):
                 chosen = kinds == kind
                 for figure in figures if kind == "peer" else ("messages", "ip_messages"):
-                    values, counts = np.unique(_array(batch, figure)[chosen].astype(np.float64), return_counts=True)
+                    values, counts = np.unique(column(batch, figure)[chosen].astype(np.float64), return_counts=True)
                     columns = {"kind": kind, "figure": figure, "value": values, "count": counts}
-                    yield _batch(schemas.HISTOGRAMS, columns, len(values))
+                    yield record_batch(schemas.HISTOGRAMS, columns, len(values))
 
     counted = stress.mapInArrow(count, schemas.HISTOGRAMS)
     return counted.groupBy("kind", "figure", "value").agg(F.sum("count").alias("count"))
@@ -462,7 +461,7 @@ def _by_group(batches: Batches, peers: int) -> Iterator[tuple[int, list[Tree]]]:
     """Each group of a partition with all its trees."""
     number = -1
     grown: list[Tree] = []
-    for group, _, tree in whole_trees(batches, peers):
+    for group, _, tree in treetable.whole_trees(batches, peers):
         if grown and group != number:
             yield number, grown
             grown = []
@@ -488,67 +487,7 @@ def _depth(parent: npt.NDArray[np.int32]) -> int:
     return deepest
 
 
-# --- sums over all groups
-
-
-def _blocks(count: int) -> int:
-    return -(-count // BLOCK)
-
-
-def _partials(kind: str, sums: npt.NDArray[np.float64], first_block: int) -> Batches:
-    """What a task adds to sums, as rows of `schemas.PARTIALS`.
-
-    Args:
-        kind: of what is counted.
-        sums: float64 [figures, how many there are].
-        first_block: of this kind.
-    """
-    count = sums.shape[1]
-    for block in range(_blocks(count)):
-        part = sums[:, block * BLOCK : (block + 1) * BLOCK]
-        used = np.flatnonzero(part.any(axis=0))
-        values = {"kind": kind, "block": first_block + block, "numbers": used.astype(np.uint32).tobytes()}
-        yield _batch(schemas.PARTIALS, values | {"sums": part[:, used].tobytes()}, 1)
-
-
-def _added(
-    partials: DataFrame,
-    counts: dict[str, int],
-    figures: int,
-    rows: Callable[[str, npt.NDArray[Any], npt.NDArray[Any]], pa.RecordBatch],
-    schema: str,
-) -> DataFrame:
-    """The sums of all tasks.
-
-    Args:
-        partials: rows of `schemas.PARTIALS`; blocks of each kind follow those of the kind before it.
-        counts: how many there are of each kind.
-        figures: how many are counted, at most.
-        rows: makes rows of `schema` of a kind, of numbers, and of their sums, float64 [figures, numbers].
-        schema: of the result.
-    """
-    first_block, blocks = {}, 0
-    for kind, count in counts.items():
-        first_block[kind] = blocks
-        blocks += _blocks(count)
-
-    def add(batches: Batches) -> Batches:
-        totals: dict[tuple[str, int], npt.NDArray[np.float64]] = {}
-        for batch in batches:
-            for row in batch.to_pylist():
-                numbers = np.frombuffer(row["numbers"], np.uint32)
-                sums = np.frombuffer(row["sums"])
-                if (row["kind"], row["block"]) not in totals:
-                    totals[row["kind"], row["block"]] = np.zeros((figures, BLOCK))
-                if len(numbers):
-                    sums = sums.reshape(-1, len(numbers))
-                    totals[row["kind"], row["block"]][: len(sums), numbers] += sums
-        for (kind, block), total in totals.items():
-            first = (block - first_block[kind]) * BLOCK
-            used = min(BLOCK, counts[kind] - first)
-            yield rows(kind, np.arange(first, first + used), total[:, :used])
-
-    return partials.repartitionById(min(blocks, TASKS), "block").mapInArrow(add, schema)
+# --- beginnings
 
 
 def warm_workers(spark: SparkSession, path: Path) -> None:
@@ -571,29 +510,10 @@ def _numbered(
 
     def compute(batches: Batches) -> Batches:
         for batch in batches:
-            for part in _array(batch, "id").tolist():
+            for part in column(batch, "id").tolist():
                 first, last = count * part // parts, count * (part + 1) // parts
                 for begin in range(first, last, SLICE_ROWS):
                     end = min(begin + SLICE_ROWS, last)
-                    yield _batch(schema, rows(begin, end), end - begin)
+                    yield record_batch(schema, rows(begin, end), end - begin)
 
     return spark.range(0, parts, 1, parts).mapInArrow(compute, schema)
-
-
-def _batch(schema: str, values: dict[str, Any], count: int) -> pa.RecordBatch:
-    """A batch of these columns; a single value stands for equal ones in all rows."""
-    fields, arrays = [], []
-    for column in schema.split(", "):
-        name, kind = column.split()
-        arrow, plain = _TYPES[kind]
-        value = values[name]
-        if not isinstance(value, np.ndarray):
-            value = np.full(count, value, plain) if plain is not np.object_ else np.array([value] * count, plain)
-        fields.append(pa.field(name, arrow))
-        arrays.append(pa.array(value.astype(plain, copy=False), arrow))
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _array(batch: pa.RecordBatch, column: str) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = batch.column(column).to_numpy(zero_copy_only=False)
-    return array

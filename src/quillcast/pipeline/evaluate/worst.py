@@ -7,7 +7,7 @@ import numpy as np
 from quillcast.pipeline.evaluate import metrics
 from quillcast.pipeline.evaluate.deployment import Deployment
 from quillcast.pipeline.evaluate.network import Tree
-from quillcast.pipeline.evaluate.stages import whole_trees
+from quillcast.pipeline.evaluate.treetable import whole_trees
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate.network import Group, Tree
-from quillcast.pipeline.evaluate.policies.policy import Base, Load, Modifier
+from quillcast.pipeline.evaluate.network import Group, Ints, Tree
+from quillcast.pipeline.evaluate.policies.policy import Base, Load, Modifier, Splittable
 from quillcast.pipeline.evaluate.routing import Tables
 
 BASES = {
@@ -67,7 +67,28 @@ class Policy:
         """
         if self.needs_load and load is None:
             raise ValueError(f"{self.name} needs the load of all groups")
-        made = self.base.trees(tables, group, load)
+        return self._modified(tables, group, self.base.trees(tables, group, load), load)
+
+    @property
+    def splittable(self) -> Splittable | None:
+        """What finds the routes of a group's members part by part; None if only whole groups can be worked on."""
+        return self.base if isinstance(self.base, Splittable) else None
+
+    def joined(self, tables: Tables, group: Group, nodes: Ints, parents: Ints, load: Load | None = None) -> list[Tree]:
+        """The same as `trees`, from what `Splittable.routes` found for parts of the members, in their order.
+
+        Args:
+            tables: how peers route.
+            group: whom the events are for.
+            nodes: peers on the routes, int32; those on several parts' routes come again.
+            parents: the next hop of each, int32; -1 for the root.
+            load: as for `trees`.
+        """
+        if self.splittable is None:
+            raise ValueError(f"{self.name} works on whole groups only")
+        return self._modified(tables, group, [self.splittable.joined(tables, group, nodes, parents)], load)
+
+    def _modified(self, tables: Tables, group: Group, made: list[Tree], load: Load | None) -> list[Tree]:
         for modifier in self.modifiers:
             made = [modifier.change(tables, group, tree, load) for tree in made]
         return made

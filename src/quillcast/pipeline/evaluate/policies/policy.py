@@ -70,6 +70,18 @@ class Base(ABC):
         """How the group's events travel: one tree, or several that carry a share each."""
 
 
+class Splittable(Base):
+    """A policy whose tree is the union of its members' routes, so that parts of a group may be worked on apart."""
+
+    @abstractmethod
+    def routes(self, tables: Tables, group: Group, members: Ints) -> tuple[Ints, Ints]:
+        """The peers on the routes of some of the group's members, and the next hop of each, -1 for the root."""
+
+    @abstractmethod
+    def joined(self, tables: Tables, group: Group, nodes: Ints, parents: Ints) -> Tree:
+        """The tree, out of the routes of all parts in the order of the members: the same as of the whole group."""
+
+
 class Modifier(ABC):
     """What follows a `+`: it changes a tree that is there."""
 

@@ -4,17 +4,32 @@ import numpy as np
 from numba import njit
 
 from quillcast.pipeline.evaluate.network import Flags, Group, Ints, Tree
-from quillcast.pipeline.evaluate.policies.policy import Base, Load, tree_of
+from quillcast.pipeline.evaluate.policies.policy import Load, Splittable, tree_of
 from quillcast.pipeline.evaluate.routing import Tables, Word, next_hop, root_of
 
 
-class Scribe(Base):
+class Scribe(Splittable):
     """The overlay's own policy."""
+
+    def key(self, tables: Tables, group: Group) -> Word:
+        """What the members' Joins are routed to."""
+        return np.uint64(group.key)
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         """One tree. Whoever routes a Join takes the child in, so the order of joins does not matter."""
         where = self.scratch.where(len(tables.ids))
-        return [tree_of(*union_of_routes(tables, np.uint64(group.key), group.members, where))]
+        return [tree_of(*union_of_routes(tables, self.key(tables, group), group.members, where))]
+
+    def routes(self, tables: Tables, group: Group, members: Ints) -> tuple[Ints, Ints]:
+        """As `Splittable`."""
+        where = self.scratch.where(len(tables.ids))
+        nodes, parent, _ = union_of_routes(tables, self.key(tables, group), members, where)
+        return nodes, np.where(parent >= 0, nodes[parent], -1).astype(np.int32)
+
+    def joined(self, tables: Tables, group: Group, nodes: Ints, parents: Ints) -> Tree:
+        """As `Splittable`: who is on the routes of several parts has the same next hop in each."""
+        where = self.scratch.where(len(tables.ids))
+        return tree_of(*union_of_parts(nodes, parents, group.members, where))
 
 
 @njit(cache=True)
@@ -55,3 +70,24 @@ def _twice(array: Ints) -> Ints:
     for at in range(len(array)):  # a slice takes numba seconds to compile
         larger[at] = array[at]
     return larger
+
+
+@njit(cache=True)
+def union_of_parts(nodes: Ints, parents: Ints, members: Ints, where: Ints) -> tuple[Ints, Ints, Flags]:
+    """What `union_of_routes` gives of all members, out of what it gave of parts of them, one after another."""
+    kept, next_hops = np.empty(len(nodes), np.int32), np.empty(len(nodes), np.int32)
+    count = 0
+    for at in range(len(nodes)):
+        if where[nodes[at]] < 0:
+            where[nodes[at]] = count
+            kept[count], next_hops[count] = nodes[at], parents[at]
+            count += 1
+    for node in range(count):
+        if next_hops[node] >= 0:
+            next_hops[node] = where[next_hops[node]]
+    member = np.zeros(count, np.bool_)
+    for peer in members:
+        member[where[peer]] = True
+    for node in range(count):
+        where[kept[node]] = -1
+    return kept[:count].copy(), next_hops[:count].copy(), member
