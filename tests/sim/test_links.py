@@ -203,6 +203,23 @@ def test_a_call_to_a_paused_process_times_out() -> None:
     assert peer(world, 1).seen == []
 
 
+def test_a_caller_who_never_hears_that_its_call_was_taken_gives_up() -> None:
+    world = toys(2)
+    say(world, 0, 1, "hello")
+    world.run(DELAY_S / 2)
+    cut = world.cut(one_way([1], [0]))
+    world.run(2 * DELAY_S)
+    assert peer(world, 1).got("link_up") == [ONE]
+    world.stop(machine(world, 1))
+    world.mend(cut)
+    world.run(10)
+    assert peer(world, 0).when("link_lost") == [DELAY_S + CONNECT_TIMEOUT_S]
+    world.start(machine(world, 1))
+    say(world, 1, 0, "hello")
+    world.run(11)
+    assert peer(world, 0).got("message") == ["hello"]
+
+
 def test_a_process_killed_while_paused_gets_nothing_more() -> None:
     world = toys(2)
     say(world, 0, 1, "before")
@@ -343,6 +360,23 @@ def test_a_link_closes_when_neither_side_needs_it_and_opens_again_when_used() ->
     world.run(4)
     assert peer(world, 0).got("message") == ["hello again"]
     assert [peer(world, number).got("link_lost") for number in (0, 1)] == [[], []]
+
+
+def test_what_is_under_way_arrives_before_a_link_closes() -> None:
+    world = toys(2)
+    one, two = (machine(world, number).node_id for number in (0, 1))
+    say(world, 0, 1, "hello")
+    world.run(1)
+    peer(world, 0).host.disconnect(two)
+    peer(world, 1).host.disconnect(one)
+    world.run(1 + DELAY_S / 2)
+    say(world, 0, 1, "one more thing")
+    peer(world, 0).host.carry(machine(world, 1).contact, a_bundle())
+    peer(world, 0).host.disconnect(two)
+    world.run(2)
+    assert peer(world, 1).got("message") == ["hello", "one more thing"]
+    assert len(peer(world, 1).bundles) == 1
+    assert [machine(world, number).host.links for number in (0, 1)] == [{}, {}]  # type: ignore[union-attr]
 
 
 def test_a_measurement_answers_with_the_round_trip_or_none() -> None:

@@ -13,6 +13,7 @@ SEEDS = {
     456: "a subscription that began beyond a cut that was shorter than a lease",
     598: "a link that had been narrow for a while stayed narrow for all that had waited before it",
     642: "events of a reign that became known late were dropped as repeats, for later ones had gone out before",
+    704: "a call whose acceptance was cut off waited for ever, and no other link between the two could come to stand",
     1184: "a leaving root handed over before the new one knew that it was the closest: its events were dropped",
 }
 

@@ -1,6 +1,6 @@
 """A virtual clock: what will happen, in order of time."""
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
 from heapq import heappop, heappush
 from operator import itemgetter
@@ -23,17 +23,18 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.happening: Action | None = None
+        """What happens now, or happened last."""
         self._slots: dict[int, list[Entry]] = {}
         self._numbers: list[int] = []  # of the slots, as a heap
         self._number = -1  # of the slot that is being worked off
-        self._due: list[Entry] = []
-        self._next = 0  # the first of them that has not happened
+        self._due: list[Entry] = []  # what is left of it, the next last
 
     def at(self, at: float, action: Action, argument: Any) -> None:
         """Do this at a time, seconds since the beginning; a time past is now."""
         number = int(at * SLOTS_PER_S)
         if number <= self._number:
-            self._due.insert(bisect_right(self._due, at, self._next, key=_when), (at, action, argument))
+            self._due.insert(bisect_left(self._due, -at, key=_sooner), (at, action, argument))
             return
         slot = self._slots.get(number)
         if slot is not None:
@@ -46,34 +47,34 @@ class Clock:
         """Do this some seconds from now."""
         self.at(self.now + delay_s, action, argument)
 
-    @property
-    def happening(self) -> Action | None:
-        """What happens now, or happened last."""
-        return self._due[self._next - 1][1] if self._next else None
-
     def run(self, until_s: float) -> None:
         """Let everything happen up to a time, that time included."""
         while self._open_slot(until_s):
             due = self._due
-            while self._next < len(due):
-                at, action, argument = due[self._next]
+            while due:
+                at, action, argument = entry = due.pop()
                 if at > until_s:
+                    due.append(entry)
                     self.now = max(self.now, until_s)
                     return
-                self._next += 1
                 if at > self.now:
                     self.now = at
+                self.happening = action
                 action(argument)
         self.now = max(self.now, until_s)
 
     def _open_slot(self, until_s: float) -> bool:
         """Is there a slot with something left in it, up to this time? Sorts the next one when its turn comes."""
-        if self._next < len(self._due):
+        if self._due:
             return True
         if not self._numbers or self._numbers[0] > until_s * SLOTS_PER_S:
             return False
         self._number = heappop(self._numbers)
         self._due = self._slots.pop(self._number)
         self._due.sort(key=_when)  # which keeps the order of what falls on one time
-        self._next = 0
+        self._due.reverse()
         return True
+
+
+def _sooner(entry: Entry) -> float:
+    return -entry[0]

@@ -26,14 +26,14 @@ class SimHost:
     """
 
     __slots__ = (
-        "alive", "backlog", "charged", "contact", "disk", "incarnation", "links", "machine", "me", "peer",
-        "proximities", "random", "world",
+        "alive", "backlog", "charged", "clock_origin_s", "contact", "disk", "incarnation", "links", "machine", "me",
+        "peer", "proximities", "random", "world",
     )  # fmt: skip
 
     def __init__(self, world: "World", machine: "Machine", random: Random) -> None:
         self.world, self.machine, self.random = world, machine, random
         self.me: NodeId = machine.node_id
-        self.contact = machine.contact
+        self.contact, self.clock_origin_s = machine.contact, machine.clock_origin_s
         self.incarnation = random.randbytes(8)
         self.disk: Disk = SimDisk(self, machine.files)
         self.links: dict[bytes, End] = {}
@@ -46,7 +46,7 @@ class SimHost:
     # --- orders
 
     def now(self) -> float:
-        return self.world.now + self.machine.clock_origin_s
+        return self.world.now + self.clock_origin_s
 
     def wall_ns(self) -> int:
         return WALL_START_NS + int((self.world.now + self.machine.wall_skew_s) * 1e9)
@@ -95,13 +95,13 @@ class SimHost:
         return self.proximities.get(node)
 
     def measure(self, to: Contact) -> None:
-        here, there = self.machine.number, self.world.number_at(to.address)
-        network = self.world.network
+        world, here = self.world, self.machine.number
+        there, network = world.number_at(to.address), world.network
         round_trip_s = network.delay_s(here, there) + network.delay_s(there, here)
         if not network.calm:
             for quality in (network.quality(here, there), network.quality(there, here)):
                 round_trip_s += quality.slow_s if quality is not None else 0.0
-        self.world.after(round_trip_s, self._echo, (to, there, round_trip_s))
+        world.at(world.now + round_trip_s, self._echo, (to, there, round_trip_s))
 
     def disconnect(self, node: bytes) -> None:
         end = self.links.get(node)

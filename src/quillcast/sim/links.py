@@ -52,8 +52,10 @@ class End:
         self._put(self.host.world.knock, self)
 
     def accept(self) -> None:
-        """Tell the caller, who is the far end, that this one took its call."""
+        """Tell the caller, who is the far end, that this one took its call; a caller who is not told gives up."""
         assert self.far is not None
+        if self.blocked:
+            self.far.unanswered()
         self._put(self.far.established, self)
 
     def send(self, wire: Any) -> None:
@@ -75,9 +77,10 @@ class End:
         self._when_up(End.receive_credit, size_bytes)
 
     def bye(self) -> None:
-        """This side needs the link no more; once the other says so too, it closes and nobody is told."""
+        """This side needs the link no more; once neither does, it closes and nobody is told."""
         self.unneeded = True
-        self._when_up(End.receive_bye, None)
+        if self.far is not None and self.far.unneeded:
+            self._put(self.far.part, None)
 
     def close(self) -> None:
         """The process is gone or gives up: the kernel tells the other side, if the way is open."""
@@ -135,19 +138,19 @@ class End:
             if before <= 0 < self.room:
                 self.host.hand_in(self.host.peer.room, self.contact)
 
-    def receive_bye(self, _: None) -> None:
-        """The other side needs the link no more, unless it sent something since.
-
-        This end closes, and the other one behind all that this one sent before: nothing is lost on the way.
-        """
-        if self._ready(self.receive_bye, None) and self.unneeded and self.far is not None and self.far.unneeded:
-            self._put(self.far.part, None)
-            self.part(None)
-
     def part(self, _: None) -> None:
-        """Close, and nobody is told."""
-        self.open, self.far = False, None
-        self.host.forget(self)
+        """Neither side needs the link, unless one of them sent something since: it closes once all of it has arrived."""
+        far = self.far
+        if not self._ready(self.part, None) or far is None or not (self.unneeded and far.unneeded):
+            return
+        world = self.host.world
+        under_way_until = max(self.last_at, self.bundle_at, far.bundle_at)
+        if under_way_until > world.now:
+            world.at(under_way_until, self.part, None)
+        elif not (self.held or self.queue or far.held or far.queue):
+            for end in (self, far):
+                end.open, end.far = False, None
+                end.host.forget(end)
 
     def established(self, far: "End") -> None:
         """The other side accepted the call."""

@@ -44,31 +44,28 @@ class Network:
         self, topology: Topology, random: Random, *, quality: Quality = UNDISTURBED, datagrams: bool = False
     ) -> None:
         self.topology, self.random, self.datagrams = topology, random, datagrams
-        self.usual = quality
-        self._special: dict[tuple[int, int], Quality] = {}
+        self.delay_s = topology.delay_s
+        """Seconds from machine `a` to machine `b` while nothing disturbs."""
+        self._usual = None if quality == UNDISTURBED else quality
+        self._special: dict[tuple[int, int], Quality | None] = {}
         self._cuts: dict[int, Cut] = {}
         self._cut_number = 0
-
-    def delay_s(self, a: int, b: int) -> float:
-        """Seconds from `a` to `b` while nothing disturbs."""
-        return self.topology.delay_s(a, b)
 
     @property
     def calm(self) -> bool:
         """Is every way whole and undisturbed?"""
-        return not self._cuts and not self._special and self.usual == UNDISTURBED
+        return self._usual is None and not self._cuts and not self._special
 
     def quality(self, a: int, b: int) -> Quality | None:
         """What disturbs things on their way from `a` to `b`; None if nothing does."""
-        quality = self._special.get((a, b), self.usual) if self._special else self.usual
-        return None if quality == UNDISTURBED else quality
+        return self._special.get((a, b), self._usual)
 
     def disturb(self, a: int, b: int, quality: Quality | None) -> None:
         """Give the way from `a` to `b` a quality of its own, or with None the usual one again."""
         if quality is None:
             self._special.pop((a, b), None)
         else:
-            self._special[a, b] = quality
+            self._special[a, b] = None if quality == UNDISTURBED else quality
 
     def cut(self, cut: Cut) -> int:
         """Drop everything that `cut` says; returns the number to `mend` it by."""
