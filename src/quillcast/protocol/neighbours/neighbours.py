@@ -149,16 +149,17 @@ class Neighbours:
 
         `told_s` is the round trip as others told it, for a peer that this one has not measured.
         """
-        known = self._round_trips.get(node_id)
-        if known is not None:
-            timeout_s = known.timeout_s
-        else:
+        known, config = self._round_trips.get(node_id), self.config
+        if known is None:
             proximity = self.host.proximity(NodeId(node_id))
             proximity = told_s if proximity is None else proximity
             if proximity is None:
-                return self.config.timeout_first_s
-            timeout_s = RoundTrip(proximity).timeout_s
-        return min(max(timeout_s, self.config.timeout_min_s), self.config.timeout_max_s)
+                return config.timeout_first_s
+            known = RoundTrip(proximity)
+        timeout_s = known.timeout_s
+        if timeout_s < config.timeout_min_s:
+            return config.timeout_min_s
+        return timeout_s if timeout_s < config.timeout_max_s else config.timeout_max_s
 
     def answered(self, node_id: bytes, round_trip_s: float) -> None:
         """An answer took so long: also other layers' questions teach the time-out."""
@@ -230,17 +231,17 @@ class Neighbours:
 
     def _plan(self, link: Link) -> float:
         """Note and say when to ask this neighbour (again), if nothing is heard until then."""
-        early_s = link.early_s
         if link.questions:
             patience = self.timeout(link.contact.node_id) * (1 + link.questions) / 2
-            due, early_s = link.asked + min(patience, self.config.timeout_max_s), _TICK_S
-        elif self.streams is None:
-            due = link.heard + link.wait_s
-        else:
-            due = min(link.heard + link.wait_s, link.compared + max(link.every_s, self.config.digest_every_s))
-        if not link.questions and due < self._quiet_until:
+            link.due = due = link.asked + min(patience, self.config.timeout_max_s)
+            link.look_at = due - _TICK_S
+            return due
+        due = link.heard + link.wait_s
+        if self.streams is not None and due > link.compared + self.config.digest_every_s:
+            due = min(due, link.compared + max(link.every_s, self.config.digest_every_s))
+        if due < self._quiet_until:
             self._quiet_until = due
-        link.due, link.look_at = due, due - early_s
+        link.due, link.look_at = due, due - link.early_s
         return due
 
     def _sweep(self) -> None:
@@ -258,7 +259,11 @@ class Neighbours:
                 if link.due < earliest and not link.questions:
                     earliest = link.due
             self._quiet_until = min(earliest, self._quiet_until)
-        self._arm(min([self._quiet_until, *[link.due for link in self._asked.values()]]))
+        earliest = self._quiet_until
+        for link in self._asked.values():
+            if link.due < earliest:
+                earliest = link.due
+        self._arm(earliest)
 
     def _look(self, link: Link, now: float) -> None:
         """Ask this neighbour if it is due, or give it up."""
@@ -270,7 +275,7 @@ class Neighbours:
         if link.questions >= self.config.tries_max:
             self._bury(link)
         else:
-            self._ask(link)
+            self._ask(link, now)
             self._plan(link)
 
     def _arm(self, at: float) -> None:
@@ -279,17 +284,19 @@ class Neighbours:
             self._sweep_at = at
             self.host.set_timer(Sweep(at), max(at - self.host.now(), _TICK_S))
 
-    def _ask(self, link: Link) -> None:
-        now = link.asked = self.host.now()
+    def _ask(self, link: Link, now: float) -> None:
+        link.asked = now
         if link.questions >= self.config.suspect_after and not link.suspected:
             link.suspected = True
             self.host.trace(Suspected(link.contact.node_id, now - link.heard))
         link.questions += 1
-        self._asked[link.contact.node_id] = link
-        self.host.send(link.contact, Heartbeat(now, *self._mark(link.contact.node_id)))
+        contact = link.contact
+        self._asked[contact.node_id] = link
+        change, digest = self._mark(contact.node_id)
+        self.host.send(contact, Heartbeat(now, change, digest))
 
     def _ask_now(self, link: Link) -> None:
-        self._ask(link)
+        self._ask(link, self.host.now())
         self._arm(self._plan(link))
 
     def _believe(self, link: Link, sent_at: float | None) -> None:
@@ -333,9 +340,10 @@ class Neighbours:
     def _stood_still(self) -> None:
         """This process was paused and its neighbours' words may wait: accuse nobody before a new question."""
         self.host.trace(Mark("stood_still"))
+        now = self.host.now()
         for link in self._links.values():
             link.questions = 0
-            self._ask(link)
+            self._ask(link, now)
             self._plan(link)
 
     def _mark(self, node_id: bytes) -> tuple[int, bytes]:
