@@ -26,6 +26,7 @@ check: setup  ## lint, format check, strict types
 	@$(BIN)/mypy
 
 bench: setup  ## run the benchmarks (ARGS="--quick", ...)
+	@scripts/servers
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
 sim: setup  ## fault simulations (SEEDS=500)

@@ -1,75 +1,55 @@
 """Delay from publishing to the handler, one publisher and one subscriber in processes of their own, at a fixed rate.
 
-quillcast: through a forwarder, which is the topic's root, in a third process. zenoh: linked directly. nats-py,
-paho-mqtt and redis: through their servers. Systems take turns in every round; a row is the median of the rounds. What
-is missing on this machine is named.
+quillcast: through a forwarder, which is the topic's root, in a third process. zenoh and pyzmq: linked directly, and in
+rows of their own through a process in the middle. nats-py, paho-mqtt and redis: through their servers. Systems take
+turns in every round; a row is the median of the rounds. What is missing on this machine is named.
 """
 
-import argparse
-import json
-import statistics
-from typing import Any
+from actors import running
+from clients import COMMON
+from head import Row, in_turns, median, missing_rows, parser, peaks, tell
 
-from actors import NEEDS, Actor, actors, missing, near, network
-
+SYSTEMS = (*COMMON, "quillcast, no journal", "quillcast, TLS", "zenoh, router", "pyzmq, forwarder")
 RATE_PER_S, SIZE_BYTES = 1000.0, 100
-ROUNDS, SECONDS = 5, 10.0
-QUICK_ROUNDS, QUICK_SECONDS = 1, 2.0
+ROUNDS, SECONDS = 5, 5.0
+QUICK_ROUNDS, QUICK_SECONDS = 1, 1.0
 WARM_UP = 200  # events
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one short round, in under a minute")
-    parser.add_argument("--json", action="store_true", help="print one object on the last line")
-    parser.add_argument("--systems", nargs="*", choices=list(NEEDS), default=list(NEEDS))
-    parser.add_argument("--rate", type=float, default=RATE_PER_S, help="events a second")
-    options = parser.parse_args()
-    rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if options.quick else (ROUNDS, SECONDS)
-    here = [system for system in options.systems if missing(system) is None]
-    runs: dict[str, list[dict[str, Any]]] = {system: [] for system in here}
-    for _ in range(rounds):
-        for system in here:
-            runs[system].append(measure(system, options.rate, int(options.rate * seconds)))
-    rows = [_row(system, options.rate, each) for system, each in runs.items()]
-    rows += [{"system": each, "missing": missing(each)} for each in options.systems if each not in here]
-    for row in rows:
-        print(row)
-    if options.json:
-        print(json.dumps({"benchmark": "latency", "results": rows}))
+    options = parser(__doc__, SYSTEMS)
+    options.add_argument("--rate", type=float, default=RATE_PER_S, help="events a second")
+    given = options.parse_args()
+    rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if given.quick else (ROUNDS, SECONDS)
+    runs = in_turns(given.systems, rounds, lambda system: measure(system, given.rate, int(given.rate * seconds)))
+    rows = [_row(system, given.rate, each) for system, each in runs.items()]
+    tell("latency", rows + missing_rows(given.systems), given)
 
 
-def measure(system: str, rate: float, count: int) -> dict[str, Any]:
+def measure(name: str, rate: float, count: int) -> Row:
     """One round."""
-    extra = 1 if system == "quillcast" else 0  # the forwarder
-    with network(system) as (hub, other), actors(system, [hub, *[other] * (extra + 1)]) as made:
-        subscriber, publisher = made[-2] if extra else made[0], made[-1]
-        topic = near(made[0].first["id"], "latency") if extra else "latency"
-        if extra:
-            _keep_root(made[0], topic)
+    with running(name, ["subscriber", "publisher"]) as system:
+        subscriber, publisher = system.actors["subscriber"], system.actors["publisher"]
+        topic = system.topic("latency")
         subscriber.ask("subscribe", topics=[topic])
         publisher.ask("open", topic=topic)
         publisher.ask("publish", size_bytes=SIZE_BYTES, count=WARM_UP, rate=rate)
         subscriber.ask("collect", count=WARM_UP)
         subscriber.ask("reset")
+        system.mark()
         publisher.ask("publish", size_bytes=SIZE_BYTES, count=count, rate=rate)
         took = subscriber.ask("collect", count=count)
-        if took["count"] != count:
-            raise SystemExit(f"{system}: {took['count']} of {count} events came")
-        return {**took, "version": publisher.first["version"]}
+        return {**took, "lost": count - took["count"], "used": system.used(), "version": system.settings["version"]}
 
 
-def _keep_root(forwarder: Actor, topic: str) -> None:
-    """The forwarder is the topic's root from the start."""
-    forwarder.ask("open", topic=topic)
-
-
-def _row(system: str, rate: float, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _row(system: str, rate: float, runs: list[Row]) -> Row:
     return {
         "system": system,
         "rate_per_s": rate,
-        "p50_us": round(statistics.median(run["p50_us"] for run in runs), 1),
-        "p99_us": round(statistics.median(run["p99_us"] for run in runs), 1),
+        "p50_us": median(runs, "p50_us", 1),
+        "p99_us": median(runs, "p99_us", 1),
+        "peak_rss_bytes": peaks(run["used"] for run in runs),
+        "lost": max(run["lost"] for run in runs),
         "rounds": len(runs),
         "version": runs[0]["version"],
     }

@@ -101,7 +101,7 @@ def test_the_changelog_tells_of_this_version() -> None:
     assert f"\n## {quillcast.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.parametrize("script", [".ci/run", "scripts/bootstrap"])
+@pytest.mark.parametrize("script", [".ci/run", "scripts/bootstrap", "scripts/servers"])
 def test_scripts_parse_and_may_be_run(script: str) -> None:
     assert (ROOT / script).stat().st_mode & 0o111
     subprocess.run(["bash", "-n", ROOT / script], check=True)

@@ -1,0 +1,193 @@
+"""The process behind an `Actor`: does what it is ordered with a system's client, a line of JSON each, and answers so.
+
+Where delays are measured, a payload's first eight bytes are when it was published, by the clock of the machine.
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from array import array
+from pathlib import Path
+from typing import Any
+
+from clients import PATIENCE_S, STRIDE, SYSTEMS, Client, Publish
+
+SLEEP_S_MIN = 0.0002
+STAMP_BYTES = 8
+CHANGES = 64  # subscriptions that are made at once
+LOOK_EVENTS = 64  # between two looks at the event loop
+
+
+class Performer:
+    """Carries out orders with a client."""
+
+    def __init__(self) -> None:
+        self.client: Client
+        self.publishers: list[Publish] = []
+        self.counter: Any
+        self.held: list[Any] = []
+        self.delays = array("q")
+        self.count = 0
+        self.first_ns = self.last_ns = 0
+
+    async def connect(self, system: str, options: dict[str, Any]) -> dict[str, Any]:
+        folder = options.pop("folder", None)
+        if folder is not None:  # neither the user's networks nor others' benchmarks
+            os.environ |= {"XDG_RUNTIME_DIR": folder, "XDG_CONFIG_HOME": folder}
+        self.client = SYSTEMS[system].client()
+        return await self.client.connect(**options)
+
+    async def open(self, topic: str, publishers: int = 1) -> dict[str, Any]:
+        self.publishers = [await self.client.open(topic) for _ in range(publishers)]
+        return {}
+
+    # --- rates
+
+    async def listen(self, topic: str) -> dict[str, Any]:
+        """Subscribe, to count."""
+        self.counter = await self.client.count(topic)
+        return {}
+
+    async def until_marked(self) -> dict[str, Any]:
+        """Take what comes until a mark comes."""
+        await self.counter.until_marked()
+        return {}
+
+    async def warm_up(self, size_bytes: int, seconds: float) -> dict[str, Any]:
+        """Publish at full speed for a while, then a mark; how fast that was."""
+        publish, payload = self.publishers[0], bytes(size_bytes)
+        count, began_s = 0, time.perf_counter()
+        while time.perf_counter() - began_s < seconds:
+            await self.client.pour(publish, payload, STRIDE)
+            count += STRIDE
+        await self.client.mark(publish)
+        return {"events_per_s": count / (time.perf_counter() - began_s)}
+
+    async def expect(self, count: int) -> dict[str, Any]:
+        """So many events will come, and count."""
+        self.counter.expect(count)
+        return {}
+
+    async def taken(self) -> dict[str, Any]:
+        """How fast they came."""
+        taken: dict[str, Any] = await self.counter.taken()
+        return taken
+
+    async def pour(self, size_bytes: int, count: int) -> dict[str, Any]:
+        """Publish at full speed."""
+        await self.client.pour(self.publishers[0], bytes(size_bytes), count)
+        return {}
+
+    async def tree(self, topic: str) -> dict[str, Any]:
+        """The topic's tree (quillcast)."""
+        tree: dict[str, Any] = await self.client.node.tree(topic)  # type: ignore[attr-defined]
+        return tree
+
+    # --- delays, and many subscriptions
+
+    async def subscribe(self, topics: list[str]) -> dict[str, Any]:
+        for topic in topics:
+            await self.client.subscribe(topic, self._take)
+        return {}
+
+    def _take(self, payload: bytes) -> None:
+        if len(payload) < STAMP_BYTES:
+            return  # it only found the way
+        now_ns = time.monotonic_ns()
+        if not self.count:
+            self.first_ns = now_ns
+        self.count += 1
+        self.last_ns = now_ns
+        self.delays.append(now_ns - int.from_bytes(payload[:STAMP_BYTES], "little"))
+
+    async def reset(self) -> dict[str, Any]:
+        self.count, self.delays = 0, array("q")
+        return {}
+
+    async def publish(self, size_bytes: int, count: int, rate: float | None = None) -> dict[str, Any]:
+        """Publish with every publisher in turn, at a rate or as fast as it goes."""
+        began_ns, publishers, filling = time.monotonic_ns(), self.publishers, bytes(max(0, size_bytes - STAMP_BYTES))
+        waits = self.client.waits
+        for number in range(count):
+            if rate is not None:
+                await _until(began_ns + int(1e9 * number / rate))
+            elif number % LOOK_EVENTS == 0:
+                await asyncio.sleep(0)
+            stamp = time.monotonic_ns().to_bytes(STAMP_BYTES, "little")
+            published = publishers[number % len(publishers)](stamp + filling)
+            if waits:
+                await published
+        return {"seconds": (time.monotonic_ns() - began_ns) / 1e9}
+
+    async def collect(self, count: int) -> dict[str, Any]:
+        """Wait until so many came; when the first and the last did, and how long they took."""
+        until, before = time.monotonic() + PATIENCE_S, -1
+        while self.count < count and (time.monotonic() < until or self.count != before):
+            before = self.count
+            await asyncio.sleep(0.01)
+        ordered = sorted(self.delays)
+        cuts = statistics.quantiles(ordered, n=100) if len(ordered) > 1 else []
+        return {
+            "count": self.count, "first_ns": self.first_ns, "last_ns": self.last_ns,
+            "p50_us": round(cuts[49] / 1e3, 1) if cuts else None, "p99_us": round(cuts[98] / 1e3, 1) if cuts else None,
+        }  # fmt: skip
+
+    # --- quillcast alone
+
+    async def hold(self, topics: int) -> dict[str, Any]:
+        """Subscribe to so many topics, and wait until all subscriptions stand."""
+        node = self.client.node  # type: ignore[attr-defined]
+        for first in range(len(self.held), topics, CHANGES):
+            made = [node.subscribe(f"links/{number}") for number in range(first, min(first + CHANGES, topics))]
+            await asyncio.gather(*[subscription.started() for subscription in made])
+            self.held += made
+        return {}
+
+    async def stand(self, seconds: float, changing: float) -> dict[str, Any]:
+        """Let time pass while a share of the subscriptions is renewed every second; what the links carried."""
+        node = self.client.node  # type: ignore[attr-defined]
+        before, began_s, renewed = node.status(), time.monotonic(), 0
+        while (passed_s := time.monotonic() - began_s) < seconds:
+            while renewed < int(passed_s * changing * len(self.held)):
+                place = renewed % len(self.held)
+                await self.held[place].close()
+                self.held[place] = node.subscribe(f"links/{place}")
+                renewed += 1
+            await asyncio.sleep(0.05)
+        after, passed_s = node.status(), time.monotonic() - began_s
+        counted = {
+            name: (after["counters"].get(name, 0) - before["counters"].get(name, 0)) / passed_s
+            for name in ("messages_in", "bytes_out")
+        }
+        return {**counted, "links": sum(one["connected"] for one in after["neighbours"]), "renewed": renewed}
+
+    async def used(self) -> dict[str, Any]:
+        """Resident memory as it is."""
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())  # noqa: ASYNC240
+        return {"rss_bytes": int(status["VmRSS"].split()[0]) * 1024}
+
+
+async def _until(due_ns: int) -> None:
+    """Wait; the event loop runs at least once, so that what was published is on its way."""
+    wait_s = (due_ns - time.monotonic_ns()) / 1e9
+    await asyncio.sleep(wait_s if wait_s > SLEEP_S_MIN else 0)
+
+
+async def _obey() -> None:
+    loop, performer = asyncio.get_running_loop(), Performer()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        order = json.loads(line)
+        do = order.pop("do")
+        if do == "end":
+            break
+        print(json.dumps(await getattr(performer, do)(**order)), flush=True)
+    await performer.client.close()
+
+
+if __name__ == "__main__":
+    from quillcast import run
+
+    run(_obey())
