@@ -53,7 +53,7 @@ _OFFSET = struct.Struct("<i")
 _ZEROS = b"\0" * 8
 _TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE = 1, 2, 4, 8
 _LAYOUT = 1
-_EVEN_MIN, _EVEN_MAX = 8, 4096  # events in a block between which it pays to look whether all are of one size
+_EVEN_MIN, _EVEN_MAX = 8, 8192  # events in a block between which it pays to look whether all are of one size
 
 
 class Term(NamedTuple):
@@ -100,7 +100,7 @@ def _times(times: Sequence[int], count: int) -> bytes:
 def _even(count: int, size: int) -> tuple[bytes, Callable[..., tuple[Any, ...]]]:
     """The offsets of `count` values of `size` bytes each, and what cuts such values out of bytes at an offset.
 
-    Most blocks hold events of one size, and blocks of a busy topic are alike: that is worth a cache of 2 MB at most.
+    Most blocks hold events of one size, and blocks of a busy topic are alike: that is worth a cache of 4 MB at most.
     """
     offsets = struct.pack(f"<{count + 1}i", *accumulate(repeat(size, count), initial=0))
     return offsets, struct.Struct(f"{size}s" * count).unpack_from
@@ -111,18 +111,21 @@ def _column_size(count: int, data_bytes: int) -> int:
     return _padded(4 * (count + 1)) + _padded(data_bytes)
 
 
-def _column(values: Sequence[bytes], count: int) -> tuple[int, list[bytes]]:
-    """An Arrow binary column: how many bytes of data it holds, and its parts, offsets and data padded to 8 bytes."""
-    sizes = list(map(len, values))
-    if len(sizes) != count:
-        raise LocalError(f"{count} events with a column of {len(sizes)} values; each event has one")
-    even = _EVEN_MIN <= count <= _EVEN_MAX and sizes[0] == sizes[-1] and sizes.count(sizes[0]) == count
-    ends: list[int] = [] if even else list(accumulate(sizes, initial=0))
-    size = count * sizes[0] if even else ends[-1]
+def _add_column(parts: list[bytes], values: Sequence[bytes], count: int) -> int:
+    """Add the parts of an Arrow binary column, offsets and data padded to 8 bytes; how many bytes of data it holds."""
+    if len(values) != count:
+        raise LocalError(f"{count} events with a column of {len(values)} values; each event has one")
+    sizes = set(map(len, values)) if _EVEN_MIN <= count <= _EVEN_MAX else ()
+    even = sizes.pop() if len(sizes) == 1 else None
+    ends: list[int] = [] if even is not None else list(accumulate(map(len, values), initial=0))
+    size = count * even if even is not None else ends[-1]
     if size > BLOCK_BYTES_MAX:
         raise LocalError(f"{count} events of {size} bytes for one block, which holds at most {BLOCK_BYTES_MAX}")
-    offsets = _even(count, sizes[0])[0] if even else struct.pack(f"<{count + 1}i", *ends)
-    return size, [offsets, _ZEROS[: -len(offsets) % 8], *values, _ZEROS[: -size % 8]]
+    offsets = _even(count, even)[0] if even is not None else struct.pack(f"<{count + 1}i", *ends)
+    parts += (offsets, _ZEROS[: -len(offsets) % 8])
+    parts += values
+    parts.append(_ZEROS[: -size % 8])
+    return size
 
 
 class Block:
@@ -133,7 +136,7 @@ class Block:
 
     __slots__ = ("_flags", "_payload_bytes", "count", "data", "first", "publisher", "time_ns")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         if len(data) < _BLOCK.size:
             raise Malformed(f"a block of {len(data)} bytes is shorter than its header of {_BLOCK.size}")
         size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes = _BLOCK.unpack_from(data)
@@ -167,7 +170,8 @@ class Block:
         count = len(payloads)
         if not 0 < count <= EVENT_COUNT_MAX:
             raise LocalError(f"{count} events for one block, which holds 1 to {EVENT_COUNT_MAX}")
-        payload_bytes, parts = _column(payloads, count)
+        parts: list[bytes] = [b""]  # the header's place
+        payload_bytes = _add_column(parts, payloads, count)
         flags, size = 0, _BLOCK.size + _column_size(count, payload_bytes)
         if times is not None:
             flags |= _TIMES
@@ -176,11 +180,9 @@ class Block:
         for flag, values in ((_KEYS, keys), (_ATTRIBUTES, attributes)):
             if values is not None:
                 flags |= flag
-                value_bytes, column = _column(values, count)
-                size += _column_size(count, value_bytes)
-                parts += column
-        header = _BLOCK.pack(size, _LAYOUT, flags, 0, publisher, first, time_ns, count, payload_bytes)
-        return cls(b"".join([header, *parts]))
+                size += _column_size(count, _add_column(parts, values, count))
+        parts[0] = _BLOCK.pack(size, _LAYOUT, flags, 0, publisher, first, time_ns, count, payload_bytes)
+        return cls(b"".join(parts))
 
     @property
     def last(self) -> int:
@@ -267,11 +269,10 @@ class Block:
         data_at, size = self._extent(at)
         if _EVEN_MIN <= count <= _EVEN_MAX and size % count == 0:
             even, cut = _even(count, size // count)
-            if data.startswith(even, at):
+            if bytes(data[at : at + len(even)]) == even:  # views compare one by one
                 return list(cut(data, data_at))
         offsets = self._offsets(at)
-        source = BytesIO(data)
-        source.seek(data_at)
+        source = BytesIO(data[data_at : data_at + size])
         return list(map(source.read, map(sub, offsets[1:], offsets)))
 
     def _times_at(self) -> int:
@@ -365,7 +366,7 @@ class Bundle:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> "Bundle":
-        """The bundle of these bytes, which it copies: `data` may be a buffer that is used again. Raises `Malformed`."""
+        """The bundle of these bytes, which it keeps: nobody may write to them any more. Raises `Malformed`."""
         if len(data) < _HEAD.size:
             raise Malformed(f"a bundle of {len(data)} bytes is shorter than its head of {_HEAD.size}")
         kind, _, _, session, topic, counter, node, first, count, blocks, record, tags = _HEAD.unpack_from(data)
@@ -401,10 +402,9 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 
 def _cut(data: bytes | memoryview, at: int, sizes: Sequence[int]) -> tuple[Block, ...]:
-    """The blocks of a bundle, each bytes of its own: the one copy at receipt, and columns on 8-byte bounds."""
+    """The blocks of a bundle, within its bytes."""
     if at + sum(sizes) != len(data):
         raise Malformed(f"a bundle's blocks say {sum(sizes)} bytes, {len(data) - at} came")
-    if len(sizes) == 1:
-        return (Block(bytes(data[at:])),)
-    ends = list(accumulate(sizes, initial=at))
-    return tuple([Block(bytes(data[start:end])) for start, end in pairwise(ends)])
+    view = memoryview(data)
+    ends = accumulate(sizes, initial=at)
+    return tuple([Block(view[start:end]) for start, end in pairwise(ends)])

@@ -45,10 +45,7 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long a line to join with is good for."""
 
     publish_bytes: int = 256 << 10
-    """A publisher's open batch is sealed at this many bytes of payload; measured, see docs/live.md."""
-
-    publish_count: int = 8192
-    """... or at this many events."""
+    """A publisher's open batch is sealed at this many bytes, 32 of them for each event; measured, see docs/live.md."""
 
     subscription_bytes: int = 4 << 20
     """Blocks waiting for a subscription's reader; beyond them the topic's `slow` setting applies."""

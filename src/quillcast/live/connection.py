@@ -84,6 +84,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer()
 
     def buffer_updated(self, count: int) -> None:
+        pump = self.links.pump
+        pump.begin_turn()
         try:
             if self.theirs is None and self._reader.begins_with(count, *_TLS_STARTS):
                 raise HelloRefused("encrypted", _ENCRYPTED)
@@ -98,6 +100,8 @@ class Connection(asyncio.BufferedProtocol):
                     break
         except RemoteError as problem:
             self.refuse(problem)
+        finally:
+            pump.end_turn()
 
     def pause_writing(self) -> None:
         if self.link is not None:

@@ -9,8 +9,8 @@ offset size what
 8      ...  what the type says
 ====== ==== ==============================
 
-All numbers are little endian. `FrameReader` is fed through a buffer of its own, so that the kernel's bytes are copied
-once more at most: by whoever keeps what a frame holds.
+All numbers are little endian. `FrameReader` says where the next bytes go: those of a large frame into memory of its
+own, which whoever takes the frame keeps, so that the kernel's copy is the only one.
 """
 
 import struct
@@ -26,7 +26,8 @@ _HEADER = struct.Struct("<IB3s")
 HEADER_BYTES = _HEADER.size
 _ZEROS = b"\0\0\0"
 _BUFFER_BYTES_MIN = 16 << 10
-_BUFFER_BYTES_MAX = 512 << 10  # two blocks as publishers seal them; measured: more does not pay
+_BUFFER_BYTES_MAX = 64 << 10  # of small frames; a frame that is larger is read into memory of its own
+_PEEK_BYTES = 4 << 10  # read behind a large frame, for another may follow, and what is read here is copied there
 
 
 class FrameType(IntEnum):
@@ -76,14 +77,16 @@ def frame(type_: FrameType, content: bytes = b"") -> bytes:
 class FrameReader:
     """Finds frames in what a socket reads: `buffer` says where the next bytes go, `frames` what they complete.
 
-    A frame's content is a view of the buffer and good until the next call of `buffer`.
+    A frame's content is the taker's to keep, and nobody writes to it any more.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._view = memoryview(bytearray(_BUFFER_BYTES_MIN))
         self._end = 0
-        self._missing = 0
+        self._limit = _BUFFER_BYTES_MIN  # where the next read into the buffer ends
+        self._large: memoryview | None = None  # the content of a large frame, as far as `_large_end`
+        self._large_end, self._large_type = 0, FrameType.BUNDLE
 
     def begins_with(self, count: int, *starts: bytes) -> bool:
         """Are the first bytes that come, with the `count` just put into the buffer, one of these?"""
@@ -91,58 +94,64 @@ class FrameReader:
 
     def buffer(self) -> memoryview:
         """Where to put the bytes that come next: never empty."""
-        if self._missing or len(self._view) > _BUFFER_BYTES_MAX:
-            self._resize()
-        return self._view[self._end :]
+        if self._large is not None:
+            return self._large[self._large_end :]
+        return self._view[self._end : self._limit]
 
-    def frames(self, count: int) -> Iterator[tuple[FrameType, memoryview]]:
+    def frames(self, count: int) -> Iterator[tuple[FrameType, bytes | memoryview]]:
         """Take note of `count` bytes put into the buffer; yields every frame that is whole now.
 
         Raises `Malformed` at a header that is none, or that announces more than `frame_bytes_max`.
         """
-        filled = self._end + count == len(self._view)
+        if self._large is not None:
+            self._large_end += count
+            if self._large_end == len(self._large):
+                large, self._large = self._large, None
+                self._limit = _PEEK_BYTES
+                yield self._large_type, large
+            return
+        filled = self._end + count == self._limit
         self._end += count
         at = 0
         try:
-            while (parsed := self._frame(at)) is not None:
-                type_, stop = parsed
-                yield type_, self._view[at + HEADER_BYTES : stop]
-                at = stop
+            while self._end - at >= HEADER_BYTES:
+                type_, size = self._header(at)
+                start, stop = at + HEADER_BYTES, at + HEADER_BYTES + size
+                if stop <= self._end:
+                    at = stop
+                    yield type_, bytes(self._view[start:stop])
+                elif stop - at <= len(self._view):
+                    break
+                else:
+                    self._begin_large(type_, start, size)
+                    at = self._end
         finally:
             self._keep(at, busy=filled)
 
-    def _frame(self, at: int) -> tuple[FrameType, int] | None:
-        """Type and end of the frame that begins at `at`; None while it is not whole."""
-        if self._end - at < HEADER_BYTES:
-            self._missing = 0
-            return None
+    def _header(self, at: int) -> tuple[FrameType, int]:
+        """Type and size of the frame that begins at `at`."""
         size, type_, zeros = _HEADER.unpack_from(self._view, at)
         if zeros != _ZEROS or type_ not in _TYPES:
             raise Malformed(f"a frame of type {type_} is none of ours")
         if size > self.frame_bytes_max:
             raise Malformed(f"a frame of {size} bytes came, at most {self.frame_bytes_max} are allowed")
-        stop = at + HEADER_BYTES + size
-        self._missing = max(0, stop - self._end)
-        return None if self._missing else (_TYPES[type_], stop)
+        return _TYPES[type_], size
+
+    def _begin_large(self, type_: FrameType, start: int, size: int) -> None:
+        """A frame that the buffer cannot hold: what came of it moves to memory of its own, and the rest goes there."""
+        self._large, self._large_type = memoryview(bytearray(size)), type_
+        self._large_end = self._end - start
+        self._large[: self._large_end] = self._view[start : self._end]
 
     def _keep(self, at: int, *, busy: bool) -> None:
         """Move what is left to the front. A read that filled the buffer asks for a larger one."""
         left = self._end - at
-        if busy and len(self._view) < _BUFFER_BYTES_MAX:
-            self._replace(2 * len(self._view), at)
+        if busy and self._limit == len(self._view) < _BUFFER_BYTES_MAX:
+            larger = memoryview(bytearray(2 * len(self._view)))
+            larger[:left] = self._view[at : self._end]
+            self._view = larger
         elif at and left:
             self._view[:left] = self._view[at : self._end]
         self._end = left
-
-    def _resize(self) -> None:
-        """Make room for the whole of a large frame, and give that room back after it."""
-        needed = self._end + self._missing
-        if needed > len(self._view):
-            self._replace(needed, 0)
-        elif needed <= _BUFFER_BYTES_MAX < len(self._view):
-            self._replace(_BUFFER_BYTES_MAX, 0)
-
-    def _replace(self, size_bytes: int, at: int) -> None:
-        larger = memoryview(bytearray(size_bytes))
-        larger[: self._end - at] = self._view[at : self._end]
-        self._view = larger
+        if busy or left >= _PEEK_BYTES:
+            self._limit = len(self._view)

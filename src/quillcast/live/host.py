@@ -58,7 +58,7 @@ class LiveHost:
         if delay_s > 0:
             self._pump.loop.call_later(delay_s + _TICK_S, self._fire, timer)
         else:
-            self._pump.loop.call_soon(self._fire, timer)
+            self._pump.put_off(self._pump.inputs.timer, timer)
 
     def _fire(self, timer: Any) -> None:
         self._pump.hand(self._pump.inputs.timer, timer)

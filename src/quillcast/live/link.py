@@ -152,9 +152,10 @@ class Link:
         elif self.idle_here and self.idle_there:
             self.links.end(self)
 
-    def _small_parts(self) -> list[bytes]:
+    def _small_parts(self) -> list[bytes | memoryview]:
         """Everything but bundles."""
-        parts, self._frames = self._frames, []
+        parts: list[bytes | memoryview] = [*self._frames]
+        self._frames = []
         if self.owed:
             parts.append(frame(FrameType.CREDIT, self.owed.to_bytes(NUMBER_BYTES, "little")))
             self.owed = 0
@@ -172,7 +173,7 @@ class Link:
             raise ValueError(f"a {type(messages[0]).__name__} of {len(content)} bytes is larger than any frame")
         return self._control_frames(messages[:half]) + self._control_frames(messages[half:])
 
-    def _add_bundles(self, parts: list[bytes]) -> int:
+    def _add_bundles(self, parts: list[bytes | memoryview]) -> int:
         """Add bundles, up to what the socket is handed ahead, the blocks by reference; how many bytes that is."""
         added = 0
         while self._bundles and not self.paused and added < self.links.config.write_bytes_max:

@@ -61,6 +61,7 @@ class Links:
     ) -> None:  # fmt: skip
         self.pump, self.loop, self.identity, self.codec, self.config = pump, pump.loop, identity, codec, config
         self.network, self.incarnation, self.tls, self.wall_ns = network, incarnation, tls, wall_ns
+        pump.at_end = self._flush
         self.contact = Contact(identity.node_id, "")
         self.links: dict[bytes, Link] = {}
         self.counters: Counter[str] = Counter()
@@ -141,8 +142,8 @@ class Links:
             link.say(FrameType.IDLE)
 
     def flush_soon(self, link: Link) -> None:
-        """Have the link write in this turn of the event loop."""
-        if not self._dirty:
+        """Have the link write at the end of this turn; if none is under way, in this turn of the event loop."""
+        if not self._dirty and not self.pump.busy:
             self.loop.call_soon(self._flush)
         self._dirty.append(link)
 
@@ -407,6 +408,8 @@ class Links:
             self._debts[node] = self._debts.get(node, 0) + size_bytes
 
     def _flush(self) -> None:
+        if not self._dirty:
+            return
         dirty, self._dirty = self._dirty, []
         for link in dirty:
             link.flush()

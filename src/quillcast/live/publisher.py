@@ -1,8 +1,8 @@
 """The publisher's edge: events gather in a batch while the event loop is busy, and leave as one block.
 
 A lone event leaves in the same turn of the event loop. While a task publishes without a pause the batch grows to
-`publish_bytes` or `publish_count`; then it is sealed and the task lets the event loop run, so that links are written,
-receipts are read and heartbeats are answered.
+`publish_bytes`; then it is sealed and the task lets the event loop run, so that links are written, receipts are read
+and heartbeats are answered.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from quillcast.protocol.topics.messages import Branch
 from quillcast.protocol.topics.publisher import Publisher as PeerPublisher
 
 EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: they describe, payloads carry
+EVENT_BYTES = 32  # what an event costs in a batch beside its payload, which bounds the events of a batch
 TIMEOUT_S = 30.0
 _WALK_S = 1.0  # how long peers have to name who is not stable; a guess: a few round trips per level of the tree
 
@@ -39,13 +40,14 @@ class Publisher:
     ) -> None:
         self.topic, self._timed = topic, timed
         self._pump, self._running = pump, running
-        self._bytes_max, self._count_max = config.publish_bytes, config.publish_count
+        self._bytes_max = config.publish_bytes
         self._payloads: list[bytes] = []
+        self._left = 0  # bytes that the open batch still takes
+        self._room = 0  # ... without a look at anything else
         self._keys: list[bytes] | None = None
         self._attributes: list[bytes] | None = None
         self._times: list[int] = []
         self._extras = timed  # the batch has keys, attributes or times
-        self._batch_bytes = 0
         self._limit = 0  # bytes that one event may have; 0 while the topic is not known
         self._stopped = True  # publish has to look: not open yet, no room, or failed
         self.failure: QuillcastError | None = None
@@ -58,8 +60,7 @@ class Publisher:
     async def publish(
         self,
         payload: bytes,
-        *,
-        key: bytes | None = None,
+        key: bytes | None = None,  # by position too: keywords alone would cost each call another tenth
         attributes: Mapping[str, Any] | None = None,
         wait: Wait | None = None,
         timeout_s: float = TIMEOUT_S,
@@ -84,27 +85,49 @@ class Publisher:
             NotJoined: no root was found within `timeout_s`; or, with `wait`, none acknowledged.
             NotStable: with "stable", some subscribers did not hold the event in time; they are named.
         """
+        if type(payload) is bytes and key is None and attributes is None and wait is None:
+            room = self._room - len(payload) - EVENT_BYTES
+            if room > 0:
+                self._room = room
+                self._payloads.append(payload)
+                return
+        await self._publish(payload, key, attributes, wait, timeout_s)
+
+    async def _publish(
+        self,
+        payload: bytes,
+        key: bytes | None,
+        attributes: Mapping[str, Any] | None,
+        wait: Wait | None,
+        timeout_s: float,
+    ) -> None:
+        """Publish an event that opens or fills a batch, or has more to it than a payload."""
         if self._stopped:
             await self._until_open(timeout_s)
         if wait is not None:
             self._check_wait(wait)
-        if type(payload) is not bytes:
-            payload = _as_bytes(payload)
-        size = len(payload)
-        if size > self._limit:
-            raise self._too_large(size)
-        payloads = self._payloads
-        if not payloads:
-            self._pump.loop.call_soon(self._flush)
-        if key is not None or attributes is not None or self._extras:
-            self._add_extras(key, attributes)
-        payloads.append(payload)
-        self._batch_bytes += size
-        if self._batch_bytes >= self._bytes_max or len(payloads) >= self._count_max:
+        payload = _as_bytes(payload)
+        if len(payload) > self._limit:
+            raise self._too_large(len(payload))
+        self._add(payload, key, attributes)
+        if self._left <= 0:
             self._flush()
             await asyncio.sleep(0)
         if wait is not None:
             await self.acknowledged(wait, timeout_s)
+
+    def _add(self, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> None:
+        """Add an event to the batch, and see whether the next ones may follow without a look at anything else."""
+        if not self._payloads:
+            self._pump.loop.call_soon(self._flush)
+            self._left = self._bytes_max
+        elif self._room:
+            self._left = self._room
+        if key is not None or attributes is not None or self._extras:
+            self._left -= self._add_extras(key, attributes)
+        self._payloads.append(payload)
+        self._left -= len(payload) + EVENT_BYTES
+        self._room = 0 if self._extras or self._limit < self._bytes_max else max(0, self._left)
 
     async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until all that was published so far is acknowledged; arguments and errors are those of `publish`."""
@@ -148,6 +171,7 @@ class Publisher:
             self._flush()
             self._pump.call(self._peer.close_publisher, self._inner)
         self._closed = self._stopped = True
+        self._room = 0
         self._running.pop(self, None)
         self._tell()
 
@@ -166,10 +190,11 @@ class Publisher:
             known = inner.root is not None or self._limit > 0
             self._limit = inner.descriptor.settings.event_bytes_max if known else 0
             self._stopped = not known or inner.room() <= 0
+            self._room = 0 if self._stopped else self._room
         self._tell()
 
     def failed(self, error: QuillcastError) -> None:
-        self.failure, self._stopped = error, True
+        self.failure, self._stopped, self._room = error, True, 0
         self._tell()
 
     # --- within
@@ -180,7 +205,7 @@ class Publisher:
         if not payloads or self._inner is None:
             return
         self._payloads, self._keys, self._attributes, self._times = [], None, None, []
-        self._batch_bytes, self._extras = 0, self._timed
+        self._room, self._extras = 0, self._timed
         try:
             self._pump.call(self._inner.offer, payloads, times=times, keys=keys, attributes=attributes)
         except EventTooLarge as problem:  # the topic's limit was lowered meanwhile
@@ -248,8 +273,11 @@ class Publisher:
             del inspection.surveys[number]
         return branches
 
-    def _add_extras(self, key: bytes | None, attributes: Mapping[str, Any] | None) -> None:
-        """Columns begin with the first event that uses them; the events before it have none. Times have all or none."""
+    def _add_extras(self, key: bytes | None, attributes: Mapping[str, Any] | None) -> int:
+        """Columns begin with the first event that uses them; the events before it have none. Times have all or none.
+
+        Returns how many bytes were added.
+        """
         packed = b"" if attributes is None else msgspec.msgpack.encode(attributes)
         size = len(key or b"") + len(packed)
         if size > EXTRAS_BYTES_MAX:
@@ -268,7 +296,7 @@ class Publisher:
             self._attributes.append(packed)
         if self._timed:
             self._times.append(time.time_ns())
-        self._batch_bytes += size
+        return size
 
     def _too_large(self, size: int) -> EventTooLarge:
         return EventTooLarge(

@@ -11,17 +11,52 @@ T = TypeVar("T")
 
 
 class Pump:
-    """One peer's inputs, in order. What a step gives rise to here (a message to itself, say) follows at its end."""
+    """One peer's inputs, in order, in turns.
+
+    A turn is what comes together: the frames of one read, a timer, a call of the application. What a step of the peer
+    gives rise to here (a message to itself, say) follows at the step's end; what was put off to the end of the turn is
+    done there; and then `at_end` has the links write, so that an event goes through a peer in one turn.
+    """
 
     inputs: Inputs
     """The peer; whoever composes host and peer sets it before the first input."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.at_end: Callable[[], None] = _nothing
+        """What is to be done at the end of every turn."""
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._put_off: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
-        self._stepping = False
+        self._stepping = self._turning = False
         self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        """Is a turn under way?"""
+        return self._turning or self._stepping
+
+    def begin_turn(self) -> None:
+        """Inputs follow that belong together. Whoever begins a turn ends it, whatever happens."""
+        self._turning = True
+
+    def end_turn(self) -> None:
+        """Do what was put off, and have the links write."""
+        self._turning = True
+        try:
+            while self._put_off:
+                handler, args = self._put_off.popleft()
+                self.hand(handler, *args)
+        finally:
+            self._turning = False
+            self.at_end()
+
+    def put_off(self, handler: Callable[..., None], *args: Any) -> None:
+        """Hand an input in at the end of this turn."""
+        if self.busy:
+            self._put_off.append((handler, args))
+        else:
+            self.loop.call_soon(self.hand, handler, *args)
 
     def hand(self, handler: Callable[..., None], *args: Any) -> None:
         """Hand one input in: now, or where a step is under way, right after it."""
@@ -42,6 +77,8 @@ class Pump:
                 handler(*inputs)
         finally:
             self._stepping = False
+            if not self._turning:
+                self.end_turn()
         if self._waiting:
             self._wake()
         return result
@@ -50,6 +87,7 @@ class Pump:
         """The peer takes no more inputs."""
         self._closed = True
         self._inbox.clear()
+        self._put_off.clear()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition` holds at the end of a step."""
@@ -66,3 +104,7 @@ class Pump:
         for waiter, condition in self._waiting.items():
             if not waiter.done() and condition():
                 waiter.set_result(None)
+
+
+def _nothing() -> None:
+    pass

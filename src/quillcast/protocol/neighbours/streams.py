@@ -205,6 +205,12 @@ class Streams:
             telling.contact = to
             self._change(telling, key, None)
 
+    def hurry(self, node_id: bytes) -> None:
+        """Send that peer at once what changed, rather than within `flush_s`."""
+        telling = self._telling.get(node_id)
+        if telling is not None:
+            self._flush(telling)
+
     def told(self, node_id: bytes) -> Mapping[bytes, bytes]:
         """What that peer tells this one at present; a live view."""
         told = self._told.get(node_id)

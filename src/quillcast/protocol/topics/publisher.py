@@ -66,17 +66,16 @@ class Publisher:
         `times` are nanoseconds since 1970 UTC, one per payload; without them all have the time of this call. Raises
         `EventTooLarge`, and then publishes none of them.
         """
-        limit = self.descriptor.settings.event_bytes_max
-        if max(map(len, payloads)) > limit:
-            size = max(map(len, payloads))
-            raise EventTooLarge(
-                f"an event of {size} bytes is over the limit of {limit} of topic {self.descriptor.name!r}; split it, "
-                "or create the topic with a larger event_bytes_max"
-            )
         block = Block.seal(
             self.id, self.next, payloads, time_ns=times[0] if times else self.host.wall_ns(),
             times=times, keys=keys, attributes=attributes,
         )  # fmt: skip
+        limit = self.descriptor.settings.event_bytes_max
+        if block.size > limit and (size := max(map(len, payloads))) > limit:
+            raise EventTooLarge(
+                f"an event of {size} bytes is over the limit of {limit} of topic {self.descriptor.name!r}; split it, "
+                "or create the topic with a larger event_bytes_max"
+            )
         if not self.waiting_bytes:
             self.progress_at = self.host.now()
         self.next = block.last

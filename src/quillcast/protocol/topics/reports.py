@@ -48,6 +48,12 @@ class Reports:
             if tree is not None:
                 self.tell(tree)
 
+    def hurry(self, tree: Tree) -> None:
+        """Much has moved since the last report: buffers and publishers wait for the word."""
+        self.tell(tree)
+        for contact in tree.neighbours():
+            self.streams.hurry(contact.node_id)
+
     def tell(self, tree: Tree) -> None:
         now = self.host.now()
         tree.reported_bytes = 0

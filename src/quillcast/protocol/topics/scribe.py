@@ -649,7 +649,7 @@ class Scribe:
             tree.reported_bytes += bundle.size
             self.reports.touch(tree)
             if tree.reported_bytes >= self.config.report_bytes:
-                self.reports.tell(tree)
+                self.reports.hurry(tree)
 
     def _deliver_past(self, tree: Tree, bundle: Bundle) -> None:
         """A repair of a past term goes to the local subscribers; neighbours that lack it will ask."""

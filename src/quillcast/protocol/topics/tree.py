@@ -91,6 +91,11 @@ class Tree:
         for node in path:
             self.departed.pop(node, None)
 
+    def neighbours(self) -> list[Contact]:
+        """The parent and the children."""
+        above = [self.parent] if self.parent is not None else []
+        return [*above, *[child.contact for child in self.children.values()]]
+
     def path_here(self, me: bytes) -> list[bytes]:
         """The path from the root to this peer."""
         return [me] if self.root is not None else [*self.path, me]
