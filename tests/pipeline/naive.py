@@ -49,6 +49,13 @@ class NaiveAudit:
                         found[key] = (e.entry, found[key][1])
         return found
 
+    def delivery(self, key: Subscription) -> str:
+        """What a subscription was owed: the least of what it asked for and of the topic's latest known guarantee."""
+        named = [(e.record.version, e.at_ns, e.record.delivery) for e in self.entries
+                 if isinstance(e.record, trace.Named) and e.record.topic == key[0]]  # fmt: skip
+        given = max(named)[2] if named else "reliable"
+        return "reliable" if given == self.subscriptions[key][1].delivery == "reliable" else "best_effort"
+
     def subscription_of(self, e: Entry) -> Subscription | None:
         run: Any = e.record
         for key, (until, begin) in self.subscriptions.items():
@@ -101,6 +108,14 @@ class NaiveAudit:
                 events |= {event for event, places in positions.items() if places & lost}
         return events
 
+    def passed(self, runs: list[trace.Delivered], topic: bytes) -> set[Event]:
+        """The events that had a position before one, of the same term, of which something was handed over."""
+        reach: dict[Any, int] = defaultdict(int)
+        for run in runs:
+            reach[run.term] = max(reach[run.term], run.index + run.count)
+        known = self.positions(topic).items()
+        return {event for event, places in known if any(index < reach[term] for term, index in places)}
+
     def subscribers(self) -> dict[Subscription, dict[str, Any]]:
         return {key: self.fate(key) for key in self.subscriptions}
 
@@ -112,6 +127,8 @@ class NaiveAudit:
         ]
         copies = Counter((run.publisher, run.first + n) for _, run in runs for n in range(run.count))
         due, told = self.due(key), self.told(key)
+        missing, reliable = due - copies.keys(), self.delivery(key) == "reliable"
+        known = missing if reliable else missing & self.passed([run for _, run in runs], key[0])
         highest: dict[bytes, int] = {}
         disordered = 0
         for _, run in runs:
@@ -122,11 +139,13 @@ class NaiveAudit:
         )
         return {
             "lived": self.lived(key),
+            "delivery": self.delivery(key),
             "expected": len(due),
             "delivered": len(due & copies.keys()),
             "duplicated": sum(copies.values()) - len(copies),
-            "lost": len(due - copies.keys()),
-            "silent": len(due - copies.keys() - told),
+            "lost": len(missing) if reliable else 0,
+            "dropped": 0 if reliable else len(missing),
+            "silent": len(known - told),
             "extra": len(copies.keys() - due),
             "disordered": disordered,
             "p50_ms": percentile(delays, 0.5),

@@ -33,9 +33,9 @@ def tree(moment: str, members: dict[str, tuple[str | None, int]]) -> list[dict[s
 
 def findings(*, lost: int = 0) -> Findings:
     subscriber = {
-        "topic": "t<1>", "peer": "d", "started_ns": 1, "since": 0, "lived": True, "expected": 12_345,
-        "delivered": 12_345 - lost, "duplicated": 0, "lost": lost, "silent": lost, "extra": 0, "disordered": 0,
-        "p50_ms": 1.25, "p99_ms": 20.0,
+        "topic": "t<1>", "peer": "d", "started_ns": 1, "since": 0, "delivery": "reliable", "lived": True,
+        "expected": 12_345, "delivered": 12_345 - lost, "duplicated": 0, "lost": lost, "dropped": 0, "silent": lost,
+        "extra": 0, "disordered": 0, "p50_ms": 1.25, "p99_ms": 20.0,
     }  # fmt: skip
     whose = {"topic": "t<1>", "peer": "d", "started_ns": 1, "since": 0}
     gap = {**whose, "publisher": "p", "first": 7, "last": 7 + lost, "told": False}
@@ -153,7 +153,7 @@ def test_a_page_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None
 def test_the_summary_has_the_figures_that_scripts_ask_for() -> None:
     assert findings(lost=5).summary() == {
         "peers": 5, "topics": 1, "published": 12_345, "expected": 12_345, "delivered": 12_340, "duplicates": 0,
-        "lost": 5, "kills": 1, "repair_s": [0.1], "delay_ms": {"p50": 0.5, "p99": 30.0},
+        "lost": 5, "dropped": 0, "kills": 1, "repair_s": [0.1], "delay_ms": {"p50": 0.5, "p99": 30.0},
     }  # fmt: skip
     assert json.loads(json.dumps(findings().tables()))["sound"] is True
 
@@ -162,7 +162,7 @@ def test_the_terminal_shows_subscribers_kills_and_verdicts() -> None:
     out = io.StringIO()
     print_findings(findings(lost=5), Console(file=out, width=120))
     text = out.getvalue()
-    assert re.search(r"t<1>\s+d\s+12,345\s+12,340\s+0\s+5", text)
+    assert re.search(r"t<1>\s+reliable\s+d\s+12,345\s+12,340\s+0\s+5\s+0", text)
     assert re.search(r"1: b\s+forwarder\s+2\s+2\s+0\s+100 ms", text)
     assert re.search(r"✗\s+nothing lost\s+5", text)
 

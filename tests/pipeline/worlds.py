@@ -12,6 +12,7 @@ from quillcast.pipeline.run import Kill
 
 PEERS = [bytes([n]) * 16 for n in range(1, 7)]
 TERMS = [NO_TERM, Term(1, b"a" * 16), Term(1, b"b" * 16), Term(2, b"a" * 16)]
+DELIVERIES = ["reliable", "reliable", "best_effort"]
 LENGTH_NS = 1_000_000_000
 
 
@@ -59,7 +60,8 @@ class World:
         index = first if pick.random() < 0.8 else pick.randrange(30)
         other, number = pick.choice(PEERS), pick.choice([1, 1, 1, 2])
         kinds = {
-            0.12: trace.Subscribed(topic, term, pick.randrange(20), number),
+            0.12: trace.Subscribed(topic, term, pick.randrange(20), number, pick.choice(DELIVERIES)),
+            0.01: trace.Named(topic, f"topic {topic[-1]}", pick.choice(DELIVERIES), pick.randrange(2)),
             0.03: trace.Unsubscribed(topic, number),
             0.10: trace.Published(topic, publisher, first, count, 100),
             0.08: trace.Admitted(topic, publisher, first, count, term, index),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quillcast.core.trace import BecameRoot, ResignedRoot
+from quillcast.core.trace import BecameRoot, Dropped, ResignedRoot
 from quillcast.sim.applications import Heard, Reader, Told
 from quillcast.sim.scenario import load
 from quillcast.sim.simulation import Simulation
@@ -116,3 +116,17 @@ def test_writers_wait_for_a_slow_reader_where_the_topic_says_so() -> None:
     (writer,) = simulation.writers
     assert writer.held_back > 0
     assert all(len(heard(reader)) == len(writer.written) for reader in simulation.readers)
+
+
+def test_what_a_best_effort_topic_drops_is_counted_and_told() -> None:
+    simulation = run("best-effort-past-a-slow-link")
+    (writer,) = simulation.writers
+    dropped = {}
+    for reader in simulation.readers:
+        assert {entry.why for entry in told(reader)} <= {"dropped"}
+        dropped[reader.host.machine.number] = sum(entry.last - entry.first for entry in told(reader))
+        assert len(heard(reader)) + dropped[reader.host.machine.number] == len(writer.written)
+    assert dropped[3] > 0
+    assert dropped[9] == 0, "a slow link is nobody else's matter"
+    records = [record for _, _, record in simulation.world.journal.records]
+    assert sum(record.count for record in records if isinstance(record, Dropped)) >= dropped[3]

@@ -40,8 +40,8 @@ def sound(finished: Simulation) -> Iterator[Simulation]:
     finished.troubles[:] = troubles
 
 
-def check(simulation: Simulation) -> None:
-    checks.Delivery(simulation, NEWS).check()
+def check(simulation: Simulation, plan: TopicPlan = NEWS) -> None:
+    checks.Delivery(simulation, plan).check()
 
 
 def reader_on(simulation: Simulation, machine: int) -> Reader:
@@ -105,6 +105,26 @@ def test_an_event_that_was_passed_over_is_found_unless_it_was_told(sound: Simula
         check(sound)
     reader.log.insert(7, told_of(sound, 7))
     check(sound)
+
+
+def test_a_best_effort_reader_may_miss_events_and_is_told_of_those_that_it_came_past(sound: Simulation) -> None:
+    plan = TopicPlan(name="news", delivery="best_effort")
+    reader = forget_the_last(sound)
+    check(sound, plan)  # nothing came after it: nobody knows
+    forget(reader, 7)
+    with pytest.raises(
+        Broken, match=r"given an event that came after event 7 .*, and never told that it lost that one"
+    ):
+        check(sound, plan)
+    reader.log.insert(7, told_of(sound, 7, "dropped"))
+    check(sound, plan)
+    reader.log.append(told_of(sound, 9, "dropped"))
+    with pytest.raises(Broken, match=r"was given event 9 .* and told that it lost it"):
+        check(sound, plan)
+    reader.log.pop()
+    reader.log.append(reader.log[3])
+    with pytest.raises(Broken, match="twice"):
+        check(sound, plan)
 
 
 def test_a_void_hole_is_a_word_about_what_lies_in_it_only(sound: Simulation) -> None:

@@ -45,8 +45,9 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "index": ("int64", "index of a run's first event in its term"),
     "published_ns": ("int64", "publish time of a run's first event, by its publisher's clock"),
     "other": ("binary", "the other peer: parent, child, neighbour, new root"),
-    "number": ("int64", "depth, children, hops, bytes, members, or of which subscription, by the record's type"),
+    "number": ("int64", "depth, children, hops, bytes, members, version, or which subscription, by the record's type"),
     "seconds": ("double", "of Suspected: how long the neighbour was silent"),
+    "delivery": ("string", "guarantee of a topic or of a subscription: best_effort or reliable"),
     "text": ("string", "how, why, where, source, kind, name or address, by the record's type"),
     "joined": ("ids", "of LeafSetChanged: peers that entered"),
     "left": ("ids", "of LeafSetChanged: peers that left"),
@@ -57,6 +58,7 @@ COLUMN_OF_FIELD = {
     "key": "topic",
     "node": "other", "silent": "other", "to": "other", "parent": "other", "child": "other",
     "leaf_set": "number", "hops": "number", "depth": "number", "children": "number", "size": "number",
+    "version": "number",
     "silent_s": "seconds",
     "address": "text", "kind": "text", "name": "text", "how": "text", "why": "text", "where": "text", "source": "text",
 }  # fmt: skip
@@ -130,8 +132,9 @@ def _values(kind: type[Record], records: list[Record]) -> dict[str, Sequence[Any
     columns: dict[str, Sequence[Any]] = {
         column: list(map(attrgetter(field), records)) for field, column in _COLUMNS[kind].items()
     }
-    if "text" in columns:
-        columns["text"] = list(map(str.encode, columns["text"]))
+    for name in ("text", "delivery"):
+        if name in columns:
+            columns[name] = list(map(str.encode, columns[name]))
     if "term" in columns:
         terms = columns.pop("term")
         columns["term_counter"], columns["term_node"] = [term[0] for term in terms], [term[1] for term in terms]

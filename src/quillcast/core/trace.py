@@ -65,10 +65,15 @@ class Rerouted(Record, frozen=True):
 
 
 class Named(Record, frozen=True):
-    """The name behind a topicId, once per peer and topic."""
+    """What a peer knows of a topic: its name and guarantee, by this version of its descriptor; the highest holds.
+
+    Once per peer and topic, and again if the peer learns of another guarantee.
+    """
 
     topic: bytes
     name: str
+    delivery: str = "reliable"
+    version: int = 0
 
 
 class BecameRoot(Record, frozen=True):
@@ -122,13 +127,15 @@ class ChildRemoved(Record, frozen=True):
 class Subscribed(Record, frozen=True):
     """A local subscription stands; it will get every event from this position on.
 
-    `number` tells a peer's subscriptions to one topic apart; so in `Unsubscribed`, `Delivered` and `Lost`.
+    `number` tells a peer's subscriptions to one topic apart; so in `Unsubscribed`, `Delivered` and `Lost`. `delivery`
+    is what it is owed: the topic's guarantee, or less if it asked for less.
     """
 
     topic: bytes
     term: Term
     index: int
     number: int = 0
+    delivery: str = "reliable"
 
 
 class Unsubscribed(Record, frozen=True):

@@ -24,13 +24,13 @@ class Audit:
     records: DataFrame
     """Every journal record up to the end of the run (`RECORDS_SCHEMA`)."""
     topics: DataFrame
-    """topic, name."""
+    """topic, name, delivery: the guarantee that it was judged by."""
     journals: DataFrame
     """One row per process: peer, started_ns, ended_ns, lived, records, missing, files, bytes, dropped_bytes, closed."""
     published: DataFrame
     """topic, publisher, events."""
     subscribers: DataFrame
-    """One row per subscription: expected, delivered, duplicated, lost, silent, extra, disordered, p50_ms, p99_ms."""
+    """One row per subscription: see `events.per_subscription`."""
     gaps: DataFrame
     """The lost ranges: topic, peer, started_ns, since, publisher, first, last, told."""
     delays: DataFrame
@@ -75,7 +75,8 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
     runs = events.runs(records).localCheckpoint()
     due = events.due(events.countable(records, processes), subscriptions, runs)
     stretches = events.stretches(deliveries).localCheckpoint()
-    pieces = events.compare(stretches, due, events.told(records, subscriptions, runs)).localCheckpoint()
+    told, passed = (what(records, subscriptions, runs) for what in (events.told, events.passed))
+    pieces = events.compare(stretches, due, told, passed).localCheckpoint()
     delays = events.delays(deliveries).localCheckpoint()
     subscribers = events.per_subscription(subscriptions, pieces, stretches, delays).localCheckpoint()
     mended = repairs(records, processes, killed).localCheckpoint()

@@ -42,11 +42,12 @@ def print_findings(findings: Findings, console: Console) -> None:
 
 
 def _subscribers(findings: Findings) -> Table:
-    table = _table("topic", "subscriber", "expected", "delivered", "repeated", "lost", "p50", "p99", words=2)
+    names = ("expected", "delivered", "repeated", "lost", "dropped")
+    table = _table("topic", "judged as", "subscriber", *names, "p50", "p99", words=3)
     for row in findings.fates[:SUBSCRIBERS_MAX]:
-        counts = [f"{row[name]:,}" for name in ("expected", "delivered", "duplicated", "lost")]
-        peer = row["peer"] if row["lived"] else f"{row['peer']} (ended)"
-        table.add_row(row["topic"], peer, *counts, milliseconds(row["p50_ms"]), milliseconds(row["p99_ms"]))
+        counts = [f"{row[name]:,}" for name in ("expected", "delivered", "duplicated", "lost", "dropped")]
+        who = [row["topic"], row["delivery"], row["peer"] if row["lived"] else f"{row['peer']} (ended)"]
+        table.add_row(*who, *counts, milliseconds(row["p50_ms"]), milliseconds(row["p99_ms"]))
     left_out = len(findings.fates) - SUBSCRIBERS_MAX
     if left_out > 0:
         table.add_row("...", f"and {left_out} more")

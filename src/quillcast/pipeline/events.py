@@ -109,7 +109,26 @@ def due(events: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFra
 
 def told(records: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFrame:
     """The events that subscribers were told they lost: subscription, publisher, first, last."""
-    losses = within(records.where("record = 'Lost'"), subscriptions).where("subscription is not null").alias("loss")
+    losses = within(records.where("record = 'Lost'"), subscriptions).where("subscription is not null")
+    return _at(losses.select("subscription", "topic", "term_counter", "term_node", "first", "last"), runs)
+
+
+def passed(records: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFrame:
+    """The events that best-effort subscriptions came past: subscription, publisher, first, last.
+
+    Something of a later position in the same term was handed over, so the peer knew what lay before it.
+    """
+    some = subscriptions.where("delivery = 'best_effort'")
+    came = within(records.where("record = 'Delivered' and term_counter > 0"), some).where("subscription is not null")
+    reach = came.groupBy("subscription", "topic", "term_counter", "term_node").agg(
+        F.lit(0).alias("first"), F.max(F.col("index") + F.col("count")).alias("last")
+    )
+    return _at(reach, runs)
+
+
+def _at(places: DataFrame, runs: DataFrame) -> DataFrame:
+    """The events at ranges of positions (subscription, topic, term_counter, term_node, first, last)."""
+    losses = places.alias("loss")
     start = F.greatest("loss.first", "run.index")
     end = F.least(F.col("loss.last"), F.col("run.index") + F.col("run.last") - F.col("run.first"))
     same_term = F.expr(
@@ -121,31 +140,38 @@ def told(records: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataF
     )  # fmt: skip
 
 
-def compare(stretches: DataFrame, due: DataFrame, told: DataFrame) -> DataFrame:
-    """Each subscription's events piece by piece: subscription, publisher, first, last, due, copies, told.
+def compare(stretches: DataFrame, due: DataFrame, told: DataFrame, passed: DataFrame) -> DataFrame:
+    """Each subscription's events piece by piece: subscription, publisher, first, last, due, copies, told, passed.
 
-    Within a piece all events fare alike: owed or not, handed over so many times, told as lost or not.
+    Within a piece all events fare alike: owed or not, handed over so many times, told as lost or not, passed or not.
     """
-    return coverage({"due": due, "copies": stretches, "told": told}, ["subscription", "publisher"])
+    sets = {"due": due, "copies": stretches, "told": told, "passed": passed}
+    return coverage(sets, ["subscription", "publisher"])
 
 
 def per_subscription(subscriptions: DataFrame, pieces: DataFrame, stretches: DataFrame, delays: DataFrame) -> DataFrame:
-    """How each subscription fared: topic, peer, started_ns, since, lived, the counts below, p50_ms, p99_ms.
+    """How each subscription fared: topic, peer, started_ns, since, delivery, lived, the counts below, p50_ms, p99_ms.
 
-    The counts are expected, delivered, duplicated, lost, silent, extra and disordered; expected = delivered + lost.
-    `silent` are the lost events that the subscriber was not told of; `extra` are events handed over that were not due,
-    such as those before the start; `disordered` counts runs with an event that came after a later one of its publisher.
+    The counts are expected, delivered, duplicated, lost, dropped, silent, extra and disordered; expected = delivered +
+    lost + dropped. What was due and never came is lost, or dropped where only best effort was owed. `silent` are those
+    that the subscriber was not told of; of dropped ones only those that it came past, for of the others its peer may
+    not know. `extra` are events handed over that were not due, such as those before the start; `disordered` counts runs
+    with an event that came after a later one of its publisher.
     """
     size = F.col("last") - F.col("first")
+    missing = "due > 0 and copies = 0"
     figures = {
         "expected": F.when(F.expr("due > 0"), size),
         "delivered": F.when(F.expr("due > 0 and copies > 0"), size),
         "duplicated": F.when(F.expr("copies > 1"), (F.col("copies") - 1) * size),
-        "lost": F.when(F.expr("due > 0 and copies = 0"), size),
-        "silent": F.when(F.expr("due > 0 and copies = 0 and told = 0"), size),
+        "lost": F.when(F.expr(f"{missing} and delivery = 'reliable'"), size),
+        "dropped": F.when(F.expr(f"{missing} and delivery = 'best_effort'"), size),
+        "silent": F.when(F.expr(f"{missing} and told = 0 and (delivery = 'reliable' or passed > 0)"), size),
         "extra": F.when(F.expr("due = 0 and copies > 0"), size),
     }
-    counts = pieces.groupBy("subscription").agg(*[F.sum(figure).alias(name) for name, figure in figures.items()])
+    owed = F.broadcast(subscriptions.select("subscription", "delivery"))
+    judged = pieces.join(owed, "subscription").groupBy("subscription")
+    counts = judged.agg(*[F.sum(figure).alias(name) for name, figure in figures.items()])
     order = stretches.groupBy("subscription").agg(F.sum("disordered").alias("disordered"))
     times = delays.groupBy("subscription").agg(F.percentile("delay_ms", [0.5, 0.99], F.col("count")).alias("delay_ms"))
     joined = subscriptions
@@ -153,7 +179,7 @@ def per_subscription(subscriptions: DataFrame, pieces: DataFrame, stretches: Dat
         joined = joined.join(table, "subscription", "left")
     numbers = [F.coalesce(F.col(name), F.lit(0)).cast("bigint").alias(name) for name in (*figures, "disordered")]
     return joined.select(
-        "topic", "peer", "started_ns", "since", "lived", *numbers,
+        "topic", "peer", "started_ns", "since", "delivery", "lived", *numbers,
         F.col("delay_ms")[0].alias("p50_ms"), F.col("delay_ms")[1].alias("p99_ms"),
     )  # fmt: skip
 

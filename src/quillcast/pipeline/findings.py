@@ -39,6 +39,8 @@ class Findings(NamedTuple):
     seconds: float
     peers: int = 0
     topics: int = 0
+    guarantees: Mapping[str, str] = {}
+    """By topic: best_effort or reliable."""
 
     @property
     def sound(self) -> bool:
@@ -61,6 +63,7 @@ class Findings(NamedTuple):
             "delivered": sum(row["delivered"] for row in kept),
             "duplicates": sum(row["duplicated"] for row in self.subscribers),
             "lost": sum(row["lost"] for row in kept),
+            "dropped": sum(row["dropped"] for row in kept),
             "kills": len(self.repairs),
             "repair_s": [row["repair_s"] for row in self.repairs],
             "delay_ms": {"p50": self.percentiles["p50_ms"], "p99": self.percentiles["p99_ms"]},
@@ -116,7 +119,8 @@ def run_audit(
 def _collect(tables: Any, run: Run, began: float) -> Findings:
     from quillcast.pipeline import events, trees
 
-    topics = {bytes(row["topic"]): row["name"] for row in tables.topics.collect()}
+    named = tables.topics.collect()
+    topics = {bytes(row["topic"]): row["name"] for row in named}
     span = tables.records.selectExpr("max(at_ns) - min(at_ns)").first()[0] or 0
     bucket_ns = max(RATE_BUCKET_NS_MIN, span // RATE_BUCKETS // RATE_BUCKET_NS_MIN * RATE_BUCKET_NS_MIN)
 
@@ -141,6 +145,7 @@ def _collect(tables: Any, run: Run, began: float) -> Findings:
         seconds=time.monotonic() - began,
         peers=tables.journals.where("peer is not null").select("peer").distinct().count(),
         topics=tables.published.select("topic").distinct().count(),
+        guarantees={row["name"]: row["delivery"] for row in named},
     )
 
 

@@ -31,7 +31,8 @@ def processes(records: DataFrame, kills: DataFrame) -> DataFrame:
 def subscriptions(records: DataFrame, processes: DataFrame) -> DataFrame:
     """One row per subscription, numbered from 1.
 
-    Columns: subscription, topic, peer, started_ns, number, since, until, term_counter, term_node, index, lived.
+    Columns: subscription, topic, peer, started_ns, number, delivery, since, until, term_counter, term_node, index,
+    lived. `delivery` is what it is owed: reliable where neither the subscriber asked for less nor the topic gives less.
 
     It holds from the entry `since` to before the entry `until` (null: to the process's end), and is owed every event
     from its position on. `lived`: it held when the run ended.
@@ -41,9 +42,13 @@ def subscriptions(records: DataFrame, processes: DataFrame) -> DataFrame:
     changes = changes.withColumn("former", F.lag("record", 1, "Unsubscribed").over(line)).where("record <> former")
     held = changes.withColumn("until", F.lead("entry").over(line)).where("record = 'Subscribed'")
     subscription = F.row_number().over(Window.orderBy("topic", "peer", "started_ns", "entry"))
-    return held.join(F.broadcast(processes), ["peer", "started_ns"]).select(
-        subscription.alias("subscription"), "topic", "peer", "started_ns", "number", F.col("entry").alias("since"),
-        "until", "term_counter", "term_node", "index", (F.col("lived") & F.col("until").isNull()).alias("lived"),
+    given = topics(records).select("topic", F.col("delivery").alias("given"))
+    owed = F.when(F.col("given") == "best_effort", F.col("given")).otherwise(F.col("delivery"))
+    known = held.join(F.broadcast(processes), ["peer", "started_ns"]).join(F.broadcast(given), "topic")
+    return known.select(
+        subscription.alias("subscription"), "topic", "peer", "started_ns", "number", owed.alias("delivery"),
+        F.col("entry").alias("since"), "until", "term_counter", "term_node", "index",
+        (F.col("lived") & F.col("until").isNull()).alias("lived"),
     )  # fmt: skip
 
 
@@ -61,12 +66,16 @@ def within(rows: DataFrame, subscriptions: DataFrame) -> DataFrame:
 
 
 def topics(records: DataFrame) -> DataFrame:
-    """topic, name: what peers call each topic; topics that nobody named go by the start of their id."""
-    named = records.where("topic is not null").where(~F.col("record").isin("Routed", "Rerouted"))
-    name = F.coalesce(
-        F.min(F.when(F.col("record") == "Named", F.col("text"))), F.lower(F.substring(F.hex("topic"), 1, 8))
-    )
-    return named.groupBy("topic").agg(name.alias("name"))
+    """topic, name, delivery: what peers call each topic, and its guarantee by the latest descriptor that any knew.
+
+    Topics that nobody named go by the start of their id, and count as reliable.
+    """
+    some = records.where("topic is not null").where(~F.col("record").isin("Routed", "Rerouted"))
+    named = F.col("record") == "Named"
+    name = F.coalesce(F.min(F.when(named, F.col("text"))), F.lower(F.substring(F.hex("topic"), 1, 8)))
+    latest = F.max(F.when(named, F.struct("number", "at_ns", "delivery")))["delivery"]
+    delivery = F.coalesce(latest, F.lit("reliable"))
+    return some.groupBy("topic").agg(name.alias("name"), delivery.alias("delivery"))
 
 
 def journals(records: DataFrame, processes: DataFrame, files: DataFrame) -> DataFrame:

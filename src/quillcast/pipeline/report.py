@@ -45,11 +45,12 @@ def render(findings: Findings) -> str:
 
 
 def _topics(findings: Findings) -> list[dict[str, Any]]:
-    """The topics with what was published in each and how its subscribers fared."""
+    """The topics with their guarantees, what was published in each and how its subscribers fared."""
     names = sorted({row["topic"] for row in (*findings.published, *findings.fates)})
     return [
         {
             "name": name,
+            "delivery": findings.guarantees.get(name, "reliable"),
             "published": sum(row["events"] for row in findings.published if row["topic"] == name),
             "subscribers": [row for row in findings.fates if row["topic"] == name],
         }

@@ -21,8 +21,8 @@ class Promise(NamedTuple):
 
 PROMISES = (
     Promise("something to prove", "subscribers", "sum(expected)", "deliveries that were due", some=True),
-    Promise("nothing lost", "subscribers", "sum(lost)", "events that were due to a subscriber and never handed over"),
-    Promise("no silent loss", "subscribers", "sum(silent)", "lost events that the subscriber was not told of"),
+    Promise("nothing lost", "subscribers", "sum(lost)", "events due in a reliable topic and never handed over"),
+    Promise("no silent loss", "subscribers", "sum(silent)", "lost or dropped events that a subscriber was not told of"),
     Promise("nothing repeated", "subscribers", "sum(duplicated)", "further times that an event was handed over"),
     Promise("order kept", "subscribers", "sum(disordered)", "runs with an event after a later one of its publisher"),
     Promise("nothing unasked", "strays", "sum(count)", "events handed over without a subscription"),

@@ -11,6 +11,7 @@ owed and delivered   an event that was written after a reader's subscription sto
                      unless the reader was slow, or one of the two was cut off for longer than a lease, or the
                      subscription began on one side of a cut and the event was admitted under a lower term
 told                 in those two cases: delivered, or told lost
+best effort          what a reader came past within a term was handed over or told dropped, and never both
 ==================== ==========================================================================================
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from quillcast.core.bundle import Term
+from quillcast.core.bundle import Position, Term
 from quillcast.core.ids import ring_distance, short
 from quillcast.core.trace import Admitted
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer
@@ -149,6 +150,9 @@ class Delivery:
                 self._check_owed(reader)
             for writer in self.writers.values():
                 self._check_stable(writer)
+        else:
+            for reader in self.readers:
+                self._check_drops(reader)
 
     # --- always
 
@@ -186,6 +190,37 @@ class Delivery:
                         f"{self._who(reader)} was given {self._what(after.event)} at {after.at:.3f} s after number "
                         f"{before.event.number}, and never told that it lost number {number}",
                     )
+
+    # --- best effort
+
+    def _check_drops(self, reader: Reader) -> None:
+        """What a reader came past within a term was handed over or told dropped, and never both."""
+        if reader.start is None:
+            return
+        heard = self.heard_by[reader.name]
+        places = {event: list(self._positions(event)) for event in self._events()}
+        reach: dict[Term, int] = {}
+        for event in heard:
+            for term, index in places[event]:
+                reach[term] = max(reach.get(term, 0), index)
+        for event, positions in places.items():
+            told = self._told(reader, event)
+            if event in heard:
+                _holds(not told, f"{self._who(reader)} was given {self._what(event)} and told that it lost it ({told})")
+            elif any(reader.start <= place and place.index < reach.get(place.term, 0) for place in positions):
+                _holds(
+                    bool(told),
+                    f"{self._who(reader)} was given an event that came after {self._what(event)}, "
+                    "and never told that it lost that one",
+                )
+
+    def _events(self) -> Iterator[Event]:
+        for writer in self.writers.values():
+            yield from (Event(writer.name, number) for number in range(len(writer.written)))
+
+    def _positions(self, event: Event) -> Iterator[Position]:
+        for admission in self._admitted(self.writers[event.writer], event):
+            yield Position(admission.term, admission.position + event.number - admission.first)
 
     # --- owed
 
@@ -290,10 +325,9 @@ class Delivery:
 
     def _told(self, reader: Reader, event: Event) -> str:
         """What a reader was told of an event's loss: its position, or a void hole around it; empty if nothing."""
-        for admission in self._admitted(self.writers[event.writer], event):
-            index = admission.position + event.number - admission.first
+        for term, index in self._positions(event):
             for entry in reader.log:
-                if isinstance(entry, Told) and entry.term == admission.term and entry.first <= index < entry.last:
+                if isinstance(entry, Told) and entry.term == term and entry.first <= index < entry.last:
                     return f"{entry.why} at {entry.at:.3f} s"
         return _void_around(reader, event)
 

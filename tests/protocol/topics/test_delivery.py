@@ -2,11 +2,13 @@
 
 import pytest
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.errors import EventTooLarge, LocalError
-from quillcast.core.trace import Dropped
+from quillcast.core.trace import Dropped, Named, Subscribed
 from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings
+from quillcast.protocol.topics.messages import Join
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -195,3 +197,60 @@ def test_best_effort_keeps_nothing_repeats_nothing_and_counts_what_it_drops() ->
     assert stuck.payloads[-20:] == good.payloads[-20:]
     assert [record for _, _, record in village.world.journal.records if isinstance(record, Dropped)]
     assert all(peer.table.budget.used_bytes == 0 for peer in village.peers.values())
+
+
+class Stopping:
+    """A forward handler that stops the bundles of one payload."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+
+    def forward_handler(self, bundle: Bundle, *, is_root: bool) -> Bundle | None:
+        return None if bundle.blocks[0].payloads() == [self.payload] else bundle
+
+    def subscribe_handler(self, join: Join) -> list[Bundle]:
+        return []
+
+    def fault_handler(self, join: Join) -> Join:
+        return join
+
+
+def test_best_effort_goes_on_past_a_gap_for_those_too_that_first_took_the_topic_for_a_reliable_one() -> None:
+    village = Village(12)
+    village.act(1, lambda peer: peer.create(NAME, Settings(delivery="best_effort"), lambda answer: None))
+    village.run(2)
+    unaware = [peer for peer in range(12) if village.unaware(peer, NAME)]
+    readers = {peer: Reader() for peer in unaware}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader)
+    village.run(10)
+    publisher = village.publisher(1, NAME)
+    village.run(2)
+    village.act(village.root(NAME), lambda peer: peer.handle(NAME, Stopping(b"stopped")))
+    for payload in (b"a", b"stopped", b"c"):
+        village.publish(1, publisher, payload)
+        village.run(1)
+    assert len(unaware) > 3
+    for reader in readers.values():
+        assert reader.payloads == [b"a", b"c"]
+        assert [gone[1:] for gone in reader.gone] == [(1, 2, "dropped")]
+    late = Reader()
+    village.subscribe(village.root(NAME), NAME, late)
+    village.publish(1, publisher, b"d")
+    village.run(1)
+    assert (late.payloads, late.gone) == ([b"d"], []), "what was dropped before its start is none of its matter"
+
+
+def test_peers_note_the_guarantee_that_they_know_and_what_each_subscription_is_owed() -> None:
+    village = Village(12)
+    village.act(1, lambda peer: peer.create(NAME, Settings(), lambda answer: None))
+    village.act(1, lambda peer: peer.create("news", Settings(delivery="best_effort"), lambda answer: None))
+    village.run(2)
+    unaware = next(peer for peer in range(12) if village.unaware(peer, "news"))
+    for name, asked in ((NAME, None), (NAME, "best_effort"), ("news", None)):
+        village.subscribe(unaware, name, Reader(), delivery=asked)
+        village.run(2)
+    noted = [record for _, peer, record in village.world.journal.records if peer == unaware]
+    assert [r.delivery for r in noted if isinstance(r, Subscribed)] == ["reliable", "best_effort", "best_effort"]
+    named = [(r.delivery, r.version) for r in noted if isinstance(r, Named) and r.name == "news"]
+    assert named == [("reliable", 0), ("best_effort", 1)]

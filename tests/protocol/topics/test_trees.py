@@ -1,13 +1,17 @@
 """Trees: joining, leaving, repair, bounds, and roots that move; on whole peers in a simulated network."""
 
+from typing import Any
+
 from quillcast.core.errors import TopicExists, UnknownTopic
+from quillcast.core.host import Host
 from quillcast.core.ids import from_number, number
+from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Attached, BecameRoot, Mark
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
-from quillcast.protocol.topics.messages import Join, Rejoin
+from quillcast.protocol.topics.messages import Join, Leave, Rejoin
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -265,3 +269,40 @@ def test_a_leaving_root_hands_over_and_a_leaving_forwarder_sends_its_children_on
         if peer not in (root, inner):
             assert reader.payloads == [b"%d" % index for index in range(60)]
     assert not [r for _, _, r in records(village, Mark) if r.name == "neighbour_lost"]  # type: ignore[attr-defined]
+
+
+class Losing:
+    """A host by which no Leave arrives."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.host, name)
+
+    def send(self, to: Contact, message: Message) -> None:
+        if not isinstance(message, Leave):
+            self.host.send(to, message)
+
+
+def test_a_child_that_is_another_parents_and_whose_leave_was_lost_does_not_stay() -> None:
+    village = Village(6)
+    readers = range(4)
+    for peer in readers:
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    root = village.root(NAME)
+    child, other = [peer for peer in readers if peer != root][:2]
+    reports = village.peers[child].scribe.reports
+    reports.host = Losing(reports.host)
+    contact, tree = village.world.machines[child].contact, village.tree(other, NAME)
+    assert tree is not None
+    village.act(other, lambda peer: peer.scribe.enter(tree, contact, 0))
+    village.run(2)
+    assert list(tree.children) == [contact.node_id]
+    village.run(10)
+    assert not tree.children
+    assert village.marks["child_never_spoke"] == 1
+    above = village.tree(child, NAME)
+    assert above is not None
+    assert above.parent == village.world.machines[root].contact

@@ -109,6 +109,11 @@ class Village:
         peer = self.peers[number]
         return peer.scribe.trees.get(peer.scribe.describe(name).topic)
 
+    def unaware(self, number: int, name: str) -> bool:
+        """Did the peer never hear of the topic?"""
+        peer = self.peers[number]
+        return peer.scribe.describe(name).topic not in peer.scribe.descriptors
+
     def root(self, name: str) -> int:
         """The one live peer that is the topic's root."""
         trees = {number: self.tree(number, name) for number in self.alive()}

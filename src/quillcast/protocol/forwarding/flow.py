@@ -41,8 +41,8 @@ class Flow:
 
     @property
     def frontier(self) -> int:
-        """One past the last index of the unbroken run from the start."""
-        return self.seen.contiguous_from(self.start)
+        """One past the last index of the unbroken run from the start; where nothing is kept, nothing lacks."""
+        return self.seen.contiguous_from(self.start) if self.keeps else max(self.start, self.seen.end)
 
     @property
     def earliest(self) -> int:

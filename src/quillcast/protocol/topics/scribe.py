@@ -97,10 +97,13 @@ class Handlers(Protocol):
 class Subscription:
     """A local subscription, for `unsubscribe` and `drained`."""
 
-    __slots__ = ("edge", "key", "start", "topic", "warrant")
+    __slots__ = ("delivery", "edge", "key", "start", "topic", "warrant")
 
-    def __init__(self, topic: bytes, key: bytes, edge: Edge, start: str, warrant: Warrant | None = None) -> None:
-        self.topic, self.key, self.edge, self.start, self.warrant = topic, key, edge, start, warrant
+    def __init__(
+        self, topic: bytes, key: bytes, edge: Edge, start: str, warrant: Warrant | None, delivery: str | None
+    ) -> None:
+        self.topic, self.key, self.edge, self.start = topic, key, edge, start
+        self.warrant, self.delivery = warrant, delivery
 
 
 class Scribe:
@@ -118,6 +121,7 @@ class Scribe:
         self.by_child: dict[bytes, dict[bytes, None]] = {}
         self.subscriptions: dict[bytes, Subscription] = {}
         self.handlers: dict[bytes, Handlers] = {}
+        self.unheard: dict[tuple[bytes, bytes], float] = {}  # topic and child that said nothing since it was entered
         self.leaving = False
         self.numbers = 0
         self.reports = Reports(self)
@@ -154,11 +158,10 @@ class Scribe:
         """
         descriptor = self.describe(name)
         tree = self.tree(descriptor)
-        ordered = descriptor.settings.reliable and delivery != "best_effort"
         self.numbers += 1
         key = b"edge" + self.numbers.to_bytes(8, "big")
-        edge = Edge(self.host, tree.topic, subscriber, tree.flow.log.end, ordered=ordered, number=self.numbers)
-        subscription = self.subscriptions[key] = Subscription(tree.topic, key, edge, start, warrant)
+        edge = Edge(self.host, tree.topic, subscriber, tree.flow.log.end, ordered=True, number=self.numbers)
+        subscription = self.subscriptions[key] = Subscription(tree.topic, key, edge, start, warrant, delivery)
         if tree.attached:
             self._start(tree, key, edge)
         else:
@@ -205,16 +208,28 @@ class Scribe:
         if not descriptor.genuine:
             self.host.trace(Mark("descriptor_forged"))
             descriptor = Descriptor(descriptor.name, creator=descriptor.creator)
-        if known is None:
-            self.host.trace(Named(descriptor.topic, descriptor.name))
-        if descriptor.supersedes(known):
-            self.descriptors[descriptor.topic] = descriptor
-            tree = self.trees.get(descriptor.topic)
-            if tree is not None:
-                tree.descriptor = descriptor
-                tree.flow.keeps = descriptor.settings.reliable
-                if tree.root is not None:
-                    tree.root.descriptor = descriptor
+        if not descriptor.supersedes(known):
+            return
+        delivery = descriptor.settings.delivery
+        if known is None or known.settings.delivery != delivery:
+            self.host.trace(Named(descriptor.topic, descriptor.name, delivery, descriptor.version))
+        self.descriptors[descriptor.topic] = descriptor
+        tree = self.trees.get(descriptor.topic)
+        if tree is not None:
+            self._adapt(tree, descriptor)
+
+    def _adapt(self, tree: Tree, descriptor: Descriptor) -> None:
+        """Go by what is known of the topic now; its guarantee may be another than first use had assumed."""
+        tree.descriptor = descriptor
+        tree.flow.keeps = descriptor.settings.reliable
+        if tree.root is not None:
+            tree.root.descriptor = descriptor
+        for key, edge in tree.edges.items():
+            edge.ordered = self._ordered(tree, key)
+
+    def _ordered(self, tree: Tree, key: bytes) -> bool:
+        """Is a subscription owed every event, so that a gap holds it up?"""
+        return tree.descriptor.settings.reliable and self.subscriptions[key].delivery != "best_effort"
 
     def _start(self, tree: Tree, key: bytes, edge: Edge) -> None:
         """A subscription begins at this peer's frontier: what is admitted after this will come."""
@@ -225,11 +240,13 @@ class Scribe:
             edge.subscriber.failed(AccessDenied(rule))
             return
         first = flow.earliest if subscription.start == "earliest" else flow.frontier
+        edge.ordered = self._ordered(tree, key)
         edge.begin(flow.term, first)
         edge.cursor = flow.log.first_over(first)
         tree.edges[key] = edge
         flow.channels[key] = edge
-        self.host.trace(Subscribed(tree.topic, flow.term, first, edge.number))
+        owed = "reliable" if edge.ordered else "best_effort"
+        self.host.trace(Subscribed(tree.topic, flow.term, first, edge.number, owed))
         edge.subscriber.started(Position(flow.term, first))
         edge.advance(flow.log)
         self.reports.touch(tree)
@@ -402,6 +419,7 @@ class Scribe:
         if lease is not None and lease.cover_term == flow.term:
             child.cover = min(start, lease.cover)  # what it has itself says nothing of those below it
         self.reports.take_up(child, tree.topic)
+        self.unheard[tree.topic, node] = self.host.now()
         tree.waiting.pop(node, None)
         self._index(self.by_child, contact, tree.topic)
         self.streams.put(contact, tree.topic, claims.encode(tree.parent_claim(self.host.me, self.fallbacks(tree))))
@@ -692,10 +710,26 @@ class Scribe:
         self.gap_noticed()
         paused = now - self.swept_at > 5 * self.config.sweep_s
         self.swept_at = now
+        self._sweep_children(now, paused=paused)
         for tree in list(self.trees.values()):
             self._sweep_tree(tree, now, paused=paused)
         self.publishing.sweep(now)
         self.pacing.sweep(now)
+
+    def _sweep_children(self, now: float, *, paused: bool) -> None:
+        """Whoever never says a word as a child was taken in by another meanwhile, and its Leave was lost."""
+        for (topic, node), entered_at in list(self.unheard.items()):
+            tree = self.trees.get(topic)
+            child = tree.children.get(node) if tree is not None else None
+            if tree is None or child is None or topic in self.streams.told(node):
+                del self.unheard[topic, node]
+            elif paused:
+                self.unheard[topic, node] = now
+            elif now - entered_at > 2 * self.config.join_timeout_max_s:
+                self.host.trace(Mark("child_never_spoke"))
+                self.host.send(child.contact, Orphaned([topic]))
+                self.remove(tree, node, "expired", lease=True)
+                self.leave_if_idle(tree)
 
     def _sweep_tree(self, tree: Tree, now: float, *, paused: bool) -> None:
         if paused:  # this process stood still: nobody's lease ran out meanwhile, and stability waits for the news
