@@ -28,11 +28,12 @@ class End:
 
     __slots__ = (
         "blocked", "bundle_at", "contact", "delay_s", "far", "free_at", "held", "host", "last_at", "open", "quality",
-        "queue", "room", "squeezes", "troubled", "unanswered_since", "unneeded", "up", "waiting", "width",
+        "queue", "room", "squeezes", "there", "troubled", "unanswered_since", "unneeded", "up", "waiting", "width",
     )  # fmt: skip
 
     def __init__(self, host: "SimHost", contact: Contact) -> None:
         self.host, self.contact = host, contact
+        self.there = host.world.number_at(contact.address)
         self.far: End | None = None
         self.open, self.up, self.unneeded = True, False, False
         self.waiting: list[Sent] | None = None  # what is sent once the link stands
@@ -94,8 +95,7 @@ class End:
 
     def look(self) -> None:
         """See what the network is like now between the two machines."""
-        network, here, was_blocked = self.host.world.network, self.host.machine.number, self.blocked
-        there = self.host.world.number_at(self.contact.address)
+        network, here, there, was_blocked = self.host.world.network, self.host.machine.number, self.there, self.blocked
         self.delay_s = network.delay_s(here, there)
         if network.calm:
             self.quality, self.blocked, self.troubled = None, False, False
@@ -139,7 +139,7 @@ class End:
                 self.host.hand_in(self.host.peer.room, self.contact)
 
     def part(self, _: None) -> None:
-        """Neither side needs the link, unless one of them sent something since: it closes once all of it has arrived."""
+        """Neither side needs the link, unless one sent something since: it closes once all of that has arrived."""
         far = self.far
         if not self._ready(self.part, None) or far is None or not (self.unneeded and far.unneeded):
             return
@@ -282,8 +282,7 @@ class End:
         if squeezes != self.squeezes:
             return
         if not self.open:  # nobody looks any more: the kernel sends what it has, if the machine has power
-            there = self.host.world.number_at(self.contact.address)
-            self.blocked = self.host.world.network.blocked(self.host.machine.number, there)
+            self.blocked = self.host.world.network.blocked(self.host.machine.number, self.there)
         if not self.blocked:
             self._pass(*self.queue.pop(0))
             self._squeeze()

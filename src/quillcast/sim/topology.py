@@ -196,7 +196,9 @@ def _shortest(graph: Graph, count: int = 0) -> list[list[float]]:
         onward = best[through]
         for row in best:
             reach = row[through]
-            row[:] = [min(direct, reach + rest) for direct, rest in zip(row, onward, strict=True)]
+            row[:] = [
+                way if (way := reach + rest) < direct else direct for direct, rest in zip(row, onward, strict=True)
+            ]
     return best
 
 

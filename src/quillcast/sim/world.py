@@ -162,9 +162,8 @@ class World(Clock):
         """The number of the machine at an address; one past the last for an address where none is."""
         return self._at_address.get(address, len(self.machines))
 
-    def host_at(self, contact: Contact) -> SimHost | None:
-        """The process that a contact reaches, if it runs."""
-        number = self.number_at(contact.address)
+    def host_at(self, number: int, contact: Contact) -> SimHost | None:
+        """The process on a machine, if it runs and is the one that the contact means."""
         host = self.machines[number].host if number < len(self.machines) else None
         return host if host is not None and host.me == contact.node_id else None
 
@@ -172,12 +171,12 @@ class World(Clock):
         """Would machine `there` answer a question from `here`: yes, with a refusal, or (None) not at all?"""
         if self.network.blocked(here, there) or self.network.blocked(there, here):
             return None
-        host = self.host_at(contact)
+        host = self.host_at(there, contact)
         return host is not None if host is None or host.backlog is None else None
 
     def knock(self, caller: End) -> None:
         """A call arrives at a machine."""
-        host = self.host_at(caller.contact)
+        host = self.host_at(caller.there, caller.contact)
         if host is None:
             self.refuse(caller)
             return
@@ -187,7 +186,7 @@ class World(Clock):
 
     def refuse(self, end: End) -> None:
         """Tell this end that there is nothing at the other side, if the network lets that through."""
-        here, there = self.number_at(end.contact.address), end.host.machine.number
+        here, there = end.there, end.host.machine.number
         if self.network.blocked(here, there):
             end.unanswered()
         else:

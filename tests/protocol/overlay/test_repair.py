@@ -209,7 +209,7 @@ def test_a_lost_cell_is_refilled_from_those_at_hand() -> None:
     peer = world.alive()[0]
     table = peer.overlay.routing_table
     entry = next(e for e in table.entries() if e.contact.node_id not in peer.overlay.leaf_set)
-    spare = from_number(entry.number ^ 1)
+    spare = from_number(number(entry.contact.node_id) ^ 1)
     peer.overlay.neighbourhood.consider(Contact(spare, "spare"), 0.001)
     peer.known[spare] = 0.001
     dead = world.peers[entry.contact.node_id]

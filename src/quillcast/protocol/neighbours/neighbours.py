@@ -67,17 +67,21 @@ class Link:
 
     def __init__(self, contact: Contact, now: float) -> None:
         self.contact = contact
-        self.users: dict[str, float] = {}
-        self.use()
+        self.users: tuple[tuple[float, str], ...] = ()
+        self.every_s, self.early_s, self.wait_s = _NEVER, _TICK_S, _NEVER
         self.heard = self.compared = self.due = self.look_at = now
         self.asked = 0.0
         self.questions = 0
         self.suspected = self.broken = False
 
-    def use(self) -> None:
-        """Take the smallest interval that a user asked for."""
-        self.every_s = self.wait_s = min(self.users.values(), default=_NEVER)
-        self.early_s = _EARLY * self.every_s if self.users else _TICK_S
+    def use(self, user: str, every_s: float | None) -> None:
+        """A user asks for this interval, or with None for no more; the smallest that any asks for holds."""
+        users = [(other_s, other) for other_s, other in self.users if other != user]
+        if every_s is not None:
+            users.append((every_s, user))
+        self.users = tuple(sorted(users))
+        self.every_s = self.wait_s = self.users[0][0] if users else _NEVER
+        self.early_s = _EARLY * self.every_s if users else _TICK_S
 
 
 class Neighbours:
@@ -103,17 +107,16 @@ class Neighbours:
         holds. The watch ends with `unwatch` or when the peer is lost.
         """
         link = self._link(contact)
-        link.users[user] = every_s
-        link.use()
+        link.use(user, every_s)
         self._lost.pop(contact.node_id, None)
         self._arm(self._plan(link))
 
     def unwatch(self, node_id: bytes, user: str) -> None:
         """`user` needs the peer no more; the link may close when nobody does."""
         link = self._links.get(node_id)
-        if link is None or link.users.pop(user, None) is None:
+        if link is None or all(other != user for _, other in link.users):
             return
-        link.use()
+        link.use(user, None)
         if not link.users:
             self._drop(link)
             self.release(node_id)
@@ -156,10 +159,7 @@ class Neighbours:
             if proximity is None:
                 return config.timeout_first_s
             known = RoundTrip(proximity)
-        timeout_s = known.timeout_s
-        if timeout_s < config.timeout_min_s:
-            return config.timeout_min_s
-        return timeout_s if timeout_s < config.timeout_max_s else config.timeout_max_s
+        return min(max(known.timeout_s, config.timeout_min_s), config.timeout_max_s)
 
     def answered(self, node_id: bytes, round_trip_s: float) -> None:
         """An answer took so long: also other layers' questions teach the time-out."""

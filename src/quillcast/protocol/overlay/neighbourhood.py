@@ -5,6 +5,9 @@ from collections.abc import Iterator
 
 from quillcast.core.messages import Contact
 
+Near = tuple[float, bytes, Contact]
+"""A peer, after its proximity (round trip in seconds) and its nodeId, which order the peers."""
+
 
 class NeighbourhoodSet:
     """Not used in routing, but when peers join and to refill routing tables after a failure."""
@@ -14,19 +17,21 @@ class NeighbourhoodSet:
     def __init__(self, size: int) -> None:
         """Keep the `size` nearest."""
         self.size = size
-        self._nearest: list[tuple[float, bytes]] = []  # nearest first
-        self._known: dict[bytes, tuple[float, Contact]] = {}
+        self._nearest: list[Near] = []  # nearest first
+        self._known: dict[bytes, Near] = {}
 
     def consider(self, contact: Contact, proximity: float) -> None:
         """Keep a peer, `proximity` seconds of round trip away, if it is among the nearest."""
         known = self._known.get(contact.node_id)
         if known is not None:
-            contact = known[1]
+            if known[0] == proximity:
+                return
+            contact = known[2]
             self.remove(contact.node_id)
         elif len(self._nearest) >= self.size and proximity >= self._nearest[-1][0]:
             return
-        insort(self._nearest, (proximity, contact.node_id))
-        self._known[contact.node_id] = (proximity, contact)
+        near = self._known[contact.node_id] = (proximity, contact.node_id, contact)
+        insort(self._nearest, near)
         if len(self._nearest) > self.size:
             del self._known[self._nearest.pop()[1]]
 
@@ -34,21 +39,22 @@ class NeighbourhoodSet:
         """The peer itself says that it is reached elsewhere now."""
         known = self._known.get(contact.node_id)
         if known is not None:
-            self._known[contact.node_id] = (known[0], contact)
+            near = self._known[contact.node_id] = (known[0], contact.node_id, contact)
+            self._nearest[self._nearest.index(known)] = near
 
     def remove(self, node_id: bytes) -> None:
         """Forget a peer."""
         known = self._known.pop(node_id, None)
         if known is not None:
-            self._nearest.remove((known[0], node_id))
+            self._nearest.remove(known)
 
     def by_proximity(self) -> list[tuple[float, Contact]]:
         """Every peer with its proximity, nearest first."""
-        return [self._known[node_id] for _, node_id in self._nearest]
+        return [(proximity, contact) for proximity, _, contact in self._nearest]
 
     def __iter__(self) -> Iterator[Contact]:
         """Nearest first."""
-        return (self._known[node_id][1] for _, node_id in self._nearest)
+        return (contact for _, _, contact in self._nearest)
 
     def __contains__(self, node_id: bytes) -> bool:
         return node_id in self._known
@@ -58,5 +64,6 @@ class NeighbourhoodSet:
 
     def check(self) -> None:
         """Raise AssertionError unless the peers are in order and at most `size`."""
-        assert self._nearest == sorted((proximity, node_id) for node_id, (proximity, _) in self._known.items())
+        assert self._nearest == sorted(self._known.values())
+        assert all(node_id == contact.node_id for _, node_id, contact in self._nearest)
         assert len(self._nearest) <= self.size, len(self._nearest)

@@ -10,14 +10,12 @@ UNKNOWN = float("inf")
 
 
 class Entry:
-    """A peer in the routing table, its id as a number, and how far away it is (round trip in seconds)."""
+    """A peer in the routing table, and how far away it is (round trip in seconds)."""
 
-    __slots__ = ("contact", "number", "proximity")
+    __slots__ = ("contact", "proximity")
 
     def __init__(self, contact: Contact, proximity: float) -> None:
-        self.contact = contact
-        self.number = number(contact.node_id)
-        self.proximity = proximity
+        self.contact, self.proximity = contact, proximity
 
 
 class RoutingTable:
@@ -55,10 +53,10 @@ class RoutingTable:
         if known is not None:
             known.proximity = proximity if proximity < UNKNOWN else known.proximity
             return False
-        entry = Entry(contact, proximity)
-        if entry.number == self._number:
+        value = number(contact.node_id)
+        if value == self._number:
             return False
-        row, cell = self.place(entry.number)
+        row, cell = self.place(value)
         while len(self._rows) <= row:
             self._rows.append([None] * (self._mask + 1))
         there = self._rows[row][cell]
@@ -66,7 +64,7 @@ class RoutingTable:
             if there.proximity <= proximity:
                 return False
             del self._entries[there.contact.node_id]
-        self._rows[row][cell] = self._entries[contact.node_id] = entry
+        self._rows[row][cell] = self._entries[contact.node_id] = Entry(contact, proximity)
         return True
 
     def readdress(self, contact: Contact) -> None:
@@ -80,7 +78,7 @@ class RoutingTable:
         entry = self._entries.pop(node_id, None)
         if entry is None:
             return None
-        row, cell = self.place(entry.number)
+        row, cell = self.place(number(node_id))
         self._rows[row][cell] = None
         while self._rows and not any(self._rows[-1]):
             self._rows.pop()
@@ -89,8 +87,8 @@ class RoutingTable:
     def next_to_me(self, *, clockwise: bool) -> Contact | None:
         """The peer with the closest larger (clockwise) or smaller nodeId."""
         way = 1 if clockwise else -1
-        nearest = min(self._entries.values(), key=lambda e: (e.number - self._number) * way % RING, default=None)
-        return None if nearest is None else nearest.contact
+        nearest = min(self._entries, key=lambda node_id: (number(node_id) - self._number) * way % RING, default=None)
+        return None if nearest is None else self._entries[nearest].contact
 
     def told(self, node_id: bytes) -> float | None:
         """The proximity of a peer in the table, measured here or there; None if unknown."""
@@ -131,6 +129,6 @@ class RoutingTable:
         """Raise AssertionError unless every peer stands in its own cell, once."""
         assert sum(len(self.row(index)) for index in range(self.depth)) == len(self._entries), len(self._entries)
         for node_id, entry in self._entries.items():
-            row, cell = self.place(entry.number)
+            row, cell = self.place(number(node_id))
             assert entry.contact.node_id == node_id, entry.contact
             assert self._rows[row][cell] is entry, f"{node_id.hex()} is not in row {row}, cell {cell}"
