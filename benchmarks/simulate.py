@@ -39,8 +39,8 @@ PATIENCE_S = 30.0  # by then all subscriptions must stand, or every subscriber m
 STEP_S = 0.5  # how often to look whether all is done
 TOPICS, SUBSCRIBERS = 100, 100
 ROUTES = 5000  # walked for the means
-# Each step is another peer's turn, anywhere in memory: pages of 2 MiB, which glibc's allocator asks for where it is told
-# to, save a sixth to a quarter of the time.
+# Each step is another peer's turn, anywhere in memory: pages of 2 MiB, which glibc asks for if told to, save a sixth to
+# a quarter of the time.
 LARGE_PAGES = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
