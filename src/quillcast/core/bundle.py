@@ -28,7 +28,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from io import BytesIO
 from itertools import accumulate, pairwise, repeat
 from operator import sub
@@ -134,7 +134,12 @@ class Block:
     Parsing reads the fixed header alone; the columns are checked where they are decoded.
     """
 
-    __slots__ = ("_flags", "_payload_bytes", "count", "data", "first", "publisher", "time_ns")
+    __slots__ = ("_flags", "_payload_bytes", "count", "data", "first", "last", "publisher", "size", "time_ns")
+
+    last: int
+    """One past the last event's sequence."""
+    size: int
+    """Bytes of the whole block."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         if len(data) < _BLOCK.size:
@@ -147,6 +152,7 @@ class Block:
         if 4 * (count + 1) > size - _BLOCK.size:
             raise Malformed(f"a block of {size} bytes is too short for {count} events")
         self.data, self.publisher, self.first, self.count = data, publisher, first, count
+        self.last, self.size = first + count, size
         self.time_ns, self._flags, self._payload_bytes = time_ns, flags, payload_bytes
 
     @classmethod
@@ -183,17 +189,6 @@ class Block:
                 size += _column_size(count, _add_column(parts, values, count))
         parts[0] = _BLOCK.pack(size, _LAYOUT, flags, 0, publisher, first, time_ns, count, payload_bytes)
         return cls(b"".join(parts))
-
-    @property
-    def last(self) -> int:
-        """One past the last event's sequence."""
-        last: int = self.first + self.count
-        return last
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole block."""
-        return len(self.data)
 
     def payloads(self) -> list[bytes]:
         """Every event's payload. Raises `Malformed` if the columns do not check out."""
@@ -319,46 +314,46 @@ class Envelope(NamedTuple):
 
 
 class Bundle:
-    """An envelope and the blocks it carries. `size` is what it costs in credit and in buffers."""
+    """An envelope and the blocks it carries."""
+
+    __slots__ = ("_head", "blocks", "count", "envelope", "last", "size", "topic")
 
     def __init__(self, envelope: Envelope, blocks: tuple[Block, ...]) -> None:
-        self.envelope = envelope
-        self.blocks = blocks
+        self.envelope, self.blocks = envelope, blocks
+        self.topic = envelope.topic
         if len(blocks) == 1:
-            self.count, self.size = blocks[0].count, _HEAD.size + len(blocks[0].data)
+            self.count, self.size = blocks[0].count, _HEAD.size + blocks[0].size
         else:
             self.count = sum([block.count for block in blocks])
-            self.size = _HEAD.size + sum([len(block.data) for block in blocks])
+            self.size = _HEAD.size + sum([block.size for block in blocks])
+        self.last = envelope.first + self.count
+        self._head: bytes | None = None
 
-    @property
-    def topic(self) -> bytes:
-        """The topic's id."""
-        return self.envelope.topic
-
-    @property
-    def last(self) -> int:
-        """One past the index of the last event."""
-        last: int = self.envelope.first + self.count
-        return last
+    size: int
+    """What it costs in credit and in buffers, in bytes."""
+    last: int
+    """One past the index of the last event."""
 
     def under(self, envelope: Envelope) -> "Bundle":
         """The same blocks under another envelope."""
         return Bundle(envelope, self.blocks)
 
-    @cached_property
+    @property
     def head(self) -> bytes:
         """The bytes before the blocks; made once, however many channels the bundle takes."""
+        if self._head is None:
+            self._head = self._make_head()
+        return self._head
+
+    def _make_head(self) -> bytes:
         e = self.envelope
-        sizes = struct.pack(f"<{len(self.blocks)}I", *(block.size for block in self.blocks))
-        variable = b"".join([sizes, e.record, e.tags])
-        return b"".join(
-            [
-                _HEAD.pack(e.kind, 0, 0, e.session, e.topic, e.term.counter, e.term.node, e.first, self.count,
-                           len(self.blocks), len(e.record), len(e.tags)),
-                variable,
-                _ZEROS[: -(_HEAD.size + len(variable)) % 8],
-            ]
+        sizes = struct.pack(f"<{len(self.blocks)}I", *[block.size for block in self.blocks])
+        variable = b"".join((sizes, e.record, e.tags))
+        fixed = _HEAD.pack(
+            e.kind, 0, 0, e.session, e.topic, e.term.counter, e.term.node, e.first, self.count,
+            len(self.blocks), len(e.record), len(e.tags),
         )  # fmt: skip
+        return b"".join((fixed, variable, _ZEROS[: -(_HEAD.size + len(variable)) % 8]))
 
     def encode(self) -> bytes:
         """The whole bundle as one piece of bytes."""

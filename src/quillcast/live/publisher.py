@@ -119,7 +119,7 @@ class Publisher:
     def _add(self, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> None:
         """Add an event to the batch, and see whether the next ones may follow without a look at anything else."""
         if not self._payloads:
-            self._pump.loop.call_soon(self._flush)
+            self._pump.soon(self._flush)
             self._left = self._bytes_max
         elif self._room:
             self._left = self._room

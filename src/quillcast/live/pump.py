@@ -27,6 +27,7 @@ class Pump:
         """What is to be done at the end of every turn."""
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._put_off: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._soon: deque[Callable[[], None]] = deque()
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._stepping = self._turning = False
         self._closed = False
@@ -50,6 +51,22 @@ class Pump:
         finally:
             self._turning = False
             self.at_end()
+
+    def soon(self, function: Callable[[], None]) -> None:
+        """Call a function in the event loop's next turn, and all that were given here until then in one turn."""
+        if not self._soon:
+            self.loop.call_soon(self._together)
+        self._soon.append(function)
+
+    def _together(self) -> None:
+        self.begin_turn()
+        try:
+            while self._soon:
+                self._soon.popleft()()
+        finally:
+            if self._soon:
+                self.loop.call_soon(self._together)
+            self.end_turn()
 
     def put_off(self, handler: Callable[..., None], *args: Any) -> None:
         """Hand an input in at the end of this turn."""
