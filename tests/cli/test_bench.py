@@ -1,11 +1,14 @@
 """`bench`: what it counts is what was published, and its percentiles are those of the samples."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from quillcast.cli import bench
 from quillcast.cli.bench import Samples
+from quillcast.cli.peering import Peering
+from quillcast.protocol.config import Config
 from tests.cli.commands import Commands
 
 
@@ -56,9 +59,18 @@ def test_full_speed_goes_on_until_the_time_is_over(quillcast: Commands) -> None:
     assert (code, out.split(" in ")[0]) == (0, "1,000 events")
 
 
+def test_the_other_peer_of_latency_is_told_what_this_one_was() -> None:
+    told = Peering("red", None, ("a:1",), Config(), credential=Path("network.pem"), config_file=Path("settings.toml"))
+    others = "--network red --contact b:2 --credential network.pem --config settings.toml"
+    assert " ".join(told.beside("b:2")) == others
+    assert Peering("red", None, (), Config()).beside("b:2") == ["--network", "red"]
+
+
 @pytest.mark.live
-def test_latency_needs_nobody_else(quillcast: Commands) -> None:
-    told = quillcast.json("bench", "latency", "--seconds", "0.5", "--rate", "100")
+def test_latency_needs_nobody_else(quillcast: Commands, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[overlay]\ndigit_bits = 1\nleaf_set_size = 4\n")  # which both peers of it have to share
+    told = quillcast.json("bench", "latency", "--seconds", "0.5", "--rate", "100", "--config", str(settings))
     assert (told["bench"], told["rate_per_s"], told["lost"]) == ("latency", 100, 0)
     assert told["events"] >= 51
     assert 0 < told["p50_ms"] <= told["p99_ms"]

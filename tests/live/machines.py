@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.commands import Command
-from tests.live.stage import PATIENCE_S, Puppet, Wires
+from tests.live.stage import PATIENCE_S, ROOT, Puppet, Wires
 
 NETWORK = "10.77.0"
 
@@ -43,6 +43,7 @@ class Machine:
         }
         self._commands: list[MachineCommand] = []
         self._puppets: list[Puppet] = []
+        self._relays: list[subprocess.Popen[bytes]] = []
 
     def start(self, *arguments: str) -> MachineCommand:
         """Start a command."""
@@ -54,6 +55,17 @@ class Machine:
         """Run a command to its end: exit code, output, errors."""
         return self.start(*arguments).end()
 
+    def forward(self, port: int, to: str) -> None:
+        """Have a port of this machine lead to an address, as that of a router does; listening when this returns."""
+        relay = [sys.executable, "-m", "tests.live.relay", f"{self.host}:{port}", to]
+        forwarding = subprocess.Popen(
+            ["ip", "netns", "exec", self.namespace, *relay],
+            stdout=subprocess.PIPE, env={**self.environment, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}, cwd=ROOT,
+        )  # fmt: skip
+        self._relays.append(forwarding)
+        assert forwarding.stdout is not None
+        assert forwarding.stdout.readline() == b"listening\n"
+
     def puppet(self, **node: Any) -> Puppet:
         """A node that is part of its network when this returns. Raises `PuppetError`."""
         puppet = Puppet(self.runtime, namespace=self.namespace, config_home=self.config, **node)
@@ -62,7 +74,7 @@ class Machine:
 
     def end(self) -> None:
         """End what still runs."""
-        for process in [each.process for each in [*self._commands, *self._puppets]]:
+        for process in [*(each.process for each in [*self._commands, *self._puppets]), *self._relays]:
             if process.poll() is None:
                 process.kill()
             process.communicate(timeout=PATIENCE_S)

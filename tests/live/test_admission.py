@@ -262,3 +262,31 @@ def test_a_line_that_expired_is_refused_by_the_holders_clock(net: Machines) -> N
     with pytest.raises(PuppetError, match="its token expired"):
         bob.puppet(join=first.ask("invite"))
     assert first.ask("status")["counters"]["refused_token"] == 1
+
+
+@pytest.mark.slow
+def test_who_listens_everywhere_tells_others_where_it_is_reached(net: Machines) -> None:
+    alice, bob = net.make(), net.make()
+    node = alice.start("node", "--listen", "0.0.0.0:4000")
+    assert f"at {alice.host}:4000, " in node.line()
+    line = node.line().split('"')[1]
+    assert JoinLine.parse(line).address == f"{alice.host}:4000"
+    assert bob.run("pub", "t", "x", "--join", line)[0] == 0
+
+
+@pytest.mark.slow
+def test_a_peer_behind_a_forwarded_port_is_reached_there_by_all(net: Machines) -> None:
+    alice, gate, bob, carol = (net.make() for _ in range(4))
+    public = f"{gate.host}:5000"
+    gate.forward(5000, to=f"{alice.host}:4000")
+    node = alice.start("node", "--listen", "0.0.0.0:4000", "--advertise", public)
+    assert f"at {public}, " in node.line()
+    line = node.line().split('"')[1]
+    assert JoinLine.parse(line).address == public
+    subscriber = bob.start("sub", "t", "--count", "1", "--join", line)
+    subscriber.line(2)
+    _, out, _ = bob.run("status", "--json")
+    assert [each["address"] for each in msgspec.json.decode(out)["neighbours"]] == [public]
+    _, fresh, _ = alice.run("node", "--invite")
+    assert carol.run("pub", "t", "from carol", "--join", fresh.strip())[0] == 0
+    assert subscriber.end()[:2] == (0, "from carol\n")

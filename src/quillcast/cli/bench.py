@@ -106,8 +106,7 @@ def latency(rate: float, size_bytes: int, seconds: float, as_json: bool, peering
 
     async def measure() -> dict[str, Any]:
         async with peering.node() as node:
-            others = ["--contact", node.address] if peering.contacts else []
-            with _subscriber(topic, ["--network", peering.network, *others]) as subscriber:
+            with _subscriber(topic, peering.beside(node.address)) as subscriber:
                 assert subscriber.stderr is not None
                 first = await asyncio.to_thread(subscriber.stderr.readline)
                 if not first.startswith("subscribed"):

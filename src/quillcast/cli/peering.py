@@ -25,6 +25,8 @@ class Peering(msgspec.Struct, frozen=True):
     config: Config
     join: JoinLine | None = None
     credential: Path | None = None
+    advertise: str | None = None
+    config_file: Path | None = None
 
     def node(self, *, data: Path | None = None, journal: Path | None = None, **more: Any) -> Node:
         """The peer that these options describe."""
@@ -37,8 +39,16 @@ class Peering(msgspec.Struct, frozen=True):
             config=self.config,
             join=self.join,
             credential=self.credential,
+            advertise=self.advertise,
             **more,
         )
+
+    def beside(self, contact: str) -> list[str]:
+        """Options of a command for one more peer of this machine beside this one, which is joined through a contact."""
+        options = ["--network", self.network]
+        options += ["--contact", contact] if self.contacts else []
+        options += ["--credential", str(self.credential)] if self.credential else []
+        return options + (["--config", str(self.config_file)] if self.config_file else [])
 
 
 def peering(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,6 +60,11 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         "--listen",
         metavar="HOST:PORT",
         help="Where to listen; else a free port of 127.0.0.1, or in a joined network one that its peers reach.",
+    )
+    @click.option(
+        "--advertise",
+        metavar="HOST[:PORT]",
+        help="What others are told instead of where it listens, as behind a router that forwards a port.",
     )
     @click.option(
         "--join",
@@ -72,6 +87,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         network: str,
         contacts: tuple[str, ...],
         listen: str | None,
+        advertise: str | None,
         join: str | None,
         credential: Path | None,
         config_file: Path | None,
@@ -79,7 +95,8 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         config = read_config(config_file) if config_file else Config()
         line = JoinLine.parse(join) if join else None
-        return command(peering=Peering(network, listen, contacts, config, line, credential), **options)
+        peering = Peering(network, listen, contacts, config, line, credential, advertise, config_file)
+        return command(peering=peering, **options)
 
     return with_peering
 

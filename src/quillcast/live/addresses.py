@@ -26,6 +26,24 @@ def written(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def advertised(told: str) -> tuple[str, int]:
+    """Host and port that a node tells others; port 0 is the one that it listens at. Raises `LocalError`."""
+    if ":" not in told:
+        told += ":0"
+    host, port = parse(told)
+    if _is_unspecified(host):
+        raise LocalError(f"nobody reaches this node at {told!r}; advertise the address or name that others use")
+    return host, port
+
+
+def _is_unspecified(host: str) -> bool:
+    """Does the host mean every address of a machine?"""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
 def parse_loopback(address: str) -> tuple[str, int]:
     """Host and port of an address on this machine's loopback. Raises `LocalError` for any other."""
     host, port = parse(address)
@@ -51,23 +69,20 @@ def listening_host(known: Iterable[str]) -> str:
     return "127.0.0.1"
 
 
-def reached_host(host: str) -> str | None:
+def reached(host: str) -> tuple[str, int] | None:
     """What to tell others if this is the host to listen at: None for itself, a host of this machine for 0.0.0.0.
 
     Raises `LocalError` where this machine has no address but loopback.
     """
-    try:
-        if not ipaddress.ip_address(host).is_unspecified:
-            return None
-    except ValueError:
+    if not _is_unspecified(host):
         return None
     if ":" in host:
         found = own_host(_ELSEWHERE_6, 9)
     else:
         found = own_host(_ELSEWHERE, 9) or next(iter(_interface_hosts()), None)
     if found is None:
-        raise LocalError(f"{host} means every address of this machine, and it has none; name one to listen at")
-    return found
+        raise LocalError(f"{host} means every address of this machine, and it has none; say --advertise HOST:PORT")
+    return found, 0
 
 
 def own_host(host: str, port: int) -> str | None:

@@ -79,16 +79,17 @@ class Links:
 
     # --- orders -------------------------------------------------------------------------------------------------
 
-    async def listen(self, host: str, port: int, *, reached_at: str | None = None) -> None:
+    async def listen(self, host: str, port: int, *, reached_at: tuple[str, int] | None = None) -> None:
         """Accept links at this address; port 0 takes any. Raises `OSError`.
 
-        `reached_at` is the host that others are told to reach this peer at, where the one to listen at is none.
+        `reached_at` is what others are told to reach this peer at, where it is something else; port 0 is the same one.
         """
         self._server = await self.loop.create_server(
             lambda: self._protocol(Connection(self, None, opened_here=False)), host, port
         )
         bound = self._server.sockets[0].getsockname()
-        self.contact = Contact(self.identity.node_id, addresses.written(reached_at or bound[0], bound[1]))
+        host, port = reached_at or bound[:2]
+        self.contact = Contact(self.identity.node_id, addresses.written(host, port or bound[1]))
 
     async def greet(self, address: str) -> Contact:
         """Ask who is at an address. Raises `Unreachable`, which says why."""

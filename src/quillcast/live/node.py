@@ -64,6 +64,8 @@ class Node:
         credential: file with the network's credential (`network.pem`), if it lies in neither of these folders.
         make_credential: make the network's credential if there is none yet and `listen` is beyond loopback.
         on_problem: called with each line about what went wrong on a link; `status` has the last ones.
+        advertise: `host` or `host:port` that others are told to reach this node at, where that is not where it listens:
+            behind a router that forwards a port, or in a container.
 
     Entering raises `LocalError` for a bad argument, a port in use or a data folder of a running peer, `Unreachable` if
     no contact is a peer of this network, `NotJoined` if the network does not take the node in in time.
@@ -83,6 +85,7 @@ class Node:
         credential: Path | str | None = None,
         make_credential: bool = False,
         on_problem: Callable[[str], object] | None = None,
+        advertise: str | None = None,
     ) -> None:
         self._join = JoinLine.parse(join) if isinstance(join, str) else join
         self.network = _network(network, self._join)
@@ -91,6 +94,9 @@ class Node:
         self._data = None if data is None else Path(data)
         self._listen = ("127.0.0.1", 0) if listen is None else addresses.parse(listen)
         self._listen_given = listen is not None
+        if advertise is not None and listen is None:
+            raise LocalError(f"to advertise {advertise} a node has to listen somewhere: listen=, or --listen")
+        self._advertised = None if advertise is None else addresses.advertised(advertise)
         self._seeker = Seeker(
             self.network,
             self._data,
@@ -100,7 +106,7 @@ class Node:
             wall_ns=time.time_ns,
         )
         if self._beyond and not self._seeker.hopeful:
-            raise addresses.beyond_loopback(addresses.written(*self._listen))
+            raise addresses.beyond_loopback(addresses.written(*(self._advertised or self._listen)))
         self._standing: Standing | None = None
         self._journal_folder = None if journal is None else Path(journal)
         self._publishers: dict[str, Publisher] = {}
@@ -451,8 +457,9 @@ class Node:
 
     @property
     def _beyond(self) -> bool:
-        """Is this node to listen beyond this machine's loopback?"""
-        return not addresses.is_loopback(self._listen[0])
+        """Is this node to be reached from beyond this machine's loopback?"""
+        hosts = [self._listen[0], *([self._advertised[0]] if self._advertised else [])]
+        return not all(addresses.is_loopback(host) for host in hosts)
 
     def _place(self) -> tuple[str, int]:
         """Where to listen if nobody said: where the peers that this node knows of can reach it."""
@@ -467,7 +474,7 @@ class Node:
             raise addresses.beyond_loopback(addresses.written(host, port))
         host = "127.0.0.1" if host == "localhost" else host
         try:
-            await self._links.listen(host, port, reached_at=addresses.reached_host(host))
+            await self._links.listen(host, port, reached_at=self._advertised or addresses.reached(host))
         except OSError as problem:
             if problem.errno == errno.EADDRINUSE:
                 raise LocalError(f"port {port} of {host} is in use; choose another, or 0 for any") from problem
