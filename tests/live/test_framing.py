@@ -50,3 +50,16 @@ def test_any_bytes_are_frames_or_malformed(stream: bytes, step_bytes: int) -> No
     except Malformed:
         return
     assert stream.startswith(b"".join(frame(type_, content) for type_, content in found))
+
+
+def test_what_a_frame_held_stays_as_it_is_while_others_are_read() -> None:
+    sent = [(FrameType.BUNDLE, bytes([number]) * size) for number, size in enumerate([10, 300_000, 70_000, 20, 65_528])]
+    stream, reader, found, at = b"".join(frame(type_, content) for type_, content in sent), FrameReader(), [], 0
+    while at < len(stream):
+        space = reader.buffer()
+        part = stream[at : at + len(space)]
+        space[: len(part)] = part
+        at += len(part)
+        found += list(reader.frames(len(part)))
+    assert [(type_, bytes(content)) for type_, content in found] == sent
+    assert [type(content) for _, content in found] == [bytes, memoryview, memoryview, bytes, memoryview]

@@ -9,6 +9,7 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings
 from quillcast.protocol.topics.messages import Join
+from quillcast.sim.topology import Constant
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -254,3 +255,25 @@ def test_peers_note_the_guarantee_that_they_know_and_what_each_subscription_is_o
     assert [r.delivery for r in noted if isinstance(r, Subscribed)] == ["reliable", "best_effort", "best_effort"]
     named = [(r.delivery, r.version) for r in noted if isinstance(r, Named) and r.name == "news"]
     assert named == [("reliable", 0), ("best_effort", 1)]
+
+
+def test_acknowledgements_follow_the_bytes_that_moved_so_that_buffers_stay_small() -> None:
+    village = Village(4, config=Config(topics=TopicConfig(report_s=30.0)), topology=Constant(0.001))
+    village.subscribe(1, NAME, Reader(room_bytes=1 << 30))
+    village.run(2)
+    root = village.root(NAME)
+    writer = next(peer for peer in village.alive() if peer not in (1, root))
+    publisher = village.publisher(writer, NAME)
+    village.run(2)
+    kept = []
+    for _ in range(64):  # 16 MiB within less than half a second
+        village.publish(writer, publisher, bytes(1 << 18))
+        village.run(0.005)
+        kept.append(max(publisher.retained_bytes, *[kept_by(village, peer) for peer in village.alive()]))
+    assert publisher.next == 64
+    assert max(kept) <= 4 << 20
+
+
+def kept_by(village: Village, peer: int) -> int:
+    tree = village.tree(peer, NAME)
+    return tree.flow.log.size_bytes if tree is not None else 0

@@ -1,0 +1,63 @@
+import asyncio
+from collections.abc import Callable
+
+from quillcast.live.pump import Pump
+
+
+def played(scenario: Callable[[Pump, Callable[[str], None]], None]) -> list[str]:
+    """What is noted by the end of the event loop's next turns; the end of a turn of the pump is noted as "wrote"."""
+    noted: list[str] = []
+
+    async def play() -> None:
+        pump = Pump(asyncio.get_running_loop())
+        pump.at_end = lambda: noted.append("wrote")
+        scenario(pump, noted.append)
+        noted.append("returned")
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    asyncio.run(play())
+    return noted
+
+
+def test_what_is_put_off_comes_at_the_end_of_the_turn_and_links_write_after_it() -> None:
+    def scenario(pump: Pump, note: Callable[[str], None]) -> None:
+        pump.begin_turn()
+        pump.hand(lambda: pump.put_off(note, "sealed"))
+        pump.hand(note, "another input")
+        pump.end_turn()
+
+    assert played(scenario) == ["another input", "sealed", "wrote", "returned"]
+
+
+def test_a_call_alone_is_a_turn_and_what_its_step_gives_rise_to_is_part_of_it() -> None:
+    def scenario(pump: Pump, note: Callable[[str], None]) -> None:
+        def step() -> None:
+            pump.hand(note, "input")
+            pump.put_off(note, "put off")
+            note("step")
+
+        pump.call(step)
+
+    assert played(scenario) == ["step", "input", "put off", "wrote", "returned"]
+
+
+def test_what_is_asked_for_soon_comes_in_one_turn() -> None:
+    def scenario(pump: Pump, note: Callable[[str], None]) -> None:
+        pump.soon(lambda: pump.call(note, "first"))
+        pump.soon(lambda: pump.call(note, "second"))
+
+    assert played(scenario) == ["returned", "first", "second", "wrote"]
+
+
+def test_what_fails_holds_nothing_else_up() -> None:
+    def scenario(pump: Pump, note: Callable[[str], None]) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: note(str(context["exception"])))
+
+        def fail() -> None:
+            raise ZeroDivisionError("failed")
+
+        pump.soon(lambda: pump.call(fail))
+        pump.soon(lambda: pump.call(note, "second"))
+
+    assert played(scenario) == ["returned", "wrote", "failed", "second", "wrote"]
