@@ -317,16 +317,28 @@ def test_those_who_need_to_know_of_an_arrival_are_told() -> None:
     """ "X can correctly initialize its state and notify nodes that need to know of its arrival, thereby restoring all
     of Pastry's invariants." """
     world = ring_of(50, config=PAPER)
+    need_to_know = told = 0
     for _ in range(5):
         joiner = world.join()
         world.run(3)
         assert world.wrong() == []
-        tables = [peer for peer in world.alive() if joiner.me in peer.overlay.routing_table]
-        assert tables, "it is the nearest for its cell to somebody"
+        others = [peer for peer in world.alive() if peer is not joiner]
+        nearest_to = [peer for peer in others if is_nearest_for_its_cell(world, joiner, peer)]
+        need_to_know += len(nearest_to)
+        told += sum(joiner.me in peer.overlay.routing_table for peer in nearest_to)
         for known in joiner.overlay.routing_table:
             there = world.peers[known.node_id].overlay.routing_table
-            entry = there.lookup(number(joiner.me))
-            assert entry is not None, "its cell is not empty any more"
+            assert there.lookup(number(joiner.me)) is not None, "its cell is not empty any more"
+    assert need_to_know >= 25
+    assert told >= 0.9 * need_to_know, "the others find out by their rounds of maintenance"
+
+
+def is_nearest_for_its_cell(world: World, newcomer: TestPeer, at: TestPeer) -> bool:
+    """Do all others that fit the same cell of this peer's routing table lie farther from it?"""
+    cell = at.overlay.routing_table.place(number(newcomer.me))
+    rivals = [peer for peer in world.alive() if peer is not at and peer is not newcomer]
+    rivals = [peer for peer in rivals if at.overlay.routing_table.place(number(peer.me)) == cell]
+    return all(world.delay(at, peer) > world.delay(at, newcomer) for peer in rivals)
 
 
 def test_a_silent_node_is_presumed_failed_and_the_members_are_told() -> None:
@@ -370,7 +382,7 @@ def test_failed_table_entries_are_repaired_when_they_are_needed() -> None:
     world.run(8)
     assert dead.me in peer.overlay.routing_table, "nobody asked, nobody noticed"
     world.route(peer, dead.me, "needed")
-    world.run(12)
+    world.run(8)
     entry = peer.overlay.routing_table.lookup(number(dead.me))
     assert entry is not None
     assert entry.contact.node_id != dead.me

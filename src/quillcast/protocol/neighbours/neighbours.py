@@ -62,7 +62,7 @@ class Link:
 
     __slots__ = (
         "asked", "broken", "compared", "contact", "due", "early_s", "every_s", "heard", "look_at", "questions",
-        "suspected", "users", "wait_s",
+        "suspected", "told_s", "users", "wait_s",
     )  # fmt: skip
 
     def __init__(self, contact: Contact, now: float) -> None:
@@ -73,6 +73,7 @@ class Link:
         self.asked = 0.0
         self.questions = 0
         self.suspected = self.broken = False
+        self.told_s: float | None = None  # the round trip as others told it
 
     def use(self, user: str, every_s: float | None) -> None:
         """A user asks for this interval, or with None for no more; the smallest that any asks for holds."""
@@ -126,14 +127,15 @@ class Neighbours:
         if node_id not in self._links:
             self.host.disconnect(NodeId(node_id))
 
-    def probe(self, contact: Contact) -> None:
+    def probe(self, contact: Contact, told_s: float | None = None) -> None:
         """Ask the peer for a sign of life now, watched or not. If none comes, the listeners hear that it is lost.
 
-        Of a peer that is lost already they have heard.
+        Of a peer that is lost already they have heard. `told_s` is as for `timeout`.
         """
         if contact.node_id in self._lost:
             return
         link = self._link(contact)
+        link.told_s = told_s
         if not link.questions:
             self._ask_now(link)
 
@@ -232,7 +234,7 @@ class Neighbours:
     def _plan(self, link: Link) -> float:
         """Note and say when to ask this neighbour (again), if nothing is heard until then."""
         if link.questions:
-            patience = self.timeout(link.contact.node_id) * (1 + link.questions) / 2
+            patience = self.timeout(link.contact.node_id, link.told_s) * (1 + link.questions) / 2
             link.due = due = link.asked + min(patience, self.config.timeout_max_s)
             link.look_at = due - _TICK_S
             return due

@@ -253,6 +253,10 @@ class Pastry:
             measured = self.neighbours.round_trip(node_id)
         return UNKNOWN if measured is None else measured
 
+    def doubt(self, contact: Contact) -> None:
+        """Ask a peer for a sign of life, with the patience that its distance takes, measured here or told."""
+        self.neighbours.probe(contact, self.routing_table.told(contact.node_id))
+
     def covers(self, key: bytes) -> bool:
         """Is the closest peer to the key this one, or in its leaf set?"""
         return self.leaf_set.covers(number(key))

@@ -165,7 +165,7 @@ class Router:
         pending = self._pending.get((timer.source, timer.number))
         if pending is None or pending.tries != timer.tries:
             return
-        self.pastry.neighbours.probe(pending.hop)
+        self.pastry.doubt(pending.hop)
         if self.host.now() - pending.since > self.config.route_patience_s:
             self.host.trace(trace.Mark("route_given_up"))
             del self._pending[timer.source, timer.number]

@@ -77,7 +77,7 @@ class Upkeep:
         if proximity is not None:
             self._enter(contact, proximity)
         elif contact.node_id in self.table:
-            self.pastry.neighbours.probe(contact)
+            self.pastry.doubt(contact)
 
     def announced(self, sender: Contact, announce: Announce) -> None:
         """Another peer measured how far it is from this one: it may be the nearest for its cell here, too."""
@@ -129,7 +129,7 @@ class Upkeep:
         if not len(self.pastry.leaf_set):
             self.pastry.seek_company()
         if self._asked is not None and self._asked.node_id in self.table:
-            self.pastry.neighbours.probe(self._asked)  # it did not answer in the last round
+            self.pastry.doubt(self._asked)  # it did not answer in the last round
         self._asked = None
         if len(self.table):
             row = self.host.random.choice([index for index in range(self.table.depth) if self.table.row(index)])
