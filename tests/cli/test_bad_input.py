@@ -21,6 +21,7 @@ TYPING = [
     (["sub", "t", "--config", "no/such.toml"], "'no/such.toml' does not exist"),
     (["sub", "t", "--listen", "0.0.0.0:0"], "not on this machine's loopback"),
     (["sub", "t", "--listen", "127.0.0.1:0", "--advertise", "203.0.113.7"], "203.0.113.7:0 is not on this machine's"),
+    (["node", "--listen", "127.0.0.1:99999"], "is no address; write host:port"),
     (["node", "--advertise", "203.0.113.7:4000"], "has to listen somewhere"),
     (["node", "--listen", "0.0.0.0:0", "--advertise", "0.0.0.0"], "nobody reaches this node at '0.0.0.0"),
     (["sub", "t", "--listen", "127.0.0.1"], "write host:port"),

@@ -21,6 +21,16 @@ def test_two_terminals_need_no_configuration(quillcast: Commands) -> None:
     assert subscriber.end() == (130, "", "")
 
 
+def test_who_is_alone_is_told_so(quillcast: Commands) -> None:
+    assert quillcast.run("pub", "sport/tennis", "hello") == (
+        0, "", "quillcast: nobody got this: no other peer of network 'test' is known here\n"
+    )  # fmt: skip
+    subscriber = quillcast.start("sub", "sport/tennis", "--count", "1")
+    assert ", alone so far; " in subscriber.line(2)
+    assert quillcast.run("pub", "sport/tennis", "hello") == (0, "", "")
+    assert subscriber.end()[:2] == (0, "hello\n")
+
+
 def test_lines_of_standard_input_are_published_as_they_come(quillcast: Commands) -> None:
     subscriber = quillcast.subscribed("sport/tennis", "--count", "3")
     publisher = quillcast.start("pub", "sport/tennis")

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ from quillcast.live.hello import Identity
 from quillcast.live.joinline import JoinLine
 from quillcast.live.keyring import MEMBERS_MAX, Keyring
 from tests.live.machines import Machine, MachineCommand, Machines, machines
-from tests.live.stage import PuppetError, eventually
+from tests.live.stage import ROOT, PuppetError, eventually
 from tests.live.toys import ToyPeer, member, run, toy
 
 pytestmark = pytest.mark.live
@@ -175,6 +176,25 @@ def test_a_second_machine_joins_with_the_line_and_later_without_it(net: Machines
     assert subscriber.end()[:2] == (0, "from alice\nfrom bob\nagain\n")
     kept = {path.name for path in (bob.config / "quillcast" / "default").iterdir()}
     assert "network.pem" not in kept
+
+
+@pytest.mark.slow
+def test_the_readmes_second_machine_takes_nothing_but_its_lines(net: Machines) -> None:
+    """Only the address of the first machine and the line that it prints are put in place of those printed there."""
+    made = {"first": net.make(), "second": net.make()}
+    text = (ROOT / "README.md").read_text()
+    lines = re.findall(r"^(first|second)\$ +quillcast (.+?)(?: {2,}#.*)?$", text, re.MULTILINE)
+    assert [where for where, _ in lines] == ["first", "second", "first"]
+    node, subscribe, publish = (
+        (made[where], shlex.split(words.replace("192.0.2.1", made["first"].host))) for where, words in lines
+    )
+    first = node[0].start(*node[1])
+    first.line()
+    joining = first.line().split('"')[1]
+    subscriber = subscribe[0].start(*[joining if word.startswith("quillcast://") else word for word in subscribe[1]])
+    assert subscriber.line(2).startswith("subscribed to ")
+    assert publish[0].run(*publish[1])[0] == 0
+    assert subscriber.line() == publish[1][-1]
 
 
 @pytest.mark.slow

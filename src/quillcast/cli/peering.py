@@ -101,6 +101,11 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_peering
 
 
+def alone(node: Node) -> bool:
+    """Does it know no other peer of its network?"""
+    return not node.status()["leaf_set"]
+
+
 def read_config(path: Path) -> Config:
     """The settings in a TOML file, a table per layer. Raises `LocalError` that names the setting."""
     try:

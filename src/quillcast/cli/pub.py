@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from quillcast.cli.options import AS, JSON, TOPIC
-from quillcast.cli.peering import Peering, peering
+from quillcast.cli.peering import Peering, alone, peering
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
 from quillcast.cli.templates import Template
@@ -110,6 +110,9 @@ def command(
                 awaited = wait or ("root" if publisher.reliable else None)
                 if published and awaited:
                     await publisher.acknowledged(awaited, timeout_s)
+                if published and alone(node):
+                    unheard = f"nobody got this: no other peer of network {node.network!r} is known here"
+                    print(f"quillcast: {unheard}", file=sys.stderr)
                 return {"topic": topic, "published": published, "wait": awaited}
 
     began = time.monotonic()

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from quillcast.cli.options import AS, JSON, TOPIC
-from quillcast.cli.peering import Peering, peering
+from quillcast.cli.peering import Peering, alone, peering
 from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
 from quillcast.core.errors import QuillcastError
@@ -124,7 +124,9 @@ def text_or_base64(name: str, data: bytes) -> dict[str, str]:
 
 def _tell_start(node: Node, topic: str) -> None:
     print(
-        f"subscribed to {topic} as peer {short(node.contact.node_id)} at {node.address}; Ctrl-C ends", file=sys.stderr
+        f"subscribed to {topic} as peer {short(node.contact.node_id)} at {node.address}"
+        f"{', alone so far' if alone(node) else ''}; Ctrl-C ends",
+        file=sys.stderr,
     )
 
 

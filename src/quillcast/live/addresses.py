@@ -96,6 +96,11 @@ def own_host(host: str, port: int) -> str | None:
         return None
 
 
+def own() -> str:
+    """The IPv4 addresses of this machine, in words."""
+    return ", ".join([*_interface_hosts(), "127.0.0.1"])
+
+
 def _interface_hosts() -> list[str]:
     """The IPv4 addresses of this machine's interfaces, but for loopback."""
     found = []

@@ -424,7 +424,7 @@ def _unreachable(address: str, problem: Exception) -> Unreachable:
         case ConnectionRefusedError():
             return Unreachable(f"cannot reach {address}: nobody listens there")
         case TimeoutError():
-            return Unreachable(f"cannot reach {address}: no answer in time")
+            return Unreachable(f"cannot reach {address}: no answer in time; does a firewall let TCP to it through?")
         case OSError():
             return Unreachable(f"cannot reach {address}: {problem.strerror or problem}")
         case _:

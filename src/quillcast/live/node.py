@@ -478,6 +478,8 @@ class Node:
         except OSError as problem:
             if problem.errno == errno.EADDRINUSE:
                 raise LocalError(f"port {port} of {host} is in use; choose another, or 0 for any") from problem
+            if problem.errno == errno.EADDRNOTAVAIL:
+                raise LocalError(f"{host} is no address of this machine, which has {addresses.own()}") from problem
             raise LocalError(f"cannot listen on {host}:{port}: {problem.strerror or problem}") from problem
 
     async def _joined(self, timeout_s: float) -> None:
