@@ -1,6 +1,6 @@
 """Batches of rows as kernels make and take them: numpy arrays on one side, Arrow's columns on the other."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Batches = Iterator[pa.RecordBatch]
+Work = Callable[[Batches], Batches]
 Columns = dict[str, npt.NDArray[Any]]
 
 _TYPES = {
@@ -24,6 +25,11 @@ _TYPES = {
 }
 
 
+def arrow_schema(schema: str) -> pa.Schema:
+    """What Arrow calls such columns."""
+    return pa.schema([(name, _TYPES[kind][0]) for name, kind in (told.split() for told in schema.split(", "))])
+
+
 def record_batch(schema: str, values: dict[str, Any], count: int) -> pa.RecordBatch:
     """A batch of these columns; a single value stands for equal ones in all rows.
 
@@ -32,7 +38,7 @@ def record_batch(schema: str, values: dict[str, Any], count: int) -> pa.RecordBa
         values: by column; of a column of arrays a list of them, in which None is null.
         count: of rows.
     """
-    fields, arrays = [], []
+    arrays = []
     for told in schema.split(", "):
         name, kind = told.split()
         arrow, plain = _TYPES[kind]
@@ -43,8 +49,7 @@ def record_batch(schema: str, values: dict[str, Any], count: int) -> pa.RecordBa
             if not isinstance(value, np.ndarray):
                 value = np.full(count, value, plain) if plain is not np.object_ else np.array([value] * count, plain)
             arrays.append(pa.array(value.astype(plain, copy=False), arrow))
-        fields.append(pa.field(name, arrow))
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
 
 
 def _lists(values: list[npt.NDArray[Any] | None], arrow: pa.DataType, plain: Any) -> pa.ListArray:

@@ -80,7 +80,7 @@ class Deployment:
 
     def arrays(self) -> Arrays:
         """The arrays, mapped. Raises `LocalError` where they are neither seen nor shipped."""
-        return _open(self.shipped.here())
+        return _open(self.shipped)
 
     def group(self, number: int) -> Group:
         """A group with its members."""
@@ -89,8 +89,9 @@ class Deployment:
 
 
 @lru_cache(maxsize=2)
-def _open(folder: Path) -> Arrays:
+def _open(shipped: Shipped) -> Arrays:
     """Mapped once per process."""
+    folder = shipped.here()
     topology, peers = Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS)
     return Arrays(topology, peers, routing.load(folder / ROUTING, topology, peers), Workload.open(folder / WORKLOAD))
 

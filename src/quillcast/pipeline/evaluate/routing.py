@@ -454,6 +454,8 @@ _OWN = [name for name in Tables._fields if name not in _NOT_OWN]
 
 def frozen(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """The array as all kernels take it: of this type, C-contiguous, read-only; memory-mapped pages stay mapped."""
+    if type(array) is np.ndarray and array.dtype == dtype and not array.flags.writeable and array.flags.c_contiguous:
+        return array
     plain = np.ascontiguousarray(array, dtype).view(np.ndarray).reshape(array.shape)
     plain.flags.writeable = False
     return plain

@@ -23,6 +23,7 @@ from quillcast.pipeline.evaluate.progress import Display, watched
 from quillcast.pipeline.session import java_home, spark_session
 
 if TYPE_CHECKING:
+    from pyarrow import Table
     from pyspark.sql import DataFrame, SparkSession
 
     from quillcast.pipeline.evaluate.deployment import Deployment, Shipped
@@ -33,7 +34,7 @@ NEEDED = {"pyspark": "spark", "numba": "spark", "jinja2": "report", "matplotlib"
 STAGES = ("spark", "topology", "overlay", "workload", "trees", "delays", "stress", "churn", "report")
 """What `seconds` tells of. `spark` is the wait for Spark after all that is made without it."""
 
-LONG_PEERS = 500_000  # from where the last stage of Java's compiler pays for its start; a guess
+LONG_PEERS = 3_000_000  # from where the last stage of Java's compiler pays for its start; a guess
 ARRAYS, TABLES = "arrays", "tables"
 
 
@@ -125,8 +126,7 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
     if "QUILLCAST_DEBUG" not in os.environ:
         spark.sparkContext.setLogLevel("OFF")  # what fails is raised here too, and told in one line
     if master.startswith("local["):
-        with tempfile.TemporaryDirectory(prefix="quillcast-warm-up-") as scratch:
-            stages.warm_workers(spark, Path(scratch, "table"))
+        stages.warm_workers(spark)
     return spark
 
 
@@ -221,34 +221,40 @@ class _Run:
             ("overlay", "peers", stages.peers),
             ("workload", "groups", stages.groups),
         ):
-            self._table(stage, f"{TABLES}/{name}", f"table of {name}", partial(table, deployment=self.deployment))
+            made = partial(_deployment_table, table, self.deployment)
+            self._table(stage, f"{TABLES}/{name}", f"table of {name}", made)
 
     def _policy(self, policy: str) -> figures.Figures:
         """Make the tables of a policy; its figures."""
-        from quillcast.pipeline.evaluate import stages
+        from quillcast.pipeline.evaluate import schemas, stages
 
         publishers = self.experiment.workload.publishers
         load = self._load(policy)
         most = members_max(policy)
 
         def table(name: str) -> "DataFrame":
-            return self._read(of_policy(f"{TABLES}/{name}", policy))
+            return self._files(of_policy(f"{TABLES}/{name}", policy))
 
-        def make(stage: str, name: str, table: "Callable[[], DataFrame]") -> None:
-            self._table(stage, of_policy(f"{TABLES}/{name}", policy), f"{name} of {policy}", lambda _: table())
+        def make(stage: str, name: str, table: "Callable[[Path], DataFrame]") -> None:
+            self._table(
+                stage, of_policy(f"{TABLES}/{name}", policy), f"{name} of {policy}", lambda _, into: table(into)
+            )
 
         def groups() -> "DataFrame":
-            everybody = self._read(f"{TABLES}/groups")
+            everybody = self._groups()
             return everybody if most is None else everybody.where(everybody.members <= most)
 
-        make("trees", "trees", lambda: stages.trees(groups(), self.deployment, policy, load))
-        make("delays", "delays", lambda: stages.delays(table("trees"), self.deployment, publishers))
-        make("stress", "stress", lambda: stages.stress(table("trees"), self.deployment, publishers))
-        make("stress", "histograms", lambda: stages.histograms(table("stress")))
+        make("trees", "trees", lambda into: stages.trees(groups(), self.deployment, policy, load, into))
+        make("delays", "delays", lambda into: stages.delays(table("trees"), self.deployment, publishers, into))
+        make("stress", "stress", lambda into: stages.stress(table("trees"), self.deployment, publishers, into))
+        make("stress", "histograms", lambda into: stages.histograms(table("stress"), into))
         told = figures.summary(*self.columns(policy))
         if self.experiment.churn is not None:
-            make("churn", "churn", lambda: stages.repairs(table("trees"), self.deployment, self._survivors()))
-            told |= {"churn": figures.of_churn(table("churn").toArrow().to_pydict())}
+            part = of_policy(f"{TABLES}/churn", policy)
+            make(
+                "churn", "churn", lambda into: stages.repairs(table("trees"), self.deployment, self._survivors(), into)
+            )
+            told |= {"churn": figures.of_churn(self._read(part, schemas.columns(schemas.CHURN)).to_pydict())}
         left_out = 0 if most is None else int((self.deployment.arrays().workload.sizes > most).sum())
         return told | {"groups_left_out": left_out} if left_out else told
 
@@ -279,7 +285,7 @@ class _Run:
             "trees",
             part,
             f"loads of {policy}",
-            lambda _: stages.loads(self._read(f"{TABLES}/groups"), self.deployment, policy),
+            lambda _, into: stages.loads(self._groups(), self.deployment, policy, into),
         )
         peers = self.experiment.peers
         self._part("trees", arrays, "loads", lambda made: stages.save_load(self.folder / part, peers, made))
@@ -289,8 +295,8 @@ class _Run:
         self, policy: str
     ) -> tuple[Mapping[str, list[float]], Mapping[tuple[str, str], list[tuple[float, int]]]]:
         """What the figures of a policy are made of: columns of its `delays`, and its `histograms`."""
-        delays = self._read(of_policy(f"{TABLES}/delays", policy)).select("rad", "rmd", "children_max").toArrow()
-        rows = self._read(of_policy(f"{TABLES}/histograms", policy)).toArrow().to_pylist()
+        delays = self._read(of_policy(f"{TABLES}/delays", policy), ["rad", "rmd", "children_max"])
+        rows = self._read(of_policy(f"{TABLES}/histograms", policy)).to_pylist()
         histograms: dict[tuple[str, str], list[tuple[float, int]]] = {}
         for row in sorted(rows, key=lambda row: row["value"]):
             histograms.setdefault((row["kind"], row["figure"]), []).append((row["value"], row["count"]))
@@ -318,21 +324,34 @@ class _Run:
         """The tree in which events are latest, against IP multicast, of those that can be drawn."""
         from quillcast.pipeline.evaluate import worst
 
-        delays = self._read(of_policy(f"{TABLES}/delays", policy))
-        return worst.find(delays, self._read(of_policy(f"{TABLES}/trees", policy)), self.deployment, policy)
+        delays, trees = (self.folder / of_policy(f"{TABLES}/{name}", policy) for name in ("delays", "trees"))
+        return worst.find(delays, trees, self.deployment, policy)
 
     # --- one part after another
 
-    def _read(self, part: str) -> "DataFrame":
-        return self._spark.get().read.parquet(str(self.folder / part))
+    def _read(self, part: str, columns: list[str] | None = None) -> "Table":
+        """A small table, here and now."""
+        from pyarrow import parquet
 
-    def _table(self, stage: str, part: str, what: str, table: "Callable[[SparkSession], DataFrame]") -> None:
-        """Have Spark write a table, if it is missing."""
+        return parquet.read_table(self.folder / part, columns=columns)
+
+    def _groups(self) -> "DataFrame":
+        from quillcast.pipeline.evaluate import schemas, stored
+
+        return stored.read(self._spark.get(), self.folder / f"{TABLES}/groups", schemas.GROUPS)
+
+    def _files(self, part: str) -> "DataFrame":
+        from quillcast.pipeline.evaluate import stored
+
+        return stored.files(self._spark.get(), self.folder / part)
+
+    def _table(self, stage: str, part: str, what: str, table: "Callable[[SparkSession, Path], DataFrame]") -> None:
+        """Have Spark's tasks write a table, if it is missing."""
 
         def make(made: Path) -> None:
             spark = self._spark.get()
             with watched(spark, self.shown, what):
-                table(spark).write.parquet(str(made))
+                table(spark, made).collect()
 
         self._part(stage, part, what, make)
 
@@ -367,6 +386,15 @@ class _Run:
         if "No space left on device" in text:
             return self.folder.refused("No space left on device")
         return error
+
+
+def _deployment_table(
+    table: "Callable[[SparkSession, Deployment, Path], DataFrame]",
+    deployment: "Deployment",
+    spark: "SparkSession",
+    into: Path,
+) -> "DataFrame":
+    return table(spark, deployment, into)
 
 
 class _Later:

@@ -68,6 +68,10 @@ each as the type that `types` names with two letters (u1, u2, u4, f8). Packed, b
 be most of the work."""
 
 
+FILES = "path string, bytes long"
+"""The files of a table that tasks wrote, and read, themselves (`stored`)."""
+
+
 def columns(schema: str) -> list[str]:
     """The names of a schema's columns."""
     return [column.split()[0] for column in schema.split(", ")]

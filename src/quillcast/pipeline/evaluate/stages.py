@@ -4,6 +4,7 @@ The heavy work is done by compiled kernels that Spark calls with Arrow columns. 
 parallelism, and start in the order of their size. Randomness comes from (seed, group), so partitioning decides nothing.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -19,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate import churn, metrics, policies, schemas, sums, treetable, workload
+from quillcast.pipeline.evaluate import churn, metrics, policies, schemas, stored, sums, treetable, workload
 from quillcast.pipeline.evaluate.columns import Batches, Columns, column, record_batch
 from quillcast.pipeline.evaluate.deployment import Deployment, Shipped
 from quillcast.pipeline.evaluate.experiment import Publishers
@@ -33,6 +34,7 @@ TASKS = 32  # a guess: enough for balance on a dozen cores, and few enough that 
 TASK_MEMBERS_MIN = 50_000  # starting a task takes 0.08 s of CPU time, the work on so many members about as much
 TASK_PEERS = 4  # adding up over so many peers costs a task about as much as the work on one member
 PIECE_MEMBERS_MIN = 4 * TASK_MEMBERS_MIN  # splitting a group costs two more rounds of tasks; a guess
+PARTS_MAX, TASK_ROWS = 8, 50_000  # of a table whose rows are only copied: guesses
 SLICE_ROWS = 1 << 19  # of a batch that a kernel hands to Spark
 PUBLISHERS = 4  # of a group, where members publish; a guess
 
@@ -40,8 +42,14 @@ PUBLISHERS = 4  # of a group, where members publish; a guess
 # --- the deployment as tables
 
 
-def places(spark: SparkSession, deployment: Deployment) -> DataFrame:
-    """The places of the topology (`schemas.PLACES`)."""
+def places(spark: SparkSession, deployment: Deployment, into: Path | None = None) -> DataFrame:
+    """The places of the topology (`schemas.PLACES`).
+
+    Args:
+        spark: the session.
+        deployment: where they are.
+        into: where tasks are to write the table themselves; the result then names its files (`stored`).
+    """
 
     def rows(first: int, last: int) -> Columns:
         topology = deployment.arrays().topology
@@ -57,11 +65,11 @@ def places(spark: SparkSession, deployment: Deployment) -> DataFrame:
             "name": names[part],
         }
 
-    return _numbered(spark, deployment.arrays().topology.places, rows, schemas.PLACES)
+    return _numbered(spark, deployment.arrays().topology.places, rows, schemas.PLACES, into)
 
 
-def links(spark: SparkSession, deployment: Deployment) -> DataFrame:
-    """The core links of the topology (`schemas.LINKS`)."""
+def links(spark: SparkSession, deployment: Deployment, into: Path | None = None) -> DataFrame:
+    """The core links of the topology (`schemas.LINKS`). Arguments as for `places`."""
 
     def rows(first: int, last: int) -> Columns:
         topology = deployment.arrays().topology
@@ -74,11 +82,11 @@ def links(spark: SparkSession, deployment: Deployment) -> DataFrame:
             "delay_ms": topology.link_ms[first:last],
         }
 
-    return _numbered(spark, len(deployment.arrays().topology.link_ends), rows, schemas.LINKS)
+    return _numbered(spark, len(deployment.arrays().topology.link_ends), rows, schemas.LINKS, into)
 
 
-def peers(spark: SparkSession, deployment: Deployment) -> DataFrame:
-    """The peers (`schemas.PEERS`)."""
+def peers(spark: SparkSession, deployment: Deployment, into: Path | None = None) -> DataFrame:
+    """The peers (`schemas.PEERS`). Arguments as for `places`."""
 
     def rows(first: int, last: int) -> Columns:
         attached = deployment.arrays().peers
@@ -89,11 +97,14 @@ def peers(spark: SparkSession, deployment: Deployment) -> DataFrame:
             "domain": attached.domain[first:last],
         }
 
-    return _numbered(spark, len(deployment.arrays().peers), rows, schemas.PEERS)
+    return _numbered(spark, len(deployment.arrays().peers), rows, schemas.PEERS, into)
 
 
-def groups(spark: SparkSession, deployment: Deployment) -> DataFrame:
-    """The groups of the workload, and the tasks that they are worked on in (`schemas.GROUPS`)."""
+def groups(spark: SparkSession, deployment: Deployment, into: Path | None = None) -> DataFrame:
+    """The groups of the workload, and the tasks that they are worked on in (`schemas.GROUPS`).
+
+    Arguments as for `places`.
+    """
     sizes = deployment.arrays().workload.sizes
     order = np.argsort(-sizes.astype(np.int64), kind="stable").astype(np.int32)
     task, piece = tasks(sizes[order], len(deployment.arrays().peers)), piece_members(deployment)
@@ -111,7 +122,7 @@ def groups(spark: SparkSession, deployment: Deployment) -> DataFrame:
             "pieces": -(-sizes[numbers] // piece),
         }
 
-    return _numbered(spark, len(sizes), rows, schemas.GROUPS, parts=1)
+    return _numbered(spark, len(sizes), rows, schemas.GROUPS, into, parts=1)
 
 
 def tasks(sizes: npt.NDArray[np.int32], peers: int) -> npt.NDArray[np.int32]:
@@ -148,7 +159,7 @@ def _task_members(sizes: npt.NDArray[np.int32], peers: int) -> int:
 # --- trees
 
 
-def loads(groups: DataFrame, deployment: Deployment, policy: str) -> DataFrame:
+def loads(groups: DataFrame, deployment: Deployment, policy: str, into: Path | None = None) -> DataFrame:
     """What all groups ask of each peer (`schemas.LOADS`), for policies that must know it beforehand.
 
     Arguments as for `trees`.
@@ -166,9 +177,8 @@ def loads(groups: DataFrame, deployment: Deployment, policy: str) -> DataFrame:
         return record_batch(schemas.LOADS, columns, len(numbers))
 
     counts = {"peer": len(deployment.arrays().peers)}
-    return sums.added(
-        _by_task(groups, groups).mapInArrow(count, schemas.PARTIALS), counts, len(figures), rows, schemas.LOADS
-    )
+    partials = _by_task(groups, deployment).mapInArrow(count, schemas.PARTIALS)
+    return sums.added(partials, counts, len(figures), rows, schemas.LOADS, into)
 
 
 def save_load(path: Path, count: int, folder: Path) -> None:
@@ -196,7 +206,9 @@ def open_load(folder: Path) -> Load:
     return Load(**{name: frozen(array, array.dtype) for name, array in maps.items()})
 
 
-def trees(groups: DataFrame, deployment: Deployment, policy: str, load: Shipped | None = None) -> DataFrame:
+def trees(
+    groups: DataFrame, deployment: Deployment, policy: str, load: Shipped | None = None, into: Path | None = None
+) -> DataFrame:
     """The trees that a policy grows for groups (`schemas.TREES`), in a partition for each task.
 
     Args:
@@ -204,6 +216,7 @@ def trees(groups: DataFrame, deployment: Deployment, policy: str, load: Shipped 
         deployment: where they are.
         policy: such as "scribe+remover(64)"; see `policies.parse`.
         load: where `save_load` wrote, for a policy that `needs_load`.
+        into: where tasks are to write the table themselves; the result then names its files (`stored`).
     """
     grower = policies.parse(policy)
     if grower.needs_load and load is None:
@@ -214,16 +227,21 @@ def trees(groups: DataFrame, deployment: Deployment, policy: str, load: Shipped 
             numbers, sizes = (column(batch, name) for name in ("group", "members"))
             yield from grow(numbers[np.lexsort((numbers, -sizes))].tolist(), deployment, policy, load)
 
-    whole = groups.where(groups.pieces == 1) if grower.splittable and _has_giants(deployment) else groups
-    grown = _by_task(whole, groups).mapInArrow(work, schemas.TREES)
-    return grown if whole is groups else _giants(groups, deployment, policy, load).unionAll(grown)
+    giants = _giants_count(deployment) if grower.splittable else 0
+    if not giants:
+        return stored.mapped(_by_task(groups, deployment), work, schemas.TREES, into)
+    rest = stored.mapped(_by_task(groups.where(groups.task >= giants), deployment, giants), work, schemas.TREES, into)
+    return _giants(groups.where(groups.task < giants), giants, deployment, policy, load, into).unionAll(rest)
 
 
-def _has_giants(deployment: Deployment) -> bool:
-    return int(deployment.arrays().workload.sizes.max()) > piece_members(deployment)
+def _giants_count(deployment: Deployment) -> int:
+    """How many groups are split. They are the largest, so theirs are the first tasks, one for each."""
+    return int(np.count_nonzero(deployment.arrays().workload.sizes > piece_members(deployment)))
 
 
-def _giants(groups: DataFrame, deployment: Deployment, policy: str, load: Shipped | None) -> DataFrame:
+def _giants(
+    groups: DataFrame, count: int, deployment: Deployment, policy: str, load: Shipped | None, into: Path | None
+) -> DataFrame:
     """The trees of groups that are split: their members' routes, found piece by piece, and joined."""
     size = piece_members(deployment)
     most = -(-int(deployment.arrays().workload.sizes.max()) // size)
@@ -252,13 +270,10 @@ def _giants(groups: DataFrame, deployment: Deployment, policy: str, load: Shippe
             made = grower.joined(arrays.tables, deployment.group(number), nodes, parents, known)
             yield from treetable.tree_rows((number, at, tree) for at, tree in enumerate(made))
 
-    pieces = groups.where(groups.pieces > 1).selectExpr("group", "task", "explode(sequence(0, pieces - 1)) as piece")
-    spread = pieces.repartitionById(most, F.expr("pmod(group + piece, " + str(most) + ")"))
-    routes = spread.mapInArrow(find, schemas.ROUTES)
-    tasks = groups.where(groups.pieces > 1).agg(F.max("task")).head()
-    return routes.repartitionById((tasks[0] if tasks and tasks[0] is not None else 0) + 1, "task").mapInArrow(
-        join, schemas.TREES
-    )
+    pieces = groups.selectExpr("group", "task", "explode(sequence(0, pieces - 1)) as piece")
+    spread = pieces.repartitionById(most, F.expr(f"pmod(task + piece, {most})"))
+    routes = spread.mapInArrow(find, schemas.ROUTES).repartitionById(count, "task")
+    return stored.mapped(routes, join, schemas.TREES, into)
 
 
 def grow(numbers: Sequence[int], deployment: Deployment, policy: str, load: Shipped | None = None) -> Batches:
@@ -272,12 +287,12 @@ def grow(numbers: Sequence[int], deployment: Deployment, policy: str, load: Ship
     )
 
 
-def _by_task(groups: DataFrame, everybody: DataFrame) -> DataFrame:
-    """These out of all groups in a partition for each task."""
-    last = everybody.agg(F.max("task")).head()
-    if last is None or last[0] is None:
-        raise LocalError("there are no groups; ask for at least one")
-    return groups.select("group", "members", "task").repartitionById(last[0] + 1, "task")
+def _by_task(groups: DataFrame, deployment: Deployment, first: int = 0) -> DataFrame:
+    """Groups in a partition for each task from the first one on."""
+    arrays = deployment.arrays()
+    count = int(tasks(np.sort(arrays.workload.sizes)[::-1], len(arrays.peers))[-1]) + 1 - first
+    chosen = groups.select("group", "members", "task")
+    return chosen.repartitionById(max(1, count), F.expr(f"task - {first}"))
 
 
 def edges(trees: DataFrame) -> DataFrame:
@@ -298,16 +313,18 @@ def edges(trees: DataFrame) -> DataFrame:
 # --- metrics
 
 
-def delays(trees: DataFrame, deployment: Deployment, publishers: Publishers = "root") -> DataFrame:
+def delays(
+    trees: DataFrame, deployment: Deployment, publishers: Publishers = "root", into: Path | None = None
+) -> DataFrame:
     """Delays of each group's events, against IP multicast from the same source (`schemas.DELAYS`).
 
     Args:
-        trees: as `trees` made them, or read from a table with `SETTINGS`.
+        trees: as `trees` made them, or read from a table with `SETTINGS`, or the files of one.
         deployment: that they were grown in.
         publishers: whose events they are.
+        into: where tasks are to write the table themselves; the result then names its files (`stored`).
     """
-    slim = trees.drop("state", "joins")
-    return slim.mapInArrow(lambda batches: measure(batches, deployment, publishers), schemas.DELAYS)
+    return stored.mapped(trees, lambda batches: measure(batches, deployment, publishers), schemas.DELAYS, into)
 
 
 def measure(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
@@ -315,7 +332,7 @@ def measure(batches: Batches, deployment: Deployment, publishers: Publishers) ->
     arrays = deployment.arrays()
     rows = [
         _delays_of(arrays.tables, number, grown, source)
-        for number, grown in _by_group(batches, len(arrays.peers))
+        for number, grown in _by_group(batches, len(arrays.peers), treetable.SHAPE)
         for source in _sources(publishers, grown, number, deployment).tolist()
     ]
     if rows:
@@ -346,7 +363,9 @@ def _delays_of(tables: Tables, number: int, grown: list[Tree], source: int) -> d
     }
 
 
-def stress(trees: DataFrame, deployment: Deployment, publishers: Publishers = "root") -> DataFrame:
+def stress(
+    trees: DataFrame, deployment: Deployment, publishers: Publishers = "root", into: Path | None = None
+) -> DataFrame:
     """What one event of each group asks of peers and of links (`schemas.STRESS`), a row for each of them.
 
     Arguments as for `delays`; of several publishers the first one counts.
@@ -367,7 +386,7 @@ def stress(trees: DataFrame, deployment: Deployment, publishers: Publishers = "r
     arrays = deployment.arrays()
     counts = {"peer": len(arrays.peers), "link": len(arrays.topology.link_ends)}
     partials = trees.mapInArrow(lambda batches: burden(batches, deployment, publishers), schemas.PARTIALS)
-    return sums.added(partials, counts, 7, rows, schemas.STRESS)
+    return sums.added(partials, counts, 7, rows, schemas.STRESS, into)
 
 
 def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
@@ -378,7 +397,7 @@ def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> 
     of_peers, of_links = np.zeros((5, peers)), np.zeros((2, links))
     forwarded, state, joins, access, ip_access = of_peers
     core, ip_core = of_links
-    for number, grown in _by_group(batches, peers):
+    for number, grown in _by_group(batches, peers, schemas.columns(schemas.TREES)):
         root, source = int(grown[0].nodes[0]), int(_sources(publishers, grown, number, deployment)[0])
         for at, tree in enumerate(grown):
             metrics.add_node_stress(tree, tables, entries, forwarded)
@@ -400,7 +419,7 @@ def warm_up(deployment: Deployment, names: Sequence[str], publishers: Publishers
         policy = policies.parse(name)
         load = policy.load(arrays.tables, [deployment.group(smallest)]) if policy.needs_load else None
         grown = policy.trees(arrays.tables, deployment.group(smallest), load)
-        if policy.splittable and _has_giants(deployment):
+        if policy.splittable and _giants_count(deployment):
             group = deployment.group(smallest)
             policy.joined(arrays.tables, group, *policy.splittable.routes(arrays.tables, group, group.members), load)
         batches = list(treetable.tree_rows((smallest, at, tree) for at, tree in enumerate(grown)))
@@ -408,20 +427,21 @@ def warm_up(deployment: Deployment, names: Sequence[str], publishers: Publishers
         list(burden(iter(batches), deployment, publishers))
 
 
-def repairs(trees: DataFrame, deployment: Deployment, survivors: Shipped) -> DataFrame:
+def repairs(trees: DataFrame, deployment: Deployment, survivors: Shipped, into: Path | None = None) -> DataFrame:
     """What it takes to mend the trees after many deaths (`schemas.CHURN`).
 
     Args:
         trees: as for `delays`.
         deployment: that they were grown in.
         survivors: where `deployment.make_survivors` wrote.
+        into: where tasks are to write the table themselves; the result then names its files (`stored`).
     """
 
     def work(batches: Batches) -> Batches:
         arrays = deployment.arrays()
         alive = churn.load(survivors.here(), arrays.topology)
         where = np.full(len(alive.tables.ids), -1, np.int32)
-        for number, grown in _by_group(batches, len(arrays.peers)):
+        for number, grown in _by_group(batches, len(arrays.peers), treetable.SHAPE):
             key = int(workload.key(number, deployment.seed))
             mended = [churn.repair(alive, tree, key, where) for tree in grown]
             orphans = sum(each.orphans for each in mended)
@@ -436,15 +456,20 @@ def repairs(trees: DataFrame, deployment: Deployment, survivors: Shipped) -> Dat
             }
             yield record_batch(schemas.CHURN, told, 1)
 
-    return trees.mapInArrow(work, schemas.CHURN)
+    return stored.mapped(trees, work, schemas.CHURN, into)
 
 
-def histograms(stress: DataFrame) -> DataFrame:
-    """How many peers and links bear which load (`schemas.HISTOGRAMS`)."""
+def histograms(stress: DataFrame, into: Path | None = None) -> DataFrame:
+    """How many peers and links bear which load (`schemas.HISTOGRAMS`).
+
+    Args:
+        stress: as `stress` made it, or the files of it.
+        into: where tasks are to write the table themselves; the result then names its files (`stored`).
+    """
     figures = schemas.columns(schemas.STRESS)[2:]
 
     def count(batches: Batches) -> Batches:
-        for batch in batches:
+        for batch in stored.opened(batches, schemas.columns(schemas.STRESS)):
             kinds = column(batch, "kind")
             for kind in ("peer", "link"):
                 chosen = kinds == kind
@@ -453,15 +478,25 @@ def histograms(stress: DataFrame) -> DataFrame:
                     columns = {"kind": kind, "figure": figure, "value": values, "count": counts}
                     yield record_batch(schemas.HISTOGRAMS, columns, len(values))
 
-    counted = stress.mapInArrow(count, schemas.HISTOGRAMS)
-    return counted.groupBy("kind", "figure", "value").agg(F.sum("count").alias("count"))
+    def add(batches: Batches) -> Batches:
+        counts: Counter[tuple[str, str, float]] = Counter()
+        for batch in batches:
+            for kind, figure, value, count in zip(*(each.to_pylist() for each in batch.columns), strict=True):
+                counts[kind, figure, value] += count
+        kinds, names, values = (np.array(each) for each in zip(*sorted(counts), strict=True))
+        of_each = np.array([counts[key] for key in sorted(counts)])
+        columns = {"kind": kinds, "figure": names, "value": values, "count": of_each}
+        yield record_batch(schemas.HISTOGRAMS, columns, len(counts))
+
+    counted = stress.mapInArrow(count, schemas.HISTOGRAMS).repartition(1)
+    return stored.mapped(counted, add, schemas.HISTOGRAMS, into)
 
 
-def _by_group(batches: Batches, peers: int) -> Iterator[tuple[int, list[Tree]]]:
+def _by_group(batches: Batches, peers: int, needed: list[str]) -> Iterator[tuple[int, list[Tree]]]:
     """Each group of a partition with all its trees."""
     number = -1
     grown: list[Tree] = []
-    for group, _, tree in treetable.whole_trees(batches, peers):
+    for group, _, tree in treetable.whole_trees(stored.opened(batches, needed), peers):
         if grown and group != number:
             yield number, grown
             grown = []
@@ -473,6 +508,8 @@ def _by_group(batches: Batches, peers: int) -> Iterator[tuple[int, list[Tree]]]:
 
 def _sources(kind: Publishers, grown: list[Tree], number: int, deployment: Deployment) -> npt.NDArray[np.int32]:
     """The peers whose events a group carries."""
+    if kind == "root":  # whatever the members are
+        return grown[0].nodes[:1]
     return workload.publishers(kind, deployment.group(number), int(grown[0].nodes[0]), PUBLISHERS)
 
 
@@ -490,9 +527,9 @@ def _depth(parent: npt.NDArray[np.int32]) -> int:
 # --- beginnings
 
 
-def warm_workers(spark: SparkSession, path: Path) -> None:
-    """Have Spark and its workers load what the first stage would else wait for, by a small table written there."""
-    spark.range(0, 2, 1, 2).mapInArrow(_same, "id long").write.parquet(str(path))
+def warm_workers(spark: SparkSession) -> None:
+    """Have Spark and its workers load what the first stage would else wait for."""
+    spark.range(0, 2, 1, 2).mapInArrow(_same, "id long").collect()
 
 
 def _same(batches: Batches) -> Batches:
@@ -504,9 +541,10 @@ def _same(batches: Batches) -> Batches:
 
 
 def _numbered(
-    spark: SparkSession, count: int, rows: Callable[[int, int], Columns], schema: str, parts: int = 8
+    spark: SparkSession, count: int, rows: Callable[[int, int], Columns], schema: str, into: Path | None, parts: int = 0
 ) -> DataFrame:
     """A table whose rows are computed from their numbers, by ranges."""
+    parts = parts or max(1, min(PARTS_MAX, count // TASK_ROWS))
 
     def compute(batches: Batches) -> Batches:
         for batch in batches:
@@ -516,4 +554,4 @@ def _numbered(
                     end = min(begin + SLICE_ROWS, last)
                     yield record_batch(schema, rows(begin, end), end - begin)
 
-    return spark.range(0, parts, 1, parts).mapInArrow(compute, schema)
+    return stored.mapped(spark.range(0, parts, 1, parts), compute, schema, into)

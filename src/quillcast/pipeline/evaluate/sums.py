@@ -4,6 +4,7 @@ Each task adds up its own, and packs what is not zero for those who add up all.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from quillcast.pipeline.evaluate import schemas
 from quillcast.pipeline.evaluate.columns import Batches, record_batch
+from quillcast.pipeline.evaluate.stored import mapped
 
 BLOCK = 1 << 16  # peers or links whose sums travel together
 PARTS_MAX = 32  # of the sums of all; a guess
@@ -77,6 +79,7 @@ def added(
     figures: int,
     rows: Callable[[str, npt.NDArray[Any], Sums], pa.RecordBatch],
     schema: str,
+    into: Path | None = None,
 ) -> DataFrame:
     """The sums of all tasks.
 
@@ -86,6 +89,7 @@ def added(
         figures: how many are counted, at most.
         rows: makes rows of `schema` of a kind, of numbers, and of their sums, float64 [figures, numbers].
         schema: of the result.
+        into: where tasks are to write it themselves (`stored`).
     """
     first_block, number = {}, 0
     for kind, count in counts.items():
@@ -105,4 +109,4 @@ def added(
             used = min(BLOCK, counts[kind] - first)
             yield rows(kind, np.arange(first, first + used), total[:, :used])
 
-    return parts.repartitionById(min(number, PARTS_MAX), "block").mapInArrow(add, schema)
+    return mapped(parts.repartitionById(min(number, PARTS_MAX), "block"), add, schema, into)

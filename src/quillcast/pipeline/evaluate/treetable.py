@@ -19,6 +19,9 @@ SETTINGS = {"spark.sql.files.maxPartitionBytes": "1t", "spark.sql.files.openCost
 PART_NODES = 1 << 17  # in one row: half a megabyte in each of its arrays
 BATCH_NODES = 1 << 18  # that travel together; small trees share a batch, whose making costs a thousand of their nodes
 
+SHAPE = [name for name in schemas.columns(schemas.TREES) if name not in {"state", "joins"}]
+"""The columns that say how events travel."""
+
 _ARRAYS = ("nodes", "parents", "member", "state", "joins", "extra_from", "extra_to")
 
 
@@ -129,7 +132,9 @@ def _tree(parts: list[dict[str, Any]], place: Ints) -> tuple[int, int, Tree]:
     above[0] = -1
     children = np.bincount(above[1:], minlength=len(nodes)).astype(np.int32)
     state, joins = (children if first.get(name) is None else joined(name) for name in ("state", "joins"))
-    extra = np.stack([joined("extra_from"), joined("extra_to")], axis=1)
+    extra = np.empty((sum(len(part["extra_to"]) for part in parts), 2), np.int32)
+    if len(extra):
+        extra[:, 0], extra[:, 1] = joined("extra_from"), joined("extra_to")
     member = joined("member").astype(np.bool_, copy=False)
     return first["group"], first["tree"], Tree(nodes, above, member, first["weight"], extra, state, joins)
 

@@ -1,16 +1,15 @@
 """The tree whose events are latest, against IP multicast, and as much of it as can be drawn."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from pyarrow import compute, parquet
 
 from quillcast.pipeline.evaluate import metrics
 from quillcast.pipeline.evaluate.deployment import Deployment
 from quillcast.pipeline.evaluate.network import Tree
 from quillcast.pipeline.evaluate.treetable import whole_trees
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 NODES_MAX = 20_000  # of a tree that is fetched at all; a guess
 DRAWN_MAX = 60  # peers that can still be read on a page
@@ -35,21 +34,22 @@ class Worst(NamedTuple):
     subscribers: set[str]
 
 
-def find(delays: "DataFrame", trees: "DataFrame", deployment: Deployment, policy: str) -> Worst | None:
+def find(delays: Path, trees: Path, deployment: Deployment, policy: str) -> Worst | None:
     """The tree of the worst ratio of averages, of those that are not too large to be fetched; None if there is none.
 
     Args:
-        delays: of one policy.
-        trees: of that policy.
+        delays: the table of one policy.
+        trees: that of the same policy.
         deployment: where they are.
         policy: its name.
     """
-    fit = delays.where(f"nodes <= {NODES_MAX} and not isnan(rad)")
-    row = fit.orderBy(fit.rad.desc(), fit.group).head()
-    if row is None:
+    all_rows = parquet.read_table(delays)
+    fit = all_rows.filter((compute.field("nodes") <= NODES_MAX) & ~compute.field("rad").is_nan())
+    if not fit.num_rows:
         return None
+    (row,) = fit.sort_by([("rad", "descending"), ("group", "ascending")]).slice(0, 1).to_pylist()
     arrays = deployment.arrays()
-    batches = trees.where(trees.group == row["group"]).toArrow().to_batches()
+    batches = parquet.read_table(trees, filters=compute.field("group") == row["group"]).sort_by("tree").to_batches()
     _, _, tree = next(whole_trees(iter(batches), len(arrays.peers)))
     late = metrics.delays_ms(arrays.tables, tree)
     kept = _kept(tree, late)

@@ -1,0 +1,84 @@
+"""Tables that tasks write and read themselves, as Parquet files in a folder that all machines see.
+
+Java would handle each number of each row on its own, which costs more than what the kernels do. To Spark such a table
+is a few rows that name its files (`schemas.FILES`).
+"""
+
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+
+from quillcast.pipeline.evaluate import schemas
+from quillcast.pipeline.evaluate.columns import Batches, Work, arrow_schema, record_batch
+
+
+def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataFrame:
+    """What a function makes of each partition.
+
+    Args:
+        rows: what it works on.
+        work: the function.
+        schema: of what it makes.
+        into: where tasks write that, so that the result names files; None: the result is the rows themselves.
+    """
+    if into is None:
+        return rows.mapInArrow(work, schema)
+    return rows.mapInArrow(lambda batches: write(work(batches), schema, into), schemas.FILES)
+
+
+def write(batches: Batches, schema: str, folder: Path) -> Batches:
+    """Write a task's rows as one file, complete or not at all; a row of `schemas.FILES`, or none if it has no rows."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    number = context.partitionId() if context else 0
+    first = next(batches, None)
+    if first is None and number:  # the first task writes its file in any case, so that readers find the columns
+        return
+    path = folder / f"part-{number:05}.parquet"
+    written = folder / f".{path.name}.{uuid4().hex}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with parquet.ParquetWriter(written, arrow_schema(schema)) as writer:
+        for batch in (each for part in ((first,), batches) for each in part if each is not None):
+            writer.write_batch(batch)
+    bytes_ = written.stat().st_size
+    written.replace(path)
+    yield record_batch(schemas.FILES, {"path": str(path), "bytes": bytes_}, 1)
+
+
+def files(spark: SparkSession, folder: Path) -> DataFrame:
+    """The files of a table (`schemas.FILES`), the largest first, each for a task of its own."""
+    sizes = {str(path): path.stat().st_size for path in sorted(folder.glob("*.parquet"))}
+    order = sorted(sizes, key=lambda path: -sizes[path])
+
+    def name(batches: Batches) -> Batches:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                yield record_batch(schemas.FILES, {"path": order[number], "bytes": sizes[order[number]]}, 1)
+
+    return spark.range(0, len(order), 1, len(order)).mapInArrow(name, schemas.FILES)
+
+
+def read(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
+    """The rows of a table, read by tasks."""
+    columns = schemas.columns(schema)
+    return files(spark, folder).mapInArrow(lambda batches: opened(batches, columns), schema)
+
+
+def opened(batches: Batches, columns: list[str]) -> Batches:
+    """These columns of the rows, or of the files that the rows name."""
+    for batch in batches:
+        if batch.schema.names != schemas.columns(schemas.FILES):
+            yield batch.select(columns)
+            continue
+        for path in batch.column("path").to_pylist():
+            with parquet.ParquetFile(path) as file:
+                for at in range(file.num_row_groups):
+                    yield from _batches(file.read_row_group(at, columns))
+
+
+def _batches(table: pa.Table) -> list[pa.RecordBatch]:
+    return table.combine_chunks().to_batches() if table.num_rows else []
