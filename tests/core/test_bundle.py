@@ -199,11 +199,18 @@ def test_an_arrow_batch_keeps_the_bytes_it_lies_in() -> None:
 
 
 def test_a_bundle_lies_in_the_bytes_it_came_in() -> None:
-    came = Bundle(Envelope(TOPIC, Kind.UP), (FULL, FULL)).encode()
+    large = sealed([bytes(1000)] * 10)
+    came = Bundle(Envelope(TOPIC, Kind.UP), (large, large)).encode()
     bundle = Bundle.decode(came)
-    assert bundle.blocks == (FULL, FULL)
+    assert bundle.blocks == (large, large)
     assert all(isinstance(block.data, memoryview) and block.data.obj is came for block in bundle.blocks)
-    assert all(block.payloads() == FULL.payloads() for block in bundle.blocks)
+    assert all(block.payloads() == large.payloads() for block in bundle.blocks)
+
+
+def test_small_blocks_are_copied_out_of_their_bundle() -> None:
+    bundle = Bundle.decode(memoryview(Bundle(Envelope(TOPIC, Kind.UP), (FULL, FULL)).encode()))
+    assert bundle.blocks == (FULL, FULL)
+    assert all(type(block.data) is bytes for block in bundle.blocks)
 
 
 def test_another_envelope_goes_with_the_same_blocks() -> None:

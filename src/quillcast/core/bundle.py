@@ -45,6 +45,7 @@ if sys.byteorder != "little":  # pragma: no cover
 
 EVENT_COUNT_MAX = 1 << 20  # events in one block; a guess that keeps an edge's step under a tenth of a second
 BLOCK_COUNT_MAX = 4096  # blocks in one bundle
+_COPIED_BYTES_MAX = 1024  # blocks that are smaller on average are copied out of their bundle; a view costs more
 BLOCK_BYTES_MAX = 1 << 30  # in one column of a block: its offsets are int32
 
 _BLOCK = struct.Struct("<IBBH16sqqII")
@@ -397,9 +398,10 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 
 def _cut(data: bytes | memoryview, at: int, sizes: Sequence[int]) -> tuple[Block, ...]:
-    """The blocks of a bundle, within its bytes."""
+    """The blocks of a bundle: within its bytes, or where they are small bytes of their own, which are cheaper."""
     if at + sum(sizes) != len(data):
         raise Malformed(f"a bundle's blocks say {sum(sizes)} bytes, {len(data) - at} came")
-    view = memoryview(data)
+    small = len(data) < _COPIED_BYTES_MAX * len(sizes)
+    whole = bytes(data) if small else memoryview(data)
     ends = accumulate(sizes, initial=at)
-    return tuple([Block(view[start:end]) for start, end in pairwise(ends)])
+    return tuple([Block(whole[start:end]) for start, end in pairwise(ends)])

@@ -42,7 +42,8 @@ class Publisher:
         self.next = self.sent = self.admitted = self.stable = 0
         self.retained: deque[Block] = deque()
         self.retained_bytes = 0
-        self.waiting_bytes = 0  # sealed and not admitted yet
+        self.waiting: deque[Block] = deque()  # sealed and not admitted yet
+        self.waiting_bytes = 0
         self.progress_at = host.now()
         self.closed = False
         self.sealed_at: deque[tuple[int, float]] = deque()
@@ -81,6 +82,7 @@ class Publisher:
         self.next = block.last
         self.retained.append(block)
         self.retained_bytes += block.size
+        self.waiting.append(block)
         self.waiting_bytes += block.size
         self.sealed_at.append((block.last, self.host.now()))
         self.host.trace(Published(self.topic, self.id, block.first, block.count, block.size))
@@ -199,12 +201,9 @@ class Publisher:
     def _admit(self, admitted: int) -> None:
         if admitted <= self.admitted:
             return
-        waiting = 0
-        for block in reversed(self.retained):
-            if block.last <= admitted:
-                break
-            waiting += block.size
-        self.admitted, self.waiting_bytes = admitted, waiting
+        self.admitted = admitted
+        while self.waiting and self.waiting[0].last <= admitted:
+            self.waiting_bytes -= self.waiting.popleft().size
 
     def _let_go(self, below: int) -> None:
         while self.retained and self.retained[0].last <= below:
@@ -214,4 +213,6 @@ class Publisher:
         """Raise AssertionError unless the marks and the blocks kept agree."""
         assert max(self.stable, self.admitted) <= self.next, (self.stable, self.admitted, self.next)
         assert self.retained_bytes == sum(block.size for block in self.retained)
+        assert self.waiting_bytes == sum(block.size for block in self.waiting)
+        assert all(block.last > self.admitted for block in self.waiting)
         assert all(a.last == b.first for a, b in zip(list(self.retained), list(self.retained)[1:], strict=False))
