@@ -3,60 +3,70 @@
 Every peer, a process of its own, subscribes to every topic. Then nothing happens for a while, and for another one every
 peer closes and renews 1 % of its subscriptions every second (`changing_per_s`). Messages and bytes are those of all
 peers, divided by their links (a link has two ends) and by their number. `topic_bytes` is the growth of a peer's
-resident memory since the row with one topic, per topic.
+resident memory since the row with one topic, per topic; `grown_messages` and `grown_bytes` are the figures per link
+beside those of the first row that changes as much. `held_s` is how long it took until all subscriptions stood.
 """
 
 import argparse
+import asyncio
 import json
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
-from actors import Actor, actors, ask_all, network
-
 PEERS, TOPICS, SECONDS = 16, (1, 100, 10_000), 20.0
-QUICK_TOPICS, QUICK_SECONDS = (1, 100, 1000), 5.0
-SETTLE_S = 5.0  # from the last subscription to the measurement
+QUICK_TOPICS, QUICK_SECONDS = (1, 100, 1000), 4.0
+SETTLE_S = 3.0  # from the last subscription to the measurement
 CHANGING = 0.01  # of the subscriptions, every second
+STRIDE = 64  # subscriptions that a peer makes at once
+STEP_S = 0.05  # changes are made this often
+
+Row = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer topics, in about a minute")
+    parser.add_argument("--quick", action="store_true", help="fewer topics, in less than a minute")
     parser.add_argument("--json", action="store_true", help="print one object on the last line")
     parser.add_argument("--topics", type=int, nargs="*", help="numbers of topics, rising")
+    parser.add_argument("--peer", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    topics = options.topics or (QUICK_TOPICS if options.quick else TOPICS)
-    rows = measure(topics, QUICK_SECONDS if options.quick else SECONDS)
-    for row in rows:
-        print(row)
+    if options.peer is not None:
+        return perform(options.peer)
+    topics = tuple(options.topics or (QUICK_TOPICS if options.quick else TOPICS))
+    rows = []
+    for row in measure(topics, QUICK_SECONDS if options.quick else SECONDS):
+        print(row, flush=True)
+        rows.append(row)
     if options.json:
         print(json.dumps({"benchmark": "links", "results": rows}))
+    return None
 
 
-def measure(topics: tuple[int, ...], seconds: float) -> list[dict[str, Any]]:
+def measure(topics: tuple[int, ...], seconds: float) -> Iterator[Row]:
     """All rows, in one network that grows."""
-    rows: list[dict[str, Any]] = []
-    with network("quillcast") as (hub, other), actors("quillcast", [hub, *[other] * (PEERS - 1)]) as peers:
-        first_bytes = 0.0
+    with network() as peers:
+        first: dict[float, Row] = {}
         for count in topics:
             began = time.monotonic()
             ask_all(peers, "hold", topics=count)
             held_s = time.monotonic() - began
             time.sleep(SETTLE_S)
             for changing in (0.0, CHANGING):
-                row = _row(peers, count, seconds, changing)
-                first_bytes = first_bytes or row["peer_bytes"]
-                grown = (row["peer_bytes"] - first_bytes) / count if count > topics[0] else None
-                rows.append({**row, "topic_bytes": None if grown is None else round(grown), "held_s": round(held_s, 1)})
-    return rows
+                row = _row(peers, count, seconds, changing) | {"held_s": round(held_s, 1)}
+                yield row | _grown(row, first.setdefault(changing, row), first[0.0])
 
 
-def _row(peers: list[Actor], topics: int, seconds: float, changing: float) -> dict[str, Any]:
+def _row(peers: list["Process"], topics: int, seconds: float, changing: float) -> Row:
     stood = ask_all(peers, "stand", seconds=seconds, changing=changing)
-    used = ask_all(peers, "used")
     links = sum(each["links"] for each in stood) / 2
-    messages, bytes_ = (sum(each[name] for each in stood) for name in ("messages_in", "bytes_out"))
+    messages, bytes_, cpu_s = (sum(each[name] for each in stood) for name in ("messages_in", "bytes_out", "cpu_s"))
     return {
         "system": "quillcast",
         "topics": topics,
@@ -66,8 +76,130 @@ def _row(peers: list[Actor], topics: int, seconds: float, changing: float) -> di
         "link_bytes_per_s": round(bytes_ / links, 1),
         "peer_messages_per_s": round(messages / PEERS, 2),
         "peer_bytes_per_s": round(bytes_ / PEERS, 1),
-        "peer_bytes": round(statistics.mean(each["rss_bytes"] for each in used)),
+        "peer_cpu_s_per_s": round(cpu_s / PEERS, 4),
+        "peer_bytes": round(statistics.mean(each["rss_bytes"] for each in stood)),
     }
+
+
+def _grown(row: Row, like: Row, first: Row) -> Row:
+    """How a row compares with the first one that changes as much, and its memory with that of the first one."""
+    more = row["topics"] - first["topics"]
+    return {
+        "grown_messages": round(row["link_messages_per_s"] / like["link_messages_per_s"], 2),
+        "grown_bytes": round(row["link_bytes_per_s"] / like["link_bytes_per_s"], 2),
+        "topic_bytes": round((row["peer_bytes"] - first["peer_bytes"]) / more) if more else None,
+    }
+
+
+# --- the conductor's side
+
+
+class Process:
+    """A peer in a process of its own, which does what it is ordered, a line of JSON each."""
+
+    def __init__(self, folder: str) -> None:
+        command = [sys.executable, __file__, "--peer", folder]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.answer()
+
+    def order(self, do: str, **arguments: Any) -> None:
+        """Order something; `answer` has to follow."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """What came of it."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"a peer ended with {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """End it; that others would be told in good order is not what is measured."""
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def network() -> Iterator[list[Process]]:
+    """So many peers of one network."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        peers = []
+        for _ in range(PEERS):
+            peers.append(Process(folder))
+            stack.callback(peers[-1].end)
+        yield peers
+
+
+def ask_all(peers: list[Process], do: str, **arguments: Any) -> list[dict[str, Any]]:
+    """Order the same of all at once."""
+    for peer in peers:
+        peer.order(do, **arguments)
+    return [peer.answer() for peer in peers]
+
+
+# --- the peer's side
+
+
+class Performer:
+    """Carries out orders with a node."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.held: list[Any] = []
+
+    async def hold(self, topics: int) -> Row:
+        """Subscribe to so many topics, and wait until all subscriptions stand."""
+        for first in range(len(self.held), topics, STRIDE):
+            made = [self.node.subscribe(f"links/{number}") for number in range(first, min(first + STRIDE, topics))]
+            await asyncio.gather(*[subscription.started() for subscription in made])
+            self.held += made
+        return {}
+
+    async def stand(self, seconds: float, changing: float) -> Row:
+        """Let time pass while a share of the subscriptions is renewed every second; what the links carried."""
+        before, cpu_s, began_s, renewed = self.node.traffic(), time.process_time(), time.monotonic(), 0
+        while (passed_s := time.monotonic() - began_s) < seconds:
+            while renewed < int(passed_s * changing * len(self.held)):
+                place = renewed % len(self.held)
+                await self.held[place].close()
+                self.held[place] = self.node.subscribe(f"links/{place}")
+                renewed += 1
+            await asyncio.sleep(STEP_S if changing else seconds)
+        after, passed_s = self.node.traffic(), time.monotonic() - began_s
+        carried = {name: (after[name] - before[name]) / passed_s for name in ("messages_in", "bytes_out")}
+        cpu_s = (time.process_time() - cpu_s) / passed_s
+        return {**carried, "links": after["links"], "cpu_s": cpu_s, "rss_bytes": rss_bytes()}
+
+
+def rss_bytes() -> int:
+    """Resident memory of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
+
+
+async def _obey(folder: str) -> None:
+    import quillcast
+
+    async with quillcast.Node(network=f"links-{Path(folder).name}") as node:
+        loop, performer = asyncio.get_running_loop(), Performer(node)
+        print("{}", flush=True)
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            order = json.loads(line)
+            print(json.dumps(await getattr(performer, order.pop("do"))(**order)), flush=True)
+
+
+def perform(folder: str) -> None:
+    """Be one of the peers, until the conductor ends."""
+    import os
+
+    import quillcast
+
+    os.environ |= {"XDG_RUNTIME_DIR": folder, "XDG_CONFIG_HOME": folder}
+    quillcast.run(_obey(folder))
 
 
 if __name__ == "__main__":

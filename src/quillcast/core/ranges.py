@@ -3,11 +3,15 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import Final
 
 from quillcast.core.messages import Number
 
 Range = tuple[Number, Number]
 """Half open: [first, last)."""
+
+
+_NO_BOUNDS: list[int] = []  # of all empty sets: many stay empty
 
 
 class RangeSet:
@@ -19,8 +23,7 @@ class RangeSet:
     __slots__ = ("_ends", "_starts")
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+        self._starts = self._ends = _NO_BOUNDS
         for first, last in ranges:
             self.add(first, last)
 
@@ -29,7 +32,10 @@ class RangeSet:
         if first >= last:
             return False
         starts, ends = self._starts, self._ends
-        if ends and ends[-1] == first:  # grows at its end: a stream in order
+        if not ends:
+            self._starts, self._ends = [first], [last]
+            return True
+        if ends[-1] == first:  # grows at its end: a stream in order
             ends[-1] = last
             return True
         left = bisect_left(ends, first)
@@ -146,3 +152,15 @@ class RangeSet:
         """Raise AssertionError unless the ranges are sorted, disjoint, not adjacent and not empty."""
         bounds = [bound for pair in self.ranges() for bound in pair]
         assert all(low < high for low, high in pairwise(bounds)), self
+
+
+class _NoRanges(RangeSet):
+    """The empty set that many share until they have something to enter in one of their own."""
+
+    __slots__ = ()
+
+    def add(self, first: int, last: int) -> bool:
+        raise TypeError(f"[{first}, {last}) was to be added to a set that others share: give its owner one of its own")
+
+
+NO_RANGES: Final[RangeSet] = _NoRanges()

@@ -57,6 +57,11 @@ class Inspector:
             else {"path": str(self._journal.path), "failed": self._journal.failed},
         }
 
+    def traffic(self) -> dict[str, int]:
+        """What its links carried since the start, and how many links stand; it costs nothing per topic to ask."""
+        standing = sum(link.connection is not None for link in self._links.links.values())
+        return {**self._links.counters, "links": standing}
+
     def topics(self) -> list[dict[str, Any]]:
         """Every topic that this peer roots, forwards, subscribes to or publishes in."""
         self._take_rates()

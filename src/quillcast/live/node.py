@@ -332,6 +332,11 @@ class Node:
         self._check_open()
         return self._inspector.status()
 
+    def traffic(self) -> dict[str, int]:
+        """How many links stand (`links`), and what they carried since the start: the counters of `status`."""
+        self._check_open()
+        return self._inspector.traffic()
+
     async def tree(self, topic: str, *, timeout_s: float = 2.0) -> dict[str, Any]:
         """The topic's live tree, by walking it from the root: who is whose child, and how far each is.
 

@@ -47,31 +47,45 @@ class Loss(msgspec.Struct, frozen=True):
     why: str
 
 
+_NO_BLOCKS: deque[tuple[Block, int, int, Position]] = deque()  # of all inboxes that never held any
+_NO_LOSSES: deque[Loss] = deque()
+_NO_EVENTS: Iterator[Event] = iter(())
+
+
 class Inbox:
     """The peer's side of a subscription (`protocol.forwarding.edge.Subscriber`): takes blocks while it has room."""
 
+    __slots__ = (
+        "_changed", "blocks", "closed", "failure", "losses", "lost_count", "on_lost", "position", "size_bytes",
+        "size_bytes_max",
+    )  # fmt: skip
+
     def __init__(self, size_bytes_max: int) -> None:
-        self.blocks: deque[tuple[Block, int, int, Position]] = deque()
+        self.blocks = _NO_BLOCKS
         self.size_bytes, self.size_bytes_max = 0, size_bytes_max
         self.position: Position | None = None
         self.failure: QuillcastError | None = None
-        self.losses: deque[Loss] = deque(maxlen=LOSSES_MAX)
+        self.losses = _NO_LOSSES
         self.lost_count = 0
         self.on_lost: Callable[[Loss], object] | None = None
         self.closed = False
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Event | None = None  # while somebody waits
 
     def started(self, position: Position) -> None:
         self.position = position
         self._tell()
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
+        if self.blocks is _NO_BLOCKS:
+            self.blocks = deque()
         self.blocks.append((block, skip, stop, position))
         self.size_bytes += block.size
         self._tell()
 
     def lost(self, term: Term, first: int, last: int, why: str) -> None:
         loss = Loss(term, first, last, why)
+        if self.losses is _NO_LOSSES:
+            self.losses = deque(maxlen=LOSSES_MAX)
         self.losses.append(loss)
         self.lost_count += last - first
         if self.on_lost is not None:
@@ -91,11 +105,14 @@ class Inbox:
 
     async def changed(self) -> None:
         """Wait until something came, or the subscription began or ended."""
-        self._changed.clear()
+        if self._changed is None:
+            self._changed = asyncio.Event()
         await self._changed.wait()
 
     def _tell(self) -> None:
-        self._changed.set()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
 
 class Subscription:
@@ -106,10 +123,15 @@ class Subscription:
     `slow` setting applies.
     """
 
+    __slots__ = (
+        "_events", "_handle", "_inbox", "_join_timeout_s", "_peer", "_pump", "_running", "_taken_bytes",
+        "malformed_count", "topic",
+    )  # fmt: skip
+
     def __init__(self, topic: str, inbox: Inbox, join_timeout_s: float, running: dict["Subscription", None]) -> None:
         self.topic = topic
         self._inbox, self._join_timeout_s, self._running = inbox, join_timeout_s, running
-        self._events: Iterator[Event] = iter(())
+        self._events: Iterator[Event] = _NO_EVENTS
         self._taken_bytes = 0  # of the block whose events are being handed out
         self._peer: Peer | None = None
         self._pump: Pump | None = None
@@ -180,7 +202,7 @@ class Subscription:
         """End it. What was not taken is dropped, and `async for` ends."""
         self._inbox.close()
         self._inbox.blocks.clear()
-        self._events = iter(())
+        self._events = _NO_EVENTS
         self._running.pop(self, None)
         if self._pump is not None and self._peer is not None and self._handle is not None:
             self._pump.call(self._peer.unsubscribe, self._handle)

@@ -14,7 +14,7 @@ def a_table(*, keeps: bool = True) -> tuple[ForwardingTable, Flow, RecordingHost
     flow = table.open(WEATHER, keeps=keeps)
     flow.begin(FIRST, 0, until=60.0)
     for child in (BOB, CAROL):
-        flow.channels[child.node_id] = LinkChannel(host, child, 0)
+        flow.open(LinkChannel(host, child, 0))
     return table, flow, host
 
 
@@ -34,7 +34,7 @@ def test_a_slow_channel_is_served_later_from_the_log_and_holds_up_nobody() -> No
         table.move(down(FIRST, index, block(PAUL, index)))
     assert [to for to, _ in host.carried] == [CAROL] * 3
     host.rooms[BOB.node_id] = 1 << 20
-    flow.advance(BOB.node_id)
+    flow.channels[0].advance(flow.log)
     assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [0, 1, 2]
 
 
@@ -44,7 +44,8 @@ def test_filters_decide_by_the_envelope_what_a_channel_takes() -> None:
     def every_other(bundle: Bundle) -> bool:
         return bundle.envelope.first % 2 == 0
 
-    flow.channels[BOB.node_id] = LinkChannel(host, BOB, 0, filters=(every_other,))
+    flow.close(flow.channels[0])
+    flow.open(LinkChannel(host, BOB, 0, filters=(every_other,)))
     for index in range(4):
         table.move(down(FIRST, index, block(PAUL, index)))
     assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [0, 2]

@@ -110,6 +110,33 @@ def test_the_smallest_interval_that_a_user_asked_for_holds() -> None:
     assert 3 <= host.asked(BOB) - before <= 7
 
 
+def test_the_smallest_interval_of_any_link_holds_for_all() -> None:
+    """DESIGN.md, decision 4: what a link costs does not depend on what it carries."""
+    host = RecordingHost()
+    host.answering = {BOB.node_id: 0.01, CAROL.node_id: 0.01}
+    host.neighbours.watch(BOB, "leaf set", 5.0)
+    host.neighbours.watch(CAROL, "leaf set", 5.0)
+    host.neighbours.watch(CAROL, "tree", 1.0)
+    host.run(20)
+    assert 18 <= host.asked(BOB) == host.asked(CAROL) <= 34
+    host.neighbours.unwatch(CAROL.node_id, "tree")
+    before = host.asked(BOB)
+    host.run(20)
+    assert 3 <= host.asked(BOB) - before <= 7
+
+
+def test_a_lost_neighbour_takes_what_its_users_asked_for_along() -> None:
+    host = RecordingHost()
+    host.answering = {BOB.node_id: 0.01}
+    host.neighbours.watch(BOB, "leaf set", 5.0)
+    host.neighbours.watch(CAROL, "tree", 1.0)
+    host.run(20)
+    assert host.lost_ones == [CAROL]
+    before = host.asked(BOB)
+    host.run(20)
+    assert 3 <= host.asked(BOB) - before <= 7
+
+
 def test_a_neighbour_that_never_answers_is_suspected_then_lost_once() -> None:
     host = RecordingHost()
     host.proximities[BOB.node_id] = 0.05

@@ -14,6 +14,8 @@ Filter = Callable[[Bundle], bool]
 class Channel:
     """One way out of a flow, at its own pace: a slow one never holds up the others."""
 
+    __slots__ = ("cursor", "filters")
+
     def __init__(self, cursor: int, filters: tuple[Filter, ...] = ()) -> None:
         self.cursor = cursor
         self.filters = filters
@@ -41,6 +43,8 @@ class Channel:
 
 class LinkChannel(Channel):
     """A channel to another peer: a child in a topic's tree."""
+
+    __slots__ = ("contact", "host")
 
     def __init__(self, host: Host, contact: Contact, cursor: int, filters: tuple[Filter, ...] = ()) -> None:
         super().__init__(cursor, filters)

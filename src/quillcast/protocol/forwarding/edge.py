@@ -11,7 +11,8 @@ from typing import Protocol
 from quillcast.core.bundle import NO_TERM, Block, Bundle, Position, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
-from quillcast.core.ranges import Range, RangeSet
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet
+from quillcast.core.sparing import NOTHING
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.flow import Past
@@ -42,19 +43,27 @@ class Subscriber(Protocol):
         ...
 
 
+_NO_BACKLOG: deque[Bundle] = deque()
+
+
 class Line:
     """One term as an edge takes it: the next index, and what came beyond a gap."""
 
-    __slots__ = ("given_up", "next", "waiting")
+    __slots__ = ("given_up", "next", "term", "waiting")
 
-    def __init__(self, start: int) -> None:
-        self.next = start
-        self.given_up = RangeSet()
-        self.waiting: dict[int, Bundle] = {}
+    def __init__(self, term: Term, start: int) -> None:
+        self.term, self.next = term, start
+        self.given_up = NO_RANGES
+        self.waiting: dict[int, Bundle] = NOTHING
 
 
 class Edge(Channel):
-    """The channel to one local subscriber."""
+    """The channel to one local subscriber. Most of what it keeps is made by its first event."""
+
+    __slots__ = (
+        "backlog", "began", "held", "held_since", "host", "lines", "number", "ordered", "repeats", "sequences", "since",
+        "subscriber", "terms", "topic",
+    )  # fmt: skip
 
     def __init__(
         self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, *, ordered: bool, number: int = 0
@@ -64,20 +73,22 @@ class Edge(Channel):
         self.number = number
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
         self.since: Term | None = None
-        self.lines: dict[Term, Line] = {}
-        self.sequences: dict[bytes, int] = {}
-        self.terms: dict[bytes, Term] = {}  # of each publisher's last event
-        self.began: dict[bytes, tuple[Term, int]] = {}  # term and sequence of each publisher's first event here
-        self.held: dict[bytes, list[tuple[Block, Position]]] = {}
-        self.held_since: dict[bytes, float] = {}
+        self.lines: tuple[Line, ...] = ()
+        self.sequences: dict[bytes, int] = NOTHING
+        self.terms: dict[bytes, Term] = NOTHING  # of each publisher's last event
+        self.began: dict[bytes, tuple[Term, int]] = NOTHING  # term and sequence of each publisher's first event here
+        self.held: dict[bytes, list[tuple[Block, Position]]] = NOTHING
+        self.held_since: dict[bytes, float] = NOTHING
         self.repeats = 0
-        self.backlog: deque[Bundle] = deque()  # of earlier terms, for want of room
+        self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
 
     def turn(self, log: Log) -> None:
         """The log turns to a new term: keep by what of the old one was not taken for want of room."""
         for serial in range(self.cursor, log.end):
             bundle = log.at(serial)
             if bundle is not None:
+                if self.backlog is _NO_BACKLOG:
+                    self.backlog = deque()
                 self.backlog.append(bundle)
         self.cursor = log.end
 
@@ -91,7 +102,15 @@ class Edge(Channel):
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on."""
         self.since = self.since or term
-        self.lines.setdefault(term, Line(start))
+        if self.line(term) is None:
+            self.lines = (*self.lines, Line(term, start))
+
+    def line(self, term: Term) -> Line | None:
+        """The line of a term, if this subscription has part in it."""
+        for line in reversed(self.lines):
+            if line.term == term:
+                return line
+        return None
 
     def owe(self, term: Term) -> None:
         """A reign was slept through: its events are owed if this subscription is older than it."""
@@ -100,18 +119,18 @@ class Edge(Channel):
 
     def lacking(self, term: Term, past: Past) -> list[Range]:
         """What this subscriber is owed of a past term and never came."""
-        line = self.lines.get(term)
+        line = self.line(term)
         if line is None or not self.ordered:
             return []
         return [r for gap in past.seen.missing(line.next, past.end) for r in line.given_up.missing(*gap)]
 
     def forget(self, keep: Callable[[Term], bool]) -> None:
         """Let the lines of terms go that nobody keeps any more."""
-        self.lines = {term: line for term, line in self.lines.items() if keep(term)}
+        self.lines = tuple([line for line in self.lines if keep(line.term)])
 
     def frontier(self, term: Term) -> int:
         """One past the last index taken of a term without a gap."""
-        line = self.lines.get(term)
+        line = self.line(term)
         return line.next if line else 0
 
     def room(self) -> int:
@@ -119,11 +138,12 @@ class Edge(Channel):
 
     def take(self, bundle: Bundle) -> None:
         """Deliver a bundle that is next in its term's line; keep one that came beyond a gap."""
-        line = self.lines.get(bundle.envelope.term)
+        line = self.line(bundle.envelope.term)
         if line is None or bundle.last <= line.next:
             return
         if bundle.envelope.first > line.next:
             if self.ordered:
+                line.waiting = line.waiting or {}
                 line.waiting[bundle.envelope.first] = bundle
                 return
             self._tell_lost(bundle.envelope.term, (line.next, bundle.envelope.first), "dropped")
@@ -132,9 +152,10 @@ class Edge(Channel):
 
     def skip(self, term: Term, ranges: list[Range], why: str) -> None:
         """Positions that nobody has: tell the subscriber, and go on behind them."""
-        line = self.lines.get(term)
+        line = self.line(term)
         if line is None:
             return
+        line.given_up = line.given_up or RangeSet()
         for first, last in ranges:
             for hole in line.given_up.missing(max(first, line.next), last):
                 self._tell_lost(term, hole, why)
@@ -172,10 +193,13 @@ class Edge(Channel):
 
     def _sequence(self, block: Block, done: int, position: Position) -> None:
         """The last check: a publisher's events go out once each, in order of their sequence."""
+        if self.sequences is NOTHING:
+            self.sequences, self.terms, self.began = {}, {}, {}
         expected = self.sequences.get(block.publisher)
         if expected is None or not self.ordered:
             expected = max(block.first + done, expected or 0)
         if block.first > expected and self.terms.get(block.publisher) != position.term:
+            self.held, self.held_since = self.held or {}, self.held_since or {}
             self.held.setdefault(block.publisher, []).append((block, position))
             self.held_since.setdefault(block.publisher, self.host.now())
             return

@@ -1,7 +1,8 @@
 """One topic at one peer as the data path sees it: what came (ranges), what is kept (a log), where it goes."""
 
 from quillcast.core.bundle import NO_TERM, Bundle, Envelope, Kind, Term
-from quillcast.core.ranges import Range, RangeSet
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet
+from quillcast.core.sparing import NOTHING
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.log import Budget, Log
 
@@ -11,6 +12,8 @@ FORGOTTEN_MAX = 256  # past reigns that were let go and are not taken up again; 
 
 class Past:
     """A reign that is over: what came of it, how far it is known to have gone, and what is still kept for others."""
+
+    __slots__ = ("bundles", "end", "seen", "until")
 
     def __init__(self, seen: RangeSet, end: int, bundles: list[Bundle], until: float) -> None:
         self.seen, self.end, self.bundles, self.until = seen, max(end, seen.end), bundles, until
@@ -27,17 +30,19 @@ class Flow:
     begins in it. A reliable flow keeps its log until `stable`; a best-effort one keeps nothing.
     """
 
+    __slots__ = ("channels", "forgotten", "keeps", "log", "past", "seen", "stable", "start", "term", "topic")
+
     def __init__(self, topic: bytes, budget: Budget, *, keeps: bool = True) -> None:
         self.topic = topic
         self.keeps = keeps
         self.term = NO_TERM
         self.start = 0
         self.stable = 0
-        self.seen = RangeSet()
+        self.seen = NO_RANGES
         self.log = Log(budget)
-        self.past: dict[Term, Past] = {}
-        self.forgotten: dict[Term, None] = {}
-        self.channels: dict[bytes, Channel] = {}
+        self.past: dict[Term, Past] = NOTHING
+        self.forgotten: dict[Term, None] = NOTHING
+        self.channels: tuple[Channel, ...] = ()
 
     @property
     def frontier(self) -> int:
@@ -58,12 +63,14 @@ class Flow:
     def begin(self, term: Term, start: int, until: float, known_end: int = 0) -> None:
         """Enter a new term. The one before went up to `known_end`; what is kept of it stays until the time `until`."""
         if self.begun:
-            self.past[self.term] = Past(self.seen, max(self.start, known_end), self.log.bundles(), until)
+            self._note_past(
+                self.term, Past(self.seen or RangeSet(), max(self.start, known_end), self.log.bundles(), until)
+            )
             self.log.budget.used_bytes += self.log.size_bytes  # they stay in memory, now as the past's
             self.log.drop(len(self.log))
-        for channel in self.channels.values():
+        for channel in self.channels:
             channel.cursor = self.log.end
-        self.term, self.start, self.stable, self.seen = term, start, start, RangeSet()
+        self.term, self.start, self.stable, self.seen = term, start, start, NO_RANGES
 
     def may_recall(self, term: Term) -> bool:
         """Is this a past term that was not let go already?"""
@@ -76,12 +83,16 @@ class Flow:
         """
         past = self.past.get(term)
         if past is None:
-            self.past[term] = Past(RangeSet(), end, [], until)
+            self._note_past(term, Past(RangeSet(), end, [], until))
         elif end > past.end:
             past.end, past.until = end, max(past.until, until)
         else:
             return False
         return True
+
+    def _note_past(self, term: Term, past: Past) -> None:
+        self.past = self.past or {}
+        self.past[term] = past
 
     def thin(self, term: Term) -> None:
         """Keep no bundles of a past term any more, only what is known of it."""
@@ -98,12 +109,14 @@ class Flow:
         """Let a past term go for good."""
         self.thin(term)
         del self.past[term]
+        self.forgotten = self.forgotten or {}
         self.forgotten[term] = None
         if len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
 
     def note(self, bundle: Bundle) -> bool:
         """Note a bundle of the current term. False for a repeat, which ends here."""
+        self.seen = self.seen or RangeSet()
         return self.seen.add(bundle.envelope.first, bundle.last)
 
     def move(self, bundle: Bundle) -> int:
@@ -112,13 +125,13 @@ class Flow:
         Returns how many channels a flow that keeps nothing had to pass over for want of room.
         """
         self.log.append(bundle)
-        for channel in self.channels.values():
+        for channel in self.channels:
             channel.advance(self.log)
         return 0 if self.keeps else self._let_go()
 
     def _let_go(self) -> int:
         passed_over = 0
-        for channel in self.channels.values():
+        for channel in self.channels:
             passed_over += channel.cursor < self.log.end
             channel.cursor = self.log.end
         self.log.drop(len(self.log))
@@ -151,22 +164,25 @@ class Flow:
     def give_up(self, term: Term, ranges: list[Range]) -> None:
         """Treat ranges that nobody has as if they had come, so that what follows goes on."""
         past = self.past.get(term)
+        self.seen = self.seen or RangeSet()
         seen = self.seen if term == self.term else past.seen if past else None
         if seen is not None:
             seen.update(ranges)
 
-    def advance(self, key: bytes) -> None:
-        """A channel has room again."""
-        channel = self.channels.get(key)
-        if channel is not None:
-            channel.advance(self.log)
+    def open(self, channel: Channel) -> None:
+        """Serve one more channel from its cursor on."""
+        self.channels = (*self.channels, channel)
+
+    def close(self, channel: Channel) -> None:
+        """Serve a channel no more."""
+        self.channels = tuple([other for other in self.channels if other is not channel])
 
     def check(self) -> None:
         """Raise AssertionError unless the flow's parts agree with each other."""
         self.seen.check()
         assert self.log.size_bytes == sum(bundle.size for bundle in self.log.bundles())
         assert all(term < self.term for term in self.past), (self.term, list(self.past))
-        assert all(channel.cursor <= self.log.end for channel in self.channels.values())
+        assert all(channel.cursor <= self.log.end for channel in self.channels)
         held = RangeSet((b.envelope.first, b.last) for b in self.log.bundles())
         assert all(self.seen.covers(first, last) for first, last in held)
 

@@ -3,6 +3,8 @@
 from quillcast.core.bundle import Bundle
 from quillcast.core.ranges import Range
 
+_NO_BUNDLES: list[Bundle] = []  # of all logs that never held any
+
 
 class Budget:
     """One bound on what all the buffers of a peer hold together (DELIVERY.md, *Who keeps what*)."""
@@ -20,11 +22,13 @@ class Budget:
 class Log:
     """Bundles by serial number, in order of arrival. Channels hold cursors (serials) into it."""
 
+    __slots__ = ("_bundles", "base", "budget", "size_bytes")
+
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self.base = 0
         self.size_bytes = 0
-        self._bundles: list[Bundle] = []
+        self._bundles = _NO_BUNDLES
 
     @property
     def end(self) -> int:
@@ -36,6 +40,8 @@ class Log:
 
     def append(self, bundle: Bundle) -> None:
         """Keep a bundle."""
+        if self._bundles is _NO_BUNDLES:
+            self._bundles = []
         self._bundles.append(bundle)
         self.size_bytes += bundle.size
         self.budget.used_bytes += bundle.size

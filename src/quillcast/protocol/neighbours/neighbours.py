@@ -2,9 +2,13 @@
 
 A neighbour that said nothing for its interval is asked; silence is asked again, sooner and a few times, then suspected,
 then lost. Between two peers that watch each other the one that asked last asks next, so a quiet link costs one question
-and one answer per interval. One timer sweeps all links; those nearly due are asked in the same sweep.
+and one answer per interval. One interval holds for all links of a peer, the smallest that any use of any link asks for:
+what a link costs does not depend on how much it carries, and whoever is next to a root in the ring misses it as soon as
+its children do. One timer sweeps all links; those nearly due are asked in the same sweep.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
@@ -68,21 +72,26 @@ class Link:
     def __init__(self, contact: Contact, now: float) -> None:
         self.contact = contact
         self.users: tuple[tuple[float, str], ...] = ()
-        self.every_s, self.early_s, self.wait_s = _NEVER, _TICK_S, _NEVER
+        self.follow(_NEVER)
         self.heard = self.compared = self.due = self.look_at = now
         self.asked = 0.0
         self.questions = 0
         self.suspected = self.broken = False
         self.told_s: float | None = None  # the round trip as others told it
 
-    def use(self, user: str, every_s: float | None) -> None:
-        """A user asks for this interval, or with None for no more; the smallest that any asks for holds."""
+    def use(self, user: str, every_s: float | None) -> list[float]:
+        """A user asks for this interval, or with None for no more; what it asked for until now."""
+        former = [other_s for other_s, other in self.users if other == user]
         users = [(other_s, other) for other_s, other in self.users if other != user]
         if every_s is not None:
             users.append((every_s, user))
-        self.users = tuple(sorted(users))
-        self.every_s = self.wait_s = self.users[0][0] if users else _NEVER
-        self.early_s = _EARLY * self.every_s if users else _TICK_S
+        self.users = tuple(users)
+        return former
+
+    def follow(self, every_s: float) -> None:
+        """Take the peer's interval, if anybody uses the link."""
+        self.every_s = self.wait_s = every_s if self.users else _NEVER
+        self.early_s = _EARLY * every_s if self.users else _TICK_S
 
 
 class Neighbours:
@@ -96,6 +105,8 @@ class Neighbours:
         self._lost: dict[bytes, None] = {}
         self._round_trips: dict[bytes, RoundTrip] = {}
         self._asked: dict[bytes, Link] = {}  # those of the links that have not answered
+        self._wanted: Counter[float] = Counter()  # intervals that users of links asked for
+        self._every_s = _NEVER  # the smallest of these
         self._quiet_until = _NEVER  # none of the others is due before this
         self._sweep_at = _NEVER
 
@@ -104,20 +115,22 @@ class Neighbours:
     def watch(self, contact: Contact, user: str, every_s: float) -> None:
         """Tell the listeners when the peer falls silent.
 
-        A heartbeat asks it whenever it said nothing for `every_s` seconds; of several users the smallest interval
-        holds. The watch ends with `unwatch` or when the peer is lost.
+        A heartbeat asks it whenever it said nothing for `every_s` seconds, or for less: the smallest interval that
+        any user of any link asks for holds for all. The watch ends with `unwatch` or when the peer is lost.
         """
         link = self._link(contact)
-        link.use(user, every_s)
+        self._want([every_s], link.use(user, every_s))
+        link.follow(self._every_s)
         self._lost.pop(contact.node_id, None)
         self._arm(self._plan(link))
 
     def unwatch(self, node_id: bytes, user: str) -> None:
         """`user` needs the peer no more; the link may close when nobody does."""
         link = self._links.get(node_id)
-        if link is None or all(other != user for _, other in link.users):
+        former = link.use(user, None) if link is not None else None
+        if link is None or not former:
             return
-        link.use(user, None)
+        self._want([], former)
         if not link.users:
             self._drop(link)
             self.release(node_id)
@@ -231,6 +244,19 @@ class Neighbours:
         link.contact = contact
         return link
 
+    def _want(self, asked_for: Iterable[float], no_more: Iterable[float]) -> None:
+        """Users ask for these intervals, and for those no more: all links follow the smallest."""
+        self._wanted.update(asked_for)
+        self._wanted.subtract(no_more)
+        self._wanted = +self._wanted
+        every_s = min(self._wanted, default=_NEVER)
+        if every_s == self._every_s:
+            return
+        self._every_s = every_s
+        for link in self._links.values():
+            link.follow(every_s)
+            self._arm(self._plan(link))
+
     def _plan(self, link: Link) -> float:
         """Note and say when to ask this neighbour (again), if nothing is heard until then."""
         if link.questions:
@@ -318,6 +344,8 @@ class Neighbours:
         del self._links[link.contact.node_id]
         self._asked.pop(link.contact.node_id, None)
         link.due = link.look_at = _NEVER
+        if link.users:
+            self._want([], [every_s for every_s, _ in link.users])
 
     def _bury(self, link: Link) -> None:
         node_id = link.contact.node_id
@@ -365,6 +393,9 @@ class Neighbours:
 
     def check(self) -> None:
         """Raise AssertionError if a link is of no use, was asked too often, or is due and no sweep is set."""
+        wanted = [every_s for link in self._links.values() for every_s, _ in link.users]
+        assert self._wanted == Counter(wanted), (self._wanted, wanted)
+        assert self._every_s == min(wanted, default=_NEVER), (self._every_s, wanted)
         for node_id, link in self._links.items():
             assert link.contact.node_id == node_id, link.contact
             assert link.users or link.questions, f"{node_id.hex()} is kept for nobody"

@@ -2,9 +2,10 @@
 
 For each neighbour there are two maps: what this peer tells it, and what it tells this peer. Whoever tells numbers its
 changes and sends each once; the other end keeps a copy. Heartbeats carry a **mark**, the number of the last change and
-the digest of the whole map, so that a copy that is behind, or wrong, shows within one heartbeat however many topics
-there are. Its holder then asks, and is sent the changes it lacks while they are remembered, else the buckets that
-differ. Only an answer to its own question ever moves a copy to another epoch, so words of a dead process do no harm.
+a digest of the epoch and the whole map, so that a copy that is behind, or wrong, shows within one heartbeat however
+many topics there are; it is as long for none as for many. Its holder then asks, and is sent the changes it lacks while
+they are remembered, else the buckets that differ. Only an answer to its own question ever moves a copy to another
+epoch, so words of a dead process do no harm.
 
 An **epoch** is one life of the telling peer, and how many neighbours it has forgotten in it: what is told anew after a
 restart, or to a neighbour that was forgotten, is never taken for the old.
@@ -22,6 +23,7 @@ import msgspec
 from quillcast.core.errors import LocalError, Malformed, RemoteError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
+from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.config import StreamConfig
 from quillcast.protocol.neighbours.stream_messages import Changes, Contents, Resend
@@ -32,8 +34,13 @@ BUCKETS = 64
 _DIGEST_BYTES = 8
 _LIFE_BYTES = 8  # host.incarnation
 _EPOCH_BYTES = _LIFE_BYTES + 4
+_SIGN_BYTES = 4
+_MARK_BYTES = _SIGN_BYTES + _DIGEST_BYTES
 _ENTRY_BYTES = 12  # what MessagePack adds to a key and a value, at most
 _NEVER = float("-inf")
+UNTOLD = 0, bytes(_MARK_BYTES)
+"""The mark of who tells nothing; as long as any other, so that a link costs the same whatever it carries."""
+_UNTOLD = b"", UNTOLD[1]
 _NOTHING: Mapping[bytes, bytes] = MappingProxyType({})
 
 
@@ -102,7 +109,7 @@ class _Map:
         else:
             change ^= _hash(key, value)
             self.size_bytes += len(key) + len(value)
-            self.entries[key] = value
+            self.entries[shared(key)] = shared(value)
         if self._buckets is not None:
             self._buckets[_bucket(key)] ^= change
         self.digest ^= change
@@ -121,9 +128,9 @@ class _Map:
         return [key for key in within if buckets >> _bucket(key) & 1]
 
     def mark(self) -> tuple[int, bytes]:
-        """Number, and epoch with digest."""
+        """Number, and bytes that stand for the epoch and for what the map holds."""
         if self._stamp is None:
-            self._stamp = self.epoch + self.digest.to_bytes(_DIGEST_BYTES, "big")
+            self._stamp = _sign(self.epoch) + self.digest.to_bytes(_DIGEST_BYTES, "big")
         return self.number, self._stamp
 
     def check(self) -> None:
@@ -230,27 +237,27 @@ class Streams:
     # What heartbeats carry
 
     def mark(self, node_id: bytes) -> tuple[int, bytes]:
-        """Number of the last change told to that peer, epoch and digest of all of it; (0, b"") if nothing was."""
+        """Number of the last change told to that peer, and a digest of all of it; `UNTOLD` if nothing was."""
         telling = self._telling.get(node_id)
         if telling is None:
-            return 0, b""
+            return UNTOLD
         self._flush(telling)
         return telling.mark()
 
     def compare(self, sender: Contact, change: int, digest: bytes) -> None:
         """The sender's mark arrived: ask, if the copy is not what it says. Raises `Malformed`."""
         told = self._told.get(sender.node_id)
-        if not digest:
+        if digest in _UNTOLD:
             if told is not None and told.entries:
                 self._ask(sender, told)
             return
-        if len(digest) != _EPOCH_BYTES + _DIGEST_BYTES:
-            raise Malformed(f"a stream's mark of {len(digest)} bytes; it has {_EPOCH_BYTES + _DIGEST_BYTES}")
+        if len(digest) != _MARK_BYTES:
+            raise Malformed(f"a stream's mark of {len(digest)} bytes; it has {_MARK_BYTES}")
         if told is None:
             told = self._copy(sender)
         if told.mark() == (change, digest):
             told.asked_since = None
-        elif not told.passed(digest[:_EPOCH_BYTES], change):
+        elif change >= told.number or digest[:_SIGN_BYTES] != _sign(told.epoch):
             self._ask(sender, told)
 
     # What the peer hands in
@@ -437,6 +444,11 @@ class Streams:
             assert telling.flush_set or not telling.pending, f"{len(telling.pending)} changes wait for no timer"
         for told in self._told.values():
             told.check()
+
+
+def _sign(epoch: bytes) -> bytes:
+    """Short, and another one for another epoch: the mark's first bytes."""
+    return blake2b(epoch, digest_size=_SIGN_BYTES).digest()
 
 
 def _bucket(key: bytes) -> int:

@@ -69,24 +69,28 @@ class Recovery:
     def __init__(self, host: Host, config: TopicConfig, scribe: Scribe) -> None:
         self.host, self.config, self.scribe = host, config, scribe
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
+        self.suspects: dict[bytes, None] = {}  # topics in which something may lack; no other is looked over
         self.set = False
 
-    def look_soon(self) -> None:
-        """Something may lack."""
+    def look_soon(self, topic: bytes) -> None:
+        """Something may lack in the topic."""
+        self.suspects[topic] = None
         if not self.set:
             self.set = True
             self.host.set_timer(Look(), self.config.gap_s)
 
     def timer(self, timer: Look) -> None:
-        """Look over every topic's gaps, and come again while any stands."""
+        """Look over the topics in which something may lack, and come again while anything does."""
         self.set = False
+        suspects, self.suspects = self.suspects, {}
         standing: dict[tuple[bytes, Term], Gap] = {}
-        for tree in list(self.scribe.trees.values()):
-            if tree.flow.begun and tree.descriptor.settings.reliable:
+        for topic in suspects:
+            tree = self.scribe.trees.get(topic)
+            if tree is not None and tree.flow.begun and tree.descriptor.settings.reliable:
                 standing.update(self._look_over(tree))
         self.gaps = standing
-        if standing:
-            self.look_soon()
+        for topic, _ in standing:
+            self.look_soon(topic)
 
     def _look_over(self, tree: Tree) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
         self._learn_past_terms(tree)
@@ -171,7 +175,7 @@ class Recovery:
         wanted = RangeSet()
         gap.look(past.end - past.seen.count, self.host.now())
         for contact, held in self._claims(tree):
-            kept = next((ranges for held_term, _, ranges in held if held_term == term), [])
+            kept = next((ranges for held_term, _, ranges in held if held_term == term), ())
             ask = [piece for first, last in kept for piece in past.seen.missing(first, last)]
             ask = [piece for first, last in ask for piece in wanted.missing(first, last)]
             if ask and not self._refused(gap, contact, ask):

@@ -5,9 +5,10 @@ import msgspec
 from quillcast.core.bundle import Term
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
+from quillcast.core.sparing import shared
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
-Held = list[tuple[Term, Number, list[Range]]]
+Held = tuple[tuple[Term, Number, tuple[Range, ...]], ...]
 """Past terms: each one's end, as far as it is known, and what is kept of it."""
 
 
@@ -17,7 +18,7 @@ class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):
     term: Term
     cover: Number
     heard: Term
-    held: Held = []
+    held: Held = ()
 
 
 class ParentClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -26,9 +27,9 @@ class ParentClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
     term: Term
     frontier: Number
     stable: Number
-    path: list[WireId]
-    fallbacks: list[Contact]
-    held: Held = []
+    path: tuple[WireId, ...]
+    fallbacks: tuple[Contact, ...]
+    held: Held = ()
 
 
 Claim = ChildClaim | ParentClaim
@@ -41,5 +42,9 @@ def encode(claim: Claim) -> bytes:
 
 
 def decode(data: bytes) -> Claim:
-    """The claim of these bytes. Raises `Malformed`."""
-    return decoded(_decoder, data, "claim about a topic")
+    """The claim of these bytes; what is the same in others' claims is shared. Raises `Malformed`."""
+    match decoded(_decoder, data, "claim about a topic"):
+        case ChildClaim(term, cover, heard, held):
+            return ChildClaim(shared(term), cover, shared(heard), held)
+        case ParentClaim(term, frontier, stable, path, fallbacks, held):
+            return ParentClaim(shared(term), frontier, stable, shared(path), shared(fallbacks), held)

@@ -50,8 +50,8 @@ class Accepted(Message, frozen=True, tag=43):
     topic: WireId
     term: Term
     start: Number
-    path: list[WireId]
-    fallbacks: list[Contact]
+    path: tuple[WireId, ...]
+    fallbacks: tuple[Contact, ...]
     descriptor: Descriptor | None = None
 
 

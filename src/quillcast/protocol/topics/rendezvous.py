@@ -12,6 +12,7 @@ import msgspec
 from quillcast.core.bundle import NO_TERM, Bundle, Term
 from quillcast.core.errors import UnknownTopic
 from quillcast.core.messages import Contact
+from quillcast.core.sparing import shared
 from quillcast.core.trace import BecameRoot, Dropped, Mark, ResignedRoot
 from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics import changes
@@ -104,7 +105,7 @@ class Rendezvous:
             tree.root.awaited, tree.root.awaited_until = offer
             if not offer.node:
                 tree.root.hold_until = offer.hold_until
-        tree.path = []
+        tree.path = ()
         self.host.trace(BecameRoot(topic, term, how))
         scribe.enter_term(tree, term, 0)
         self.moved_to.pop(topic, None)
@@ -158,6 +159,7 @@ class Rendezvous:
             return {}
         self._seal(tree)
         tree.root = None
+        self.scribe.wake(tree)
         return {admission.contact: None for admission in root.admissions.values()}
 
     def _tell_publishers(self, tree: Tree, publishers: dict[Contact, None]) -> None:
@@ -217,6 +219,7 @@ class Rendezvous:
     def _keep(self, tree: Tree) -> None:
         """Stay in the tree for as long as others may lack what this peer knows of a reign that is over."""
         tree.keeping_until = self.host.now() + self.config.past_terms_s
+        self.scribe.wake(tree)
 
     def _handed_over(self, sender: Contact, message: HandOver) -> None:
         self.scribe.learn(message.descriptor)
@@ -296,6 +299,7 @@ class Rendezvous:
         root = tree.root
         if root is not None and not root.sealing:
             root.sealing = True
+            self.scribe.wake(tree)
             self.host.set_timer(Seal(tree.topic), 0.0)
 
     def _seal(self, tree: Tree) -> None:
@@ -397,7 +401,7 @@ class Rendezvous:
             for node, contact in holders.items():
                 if anew or node not in root.replicas:
                     batches.setdefault(contact, []).append((tree.descriptor, root.term))
-            root.replicas = dict.fromkeys(holders)
+            root.replicas = shared(tuple(holders))
         for contact, entries in batches.items():
             self.host.send(contact, Replicas(entries))
 
@@ -422,9 +426,9 @@ class Rendezvous:
             case Replicas(entries):
                 for descriptor, term in entries:
                     self.scribe.learn(descriptor)
-                    topic = descriptor.topic
-                    self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), term)
-                    self.kept_for[topic] = sender.node_id
+                    topic = shared(descriptor.topic)
+                    self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), shared(term))
+                    self.kept_for[topic] = shared(sender).node_id
 
     def timer(self, timer: Any) -> None:
         """Time to seal, or to create what waited."""

@@ -46,6 +46,7 @@ class Reports:
         for topic in topics:
             tree = self.scribe.trees.get(topic)
             if tree is not None:
+                self.scribe.wake(tree)
                 self.tell(tree)
 
     def hurry(self, tree: Tree) -> None:
@@ -71,6 +72,8 @@ class Reports:
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         """Upcall of the link's stream: what a neighbour says about a topic."""
         tree = self.scribe.trees.get(key)
+        if tree is not None:
+            self.scribe.wake(tree)
         if value is None:
             self._claim_dropped(tree, sender)
             return
@@ -123,7 +126,7 @@ class Reports:
         child = self.scribe.enter(tree, sender, start)
         child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
         self.scribe.heard_of(tree, claim.heard)
-        child.channel.advance(tree.flow.log)
+        child.advance(tree.flow.log)
         self.touch(tree)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ParentClaim) -> None:
@@ -139,8 +142,8 @@ class Reports:
             return
         flow = tree.flow
         if claim.path != tree.path:
-            tree.follow_path(claim.path)
             self.touch(tree)
+        tree.follow_path(claim.path)
         tree.fallbacks, tree.parent_held = claim.fallbacks, claim.held
         self.scribe.heard_of(tree, claim.term)
         if claim.term > flow.term:
@@ -148,7 +151,7 @@ class Reports:
         if claim.term == flow.term:
             tree.parent_frontier = claim.frontier
             if claim.frontier > flow.frontier:
-                self.scribe.gap_noticed()
+                self.scribe.gap_noticed(topic)
             self._stable(tree, claim.stable)
 
     def _stable(self, tree: Tree, stable: int) -> None:

@@ -37,7 +37,7 @@ class Root:
         self.sealing = False
         self.awaited = b""  # the root that handed over: it speaks for all below it
         self.awaited_until = 0.0  # ... but for those it waited for itself
-        self.replicas: dict[bytes, None] = {}
+        self.replicas: tuple[bytes, ...] = ()  # who keeps a copy of the descriptor and the term
 
     def admit(self, sender: Contact, bundle: Bundle) -> None:
         """Admit what a publisher sent, in sequence; it waits to be sealed."""

@@ -13,6 +13,7 @@ from quillcast.core.bundle import NO_TERM, Bundle, Kind, Position, Term
 from quillcast.core.errors import Malformed, QuillcastError, UnknownTopic
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
+from quillcast.core.sparing import NOTHING, shared
 from quillcast.core.trace import (
     Attached,
     ChildAdded,
@@ -25,7 +26,6 @@ from quillcast.core.trace import (
     Subscribed,
     Unsubscribed,
 )
-from quillcast.protocol.forwarding.channels import LinkChannel
 from quillcast.protocol.forwarding.edge import Edge, Subscriber
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.table import ForwardingTable
@@ -64,7 +64,7 @@ from quillcast.protocol.topics.publishing import Publishing
 from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
 from quillcast.protocol.topics.reports import Report, Reports
-from quillcast.protocol.topics.tree import Child, Departed, Tree
+from quillcast.protocol.topics.tree import Child, Tree
 
 
 class JoinTimeout(msgspec.Struct, frozen=True):
@@ -94,16 +94,17 @@ class Handlers(Protocol):
         ...
 
 
-class Subscription:
-    """A local subscription, for `unsubscribe` and `drained`."""
+class Subscription(Edge):
+    """A local subscription and the channel to its subscriber, for `unsubscribe` and `drained`."""
 
-    __slots__ = ("delivery", "edge", "key", "start", "topic", "warrant")
+    __slots__ = ("delivery", "start", "warrant")
 
     def __init__(
-        self, topic: bytes, key: bytes, edge: Edge, start: str, warrant: Warrant | None, delivery: str | None
-    ) -> None:
-        self.topic, self.key, self.edge, self.start = topic, key, edge, start
-        self.warrant, self.delivery = warrant, delivery
+        self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, number: int, *, start: str,
+        warrant: Warrant | None, delivery: str | None,
+    ) -> None:  # fmt: skip
+        super().__init__(host, topic, subscriber, cursor, ordered=True, number=number)
+        self.start, self.warrant, self.delivery = start, warrant, delivery
 
 
 class Scribe:
@@ -119,7 +120,7 @@ class Scribe:
         self.descriptors: dict[bytes, Descriptor] = {}
         self.by_parent: dict[bytes, dict[bytes, None]] = {}
         self.by_child: dict[bytes, dict[bytes, None]] = {}
-        self.subscriptions: dict[bytes, Subscription] = {}
+        self.subscriptions: dict[int, Subscription] = {}
         self.handlers: dict[bytes, Handlers] = {}
         self.unheard: dict[tuple[bytes, bytes], float] = {}  # topic and child that said nothing since it was entered
         self.leaving = False
@@ -133,7 +134,8 @@ class Scribe:
         self.pacing = Pacing(self)
         self.swept_at = host.now()
         self.sweep_set = False
-        self.gap_noticed: Callable[[], None] = lambda: None  # the recovery above this layer
+        self.restless: dict[bytes, None] = {}  # topics in which something passes with time; no other is looked over
+        self.gap_noticed: Callable[[bytes], None] = lambda topic: None  # the recovery above this layer
 
     # ---- the application's calls
 
@@ -159,50 +161,52 @@ class Scribe:
         descriptor = self.describe(name)
         tree = self.tree(descriptor)
         self.numbers += 1
-        key = b"edge" + self.numbers.to_bytes(8, "big")
-        edge = Edge(self.host, tree.topic, subscriber, tree.flow.log.end, ordered=True, number=self.numbers)
-        subscription = self.subscriptions[key] = Subscription(tree.topic, key, edge, start, warrant, delivery)
+        subscription = Subscription(
+            self.host, tree.topic, subscriber, tree.flow.log.end, self.numbers, start=start, warrant=warrant,
+            delivery=delivery,
+        )  # fmt: skip
+        self.subscriptions[subscription.number] = subscription
         if tree.attached:
-            self._start(tree, key, edge)
+            self._start(tree, subscription)
         else:
-            tree.unstarted[key] = edge
+            tree.begin_later(subscription)
             self.join(tree)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription. A peer that has no more use for the topic leaves the tree once its parent is known."""
-        if self.subscriptions.pop(subscription.key, None) is None:
+        if self.subscriptions.pop(subscription.number, None) is None:
             return
         tree = self.trees[subscription.topic]
-        tree.unstarted.pop(subscription.key, None)
-        edge = tree.edges.pop(subscription.key, None)
-        if edge is not None:
-            del tree.flow.channels[subscription.key]
-            self.host.trace(Unsubscribed(tree.topic, edge.number))
+        if tree.unstarted.pop(subscription.number, None) is None:
+            tree.flow.close(subscription)
+            self.host.trace(Unsubscribed(tree.topic, subscription.number))
         self.reports.touch(tree)
         self.leave_if_idle(tree)
 
     def drained(self, subscription: Subscription) -> None:
         """The application's queue has room again."""
         tree = self.trees.get(subscription.topic)
-        if tree is not None and subscription.key in tree.edges:
-            tree.flow.advance(subscription.key)
+        if tree is not None and subscription in tree.flow.channels:
+            subscription.advance(tree.flow.log)
             self.reports.touch(tree)
 
     def tree(self, descriptor: Descriptor) -> Tree:
         """The topic's tree at this peer, made if there is none."""
-        topic = descriptor.topic
+        topic = shared(descriptor.topic)
         tree = self.trees.get(topic)
         if tree is None:
             self.learn(descriptor)
             flow = self.table.open(topic, keeps=descriptor.settings.reliable)
             tree = self.trees[topic] = Tree(self.descriptors[topic], flow)
+            self.wake(tree)
             self.sweep_soon()
         return tree
 
     def learn(self, descriptor: Descriptor) -> None:
         """Adopt a descriptor if it supersedes what is known. Of a forged one nothing counts but the name."""
-        known = self.descriptors.get(descriptor.topic)
+        topic = shared(descriptor.topic)
+        known = self.descriptors.get(topic)
         if descriptor == known:
             return
         if not descriptor.genuine:
@@ -212,9 +216,9 @@ class Scribe:
             return
         delivery = descriptor.settings.delivery
         if known is None or known.settings.delivery != delivery:
-            self.host.trace(Named(descriptor.topic, descriptor.name, delivery, descriptor.version))
-        self.descriptors[descriptor.topic] = descriptor
-        tree = self.trees.get(descriptor.topic)
+            self.host.trace(Named(topic, descriptor.name, delivery, descriptor.version))
+        self.descriptors[topic] = descriptor
+        tree = self.trees.get(topic)
         if tree is not None:
             self._adapt(tree, descriptor)
 
@@ -224,30 +228,29 @@ class Scribe:
         tree.flow.keeps = descriptor.settings.reliable
         if tree.root is not None:
             tree.root.descriptor = descriptor
-        for key, edge in tree.edges.items():
-            edge.ordered = self._ordered(tree, key)
+        for number in tree.edges:
+            self._set_order(tree, self.subscriptions[number])
 
-    def _ordered(self, tree: Tree, key: bytes) -> bool:
-        """Is a subscription owed every event, so that a gap holds it up?"""
-        return tree.descriptor.settings.reliable and self.subscriptions[key].delivery != "best_effort"
+    def _set_order(self, tree: Tree, subscription: Subscription) -> None:
+        """Is it owed every event, so that a gap holds it up?"""
+        subscription.ordered = tree.descriptor.settings.reliable and subscription.delivery != "best_effort"
 
-    def _start(self, tree: Tree, key: bytes, edge: Edge) -> None:
+    def _start(self, tree: Tree, edge: Subscription) -> None:
         """A subscription begins at this peer's frontier: what is admitted after this will come."""
-        flow, subscription = tree.flow, self.subscriptions[key]
-        rule = self._denied(tree.descriptor, self.host.me, subscription.warrant)
+        flow = tree.flow
+        rule = self._denied(tree.descriptor, self.host.me, edge.warrant)
         if rule is not None:
-            del self.subscriptions[key]
+            del self.subscriptions[edge.number]
             edge.subscriber.failed(AccessDenied(rule))
             return
-        first = flow.earliest if subscription.start == "earliest" else flow.frontier
-        edge.ordered = self._ordered(tree, key)
+        first = flow.earliest if edge.start == "earliest" else flow.frontier
+        self._set_order(tree, edge)
         edge.begin(flow.term, first)
         edge.cursor = flow.log.first_over(first)
-        tree.edges[key] = edge
-        flow.channels[key] = edge
+        flow.open(edge)
         owed = "reliable" if edge.ordered else "best_effort"
         self.host.trace(Subscribed(tree.topic, flow.term, first, edge.number, owed))
-        edge.subscriber.started(Position(flow.term, first))
+        edge.subscriber.started(shared(Position(flow.term, first)))
         edge.advance(flow.log)
         self.reports.touch(tree)
 
@@ -365,7 +368,7 @@ class Scribe:
         if tree.attached:
             self._accept(tree, join)
         else:
-            tree.waiting[child] = join
+            tree.await_parent(join)
             if not tree.joining:
                 self.join(tree)
 
@@ -388,7 +391,7 @@ class Scribe:
         if handlers is not None:
             for bundle in handlers.subscribe_handler(join):
                 self.host.carry(contact, bundle)
-        child.channel.advance(flow.log)
+        child.advance(flow.log)
         self.rendezvous.joined(tree, join)
         self.reports.touch(tree)
 
@@ -408,14 +411,13 @@ class Scribe:
 
     def enter(self, tree: Tree, contact: Contact, start: int) -> Child:
         """Enter a child in the children table, to be served from an index of the present term on."""
+        contact = shared(contact)
         node, flow = contact.node_id, tree.flow
         flow.start = min(flow.start, start)
-        channel = LinkChannel(self.host, contact, flow.log.first_over(start))
-        child = Child(contact, channel, flow.term, start)
+        child = Child(self.host, contact, flow.log.first_over(start), flow.term, start)
         former = tree.children.get(node)  # its Join may come twice
         lease = tree.departed.pop(node, former)
-        tree.children[node] = child
-        flow.channels[node] = channel
+        tree.enter(child)
         if lease is not None and lease.cover_term == flow.term:
             child.cover = min(start, lease.cover)  # what it has itself says nothing of those below it
         self.reports.take_up(child, tree.topic)
@@ -427,14 +429,14 @@ class Scribe:
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
         return child
 
-    def fallbacks(self, tree: Tree) -> list[Contact]:
+    def fallbacks(self, tree: Tree) -> tuple[Contact, ...]:
         """Whom a child may turn to should this peer die: the grandparent or the next root, then siblings with room."""
         if tree.root is not None:
             known = [contact for contact in self.overlay.closest(tree.topic, 2) if contact.node_id != self.host.me][:1]
         else:
             known = [tree.parent] if tree.parent is not None else []
         siblings = [child.contact for child in tree.children.values() if child.contact not in known]
-        return [*known, *siblings][: self.config.fallbacks]
+        return tuple([*known, *siblings][: self.config.fallbacks])
 
     def _accepted(self, parent: Contact, message: Accepted) -> None:
         tree = self.trees.get(message.topic)
@@ -458,16 +460,16 @@ class Scribe:
             self.remove(tree, parent.node_id, "moved", lease=False)
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
-        tree.parent, tree.fallbacks = parent, message.fallbacks
-        tree.follow_path(message.path)
+        tree.parent, tree.fallbacks = shared(parent), shared(message.fallbacks)
+        tree.follow_path(shared(message.path))
         tree.joining, tree.lost_parent, tree.attempt = False, b"", 0
         self._index(self.by_parent, parent, tree.topic)
         flow = tree.flow
         if message.term > flow.term:
-            self.enter_term(tree, message.term, message.start)
+            self.enter_term(tree, shared(message.term), message.start)
         elif message.term == flow.term:
             flow.start = min(flow.start, message.start)
-        self.heard_of(tree, message.term)
+        self.heard_of(tree, shared(message.term))
         if new:
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.streams.put(parent, tree.topic, claims.encode(tree.child_claim(self.host.now())))
@@ -483,10 +485,10 @@ class Scribe:
             else:
                 self._accept(tree, join)
         for child in tree.children.values():
-            child.channel.advance(tree.flow.log)
-        for key, edge in list(tree.unstarted.items()):
-            del tree.unstarted[key]
-            self._start(tree, key, edge)
+            child.advance(tree.flow.log)
+        unstarted, tree.unstarted, tree.waiting = tree.unstarted, NOTHING, tree.waiting or NOTHING
+        for number in unstarted:
+            self._start(tree, self.subscriptions[number])
         self.reports.touch(tree)
 
     def enter_term(self, tree: Tree, term: Term, start: int) -> None:
@@ -519,9 +521,9 @@ class Scribe:
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """The topic cannot be had: tell the local subscribers and forget it."""
-        for key, edge in [*tree.unstarted.items(), *tree.edges.items()]:
-            self.subscriptions.pop(key, None)
-            tree.flow.channels.pop(key, None)
+        for number, edge in {**tree.unstarted, **tree.edges}.items():
+            self.subscriptions.pop(number, None)
+            tree.flow.close(edge)
             edge.subscriber.failed(error)
         denied = isinstance(error, AccessDenied)
         why, rule = ("denied", str(error)) if denied else ("unknown", "")
@@ -530,9 +532,7 @@ class Scribe:
         for node in list(tree.children) if denied else ():  # they have the right, and join without this peer
             self.host.send(tree.children[node].contact, Orphaned([tree.topic]))
             self.remove(tree, node, "refused", lease=True)
-        tree.unstarted.clear()
-        tree.edges.clear()
-        tree.waiting.clear()
+        tree.unstarted = tree.waiting = NOTHING
         tree.keeping_until = None
         self.leave_if_idle(tree)
 
@@ -542,10 +542,11 @@ class Scribe:
             return
         parent = tree.parent
         self.host.trace(Detached(tree.topic, parent.node_id, why))
-        tree.parent, tree.path, tree.attempt = None, [], 0
+        tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""
         self.streams.drop(parent, tree.topic)
         self._unindex(self.by_parent, parent.node_id, tree.topic)
+        self.wake(tree)
 
     def drop_parent(self, tree: Tree, why: str) -> None:
         """Leave the parent for another, or to be root."""
@@ -559,11 +560,11 @@ class Scribe:
         tree.waiting.pop(node, None)
         if child is None:
             return
-        del tree.flow.channels[node]
+        tree.flow.close(child)
         self.streams.drop(child.contact, tree.topic)
         self._unindex(self.by_child, node, tree.topic)
         if lease:
-            tree.departed[node] = Departed(child, self.host.now() + self.config.lease_s)
+            tree.depart(child, self.host.now() + self.config.lease_s)
         self.host.trace(ChildRemoved(tree.topic, node, why))
         self.reports.touch(tree)
 
@@ -597,6 +598,7 @@ class Scribe:
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
         self.trees.pop(tree.topic, None)
+        self.restless.pop(tree.topic, None)
         self.reports.forget(tree)
         self.table.close(tree.topic)
 
@@ -661,7 +663,7 @@ class Scribe:
             if bundle.envelope.term != tree.flow.term:
                 self._deliver_past(tree, bundle)
             elif len(tree.flow.seen) > 1:
-                self.gap_noticed()
+                self.gap_noticed(tree.topic)
             if bundle.envelope.kind is Kind.REPAIR:
                 self.host.trace(Repaired(tree.topic, "neighbour", bundle.count))
             tree.reported_bytes += bundle.size
@@ -677,7 +679,8 @@ class Scribe:
     def room(self, contact: Contact) -> None:
         """There is credit again towards a peer: its channels go on, and so do publishers whose root it is."""
         for topic in self.by_child.get(contact.node_id, ()):
-            self.trees[topic].flow.advance(contact.node_id)
+            tree = self.trees[topic]
+            tree.children[contact.node_id].advance(tree.flow.log)
         self.publishing.room(contact)
 
     # ---- timers
@@ -701,18 +704,29 @@ class Scribe:
             self.swept_at = self.host.now()
             self.host.set_timer(Sweep(), self.config.sweep_s)
 
+    def wake(self, tree: Tree) -> None:
+        """Look the topic over at the next sweep, and for as long as that finds something that time will change."""
+        self.restless[tree.topic] = None
+
     def _sweep(self) -> None:
         now = self.host.now()
         if not (self.trees or self.publishing.busy):
             self.sweep_set = False
             return
         self.host.set_timer(Sweep(), self.config.sweep_s)
-        self.gap_noticed()
         paused = now - self.swept_at > 5 * self.config.sweep_s
         self.swept_at = now
         self._sweep_children(now, paused=paused)
-        for tree in list(self.trees.values()):
+        topics = list(self.trees if paused else self.restless)
+        for topic in topics:
+            self.gap_noticed(topic)
+        for topic in topics:
+            tree = self.trees.get(topic)
+            if tree is None:
+                continue
             self._sweep_tree(tree, now, paused=paused)
+            if not tree.restless:
+                self.restless.pop(topic, None)
         self.publishing.sweep(now)
         self.pacing.sweep(now)
 
@@ -808,4 +822,7 @@ class Scribe:
         assert parents == {(node, topic) for node, topics in self.by_parent.items() for topic in topics}
         children = {(node, t.topic) for t in self.trees.values() for node in t.children}
         assert children == {(node, topic) for node, topics in self.by_child.items() for topic in topics}
+        restless = {tree.topic for tree in self.trees.values() if tree.restless}
+        assert restless <= {*self.restless, *self.reports.dirty}, "time passes by a topic that waits for it"
+        assert self.restless.keys() <= self.trees.keys()
         self.table.check()

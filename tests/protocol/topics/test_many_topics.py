@@ -1,0 +1,84 @@
+"""Ten thousand topics cost memory, and nothing else while nothing happens in them (DESIGN.md, decision 4)."""
+
+import gc
+import tracemalloc
+from typing import NamedTuple
+
+from quillcast.core.messages import Contact, Message
+from quillcast.live.subscription import Inbox
+from quillcast.protocol.wire import encode
+from quillcast.sim.host import SimHost
+from tests.protocol.topics.village import Reader, Village
+
+PEERS = 4
+LINKS = PEERS * (PEERS - 1) / 2
+
+
+class Idle(NamedTuple):
+    """What happens in a minute in which nobody does anything."""
+
+    messages: int
+    size_bytes: int
+    steps: int
+
+
+def village_with(topics: int) -> Village:
+    """All peers subscribe to all topics, and everything has come to rest."""
+    village = Village(PEERS)
+    for number in range(topics):
+        for peer in range(PEERS):
+            village.subscribe(peer, f"many/{number}", Reader())
+    village.run(20)
+    return village
+
+
+def idle(village: Village) -> Idle:
+    """Count everything that is sent and done."""
+    sent: list[int] = []
+    send = SimHost.send
+
+    def counted(self: SimHost, to: Contact, message: Message) -> None:
+        sent.append(len(encode(message)))
+        send(self, to, message)
+
+    steps = village.world.steps
+    SimHost.send = counted  # type: ignore[method-assign]
+    try:
+        village.run(60)
+    finally:
+        SimHost.send = send  # type: ignore[method-assign]
+    return Idle(len(sent), sum(sent), village.world.steps - steps)
+
+
+def test_links_at_rest_carry_the_same_for_one_topic_as_for_a_thousand() -> None:
+    one, thousand = idle(village_with(1)), idle(village_with(1000))
+    assert one.messages / LINKS / 60 > 1
+    assert thousand.messages <= 1.1 * one.messages
+    assert thousand.size_bytes <= 1.1 * one.size_bytes
+    assert thousand.steps <= 1.25 * one.steps, "timers are steps, too; those of links come in other groups"
+
+
+def test_no_topic_at_rest_is_looked_over() -> None:
+    village = village_with(20)
+    assert [len(village.peers[peer].scribe.trees) for peer in village.alive()] == [20] * PEERS
+    assert not any(village.peers[peer].scribe.restless for peer in village.alive())
+    assert not any(village.peers[peer].recovery.suspects for peer in village.alive())
+
+
+def test_a_topic_and_peer_take_less_than_two_kilobytes() -> None:
+    """Peers of one process share a little that those of several do not; `benchmarks/links.py` has the whole."""
+    topics = 300
+    village = village_with(1)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(topics):
+            for peer in range(PEERS):
+                village.act(peer, lambda one, name=f"more/{number}": one.subscribe(name, Inbox(1 << 20)))
+        village.run(20)
+        village.world.journal.records.clear()
+        gc.collect()
+        used_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used_bytes / topics / PEERS < 2000
