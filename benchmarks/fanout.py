@@ -7,7 +7,7 @@ memory count too. The clock runs from the first delivery to the last. What is mi
 
 from actors import ask_all, running
 from clients import COMMON
-from head import Row, in_turns, median, missing_rows, parser, peaks, tell
+from head import Row, costs, in_turns, median, missing_rows, parser, tell
 
 PEERS, SUBSCRIBERS_EACH, SIZE_BYTES = 8, 8, 100
 ROUNDS, EVENTS = 3, 20_000
@@ -54,10 +54,7 @@ def _row(system: str, runs: list[Row]) -> Row:
         "subscribers": PEERS * SUBSCRIBERS_EACH,
         "peers": PEERS,
         "deliveries_per_s": median(runs, "deliveries_per_s"),
-        "cpu_s_per_million": median(runs, "cpu_s_per_million", 2),
-        "peak_rss_bytes": peaks(run["used"] for run in runs),
-        "lost": max(run["lost"] for run in runs),
-        "rounds": len(runs),
+        **costs(runs),
     }
 
 

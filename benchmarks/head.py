@@ -43,6 +43,16 @@ def median(runs: list[Row], name: str, digits: int | None = None) -> Any:
     return round(statistics.median(run[name] for run in runs), digits)
 
 
+def costs(runs: list[Row]) -> Row:
+    """What the runs took and lost, and how many they are."""
+    return {
+        "cpu_s_per_million": median(runs, "cpu_s_per_million", 2),
+        "peak_rss_bytes": peaks(run["used"] for run in runs),
+        "lost": max(run["lost"] for run in runs),
+        "rounds": len(runs),
+    }
+
+
 def peaks(used: Iterable[dict[str, dict[str, float]]]) -> dict[str, int]:
     """The peak of resident memory of each process over all rounds, bytes; of `peer 1`, `peer 2`... of the largest."""
     found: dict[str, int] = {}

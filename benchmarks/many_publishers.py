@@ -8,7 +8,7 @@ to the last. What is missing on this machine is named.
 
 from actors import ask_all, running
 from clients import COMMON
-from head import Row, in_turns, median, missing_rows, parser, peaks, tell
+from head import Row, costs, in_turns, median, missing_rows, parser, tell
 
 PEERS, PUBLISHERS, SIZE_BYTES = 8, 2000, 16
 ROUNDS, EVENTS = 3, 200_000
@@ -58,10 +58,7 @@ def _row(system: str, publishers: int, runs: list[Row]) -> Row:
         "system": system,
         "publishers": publishers,
         "events_per_s": median(runs, "events_per_s"),
-        "cpu_s_per_million": median(runs, "cpu_s_per_million", 2),
-        "peak_rss_bytes": peaks(run["used"] for run in runs),
-        "lost": max(run["lost"] for run in runs),
-        "rounds": len(runs),
+        **costs(runs),
     }
 
 

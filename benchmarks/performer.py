@@ -6,16 +6,20 @@ Where delays are measured, a payload's first eight bytes are when it was publish
 import asyncio
 import json
 import os
+import signal
 import statistics
 import sys
 import time
 from array import array
+from collections import Counter
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from clients import PATIENCE_S, STRIDE, SYSTEMS, Client, Publish
 
 SLEEP_S_MIN = 0.0002
+SAMPLE_S = 0.001
 STAMP_BYTES = 8
 CHANGES = 64  # subscriptions that are made at once
 LOOK_EVENTS = 64  # between two looks at the event loop
@@ -135,6 +139,17 @@ class Performer:
             "p50_us": round(cuts[49] / 1e3, 1) if cuts else None, "p99_us": round(cuts[98] / 1e3, 1) if cuts else None,
         }  # fmt: skip
 
+    # --- where time goes
+
+    async def sample(self) -> dict[str, Any]:
+        """From now on note where this process is, every millisecond of its processor time."""
+        self.samples = Samples()
+        return {}
+
+    async def sampled(self) -> dict[str, Any]:
+        """Where it was how often."""
+        return self.samples.end()
+
     # --- quillcast alone
 
     async def hold(self, topics: int) -> dict[str, Any]:
@@ -168,6 +183,28 @@ class Performer:
         """Resident memory as it is."""
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())  # noqa: ASYNC240
         return {"rss_bytes": int(status["VmRSS"].split()[0]) * 1024}
+
+
+class Samples:
+    """Where the main thread is whenever a timer of processor time strikes.
+
+    Python handles the signal where it runs next, so that time in the kernel and in the event loop counts as the loop's.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        signal.signal(signal.SIGPROF, self._note)
+        signal.setitimer(signal.ITIMER_PROF, SAMPLE_S, SAMPLE_S)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if frame is not None:
+            code = frame.f_code
+            self._counts[f"{Path(code.co_filename).stem}.{code.co_qualname}"] += 1
+
+    def end(self) -> dict[str, int]:
+        """Stop; how often it was where."""
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        return dict(self._counts)
 
 
 async def _until(due_ns: int) -> None:

@@ -16,7 +16,17 @@ ROOT = FOLDER.parent
 UNITS = {"peak_rss_bytes": "MiB"}  # columns that are told in another one
 LOOK_S = 3.0  # how long to see what others use
 RESULTS = ROOT / "docs" / "benchmarks.md"
-PROGRAMS = ("throughput", "latency", "fanout", "many_publishers", "links", "simulate", "journal", "evaluate")
+PROGRAMS = (
+    "throughput",
+    "profiles",
+    "latency",
+    "fanout",
+    "many_publishers",
+    "links",
+    "simulate",
+    "journal",
+    "evaluate",
+)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ the last; processor time is that of all processes of a system together, memory t
 machine is named.
 """
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -70,13 +71,14 @@ class Stage:
         if links != {(root, None), (leaf, root)}:
             raise SystemExit(f"the tree is not publisher, forwarder, subscriber: {tree}")
 
-    def measure(self, size_bytes: int, seconds: float) -> Row:
-        """One run: events per second, and what each process used."""
+    def measure(self, size_bytes: int, seconds: float, *, warmed_up: Callable[[], object] = lambda: None) -> Row:
+        """One run: events per second, and what each process used. `warmed_up` is called when it is about to begin."""
         self.subscriber.order("until_marked")
         warm = self.publisher.ask("warm_up", size_bytes=size_bytes, seconds=min(WARM_UP_S, seconds))
         self.subscriber.answer()
         count = max(EVENTS_MIN, int(warm["events_per_s"] * seconds))
         self.subscriber.ask("expect", count=count)
+        warmed_up()
         self.system.mark()
         self.subscriber.order("taken")
         self.publisher.ask("pour", size_bytes=size_bytes, count=count)
