@@ -94,11 +94,18 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True):
     def supersedes(self, other: "Descriptor | None") -> bool:
         """Is this the later word on the topic? Equal versions fall to the smaller digest, so that all peers agree.
 
-        What has an owner is superseded by its owner's word only.
+        What has an owner is superseded by its owner's word only, whatever the version: else anybody could take a topic
+        over. Any owner's word supersedes nobody's.
         """
-        if other is not None and other.owner_key and other.owner_key != self.owner_key:
-            return False
-        return other is None or (self.version, other.digest) > (other.version, self.digest)
+        if other is None:
+            return True
+        if self.owner_key != other.owner_key:
+            return not other.owner_key
+        return (self.version, other.digest) > (other.version, self.digest)
+
+    def rivals(self, other: "Descriptor") -> bool:
+        """Is this another owner's word on the same name, as two halves of a split network may have given?"""
+        return bool(self.owner_key and other.owner_key) and self.owner_key != other.owner_key and self.genuine
 
 
 def described(name: str, settings: Settings | None = None) -> Descriptor:

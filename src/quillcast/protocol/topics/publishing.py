@@ -139,10 +139,15 @@ class Publishing:
         self.asked_at.pop(topic, None)
         self._watch(topic, root)
         for publisher in publishers:
-            publisher.descriptor = self.scribe.descriptors[topic]
+            publisher.descriptor = self._standing(descriptor)
             self._tell(publisher, root, term)
         for then in self.wanted.pop(topic, (None, []))[1]:
             then(root)
+
+    def _standing(self, told: Descriptor) -> Descriptor:
+        """What the root goes by who told this: its own owner's word, where the topic has two (docs/credentials.md)."""
+        known = self.scribe.descriptors[told.topic]
+        return told if told.rivals(known) else known
 
     def _tell(self, publisher: Publisher, root: Contact, term: Any) -> None:
         """A publisher may send to this root, unless the topic's list is against it."""
@@ -172,7 +177,7 @@ class Publishing:
         topic = descriptor.topic
         self.scribe.learn(descriptor)
         for publisher in list(self.publishers.get(topic, {}).values()):
-            publisher.descriptor = self.scribe.descriptors[topic]
+            publisher.descriptor = self._standing(descriptor)
             publisher.root_lost()
             if (rule := self._denied(publisher)) is not None:
                 self._fail(publisher, AccessDenied(rule))

@@ -1,0 +1,78 @@
+"""One bare name, created by two owners on two sides of a split: what holds when the network is one again."""
+
+import msgspec
+import pytest
+
+from quillcast.core.errors import QuillcastError
+from quillcast.live.credentials import Credentials
+from quillcast.protocol.security.access import AccessDenied, entry
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.publisher import Publisher
+from tests.protocol.topics.test_reigns import NAME, TOPIC, by_distance
+from tests.protocol.topics.village import Reader, Village, Writer
+
+ALICE, BOB, HER_FRIEND, HIS_FRIEND = (Credentials.new() for _ in range(4))
+
+
+def owned(owner: Credentials, friend: Credentials, descriptor: Descriptor) -> Descriptor:
+    return owner.own(msgspec.structs.replace(descriptor, access=(entry("publish", friend.principal),)))
+
+
+def create(village: Village, peer: int, owner: Credentials, friend: Credentials) -> Descriptor | QuillcastError:
+    answers: list[Descriptor | QuillcastError] = []
+    village.act(peer, lambda it: it.create(NAME, Settings(), answers.append, lambda one: owned(owner, friend, one)))
+    village.run(5)
+    return answers[0]
+
+
+def published(village: Village, peer: int, who: Credentials, payload: bytes) -> Publisher:
+    warrant = who.warrant(village.world.machines[peer].node_id, TOPIC)
+    publisher = village.act(peer, lambda it: it.publisher(NAME, Writer(), warrant))
+    village.run(3)
+    village.publish(peer, publisher, payload)
+    village.run(5)
+    return publisher
+
+
+def test_after_a_split_the_roots_word_holds_everywhere_and_the_other_owner_is_told_whose_it_is() -> None:
+    village = Village(8)
+    nearest = by_distance(village)
+    here, there = nearest[0::2], nearest[1::2]  # the closest peer of all is here
+    cut = village.world.cut(lambda a, b: (a in here) != (b in here))
+    village.run(40)
+    assert create(village, here[1], ALICE, HER_FRIEND) == owned(ALICE, HER_FRIEND, described(NAME, Settings()))
+    assert create(village, there[1], BOB, HIS_FRIEND) == owned(BOB, HIS_FRIEND, described(NAME, Settings()))
+    readers = [Reader(), Reader()]
+    for peer, reader in zip((here[2], there[2]), readers, strict=True):
+        village.subscribe(peer, NAME, reader)
+    village.run(5)
+    assert published(village, here[3], HER_FRIEND, b"hers").admitted == 1
+    assert published(village, there[3], HIS_FRIEND, b"his").admitted == 1
+    village.world.mend(cut)
+    village.run(100)
+    assert village.root(NAME) in here
+    for peer in (here[1], there[1]):  # also where nothing but the other owner's word was known before
+        refused = published(village, peer, HIS_FRIEND, b"refused")
+        assert refused.admitted == 0
+        error = refused.listener.error  # type: ignore[attr-defined]
+        assert isinstance(error, AccessDenied)
+        assert f"its owner {ALICE.principal[:8]}" in str(error)
+        assert published(village, peer, HER_FRIEND, b"admitted").admitted == 1
+    assert [reader.payloads for reader in readers] == [[b"hers", *[b"admitted"] * 2], [b"his", *[b"admitted"] * 2]]
+    again = create(village, there[1], BOB, HIS_FRIEND)
+    assert isinstance(again, QuillcastError)
+    assert f"another owner or access list: {ALICE.principal[:8]}" in str(again)
+
+
+@pytest.mark.parametrize(("hers", "other", "stands"), [
+    (1, described(NAME), "hers"),
+    (1, Descriptor(NAME, Settings(slow="wait"), version=9), "hers"),
+    (1, owned(BOB, HIS_FRIEND, Descriptor(NAME, version=9)), "neither"),
+    (1, owned(ALICE, HIS_FRIEND, Descriptor(NAME, version=2)), "other"),
+])  # fmt: skip
+def test_an_owners_word_stands_above_nobodys_and_beside_another_owners(
+    hers: int, other: Descriptor, stands: str
+) -> None:
+    mine = owned(ALICE, HER_FRIEND, Descriptor(NAME, version=hers))
+    assert (mine.supersedes(other), other.supersedes(mine)) == (stands == "hers", stands == "other")
+    assert mine.rivals(other) == other.rivals(mine) == (stands == "neither")
