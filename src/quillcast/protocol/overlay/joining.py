@@ -145,8 +145,8 @@ class Joining:
     def requested(self, sender: Contact, _: StateRequest) -> None:
         """Say whom this peer knows; a joining peer knows only its contacts."""
         if self.pastry.active:
-            tables = (self.pastry.leaf_set, self.pastry.routing_table, self.pastry.neighbourhood)
-            state = State(True, *(tuple(c for c in table if c.node_id != sender.node_id) for table in tables))
+            pastry = self.pastry
+            state = State(True, tuple(pastry.leaf_set), tuple(pastry.routing_table), tuple(pastry.neighbourhood))
         else:
             state = State(False, tuple(self._contacts.values()), (), ())
         self.host.send(sender, state)
