@@ -413,6 +413,29 @@ def test_a_publish_where_no_root_answers_waits_a_bounded_time() -> None:
     run(scenario())
 
 
+def test_the_next_root_waits_for_those_below_a_root_that_left_and_not_for_a_lease() -> None:
+    """Leases last far longer here than this test may."""
+
+    async def scenario() -> None:
+        patient = Config(topics=TopicConfig(settle_s=0.1, lease_s=600.0))
+        async with pair(patient) as (alice, bob), Node(config=patient) as carol, Node(config=patient) as dave:
+            nodes = [alice, bob, carol, dave]
+            subscriptions = [node.subscribe("t") for node in nodes]
+            for subscription in subscriptions:
+                await subscription.started()
+            await alice.publish("t", b"before", wait="stable")
+            root = (await alice.tree("t"))["root"]
+            (leaving,) = [node for node in nodes if node.contact.node_id.hex() == root]
+            stayed = [node for node in nodes if node is not leaving]
+            await leaving.leave()
+            await stayed[0].publish("t", b"after", wait="stable")
+            for node, subscription in zip(nodes, subscriptions, strict=True):
+                if node is not leaving:
+                    assert [event.payload for event in await take(subscription, 2)] == [b"before", b"after"]
+
+    run(scenario())
+
+
 async def early(call: Callable[[], T]) -> T:
     """The call as soon as the node has opened, and before it is part of the network."""
     while True:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quillcast.core.trace import BecameRoot, Dropped, ResignedRoot
+from quillcast.core.trace import Admitted, Attached, BecameRoot, Dropped, ResignedRoot
 from quillcast.sim.applications import Heard, Reader, Told
 from quillcast.sim.scenario import load
 from quillcast.sim.simulation import Simulation
@@ -42,6 +42,18 @@ def who_had(simulation: Simulation, event: tuple[str, int], by: float) -> list[i
     return [reader.host.machine.number for reader in simulation.readers if heard(reader).get(event, by) < by]
 
 
+def admitted_by(simulation: Simulation, event: tuple[str, int]) -> dict[int, float]:
+    """The roots that gave an event a position, and when each first did."""
+    publisher = next(writer.publisher.id for writer in simulation.writers if writer.name == event[0])
+    return {
+        machine: at
+        for at, machine, record in reversed(simulation.world.journal.records)
+        if isinstance(record, Admitted)
+        and record.publisher == publisher
+        and record.first <= event[1] < record.first + record.count
+    }
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_it_holds_under_its_seeds(file: Path) -> None:
     scenario = load(file)
@@ -53,11 +65,41 @@ def test_it_holds_under_its_seeds(file: Path) -> None:
 def test_what_the_dead_root_had_acknowledged_comes_from_the_writer() -> None:
     simulation = run("root-killed-after-acknowledging")
     killed_at = when(simulation, "peer 11 is without power")
-    acknowledged = written_between(simulation, 20.0, killed_at - 0.1)
+    acknowledged = [e for e in written_between(simulation, 20.0, killed_at) if 11 in admitted_by(simulation, e)]
     assert acknowledged
     for event in acknowledged:
         assert who_had(simulation, event, killed_at + 1.0) == []
         assert len(who_had(simulation, event, 100.0)) == len(simulation.readers)
+
+
+def test_what_a_dead_forwarder_had_comes_from_others() -> None:
+    simulation = run("forwarder-killed-before-passing-on")
+    killed_at = when(simulation, "peer 8 is without power")
+    below = {machine for _, machine, record in simulation.world.journal.records
+             if isinstance(record, Attached) and record.parent == simulation.world.machines[8].node_id}  # fmt: skip
+    held = [
+        event
+        for event in written_between(simulation, 20.0, killed_at)
+        if 9 in who_had(simulation, event, killed_at) and not below & set(who_had(simulation, event, killed_at))
+    ]
+    assert len(below) > 2
+    assert held
+    for event in held:
+        assert len(who_had(simulation, event, 100.0)) == len(simulation.readers)
+
+
+def test_a_writer_that_starts_again_on_whatever_disk_is_another_publisher_and_loses_nothing_it_kept() -> None:
+    simulation = run("publisher-restarted-with-stale-state")
+    assert [disk for disk in ("kept", "stale", "lost") if when(simulation, f"starts again, its disk {disk}")] == [
+        "kept", "stale", "lost",
+    ]  # fmt: skip
+    assert len(simulation.writers) == len({writer.publisher.id for writer in simulation.writers}) == 4
+    assert [writer.lives for writer in simulation.writers] == [False, False, False, True]
+    for writer in simulation.writers:
+        assert len(writer.written) > 5
+        stable = writer.publisher.next if writer.lives else writer.publisher.stable
+        for reader in simulation.readers:
+            assert {number for name, number in heard(reader) if name == writer.name} >= set(range(stable))
 
 
 @pytest.mark.parametrize(("name", "leaf"), [("last-copy-in-one-leaf", 9), ("forwarder-killed-over-the-only-copy", 3)])
@@ -83,6 +125,12 @@ def test_a_split_topic_has_two_roots_and_then_one() -> None:
             most = max(most, len(reigning))
     assert most == 2
     assert len(reigning) == 1
+    during = written_between(simulation, split_at + 6.0, healed_at - 1.0)
+    roots = {event: {root for root, at in admitted_by(simulation, event).items() if at < healed_at} for event in during}
+    assert set.union(*roots.values()) == {11, 15}, "events are admitted on both sides"
+    for event in during:
+        assert 0 < len(who_had(simulation, event, healed_at)) < len(simulation.readers)
+        assert len(who_had(simulation, event, 100.0)) == len(simulation.readers)
 
 
 def test_another_root_takes_over_from_the_paused_one_and_nothing_is_lost() -> None:
@@ -92,6 +140,14 @@ def test_another_root_takes_over_from_the_paused_one_and_nothing_is_lost() -> No
     took_over = [m for at, m, record in records if isinstance(record, BecameRoot) and paused_at < at < resumed_at]
     assert took_over == [12]  # the next closest to the topic's id
     assert not any(told(reader) for reader in simulation.readers)
+    resigned = [
+        (at, m) for at, m, record in records if isinstance(record, ResignedRoot | BecameRoot) and at > resumed_at
+    ]
+    assert resigned, "it woke up as root, and there are two"
+    meanwhile = written_between(simulation, paused_at + 8.0, resumed_at - 1.0)
+    assert meanwhile
+    for event in meanwhile:
+        assert len(who_had(simulation, event, resumed_at)) == len(simulation.readers), "nobody waited for it"
 
 
 def test_only_the_slow_reader_waits_when_the_root_dies() -> None:

@@ -10,7 +10,8 @@ owed and delivered   an event that was written after a reader's subscription sto
                      and the writer does too, or knew the event to be stable, or a peer that lives still had it;
                      unless the reader was slow, or one of the two was cut off for longer than a lease, or the
                      subscription began on one side of a cut and the event was admitted under a lower term
-told                 in those two cases: delivered, or told lost
+told                 in those cases: delivered, or told lost; but for a reign that began beyond a cut and is lower than
+                     the one that the subscription began in (docs/decisions/checks.md)
 best effort          what a reader came past within a term was handed over or told dropped, and never both
 ==================== ==========================================================================================
 """
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quillcast.core.bundle import Position, Term
 from quillcast.core.ids import ring_distance, short
-from quillcast.core.trace import Admitted
+from quillcast.core.trace import Admitted, BecameRoot
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer
 from quillcast.sim.world import Broken
 
@@ -131,11 +132,14 @@ class Delivery:
         self.writers = {writer.name: writer for writer in simulation.writers if writer.topic == plan.name}
         self.outages = _outages(simulation, at_least_s=self.lease_s - DOUBT_S)
         self.admissions: dict[bytes, list[Admission]] = {}
+        self.reigns: dict[Term, float] = {}  # when each began
         for at, machine, record in simulation.world.journal.records:
             match record:
                 case Admitted(topic, publisher, first, count, term, index) if topic == simulation.topics[plan.name]:
                     admission = Admission(at, machine, first, first + count, term, index)
                     self.admissions.setdefault(publisher, []).append(admission)
+                case BecameRoot(topic, term) if topic == simulation.topics[plan.name]:
+                    self.reigns[term] = at
         self.heard_by = {reader.name: _heard(reader) for reader in self.readers}
 
     def check(self) -> None:
@@ -250,8 +254,9 @@ class Delivery:
         )
         story += f", written at {at:.3f} s, though {why_kept}"
         excuse = self._excuse(reader, writer, at)
-        apart = excuse is not None or self._began_apart(reader, at)
-        if apart and self._before_its_start(reader, writer, event):
+        if excuse is None and self._before_its_start(reader, writer, event):
+            excuse = self._began_apart(reader, at)
+        if excuse is not None and self._began_beyond(reader, writer, event):
             return
         if excuse is None:
             _holds(False, f"{story}; it was {f'told so ({told})' if told else 'not told so either'}")
@@ -282,26 +287,38 @@ class Delivery:
                     return f"peer {machine} was out of reach from {start:.1f} to {end:.1f} s"
         return None
 
-    def _began_apart(self, reader: Reader, at: float) -> bool:
+    def _began_apart(self, reader: Reader, at: float) -> str | None:
         """Did the subscription begin on one side of a cut, and was the event written before that was surely mended?
 
         Until then the other side knows of no lease (DELIVERY.md: who has a live one gets what is admitted after its
         start), and what all leases there cover is let go.
         """
         began = reader.started_at
-        return began is not None and any(
-            trouble.what == "cut off" and trouble.start < began < trouble.end and at < trouble.end + DOUBT_S
-            for trouble in self.simulation.troubles
-            if trouble.machine == reader.host.machine.number
-        )
+        assert began is not None
+        for start, end in self._cuts(reader):
+            if start < began < end and at < end + DOUBT_S:
+                return f"its subscription began beyond a cut that lasted from {start:.1f} to {end:.1f} s"
+        return None
+
+    def _cuts(self, reader: Reader) -> list[tuple[float, float]]:
+        machine, troubles = reader.host.machine.number, self.simulation.troubles
+        return [(t.start, t.end) for t in troubles if t.machine == machine and t.what == "cut off"]
 
     def _before_its_start(self, reader: Reader, writer: Writer, event: Event) -> bool:
-        """Was the event only ever admitted under a term below the one that the subscription started in?
-
-        Across a split the two cannot know of each other, and positions alone say what comes after a start.
-        """
+        """Was the event only ever admitted under terms below the one that the subscription started in?"""
         terms = [admission.term for admission in self._admitted(writer, event)]
         return reader.start is not None and bool(terms) and max(terms) < reader.start.term
+
+    def _began_beyond(self, reader: Reader, writer: Writer, event: Event) -> bool:
+        """Was it admitted only by reigns, below the one of the subscription, that began while the reader was cut off?
+
+        The reader's side hears of such a reign when it is mended, and cannot tell what of it came after the start.
+        """
+        cuts = self._cuts(reader)
+        return self._before_its_start(reader, writer, event) and all(
+            any(start < self.reigns[admission.term] < end + DOUBT_S for start, end in cuts)
+            for admission in self._admitted(writer, event)
+        )
 
     def _check_stable(self, writer: Writer) -> None:
         """Everything that a living writer wrote long ago is stable."""

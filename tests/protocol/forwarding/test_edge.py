@@ -55,7 +55,7 @@ def test_events_of_a_reign_that_became_known_late_are_told_lost_if_later_ones_we
     edge, notes, _ = an_edge()
     edge.begin(THIRD, 0)
     edge.take(down(THIRD, 0, block(PAUL, 2)))
-    edge.owe(SECOND)
+    edge.owe(SECOND, 0)
     edge.take(down(SECOND, 0, block(PAULA, 0, b"a"), block(PAUL, 0, b"0", b"1", b"2")))
     assert notes.got == [b"2", b"a"]
     assert notes.lost_ == [(2, 1, 3, "late")]

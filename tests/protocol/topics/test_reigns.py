@@ -4,9 +4,11 @@ import pytest
 
 from quillcast.core.bundle import Block, Bundle, Kind, Term
 from quillcast.core.ids import from_number, number
+from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX, down
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import Accepted, HandOver, Leave
+from quillcast.protocol.topics.publisher import Publisher
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -36,25 +38,138 @@ def test_a_new_root_waits_for_those_that_the_old_one_still_waited_for() -> None:
     assert publisher.stable == 1
 
 
-@pytest.mark.parametrize("readers", [0, 1])
-def test_a_root_that_leaves_is_waited_for_only_if_somebody_below_it_may_come(readers: int) -> None:
-    """A lone subscriber that leaves with its first event must not cost the publisher a lease's time."""
-    village = Village(6)
-    old, new, other = by_distance(village)[:3]
-    for peer in (old, other)[: 1 + readers]:
+def leaving_root(readers: int, *, dying: int = 0) -> tuple[Village, Publisher, int]:
+    """A root with so many readers below leaves, when some of them have just died; then something is published.
+
+    Returns the village, the publisher and the next root.
+    """
+    village = Village(12)
+    old, new, *others = by_distance(village)
+    for peer in (old, *others[:readers]):
         village.subscribe(peer, NAME, Reader())
     village.run(5)
     assert village.root(NAME) == old
+    for peer in others[:dying]:
+        village.kill(peer, silently=True)
     village.act(old, lambda peer: peer.leave())
     village.run(4)
-    village.publisher(new, NAME)
-    village.run(1)
+    publisher = village.publisher(new, NAME)
+    village.publish(new, publisher, b"event")
+    village.run(5)
     assert village.root(NAME) == new
+    assert publisher.admitted == 1
+    return village, publisher, new
+
+
+@pytest.mark.parametrize("readers", [0, 1, 8])
+def test_a_leaving_root_names_who_is_below_it_and_nobody_else_is_waited_for(readers: int) -> None:
+    """Neither a lone subscriber that leaves nor one with many readers costs publishers a lease's time."""
+    _, publisher, _ = leaving_root(readers)
+    assert publisher.stable == 1
+
+
+def test_whoever_was_below_a_leaving_root_and_does_not_come_is_waited_for_as_long_as_its_lease() -> None:
+    village, publisher, new = leaving_root(4, dying=1)
+    assert publisher.stable == 0
     tree = village.tree(new, NAME)
     assert tree is not None
     assert tree.root is not None
-    now = village.act(new, lambda peer: peer.host.now())
-    assert (tree.root.hold_until > now + 20) == bool(readers)
+    assert len(tree.root.awaited) == 1
+    village.run(30)
+    assert publisher.stable == 1
+
+
+class Busy:
+    """A topic with readers on every peer, into which one peer publishes every 20 ms while the root moves."""
+
+    def __init__(self, slow: int = 0) -> None:
+        self.village = Village(8)
+        self.readers = {peer: Reader() for peer in range(8)}
+        for peer, reader in self.readers.items():
+            self.village.subscribe(peer, NAME, reader)
+        self.village.run(5)
+        self.old = self.village.root(NAME)
+        self.writer, *others = [peer for peer in range(8) if peer != self.old]
+        self.publisher = self.village.publisher(self.writer, NAME)
+        self.publish(2)
+        for peer in others[:slow]:
+            self.readers[peer].room_bytes = 0
+
+    def publish(self, seconds: float) -> None:
+        for _ in range(round(seconds / 0.02)):
+            self.village.publish(self.writer, self.publisher, b"%06d" % self.publisher.next)
+            self.village.run(0.02)
+
+    def arrive(self) -> None:
+        """A peer comes that is closer to the topic than any."""
+        machine = self.village.world.add(from_number(number(TOPIC)))
+        self.village.world.start(machine)
+        self.publish(4)
+        assert self.village.root(NAME) == machine.number
+
+    def settle(self) -> None:
+        """All that was published comes to every reader, once and in order, and is stable."""
+        for peer, reader in self.readers.items():
+            reader.room_bytes = 1 << 20
+            for subscription in self.village.peers[peer].scribe.subscriptions.values():
+                self.village.act(peer, lambda p, s=subscription: p.drained(s))
+        self.village.run(45)
+        assert self.publisher.stable == self.publisher.next
+        for reader in self.readers.values():
+            assert reader.payloads == [b"%06d" % n for n in range(self.publisher.next)]
+            assert reader.gone == []
+
+    def repeated(self, where: str) -> int:
+        records = [record for _, _, record in self.village.world.journal.records]
+        return sum(record.count for record in records if isinstance(record, Repeated) and record.where == where)
+
+    def hand_overs(self) -> list[str]:
+        records = [record for _, _, record in self.village.world.journal.records]
+        return [record.how for record in records if isinstance(record, BecameRoot)][1:]
+
+
+def test_what_a_root_admitted_keeps_its_position_when_the_topic_is_handed_over_while_events_flow() -> None:
+    busy = Busy()
+    busy.arrive()
+    busy.settle()
+    assert busy.hand_overs() == ["handed_over"]
+    assert busy.repeated("edge") == 0
+
+
+def test_what_a_leaving_root_admitted_keeps_its_position() -> None:
+    busy = Busy()
+    del busy.readers[busy.old]
+    busy.village.act(busy.old, lambda peer: peer.leave())
+    busy.publish(6)
+    busy.settle()
+    assert busy.hand_overs() == ["handed_over"]
+    assert busy.repeated("edge") == 0
+
+
+def test_what_a_lease_lags_behind_with_is_admitted_again_by_the_root_that_takes_over() -> None:
+    """That root cannot know whether its last copies died with the old one: the publisher still has them."""
+    busy = Busy(slow=1)
+    lagging = busy.publisher.next
+    busy.arrive()
+    assert busy.publisher.stable < lagging + 10
+    busy.settle()
+    assert busy.repeated("edge") > 0
+
+
+def test_events_that_only_the_old_root_had_come_from_their_publisher_after_a_hand_over() -> None:
+    """Were the admitted frontier moved and not the stable one, nobody would admit these again, and all were lost."""
+    busy = Busy()
+    machines = {busy.old, busy.writer}
+    busy.village.world.cut(lambda a, b: a == busy.old and b != busy.writer)
+    for _ in range(5):
+        busy.village.publish(busy.writer, busy.publisher, b"%06d" % busy.publisher.next)
+        busy.village.run(0.05)
+    assert busy.publisher.admitted == busy.publisher.next > busy.publisher.stable
+    assert [len(r.payloads) < busy.publisher.next for p, r in busy.readers.items() if p not in machines] == [True] * 6
+    busy.village.act(busy.old, lambda peer: peer.scribe.rendezvous.resign(peer.scribe.trees[TOPIC]))
+    busy.village.kill(busy.old)
+    del busy.readers[busy.old]
+    busy.settle()
 
 
 def test_a_root_that_lost_somebody_does_not_take_a_topic_for_new() -> None:
@@ -89,6 +204,33 @@ def test_after_a_long_split_readers_hear_of_a_reign_that_nobody_over_there_read(
     village.run(80)
     assert reader.payloads == []
     assert sum(last - first for _, first, last, _ in reader.gone) == 3
+
+
+def test_a_subscription_that_begins_beyond_a_cut_hears_of_what_the_other_side_admits_after_its_start() -> None:
+    """Over there nobody knows of its lease, and what is stable among the others is let go: then it is told."""
+    village = Village(8)
+    closest = by_distance(village)
+    here, over_there = closest[1::2], closest[0::2]  # the root stays over there
+    for peer in (here[0], over_there[1]):
+        village.subscribe(peer, NAME, Reader())
+    publisher = village.publisher(over_there[2], NAME)
+    village.run(2)
+    village.publish(over_there[2], publisher, b"before the cut")
+    village.run(3)
+    cut = village.world.cut(lambda a, b: (a in here) != (b in here))
+    village.run(12)
+    reader = Reader()
+    village.subscribe(here[1], NAME, reader)
+    village.run(3)
+    assert reader.start is not None
+    village.publish(over_there[2], publisher, b"a", b"b", b"c")
+    village.run(45)  # over there leases of this side have ended
+    assert publisher.stable == 4
+    village.world.mend(cut)
+    village.run(60)
+    assert reader.payloads == []
+    assert [gone[1:] for gone in reader.gone] == [(1, 4, "unavailable")]
+    assert reader.gone[0][0] < reader.start.term
 
 
 def test_the_last_copy_is_found_in_a_peer_that_was_handed_the_topic_by_mistake() -> None:

@@ -112,10 +112,13 @@ class Edge(Channel):
                 return line
         return None
 
-    def owe(self, term: Term) -> None:
-        """A reign was slept through: its events are owed if this subscription is older than it."""
-        if self.since is not None and self.since < term:
-            self.begin(term, 0)
+    def owe(self, term: Term, end: int) -> None:
+        """An earlier reign is known now up to `end`: its events are owed, or to a later subscription what lies beyond.
+
+        That reign may go on beyond a cut, or its end may not be known here yet.
+        """
+        if self.since is not None:
+            self.begin(term, 0 if self.since < term else end)
 
     def lacking(self, term: Term, past: Past) -> list[Range]:
         """What this subscriber is owed of a past term and never came."""

@@ -41,7 +41,7 @@ class Flow:
         self.seen = NO_RANGES
         self.log = Log(budget)
         self.past: dict[Term, Past] = NOTHING
-        self.forgotten: dict[Term, None] = NOTHING
+        self.forgotten: dict[Term, int] = NOTHING  # past terms that were let go, and how far they went
         self.channels: tuple[Channel, ...] = ()
 
     @property
@@ -72,9 +72,9 @@ class Flow:
             channel.cursor = self.log.end
         self.term, self.start, self.stable, self.seen = term, start, start, NO_RANGES
 
-    def may_recall(self, term: Term) -> bool:
-        """Is this a past term that was not let go already?"""
-        return term < self.term and term not in self.forgotten
+    def may_recall(self, term: Term, end: int) -> bool:
+        """Is this a past term that was not let go already, as far as it went?"""
+        return term < self.term and end > self.forgotten.get(term, -1)
 
     def recall(self, term: Term, end: int, until: float) -> bool:
         """Learn how far a past reign went, be it that it was slept through; what lacks of it is wanted until a time.
@@ -83,7 +83,8 @@ class Flow:
         """
         past = self.past.get(term)
         if past is None:
-            self._note_past(term, Past(RangeSet(), end, [], until))
+            settled = self.forgotten.pop(term, 0)
+            self._note_past(term, Past(RangeSet([(0, settled)] if settled else []), end, [], until))
         elif end > past.end:
             past.end, past.until = end, max(past.until, until)
         else:
@@ -108,9 +109,8 @@ class Flow:
     def forget(self, term: Term) -> None:
         """Let a past term go for good."""
         self.thin(term)
-        del self.past[term]
         self.forgotten = self.forgotten or {}
-        self.forgotten[term] = None
+        self.forgotten[term] = self.past.pop(term).end
         if len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
 

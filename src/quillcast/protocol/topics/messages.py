@@ -44,7 +44,8 @@ class Rejoin(Message, frozen=True, tag=42):
 class Accepted(Message, frozen=True, tag=43):
     """You are my child. Enter me as parent: events of `term` from `start` on will come from me.
 
-    `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first.
+    `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first. `past` says how
+    far earlier terms went, as far as is known here: what else there is of them is owed too.
     """
 
     topic: WireId
@@ -53,6 +54,7 @@ class Accepted(Message, frozen=True, tag=43):
     path: tuple[WireId, ...]
     fallbacks: tuple[Contact, ...]
     descriptor: Descriptor | None = None
+    past: tuple[tuple[Term, Number], ...] = ()
 
 
 class Refused(Message, frozen=True, tag=44):
@@ -147,8 +149,10 @@ class HandOver(Message, frozen=True, tag=53):
     """The highest term I heard of."""
     hold_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """I would have called nothing stable for so long yet."""
-    alone: bool = False
-    """I leave, and nobody below me is owed anything: wait for none of us."""
+    leases: tuple[WireId, ...] = ()
+    """Whom to wait for before anything is called stable: me, with all below me; if I leave, those below me."""
+    frontiers: tuple[tuple[WireId, Number], ...] = ()
+    """Per publisher: all events of it below that sequence are stable, and are not to be admitted again."""
 
 
 class Replicas(Message, frozen=True, tag=54):

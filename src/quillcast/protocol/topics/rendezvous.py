@@ -2,7 +2,8 @@
 
 Safety rests on terms. A new root never relies on what an earlier one admitted: publishers send again what is not
 stable, and subscribers tell by sequence what they had. So that nothing is called stable behind the back of orphans
-on their way, a root that took over holds stability for as long as their leases last.
+on their way, a root that took over holds stability for as long as their leases last; one that was handed the topic,
+until those whom the root before names have come (docs/decisions/hand-over.md).
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,11 +36,20 @@ from quillcast.protocol.topics.tree import Tree
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
+FRONTIERS_MAX = 4096  # publishers that a hand-over tells of, the latest; a guess: 100 kB. Others' events come again
+
 
 class Seal(msgspec.Struct, frozen=True):
     """What publishers sent since the last one goes down the tree as one bundle."""
 
     topic: bytes
+
+
+class HandOverNow(msgspec.Struct, frozen=True):
+    """This reign's events had time to become stable: hand the topic over."""
+
+    topic: bytes
+    term: Term
 
 
 class CreateLater(msgspec.Struct, frozen=True):
@@ -49,10 +59,12 @@ class CreateLater(msgspec.Struct, frozen=True):
 
 
 class Offer(NamedTuple):
-    """A topic that was handed over: by whom, if it comes too, and until when it would have called nothing stable."""
+    """A topic that was handed over, and what the root of that reign knew."""
 
-    node: bytes
-    hold_until: float
+    term: Term
+    leases: tuple[bytes, ...]  # whom to wait for
+    hold_until: float  # it would have called nothing stable until then
+    frontiers: dict[bytes, int]  # what was stable, by publisher
 
 
 class Rendezvous:
@@ -64,6 +76,7 @@ class Rendezvous:
         self.kept_for: dict[bytes, bytes] = {}  # by topic, the closest peer that has what is kept here
         self.moved_to: dict[bytes, Contact] = {}
         self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
+        self.closed = False
         self.leaf_set_changed_at = self.host.now()
         self.lost_at = float("-inf")
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
@@ -102,9 +115,7 @@ class Rendezvous:
         term = Term(heard.counter + 1, self.host.me[:8] + self.host.incarnation)
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how))
         if offer is not None:
-            tree.root.awaited, tree.root.awaited_until = offer
-            if not offer.node:
-                tree.root.hold_until = offer.hold_until
+            self._take_over(tree, tree.root, offer, heard)
         tree.path = ()
         self.host.trace(BecameRoot(topic, term, how))
         scribe.enter_term(tree, term, 0)
@@ -112,6 +123,15 @@ class Rendezvous:
         self._replicate([tree])
         scribe.settled(tree)
         scribe.publishing.root_here(tree)
+
+    def _take_over(self, tree: Tree, root: Root, offer: Offer, heard: Term) -> None:
+        """Go on from what the root before knew, unless there was another reign since."""
+        root.awaited = {node: None for node in offer.leases if node != self.host.me and node not in tree.children}
+        root.awaited_until = offer.hold_until
+        if not root.awaited:
+            root.hold_until = offer.hold_until
+        if heard == offer.term:
+            root.frontiers = offer.frontiers
 
     def _hold(self, how: str) -> float:
         """Until when nothing is called stable: orphans of an earlier root may be on their way.
@@ -147,11 +167,12 @@ class Rendezvous:
             self.resign(tree)
 
     def joined(self, tree: Tree, join: Join) -> None:
-        """A child was accepted. The root that handed over speaks for all that it had no need to wait for itself."""
+        """A child was accepted. Once all have come that the root before named, its own hold is what remains."""
         root = tree.root
-        if root is not None and root.awaited == join.child.node_id:
-            root.awaited = b""
-            root.hold_until = root.awaited_until
+        if root is not None and join.child.node_id in root.awaited:
+            del root.awaited[join.child.node_id]
+            if not root.awaited:
+                root.hold_until = root.awaited_until
 
     def _forget_reign(self, tree: Tree) -> dict[Contact, None]:
         root = tree.root
@@ -178,10 +199,47 @@ class Rendezvous:
             return
         rooted = [tree for tree in self.scribe.trees.values() if tree.root is not None]
         for tree in rooted:
-            if not self.overlay.is_closest(tree.topic):
-                self.resign(tree)
+            self._move(tree)
         self._replicate([tree for tree in rooted if tree.root is not None])
         self._pass_on()
+
+    def _move(self, tree: Tree) -> None:
+        """Hand the topic over if another is closer, as soon as what was admitted is stable (or had `linger_s` for it).
+
+        What is stable keeps its position, for the next root has no need to admit it again.
+        """
+        root, now = tree.root, self.host.now()
+        if root is None:
+            return
+        if self.overlay.is_closest(tree.topic):
+            self._reopen(tree, root)
+        elif root.stable == root.index or not root.descriptor.settings.reliable:
+            self.resign(tree)
+        elif root.hold_until > now + self.config.linger_s:
+            self.resign(tree)  # nothing becomes stable so soon
+        elif not root.closing:
+            root.closing = True
+            self.host.set_timer(HandOverNow(tree.topic, root.term), self.config.linger_s)
+
+    def _reopen(self, tree: Tree, root: Root) -> None:
+        if root.closing and not self.closed:
+            root.reopen()
+            self.send_receipts(tree)
+
+    def _move_now(self, tree: Tree, root: Root) -> None:
+        if self.closed:
+            return  # leaving has its own time
+        if self.overlay.is_closest(tree.topic):
+            self._reopen(tree, root)
+        else:
+            self.resign(tree)
+
+    def close(self) -> None:
+        """This peer is about to leave: admit nothing more, so that what was admitted has time to become stable."""
+        self.closed = True
+        for tree in self.scribe.trees.values():
+            if tree.root is not None and tree.descriptor.settings.reliable:
+                tree.root.closing = True
 
     def resign(self, tree: Tree) -> None:
         """Hand the topic over to the closest other peer, and become its child (DELIVERY.md: planned hand-over)."""
@@ -198,10 +256,7 @@ class Rendezvous:
         publishers = self._forget_reign(tree)
         flow = tree.flow
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
-        now = self.host.now()
-        hold_s = max(0.0, root.hold_until - now)
-        alone = self.scribe.leaving and not any(tree.leases(now))
-        self.host.send(to, HandOver(tree.descriptor, root.term, root.index, root.stable, tree.heard, hold_s, alone))
+        self.host.send(to, self._last_words(tree, root, to))
         for bundle in flow.holding(flow.term, [(root.stable, root.index)]):
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges
@@ -216,6 +271,22 @@ class Rendezvous:
         elif not tree.needed:
             self.scribe.close(tree)
 
+    def _last_words(self, tree: Tree, root: Root, to: Contact) -> HandOver:
+        now = self.host.now()
+        hold_until = root.awaited_until if root.awaited else root.hold_until
+        leases = dict(root.awaited)
+        if self.scribe.leaving:  # else it comes too, and speaks for them
+            leases |= dict.fromkeys(tree.children)
+            hold_until = max([hold_until, *(lease.until for lease in tree.departed.values())])
+        else:
+            leases[self.host.me] = None
+        leases.pop(to.node_id, None)
+        frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
+        return HandOver(
+            tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
+            tuple(leases), frontiers,
+        )  # fmt: skip
+
     def _keep(self, tree: Tree) -> None:
         """Stay in the tree for as long as others may lack what this peer knows of a reign that is over."""
         tree.keeping_until = self.host.now() + self.config.past_terms_s
@@ -228,8 +299,8 @@ class Rendezvous:
         tree.heard = max(tree.heard, message.term, message.heard)
         self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), tree.heard)
         if tree.root is None:
-            awaited = b"" if message.alone else sender.node_id
-            self.offers[topic] = Offer(awaited, self.host.now() + message.hold_s)
+            hold_until = self.host.now() + message.hold_s
+            self.offers[topic] = Offer(message.term, message.leases, hold_until, dict(message.frontiers))
             self._enter_reign(tree, message)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
@@ -264,6 +335,10 @@ class Rendezvous:
             self.host.trace(Dropped(bundle.topic, bundle.count, "denied"))
             self.host.send(sender, Denied(tree.descriptor))
             return
+        if tree.root.closing:
+            self.host.release(sender.node_id, bundle.size)
+            tree.root.turn_away(sender, bundle)
+            return
         self.unsealed.setdefault(bundle.topic, []).append((sender.node_id, bundle.size))
         tree.root.admit(sender, bundle)
         self._seal_soon(tree)
@@ -284,12 +359,15 @@ class Rendezvous:
     def took_over_from(self, join: Join) -> bool:
         """Is this the root that handed the topic over? It had all there is, and hands its children over one by one."""
         tree = self.scribe.trees.get(join.topic)
-        return tree is not None and tree.root is not None and tree.root.awaited == join.child.node_id
+        return tree is not None and tree.root is not None and join.child.node_id in tree.root.awaited
 
     def publish_here(self, tree: Tree, bundle: Bundle) -> None:
         """A publisher of this very peer: no link lies between."""
         if tree.root is None:
             self.host.send(self.host.contact, NotRoot(bundle.topic, self.moved_to.get(bundle.topic)))
+            return
+        if tree.root.closing and not self.closed:  # who leaves has its own events admitted to the last
+            tree.root.turn_away(self.host.contact, bundle)
             return
         tree.root.admit(self.host.contact, bundle)
         self._seal_soon(tree)
@@ -334,6 +412,8 @@ class Rendezvous:
         flow.log.trim(root.stable)
         self.scribe.pacing.eased()
         self.send_receipts(tree)
+        if root.closing and root.stable == root.index and not self.closed:
+            self.host.set_timer(HandOverNow(tree.topic, root.term), 0.0)
 
     # ---- creating and finding
 
@@ -435,6 +515,10 @@ class Rendezvous:
         match timer:
             case CreateLater(message):
                 self.create(message)
+            case HandOverNow(topic, term):
+                tree = self.scribe.trees.get(topic)
+                if tree is not None and tree.root is not None and tree.root.term == term and tree.root.closing:
+                    self._move_now(tree, tree.root)
             case Seal(topic):
                 tree = self.scribe.trees.get(topic)
                 if tree is not None:

@@ -5,7 +5,7 @@ from collections import deque
 from quillcast.core.bundle import Block, Bundle, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
-from quillcast.core.trace import Admitted, Repeated
+from quillcast.core.trace import Admitted, Dropped, Repeated
 from quillcast.protocol.forwarding.flow import down
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -35,14 +35,17 @@ class Root:
         self.marks: dict[bytes, bool] = {}  # publishers owed a receipt; True asks them to go back
         self.waiting: list[Block] = []
         self.sealing = False
-        self.awaited = b""  # the root that handed over: it speaks for all below it
-        self.awaited_until = 0.0  # ... but for those it waited for itself
+        self.closing = False  # the topic is about to be handed over: nothing more is admitted
+        self.turned_away: dict[bytes, Contact] = {}  # publishers that sent something meanwhile
+        self.frontiers: dict[bytes, int] = {}  # what the root before knew to be stable, of publishers not heard of yet
+        self.awaited: dict[bytes, None] = {}  # who is waited for after a hand-over; each speaks for all below it
+        self.awaited_until = 0.0  # ... but for those that the root before waited for itself
         self.replicas: tuple[bytes, ...] = ()  # who keeps a copy of the descriptor and the term
 
     def admit(self, sender: Contact, bundle: Bundle) -> None:
         """Admit what a publisher sent, in sequence; it waits to be sealed."""
-        floor = bundle.envelope.first
         for block in bundle.blocks:
+            floor = max(bundle.envelope.first, self.frontiers.pop(block.publisher, 0))
             admission = self.admissions.get(block.publisher)
             if admission is None or (not admission.runs and admission.expected < floor):
                 admission = self.admissions[block.publisher] = Admission(sender, floor)
@@ -97,6 +100,24 @@ class Root:
             if moved:
                 self.marks.setdefault(publisher, False)
         return True
+
+    def turn_away(self, sender: Contact, bundle: Bundle) -> None:
+        """Admit nothing of what a publisher sent: it will send it again, to the next root or here (`reopen`)."""
+        self.host.trace(Dropped(self.descriptor.topic, bundle.count, "not_root"))
+        self.turned_away |= {block.publisher: sender for block in bundle.blocks}
+
+    def reopen(self) -> None:
+        """The topic stays here: whoever was turned away is to send again."""
+        self.closing = False
+        for publisher, contact in self.turned_away.items():
+            if publisher not in self.admissions:
+                self.admissions[publisher] = Admission(contact, self.frontiers.pop(publisher, 0))
+            self.marks[publisher] = True
+        self.turned_away.clear()
+
+    def stable_frontiers(self) -> dict[bytes, int]:
+        """Per publisher, one past the last event that all leases are known to cover."""
+        return self.frontiers | {publisher: admission.stable for publisher, admission in self.admissions.items()}
 
     def receipts(self) -> dict[Contact, list[tuple[bytes, int, int, bool]]]:
         """What publishers are owed, gathered per peer."""

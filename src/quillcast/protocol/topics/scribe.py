@@ -236,7 +236,7 @@ class Scribe:
         subscription.ordered = tree.descriptor.settings.reliable and subscription.delivery != "best_effort"
 
     def _start(self, tree: Tree, edge: Subscription) -> None:
-        """A subscription begins at this peer's frontier: what is admitted after this will come."""
+        """A subscription begins at this peer's frontier, in every reign it knows: what is admitted after will come."""
         flow = tree.flow
         rule = self._denied(tree.descriptor, self.host.me, edge.warrant)
         if rule is not None:
@@ -246,6 +246,8 @@ class Scribe:
         first = flow.earliest if edge.start == "earliest" else flow.frontier
         self._set_order(tree, edge)
         edge.begin(flow.term, first)
+        for term, past in flow.past.items():
+            edge.owe(term, past.end)
         edge.cursor = flow.log.first_over(first)
         flow.open(edge)
         owed = "reliable" if edge.ordered else "best_effort"
@@ -407,7 +409,9 @@ class Scribe:
     def _send_accepted(self, tree: Tree, contact: Contact, start: int, digest: bytes) -> None:
         descriptor = None if digest == tree.descriptor.digest else tree.descriptor
         path = tree.path_here(self.host.me)
-        self.host.send(contact, Accepted(tree.topic, tree.flow.term, start, path, self.fallbacks(tree), descriptor))
+        past = tuple((term, reign.end) for term, reign in sorted(tree.flow.past.items()))
+        fallbacks = self.fallbacks(tree)
+        self.host.send(contact, Accepted(tree.topic, tree.flow.term, start, path, fallbacks, descriptor, past))
 
     def enter(self, tree: Tree, contact: Contact, start: int) -> Child:
         """Enter a child in the children table, to be served from an index of the present term on."""
@@ -469,6 +473,8 @@ class Scribe:
             self.enter_term(tree, shared(message.term), message.start)
         elif message.term == flow.term:
             flow.start = min(flow.start, message.start)
+        for term, end in message.past:
+            self.recall(tree, term, end)
         self.heard_of(tree, shared(message.term))
         if new:
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
@@ -506,10 +512,10 @@ class Scribe:
     def recall(self, tree: Tree, term: Term, end: int) -> None:
         """A past reign went up to `end`: who was subscribed before it is owed its events."""
         flow = tree.flow
-        if flow.may_recall(term) and flow.recall(term, end, self.host.now() + self.config.past_terms_s):
+        if flow.may_recall(term, end) and flow.recall(term, end, self.host.now() + self.config.past_terms_s):
             self.reports.touch(tree)  # neighbours on the other side may not know either
             for edge in tree.edges.values():
-                edge.owe(term)
+                edge.owe(term, end)
 
     def heard_of(self, tree: Tree, term: Term) -> None:
         """Terms only grow: a root that hears of a later one than its own begins one later still."""
@@ -753,12 +759,13 @@ class Scribe:
         for node in [node for node, lease in tree.departed.items() if lease.until <= now]:
             del tree.departed[node]
             self.reports.touch(tree)
-        for term in tree.flow.overdue(now):
+        flow = tree.flow
+        for term in flow.overdue(now):
             for edge in tree.edges.values():
-                edge.skip(term, edge.lacking(term, tree.flow.past[term]), "unavailable")
-            tree.flow.forget(term)
+                edge.skip(term, edge.lacking(term, flow.past[term]), "unavailable")
+            flow.forget(term)
         for edge in tree.edges.values():
-            edge.forget(lambda term: term == tree.flow.term or term in tree.flow.past)
+            edge.forget(lambda term: term == flow.term or term in flow.past or term in flow.forgotten)
             edge.give_up_holes(now - self.config.lease_s)
         if tree.root is not None and tree.root.stable < tree.root.index:
             self.reports.touch(tree)
@@ -766,7 +773,7 @@ class Scribe:
             self.join(tree)
         if tree.keeping_until is not None and tree.keeping_until <= now:
             tree.keeping_until = None
-        if not tree.flow.past:  # a topic that was handed over for nothing is let go, too
+        if not flow.past:  # a topic that was handed over for nothing is let go, too
             self.leave_if_idle(tree)
 
     # ---- the rest
@@ -805,9 +812,10 @@ class Scribe:
             tree.keeping_until = None
             if tree.root is not None:
                 self.rendezvous.resign(tree)
+            above = tree.parent or self.rendezvous.moved_to.get(tree.topic)
             for node in list(tree.children):
-                instead = [tree.parent] if tree.parent is not None else self.fallbacks(tree)
-                self.host.send(tree.children[node].contact, Orphaned([tree.topic], tuple(instead)))
+                instead = (above,) if above is not None and above.node_id != node else ()
+                self.host.send(tree.children[node].contact, Orphaned([tree.topic], instead))
             self.leave_if_idle(tree)
 
     def unknown(self, name: str) -> UnknownTopic:
