@@ -79,6 +79,22 @@ def test_whoever_was_below_a_leaving_root_and_does_not_come_is_waited_for_as_lon
     assert publisher.stable == 1
 
 
+@pytest.mark.parametrize("another_reign", [True, False])
+def test_what_a_root_said_when_it_handed_over_counts_for_nothing_after_another_reign(another_reign: bool) -> None:
+    village = Village(6)
+    peer, gone = by_distance(village)[-1], village.world.machines[by_distance(village)[2]].contact
+    term = Term(3, bytes(16))
+    village.act(peer, lambda p: p.message(gone, HandOver(described(NAME), term, 1, 1, frontiers=((bytes(16), 7),))))
+    tree = village.tree(peer, NAME)
+    assert tree is not None
+    if another_reign:
+        village.act(peer, lambda p: p.scribe.heard_of(tree, Term(4, bytes(16))))
+    village.act(peer, lambda p: p.scribe.rendezvous.become(tree, "took_over"))
+    assert tree.root is not None
+    assert tree.root.frontiers == ({} if another_reign else {bytes(16): 7})
+    assert (tree.root.hold_until > village.peers[peer].host.now() + 20) == another_reign
+
+
 class Busy:
     """A topic with readers on every peer, into which one peer publishes every 20 ms while the root moves."""
 

@@ -103,19 +103,21 @@ class Rendezvous:
         """Begin a reign, under a term above all that was heard of."""
         scribe, topic = self.scribe, tree.topic
         offer = self.offers.pop(topic, None)
-        if offer is not None:
+        heard = max(tree.heard, tree.flow.term, self.replicas.get(topic, NO_TERM))
+        if offer is not None and offer.term == heard:
             how = "handed_over"
+        else:
+            offer = None  # there was another reign since
         if how == "created" and not self.config.auto_create and tree.descriptor.version == 0:
             scribe.fail(tree, self.unknown(tree.descriptor.name))
             return
-        heard = max(tree.heard, tree.flow.term, self.replicas.get(topic, NO_TERM))
         if how == "created" and heard != NO_TERM:
             how = "took_over"
         scribe.drop_parent(tree, "closer_root")
         term = Term(heard.counter + 1, self.host.me[:8] + self.host.incarnation)
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how))
         if offer is not None:
-            self._take_over(tree, tree.root, offer, heard)
+            self._take_over(tree, tree.root, offer)
         tree.path = ()
         self.host.trace(BecameRoot(topic, term, how))
         scribe.enter_term(tree, term, 0)
@@ -124,14 +126,13 @@ class Rendezvous:
         scribe.settled(tree)
         scribe.publishing.root_here(tree)
 
-    def _take_over(self, tree: Tree, root: Root, offer: Offer, heard: Term) -> None:
-        """Go on from what the root before knew, unless there was another reign since."""
+    def _take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
+        """Go on from what the root before knew."""
         root.awaited = {node: None for node in offer.leases if node != self.host.me and node not in tree.children}
         root.awaited_until = offer.hold_until
         if not root.awaited:
             root.hold_until = offer.hold_until
-        if heard == offer.term:
-            root.frontiers = offer.frontiers
+        root.frontiers = offer.frontiers
 
     def _hold(self, how: str) -> float:
         """Until when nothing is called stable: orphans of an earlier root may be on their way.
