@@ -2,7 +2,8 @@
 
 quillcast: the publisher is a ninth peer, the topic's root is one of the eight, receivers forward. zenoh and pyzmq: the
 publisher links with each of the eight. nats-py, paho-mqtt and redis: through their servers, whose processor time and
-memory count too. The clock runs from the first delivery to the last. What is missing on this machine is named.
+memory count too; redis answers every publish before the next. The clock runs from the first delivery to the last. What
+is missing on this machine is named.
 """
 
 from actors import ask_all, running

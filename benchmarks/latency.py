@@ -11,7 +11,7 @@ from head import Row, in_turns, median, missing_rows, parser, peaks, tell
 
 SYSTEMS = (*COMMON, "quillcast, no journal", "quillcast, TLS", "zenoh, router", "pyzmq, forwarder")
 RATE_PER_S, SIZE_BYTES = 1000.0, 100
-ROUNDS, SECONDS = 5, 5.0
+ROUNDS, SECONDS = 3, 5.0
 QUICK_ROUNDS, QUICK_SECONDS = 1, 1.0
 WARM_UP = 200  # events
 

@@ -18,7 +18,7 @@ from clients import SYSTEMS, missing
 from head import Row, median, missing_rows, parser, peaks, tell
 
 SIZES = (16, 100, 1000, 10_000)
-ROUNDS, QUICK_ROUNDS = 5, 1
+ROUNDS, QUICK_ROUNDS = 3, 1
 SECONDS, QUICK_SECONDS = 4.0, 0.3
 WARM_UP_S = 0.5
 EVENTS_MIN = 1000
