@@ -51,11 +51,17 @@ class Inspector:
                 "repeats": peer.table.repeats,
                 "dropped": peer.table.dropped,
             },
-            "problems": list(links.problems),
+            "problems": [*links.problems, *map(self._contested, peer.scribe.rivals)],
             "journal": None
             if self._journal is None
             else {"path": str(self._journal.path), "failed": self._journal.failed},
         }
+
+    def _contested(self, topic: bytes) -> str:
+        """The line about a topic that two owners claim (docs/credentials.md)."""
+        known, other = self._peer.scribe.descriptors[topic], self._peer.scribe.rivals[topic]
+        owners = " and ".join(principal(each.owner_key)[:8] for each in (known, other))
+        return f"two owners claim topic {known.name!r}, {owners}: its root's word holds; the other needs another one"
 
     def traffic(self) -> dict[str, int]:
         """What its links carried since the start, and how many links stand; it costs nothing per topic to ask."""

@@ -59,6 +59,7 @@ def test_after_a_split_the_roots_word_holds_everywhere_and_the_other_owner_is_to
         assert f"its owner {ALICE.principal[:8]}" in str(error)
         assert published(village, peer, HER_FRIEND, b"admitted").admitted == 1
     assert [reader.payloads for reader in readers] == [[b"hers", *[b"admitted"] * 2], [b"his", *[b"admitted"] * 2]]
+    assert village.peers[there[1]].scribe.rivals[TOPIC].owner_key == ALICE.own(described(NAME)).owner_key
     again = create(village, there[1], BOB, HIS_FRIEND)
     assert isinstance(again, QuillcastError)
     assert f"another owner or access list: {ALICE.principal[:8]}" in str(again)

@@ -105,7 +105,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True):
 
     def rivals(self, other: "Descriptor") -> bool:
         """Is this another owner's word on the same name, as two halves of a split network may have given?"""
-        return bool(self.owner_key and other.owner_key) and self.owner_key != other.owner_key and self.genuine
+        return bool(self.owner_key and other.owner_key) and self.owner_key != other.owner_key
 
 
 def described(name: str, settings: Settings | None = None) -> Descriptor:

@@ -147,7 +147,7 @@ class Publishing:
     def _standing(self, told: Descriptor) -> Descriptor:
         """What the root goes by who told this: its own owner's word, where the topic has two (docs/credentials.md)."""
         known = self.scribe.descriptors[told.topic]
-        return told if told.rivals(known) else known
+        return told if told.rivals(known) and told.genuine else known
 
     def _tell(self, publisher: Publisher, root: Contact, term: Any) -> None:
         """A publisher may send to this root, unless the topic's list is against it."""

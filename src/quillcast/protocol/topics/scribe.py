@@ -118,6 +118,7 @@ class Scribe:
         self.streams, self.table = streams, table
         self.trees: dict[bytes, Tree] = {}
         self.descriptors: dict[bytes, Descriptor] = {}
+        self.rivals: dict[bytes, Descriptor] = {}  # another owner's word on a topic that is known
         self.by_parent: dict[bytes, dict[bytes, None]] = {}
         self.by_child: dict[bytes, dict[bytes, None]] = {}
         self.subscriptions: dict[int, Subscription] = {}
@@ -213,6 +214,8 @@ class Scribe:
             self.host.trace(Mark("descriptor_forged"))
             descriptor = Descriptor(descriptor.name, creator=descriptor.creator)
         if not descriptor.supersedes(known):
+            if known is not None and descriptor.rivals(known):
+                self.rivals[descriptor.topic] = descriptor
             return
         delivery = descriptor.settings.delivery
         if known is None or known.settings.delivery != delivery:
