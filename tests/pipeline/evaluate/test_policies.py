@@ -16,6 +16,7 @@ from quillcast.pipeline.evaluate.policies.remover import allowances, shed_farthe
 from quillcast.pipeline.evaluate.topology.generator import transit_stub
 from tests.pipeline.evaluate import naive
 from tests.pipeline.evaluate.naive import Overlay, parents_of
+from tests.pipeline.evaluate.naive_scopes import Improving, Scopes, regions, scoped
 
 TOPOLOGY = transit_stub(1, transit_domains=3, routers_per_transit=2, stubs_per_router=3, routers_per_stub=4)
 PEERS = attach(TOPOLOGY, 400, 1)
@@ -126,6 +127,37 @@ def test_collapse_takes_out_who_only_passes_on(size: int) -> None:
     (tree,) = trees("scribe", [asked])
     (collapsed,) = trees("scribe+collapse", [asked])
     assert parents_of(collapsed) == naive.collapse(parents_of(tree), set(asked.members.tolist()))
+
+
+@pytest.fixture(scope="module")
+def scopes() -> Scopes:
+    return Scopes(TOPOLOGY, PEERS)
+
+
+def test_regions_are_where_all_traffic_of_a_place_leaves_its_domain() -> None:
+    assert TABLES.region.tolist() == regions(TOPOLOGY)
+    assert min(TABLES.region) < TOPOLOGY.places <= max(TABLES.region), "transit routers have several ways out"
+
+
+@pytest.mark.parametrize("size", [1, 2, 11, 60, 400])
+@pytest.mark.parametrize("cap", [8, 16])
+def test_scoped_is_scopes_that_join_one_after_another(scopes: Scopes, size: int, cap: int) -> None:
+    asked = group(size, size)
+    (tree,) = trees(f"scoped({cap}, 30)", [asked])
+    assert parents_of(tree) == scoped(OVERLAY, scopes, asked.key, asked.members.tolist(), cap, 1.3)
+
+
+@pytest.mark.parametrize("size", [2, 11, 39, 40, 120])
+@pytest.mark.parametrize("policy", ["scoped(8)+improve(8, 100, 125, 20)", "scribe+improve(99, 60, 110, 40)"])
+def test_improving_is_moving_to_better_relatives(scopes: Scopes, policy: str, size: int) -> None:
+    base, _, told = policy.partition("+")
+    cap, *percents = (int(number) for number in told.removeprefix("improve(").rstrip(")").split(","))
+    asked = group(size, size)
+    (before,), (after,) = trees(base, [asked]), trees(policy, [asked])
+    twin = Improving(OVERLAY, scopes, before.nodes.tolist(), parents_of(before), set(asked.members.tolist()))
+    weight = (percents[0] if size < 40 else percents[2]) / 100
+    assert parents_of(after) == twin.rounds(8, cap, weight, percents[1] / 100)
+    assert size < 11 or parents_of(after) != parents_of(before)
 
 
 @pytest.mark.parametrize("policy", ["scoped(8)", "scoped(16)", "scribe+improve(8)", "scoped(12)+improve(9)"])

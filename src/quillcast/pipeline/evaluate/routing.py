@@ -31,6 +31,7 @@ IDEAL, STORED = 0, -1
 _START_BITS_MAX = 22  # the index of prefixes takes 16 MB at most
 _LEVEL_ENTRIES_MAX = 1 << 25  # of the nearest-by-(prefix, place) table of one row
 _CHUNK = 512  # places whose ways to all others are sorted at once
+_WAYS = 64  # of a place that tell whether all its traffic leaves at the same router; a guess
 _SCAN_MAX = 64  # a range of no more peers is scanned whenever it is asked for
 
 
@@ -43,7 +44,8 @@ class Tables(NamedTuple):
         ids: uint64 [peers], ascending.
         place: int32 [peers].
         domain: int32 [peers].
-        region: the first place outside its domain on the way to elsewhere, int32 [places].
+        region: the first place outside its domain on the way to elsewhere, int32 [places]; of a place from which ways
+            part, its domain's number and `places`.
         delay_ms: one way between places, float32 [places, places]; [0, 0] where coordinates say it.
         coordinates: float32 [places, dimensions]; [0, 0] where the matrix says it.
         symmetric: 1 where every delay is the same both ways.
@@ -475,21 +477,32 @@ def _quality(text: str) -> int:
 def _regions(topology: Topology) -> Ints:
     if not topology.has_links:
         return topology.places + topology.domain
-    region = np.empty(topology.places, np.int32)
-    for place in range(topology.places):
-        far = int(np.argmax(topology.delay_ms[place]))
-        region[place] = _way_out(topology, place, far)
+    via, ends = frozen(topology.via, topology.via.dtype), frozen(topology.link_ends, np.int32)
+    return _ways_out(via, ends, frozen(topology.domain, np.int32))
+
+
+@njit(cache=True)
+def _ways_out(via: npt.NDArray[Any], link_ends: Ints, domain: Ints) -> Ints:
+    """The first place outside each place's domain on its ways to elsewhere; where they part, its domain's number."""
+    count = len(domain)
+    region = np.empty(count, np.int32)
+    for place in range(count):
+        region[place] = -1
+        for step in range(_WAYS):
+            far = step * count // _WAYS
+            out, here = np.int32(-1), far
+            while here != place:
+                if domain[here] != domain[place]:
+                    out = np.int32(here)
+                link = via[place, here]
+                here = link_ends[link, 0] + link_ends[link, 1] - here
+            if out >= 0 and region[place] >= 0 and region[place] != out:
+                region[place] = -1
+                break
+            region[place] = max(region[place], out)
+        if region[place] < 0:
+            region[place] = count + domain[place]
     return region
-
-
-def _way_out(topology: Topology, place: int, far: int) -> int:
-    """The first place outside a place's domain on its way to a far one; its domain's number where none is."""
-    out, here = topology.places + int(topology.domain[place]), far
-    while here != place:
-        if topology.domain[here] != topology.domain[place]:
-            out = here
-        here = int(topology.link_ends[topology.via[place, here]].sum()) - here
-    return out
 
 
 def _symmetric(delay_ms: Floats) -> bool:

@@ -3,7 +3,8 @@
 A parent's heartbeats name a peer's grandparent, its siblings and its parent's siblings. It moves to the one by which
 most is gained, where there is room. What counts is how near the parent is, for that spares links, and how late events
 are for those below. Distance counts by its logarithm: to take the nearest of near ones spares a link as surely as to
-take a nearer one far away, and costs less delay. Nobody leaves a scope that it shares with its parent.
+take a nearer one far away, and costs less delay. In a large group, of whose size heartbeats tell, lateness counts less:
+its copies crowd the links that all groups share. Nobody leaves a scope that it shares with its parent.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,8 @@ from quillcast.pipeline.evaluate.policies.scoped import DOMAIN, scope_of
 from quillcast.pipeline.evaluate.routing import Ms, Tables, Whole, delay, inner
 
 ROUNDS = 8
-DISTANCE_WEIGHT = 0.2  # found by trying, as `delay_percent`
+DISTANCE_WEIGHT = 0.2  # found by trying, as `delay_percent` and what follows
+LARGE_MEMBERS = 40
 
 
 class Improve(Modifier):
@@ -27,22 +29,32 @@ class Improve(Modifier):
 
     Args:
         children: the most that a peer has in one group; whoever has more sheds the farthest first.
-        delay_percent: what a later event weighs, against a nearer parent. Members below count by their square root.
+        delay_percent: what a later event weighs, against a nearer parent, in groups of fewer than `LARGE_MEMBERS`.
+            Members below count by their square root.
         reach_percent: no move makes the latest member's delay longer than so much of the longest direct one, and those
             that are later take whatever makes them earlier.
+        delay_percent_large: the same as `delay_percent` in all other groups.
     """
 
-    def __init__(self, children: int = 16, delay_percent: int = 85, reach_percent: int = 125) -> None:
+    def __init__(
+        self,
+        children: int = 16,
+        delay_percent: int = 100,
+        reach_percent: int = 125,
+        delay_percent_large: int = 20,
+    ) -> None:
         super().__init__()
         if children < 2:
             raise LocalError(f"improve({children}): a tree of peers with fewer than 2 children is a chain")
         self.aims = Aims(children, delay_percent / 100, reach_percent / 100)
+        self.aims_large = self.aims._replace(delay_weight=delay_percent_large / 100)
 
     def change(self, tables: Tables, group: Group, tree: Tree, load: Load | None) -> Tree:
         """The tree after the last round."""
         room = np.full(len(tree.nodes), self.aims.children, np.int32)
         parent, moves = shed_farthest(tables, tree.nodes, tree.parent, room)
-        _improve(tables, tree.nodes, parent, tree.member, moves, self.aims)
+        aims = self.aims if np.count_nonzero(tree.member) < LARGE_MEMBERS else self.aims_large
+        _improve(tables, tree.nodes, parent, tree.member, moves, aims)
         return with_parents(tree, parent, moves)
 
 
