@@ -5,12 +5,12 @@ event loop's timer makes them. The share of a real peer's throughput is measured
 `benchmarks/throughput.py`.
 """
 
-import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from head import parser, tell
 
 from quillcast.core.bundle import Term
 from quillcast.core.trace import Attached, Delivered, Published, Record
@@ -46,22 +46,16 @@ def cost(make: Callable[[int], Record], runs_per_s: int, count: int) -> dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one object on the last line")
-    parser.add_argument("--quick", action="store_true", help="fewer records")
-    options = parser.parse_args()
+    options = parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder, Journal(folder, PEER) as journal:  # loads pyarrow
         journal.note(0, MIXES["delivered"](0))
-    results = []
+    rows = []
     for kind, make in MIXES.items():
         for runs_per_s in (20, 1_000, 10_000, 100_000):
             count = min(10 * runs_per_s, 200_000 if options.quick else 1_000_000)
             figures = cost(make, runs_per_s, count)
-            results.append({"system": "quillcast", "record": kind, "runs_per_s": runs_per_s, **figures})
-            if not options.json:
-                print(results[-1])
-    if options.json:
-        print(json.dumps({"benchmark": "journal", "results": results}))
+            rows.append({"system": "quillcast", "record": kind, "runs_per_s": runs_per_s, **figures})
+    tell("journal", rows, options)
 
 
 if __name__ == "__main__":
