@@ -70,12 +70,15 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
     killed = kill_table(spark, kills)
     # A checkpoint ends the plan behind a small table, which else every table made of it would plan again.
     processes = life.processes(records, killed).localCheckpoint()
-    subscriptions = life.subscriptions(records, processes).localCheckpoint()
+    topics = life.topics(records).localCheckpoint()
+    subscriptions = life.subscriptions(records, processes, topics).localCheckpoint()
     deliveries = events.deliveries(records, subscriptions)
     runs = events.runs(records).localCheckpoint()
     due = events.due(events.countable(records, processes), subscriptions, runs)
     stretches = events.stretches(deliveries).localCheckpoint()
-    told, passed = (what(records, subscriptions, runs) for what in (events.told, events.passed))
+    told = events.told(records, subscriptions, runs)
+    best_effort = not subscriptions.where("delivery = 'best_effort'").isEmpty()
+    passed = events.passed(records, subscriptions, runs) if best_effort else told.where("false")
     pieces = events.compare(stretches, due, told, passed).localCheckpoint()
     delays = events.delays(deliveries).localCheckpoint()
     subscribers = events.per_subscription(subscriptions, pieces, stretches, delays).localCheckpoint()
@@ -86,7 +89,7 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
     return Audit(
         cached=everything,
         records=records,
-        topics=life.topics(records),
+        topics=topics,
         journals=journals,
         published=events.published(records),
         subscribers=subscribers,

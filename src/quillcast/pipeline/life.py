@@ -28,7 +28,7 @@ def processes(records: DataFrame, kills: DataFrame) -> DataFrame:
     )
 
 
-def subscriptions(records: DataFrame, processes: DataFrame) -> DataFrame:
+def subscriptions(records: DataFrame, processes: DataFrame, topics: DataFrame) -> DataFrame:
     """One row per subscription, numbered from 1.
 
     Columns: subscription, topic, peer, started_ns, number, delivery, since, until, term_counter, term_node, index,
@@ -42,7 +42,7 @@ def subscriptions(records: DataFrame, processes: DataFrame) -> DataFrame:
     changes = changes.withColumn("former", F.lag("record", 1, "Unsubscribed").over(line)).where("record <> former")
     held = changes.withColumn("until", F.lead("entry").over(line)).where("record = 'Subscribed'")
     subscription = F.row_number().over(Window.orderBy("topic", "peer", "started_ns", "entry"))
-    given = topics(records).select("topic", F.col("delivery").alias("given"))
+    given = topics.select("topic", F.col("delivery").alias("given"))
     owed = F.when(F.col("given") == "best_effort", F.col("given")).otherwise(F.col("delivery"))
     known = held.join(F.broadcast(processes), ["peer", "started_ns"]).join(F.broadcast(given), "topic")
     return known.select(
