@@ -2,12 +2,12 @@
 
 import pytest
 
-from quillcast.core.bundle import Block, Bundle, Kind, Term
+from quillcast.core.bundle import NO_TERM, Block, Bundle, Kind, Term
 from quillcast.core.ids import from_number, number
 from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX, down
 from quillcast.protocol.topics.descriptor import described
-from quillcast.protocol.topics.messages import Accepted, HandOver, Leave
+from quillcast.protocol.topics.messages import Accepted, HandOver, Have, Join, Leave
 from quillcast.protocol.topics.publisher import Publisher
 from tests.protocol.topics.village import Reader, Village
 
@@ -300,6 +300,29 @@ def test_a_subscriber_is_told_of_what_it_lacked_in_a_reign_that_is_let_go_becaus
     village.run(3)
     assert len(tree.flow.past) <= TERMS_KEPT_MAX + 1
     assert [gone[:3] for gone in reader.gone] == [(Term(first.counter, b"\xff" * 16), 0, 5)]
+
+
+def test_a_forwarder_that_leaves_and_comes_back_still_speaks_for_the_child_that_it_lost() -> None:
+    """Else its parent takes its new word, or its leaving again, for that of all who were ever below it."""
+    village = Village(6)
+    root, forwarder, lost, other = by_distance(village)[:4]
+    village.subscribe(root, NAME, Reader())
+    village.run(2)
+    publisher = village.publisher(root, NAME)
+    village.kill(lost, silently=True)  # as if it had just joined
+    for child in (lost, other):  # the other wants nothing, and says so
+        join = Join(TOPIC, village.world.machines[child].contact, Have(NO_TERM, 0), b"", described(NAME))
+        village.act(forwarder, lambda peer, j=join: peer.scribe.adopt(j))
+        village.run(8)
+        assert village.tree(forwarder, NAME) is None
+        above = village.tree(root, NAME)
+        assert above is not None
+        assert village.world.machines[forwarder].node_id in above.departed
+    village.publish(root, publisher, b"event")
+    village.run(10)
+    assert publisher.stable == 0
+    village.run(30)
+    assert publisher.stable == 1
 
 
 def test_what_a_child_covers_is_not_more_because_its_join_comes_twice() -> None:

@@ -64,7 +64,7 @@ from quillcast.protocol.topics.publishing import Publishing
 from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
 from quillcast.protocol.topics.reports import Report, Reports
-from quillcast.protocol.topics.tree import Child, Tree
+from quillcast.protocol.topics.tree import Child, Departed, Tree
 
 
 class JoinTimeout(msgspec.Struct, frozen=True):
@@ -123,6 +123,7 @@ class Scribe:
         self.by_child: dict[bytes, dict[bytes, None]] = {}
         self.subscriptions: dict[int, Subscription] = {}
         self.handlers: dict[bytes, Handlers] = {}
+        self.left_behind: dict[bytes, dict[bytes, Departed]] = {}  # leases that go on, by topics that were forgotten
         self.unheard: dict[tuple[bytes, bytes], float] = {}  # topic and child that said nothing since it was entered
         self.leaving = False
         self.numbers = 0
@@ -200,6 +201,7 @@ class Scribe:
             self.learn(descriptor)
             flow = self.table.open(topic, keeps=descriptor.settings.reliable)
             tree = self.trees[topic] = Tree(self.descriptors[topic], flow)
+            tree.departed = self.left_behind.pop(topic, tree.departed)
             self.wake(tree)
             self.sweep_soon()
         return tree
@@ -448,7 +450,8 @@ class Scribe:
     def _accepted(self, parent: Contact, message: Accepted) -> None:
         tree = self.trees.get(message.topic)
         if tree is None or not tree.needed:
-            self.host.send(parent, Leave(message.topic, moved=tree is not None and tree.root is not None))
+            owing = bool(self._leases_left(message.topic)) or (tree is not None and tree.root is not None)
+            self.host.send(parent, Leave(message.topic, moved=owing))
             if tree is not None and tree.root is None:
                 self.close(tree)
         elif tree.root is not None or self.host.me in message.path:
@@ -591,18 +594,16 @@ class Scribe:
         """
         if tree.needed or tree.root is not None:
             return
-        if tree.parent is not None:
-            departed = any(lease.until > self.host.now() for lease in tree.departed.values())
-            self.host.send(tree.parent, Leave(tree.topic, moved=departed))
-            self.detach(tree, "left")
-            self.close(tree)
-        elif not tree.joining:
+        if tree.parent is not None or not tree.joining:
             self.close(tree)
 
     def close(self, tree: Tree) -> None:
-        """Forget a topic that nothing here needs."""
+        """Forget a topic that nothing here needs, but for leases that go on: coming back, this peer speaks for them."""
+        leases = self._leases_left(tree.topic)
+        if leases:
+            self.left_behind[tree.topic] = leases
         if tree.parent is not None:
-            self.host.send(tree.parent, Leave(tree.topic))
+            self.host.send(tree.parent, Leave(tree.topic, moved=bool(leases)))
             self.detach(tree, "left")
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
@@ -610,6 +611,12 @@ class Scribe:
         self.restless.pop(tree.topic, None)
         self.reports.forget(tree)
         self.table.close(tree.topic)
+
+    def _leases_left(self, topic: bytes) -> dict[bytes, Departed]:
+        """Leases of lost children that this peer has not seen again and that go on."""
+        tree, now = self.trees.get(topic), self.host.now()
+        known = tree.departed if tree is not None else self.left_behind.get(topic, {})
+        return {node: lease for node, lease in known.items() if lease.until > now}
 
     # ---- links
 
@@ -725,6 +732,8 @@ class Scribe:
         self.host.set_timer(Sweep(), self.config.sweep_s)
         paused = now - self.swept_at > 5 * self.config.sweep_s
         self.swept_at = now
+        for topic in [topic for topic in self.left_behind if not self._leases_left(topic)]:
+            del self.left_behind[topic]
         self._sweep_children(now, paused=paused)
         topics = list(self.trees if paused else self.restless)
         for topic in topics:
