@@ -20,8 +20,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-PEERS, TOPICS, SECONDS = 16, (1, 100, 10_000), 20.0
-QUICK_TOPICS, QUICK_SECONDS = (1, 100, 1000), 4.0
+PEERS = 16
+TOPICS, SECONDS = (1, 100, 10_000), (20.0, 20.0)  # still, and while subscriptions change
+QUICK_TOPICS, QUICK_SECONDS = (1, 100, 1000), (6.0, 3.0)
 SETTLE_S = 3.0  # from the last subscription to the measurement
 CHANGING = 0.01  # of the subscriptions, every second
 STRIDE = 64  # subscriptions that a peer makes at once
@@ -49,7 +50,7 @@ def main() -> None:
     return None
 
 
-def measure(topics: tuple[int, ...], seconds: float) -> Iterator[Row]:
+def measure(topics: tuple[int, ...], seconds: tuple[float, float]) -> Iterator[Row]:
     """All rows, in one network that grows."""
     with network() as peers:
         first: dict[float, Row] = {}
@@ -58,8 +59,8 @@ def measure(topics: tuple[int, ...], seconds: float) -> Iterator[Row]:
             ask_all(peers, "hold", topics=count)
             held_s = time.monotonic() - began
             time.sleep(SETTLE_S)
-            for changing in (0.0, CHANGING):
-                row = _row(peers, count, seconds, changing) | {"held_s": round(held_s, 1)}
+            for changing, each_s in zip((0.0, CHANGING), seconds, strict=True):
+                row = _row(peers, count, each_s, changing) | {"held_s": round(held_s, 1)}
                 yield row | _grown(row, first.setdefault(changing, row), first[0.0])
 
 
@@ -100,7 +101,6 @@ class Process:
     def __init__(self, folder: str) -> None:
         command = [sys.executable, __file__, "--peer", folder]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.answer()
 
     def order(self, do: str, **arguments: Any) -> None:
         """Order something; `answer` has to follow."""
@@ -127,10 +127,14 @@ class Process:
 def network() -> Iterator[list[Process]]:
     """So many peers of one network."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        peers = []
-        for _ in range(PEERS):
-            peers.append(Process(folder))
-            stack.callback(peers[-1].end)
+        peers: list[Process] = []
+        for more in (1, PEERS - 1):  # the first one alone is the network
+            started = [Process(folder) for _ in range(more)]
+            for peer in started:
+                stack.callback(peer.end)
+            for peer in started:
+                peer.answer()
+            peers += started
         yield peers
 
 

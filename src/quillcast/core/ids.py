@@ -26,7 +26,7 @@ def node_id(public_key: bytes) -> NodeId:
     return NodeId(hashlib.sha256(public_key).digest()[:ID_BYTES])
 
 
-@lru_cache(maxsize=4096)  # asked for per bundle
+@lru_cache(maxsize=1024)  # asked for per bundle
 def topic_id(name: str, creator: str = NETWORK_CREATOR) -> TopicId:
     """Hash of the topic's name with its creator's name (Scribe, section 3.1, topic management)."""
     return TopicId(hashlib.sha256(f"topic\0{creator}\0{name}".encode()).digest()[:ID_BYTES])

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T", bound=Hashable)
 
-SHARED_MAX = 8192  # values that are looked for; those before go on living where they are used. A guess
+SHARED_MAX = 2048  # values that are looked for; those before go on living where they are used. A guess
 
 
 class Nothing(dict[Any, Any]):

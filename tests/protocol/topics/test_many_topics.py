@@ -82,3 +82,26 @@ def test_a_topic_and_peer_take_less_than_two_kilobytes() -> None:
     finally:
         tracemalloc.stop()
     assert used_bytes / topics / PEERS < 2000
+
+
+def test_no_publisher_that_waits_for_nothing_is_looked_over() -> None:
+    village = village_with(3)
+    publishers = [village.publisher(1, f"many/{number}") for number in range(3)]
+    village.run(5)
+    for publisher in publishers:
+        village.publish(1, publisher, b"one")
+    assert len(village.peers[1].scribe.publishing.restless) == 3
+    village.run(60)
+    assert all(publisher.stable == 1 for publisher in publishers)
+    assert not village.peers[1].scribe.publishing.restless
+    assert not any(village.peers[peer].scribe.restless for peer in village.alive())
+
+
+def test_claims_that_are_equal_are_one_object() -> None:
+    """All topics of a root in which nothing happened say the same on a link, and it is kept once."""
+    village = village_with(12)
+    nodes = [village.world.machines[peer].node_id for peer in village.alive()]
+    streams = [village.peers[peer].streams for peer in village.alive()]
+    claims = [claim for each in streams for node in nodes for claim in each.telling(node).values()]
+    assert len(claims) == 2 * 12 * (PEERS - 1), "parent and child tell each other of each topic"
+    assert len({id(claim) for claim in claims}) == len(set(claims)) < len(claims) / 2

@@ -28,7 +28,9 @@ def check_token(token: Token | None, now_ns: int) -> None:
         raise Unadmitted("token", "its token is none of this peer's; have it print a new line: quillcast node --invite")
     if token.used_ns:
         ago = spoken((now_ns - token.used_ns) / _S)
-        raise Unadmitted("token", f"its token was used {ago} ago, and serves once; a new line there: quillcast node --invite")
+        raise Unadmitted(
+            "token", f"its token was used {ago} ago, and serves once; a new line there: quillcast node --invite"
+        )
     if now_ns >= token.until_ns:
         ago = spoken((now_ns - token.until_ns) / _S)
         raise Unadmitted("token", f"its token expired {ago} ago; a new line there: quillcast node --invite")

@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
             raise LocalError(f"event_bytes_max = {self.event_bytes_max} must lie between 1 and {1 << 24}")
 
 
-class Descriptor(msgspec.Struct, frozen=True, array_like=True):
+class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A topic's name, creator, settings, who may use it, and version; the highest version wins.
 
     Version 0 is what first use of a bare name creates. An empty access list admits everyone in the network; one with

@@ -32,10 +32,12 @@ class Publisher:
     def __init__(
         self, host: Host, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
         carry: Callable[["Publisher", Bundle], None], warrant: Warrant | None = None,
+        wake: Callable[[bytes], None] = lambda topic: None,
     ) -> None:  # fmt: skip
+        """`carry` takes bundles to the root; `wake` hears of the topic when events wait for its word again."""
         self.host, self.config, self.descriptor, self.id, self.listener = host, config, descriptor, id_, listener
         self.topic = descriptor.topic
-        self._carry = carry
+        self._carry, self._wake = carry, wake
         self.warrant = warrant
         self.root: Contact | None = None
         self.term: Term = NO_TERM
@@ -79,6 +81,7 @@ class Publisher:
             )
         if not self.waiting_bytes:
             self.progress_at = self.host.now()
+            self._wake(self.topic)
         self.next = block.last
         self.retained.append(block)
         self.retained_bytes += block.size
@@ -164,6 +167,11 @@ class Publisher:
         if self.reliable and self.retained:
             self.sent = max(min(self.sent, self.admitted), self.retained[0].first)
         self.push()
+
+    @property
+    def restless(self) -> bool:
+        """Is anything kept or counted that time may change?"""
+        return bool(self.retained or self.waiting_bytes or self.sealed_at)
 
     def overdue(self, now: float) -> bool:
         """Has the root been silent for too long about events it was sent?"""

@@ -32,15 +32,17 @@ class Publishing:
         self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
         self.wanted: dict[bytes, tuple[Descriptor, list[Callable[[Contact], None]]]] = {}
         self.count = 0
+        self.restless: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
 
     def open(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
         """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes."""
         descriptor = self.scribe.describe(name)
         self.count += 1
         id_ = publisher_id(self.host.me, self.host.incarnation, self.count)
-        publisher = Publisher(self.host, self.config, descriptor, id_, listener, self._carry, warrant)
+        publisher = Publisher(self.host, self.config, descriptor, id_, listener, self._carry, warrant, self._wake)
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[id_] = publisher
+        self._wake(topic)
         self.scribe.sweep_soon()
         tree = self.scribe.trees.get(topic)
         if tree is not None and tree.root is not None:
@@ -198,6 +200,8 @@ class Publishing:
 
     def _forget_root(self, topic: bytes) -> None:
         root = self.roots.pop(topic, None)
+        if topic in self.publishers:
+            self._wake(topic)
         topics = self.watched.get(root.node_id) if root is not None else None
         if root is None or topics is None:
             return
@@ -294,8 +298,20 @@ class Publishing:
             if now - self.asked_at.get(descriptor.topic, 0.0) >= self.config.receipt_timeout_s:
                 self._route_create(descriptor)
         self.scribe.changes.sweep(now)
-        for topic in [*self.publishers, *self.wanted]:
+        for topic in {**self.restless, **dict.fromkeys(self.wanted)}:
             self._sweep_topic(topic, now)
+            rests = topic in self.roots or topic not in self.publishers
+            if rests and not any(publisher.restless for publisher in self.publishers.get(topic, {}).values()):
+                self.restless.pop(topic, None)
+
+    def _wake(self, topic: bytes) -> None:
+        self.restless[topic] = None
+
+    def check(self) -> None:
+        """Raise AssertionError if events wait in a topic that nobody looks over."""
+        for topic, group in self.publishers.items():
+            waits = topic not in self.roots or any(publisher.restless for publisher in group.values())
+            assert topic in self.restless or not waits, "time passes by publishers that wait for it"
 
     def _sweep_topic(self, topic: bytes, now: float) -> None:
         publishers = self.publishers.get(topic, {})

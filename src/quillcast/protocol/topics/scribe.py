@@ -5,13 +5,14 @@ path's matter (`protocol.forwarding`); what its root does is `rendezvous.py`; wh
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from quillcast.core.bundle import NO_TERM, Bundle, Kind, Position, Term
 from quillcast.core.errors import Malformed, QuillcastError, UnknownTopic
 from quillcast.core.host import Host
+from quillcast.core.ids import ring_distance
 from quillcast.core.messages import Contact, Message
 from quillcast.core.sparing import NOTHING, shared
 from quillcast.core.trace import (
@@ -94,17 +95,22 @@ class Handlers(Protocol):
         ...
 
 
+class Wish(NamedTuple):
+    """What a subscriber asks for; most ask for the same."""
+
+    start: str
+    delivery: str | None
+    warrant: Warrant | None
+
+
 class Subscription(Edge):
     """A local subscription and the channel to its subscriber, for `unsubscribe` and `drained`."""
 
-    __slots__ = ("delivery", "start", "warrant")
+    __slots__ = ("wish",)
 
-    def __init__(
-        self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, number: int, *, start: str,
-        warrant: Warrant | None, delivery: str | None,
-    ) -> None:  # fmt: skip
+    def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, number: int, wish: Wish) -> None:
         super().__init__(host, topic, subscriber, cursor, ordered=True, number=number)
-        self.start, self.warrant, self.delivery = start, warrant, delivery
+        self.wish = shared(wish)
 
 
 class Scribe:
@@ -163,10 +169,8 @@ class Scribe:
         descriptor = self.describe(name)
         tree = self.tree(descriptor)
         self.numbers += 1
-        subscription = Subscription(
-            self.host, tree.topic, subscriber, tree.flow.log.end, self.numbers, start=start, warrant=warrant,
-            delivery=delivery,
-        )  # fmt: skip
+        wish = Wish(start, delivery, warrant)
+        subscription = Subscription(self.host, tree.topic, subscriber, tree.flow.log.end, self.numbers, wish)
         self.subscriptions[subscription.number] = subscription
         if tree.attached:
             self._start(tree, subscription)
@@ -238,17 +242,17 @@ class Scribe:
 
     def _set_order(self, tree: Tree, subscription: Subscription) -> None:
         """Is it owed every event, so that a gap holds it up?"""
-        subscription.ordered = tree.descriptor.settings.reliable and subscription.delivery != "best_effort"
+        subscription.ordered = tree.descriptor.settings.reliable and subscription.wish.delivery != "best_effort"
 
     def _start(self, tree: Tree, edge: Subscription) -> None:
         """A subscription begins at this peer's frontier, in every reign it knows: what is admitted after will come."""
         flow = tree.flow
-        rule = self._denied(tree.descriptor, self.host.me, edge.warrant)
+        rule = self._denied(tree.descriptor, self.host.me, edge.wish.warrant)
         if rule is not None:
             del self.subscriptions[edge.number]
             edge.subscriber.failed(AccessDenied(rule))
             return
-        first = flow.earliest if edge.start == "earliest" else flow.frontier
+        first = flow.earliest if edge.wish.start == "earliest" else flow.frontier
         self._set_order(tree, edge)
         edge.begin(flow.term, first)
         for term, past in flow.past.items():
@@ -286,10 +290,10 @@ class Scribe:
     def join_message(self, tree: Tree, *, fault: bool, whole: bool = True) -> Join:
         """What a peer says to become a child; `whole` adds the descriptor to its digest, for those on the way."""
         descriptor = tree.descriptor if whole else None
-        earliest = any(self.subscriptions[key].start == "earliest" for key in tree.unstarted)
+        earliest = any(self.subscriptions[key].wish.start == "earliest" for key in tree.unstarted)
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
         keys = [*tree.edges, *tree.unstarted]
-        warrant = next((one for key in keys if (one := self.subscriptions[key].warrant) is not None), None)
+        warrant = next((one for key in keys if (one := self.subscriptions[key].wish.warrant) is not None), None)
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest, warrant=warrant
         )
@@ -445,6 +449,8 @@ class Scribe:
         else:
             known = [tree.parent] if tree.parent is not None else []
         siblings = [child.contact for child in tree.children.values() if child.contact not in known]
+        # Nearest to the topic first: so a root's topics name the same ones, whoever joined first, and claims are alike.
+        siblings.sort(key=lambda sibling: ring_distance(sibling.node_id, tree.topic))
         return tuple([*known, *siblings][: self.config.fallbacks])
 
     def _accepted(self, parent: Contact, message: Accepted) -> None:
@@ -845,4 +851,5 @@ class Scribe:
         restless = {tree.topic for tree in self.trees.values() if tree.restless}
         assert restless <= {*self.restless, *self.reports.dirty}, "time passes by a topic that waits for it"
         assert self.restless.keys() <= self.trees.keys()
+        self.publishing.check()
         self.table.check()
