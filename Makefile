@@ -18,7 +18,7 @@ demo: setup  ## sixteen peers, real events, three kills, and the proof (ARGS="--
 	@$(BIN)/quillcast demo $(ARGS)
 
 test: setup  ## run the tests (ARGS="-m 'not slow'", ...)
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 check: setup  ## lint, format check, strict types
 	@$(BIN)/ruff check
