@@ -105,7 +105,7 @@ class Neighbours:
         self._lost: dict[bytes, None] = {}
         self._round_trips: dict[bytes, RoundTrip] = {}
         self._asked: dict[bytes, Link] = {}  # those of the links that have not answered
-        self._wanted: Counter[float] = Counter()  # intervals that users of links asked for
+        self._wanted: dict[float, int] = {}  # intervals that users of links asked for, and how many did
         self._every_s = _NEVER  # the smallest of these
         self._quiet_until = _NEVER  # none of the others is due before this
         self._sweep_at = _NEVER
@@ -246,9 +246,13 @@ class Neighbours:
 
     def _want(self, asked_for: Iterable[float], no_more: Iterable[float]) -> None:
         """Users ask for these intervals, and for those no more: all links follow the smallest."""
-        self._wanted.update(asked_for)
-        self._wanted.subtract(no_more)
-        self._wanted = +self._wanted
+        wanted = self._wanted
+        for every_s in asked_for:
+            wanted[every_s] = wanted.get(every_s, 0) + 1
+        for every_s in no_more:
+            wanted[every_s] -= 1
+            if not wanted[every_s]:
+                del wanted[every_s]
         every_s = min(self._wanted, default=_NEVER)
         if every_s == self._every_s:
             return
