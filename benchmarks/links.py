@@ -22,7 +22,7 @@ from typing import Any
 
 PEERS = 16
 TOPICS, SECONDS = (1, 100, 10_000), (20.0, 20.0)  # still, and while subscriptions change
-QUICK_TOPICS, QUICK_SECONDS = (1, 100, 500), (6.0, 3.0)
+QUICK_TOPICS, QUICK_SECONDS = (1, 100, 500), (5.0, 2.0)
 SETTLE_S = 3.0  # from the last subscription to the measurement
 CHANGING = 0.01  # of the subscriptions, every second
 STRIDE = 64  # subscriptions that a peer makes at once
