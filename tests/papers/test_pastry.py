@@ -191,7 +191,7 @@ def test_entries_are_near(settled: World) -> None:
     chosen, nearest, at_random = 0.0, 0.0, 0.0
     for peer in settled.alive():
         for entry in peer.overlay.routing_table.entries():
-            place = peer.overlay.routing_table.place(entry.number)
+            place = peer.overlay.routing_table.place(number(entry.contact.node_id))
             fitting = [
                 settled.delay(peer, other)
                 for other in settled.alive()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from quillcast.core.bundle import Block, Position, Term
 from quillcast.core.errors import QuillcastError
+from quillcast.core.ids import topic_id
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.scribe import Subscription
@@ -59,6 +60,7 @@ class Reader:
         self.asked_at = host.world.now
         self.started_at: float | None = None
         self.start: Position | None = None
+        self.knew: frozenset[Term] = frozenset()  # the earlier reigns that its peer knew the extent of at the start
         self.ended_at: float | None = None
         self.log: list[Heard | Told] = []
         self.failures: list[QuillcastError] = []
@@ -73,6 +75,7 @@ class Reader:
 
     def started(self, position: Position) -> None:
         self.started_at, self.start = self.host.world.now, position
+        self.knew = frozenset(_peer(self.host).scribe.trees[topic_id(self.topic)].flow.past)
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
         now = self.host.world.now

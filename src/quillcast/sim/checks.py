@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quillcast.core.bundle import Position, Term
 from quillcast.core.ids import ring_distance, short
-from quillcast.core.trace import Admitted, BecameRoot
+from quillcast.core.trace import Admitted
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer
 from quillcast.sim.world import Broken
 
@@ -132,14 +132,11 @@ class Delivery:
         self.writers = {writer.name: writer for writer in simulation.writers if writer.topic == plan.name}
         self.outages = _outages(simulation, at_least_s=self.lease_s - DOUBT_S)
         self.admissions: dict[bytes, list[Admission]] = {}
-        self.reigns: dict[Term, float] = {}  # when each began
         for at, machine, record in simulation.world.journal.records:
             match record:
                 case Admitted(topic, publisher, first, count, term, index) if topic == simulation.topics[plan.name]:
                     admission = Admission(at, machine, first, first + count, term, index)
                     self.admissions.setdefault(publisher, []).append(admission)
-                case BecameRoot(topic, term) if topic == simulation.topics[plan.name]:
-                    self.reigns[term] = at
         self.heard_by = {reader.name: _heard(reader) for reader in self.readers}
 
     def check(self) -> None:
@@ -213,10 +210,16 @@ class Delivery:
                 _holds(not told, f"{self._who(reader)} was given {self._what(event)} and told that it lost it ({told})")
             elif any(reader.start <= place and place.index < reach.get(place.term, 0) for place in positions):
                 _holds(
-                    bool(told),
+                    bool(told) or self._overtaken(reader, event),
                     f"{self._who(reader)} was given an event that came after {self._what(event)}, "
                     "and never told that it lost that one",
                 )
+
+    def _overtaken(self, reader: Reader, event: Event) -> bool:
+        """Did a later event of its writer come under another reign? Then it may be a repeat: passed over, counted."""
+        reigns = {place.term for place in self._positions(event)}
+        later = (one for one in self.heard_by[reader.name] if one.writer == event.writer and one.number > event.number)
+        return any(place.term not in reigns for one in later for place in self._positions(one))
 
     def _events(self) -> Iterator[Event]:
         for writer in self.writers.values():
@@ -256,7 +259,7 @@ class Delivery:
         excuse = self._excuse(reader, writer, at)
         if excuse is None and self._before_its_start(reader, writer, event):
             excuse = self._began_apart(reader, at)
-        if excuse is not None and self._began_beyond(reader, writer, event):
+        if excuse is not None and self._unknown_at_its_start(reader, writer, event):
             return
         if excuse is None:
             _holds(False, f"{story}; it was {f'told so ({told})' if told else 'not told so either'}")
@@ -309,15 +312,13 @@ class Delivery:
         terms = [admission.term for admission in self._admitted(writer, event)]
         return reader.start is not None and bool(terms) and max(terms) < reader.start.term
 
-    def _began_beyond(self, reader: Reader, writer: Writer, event: Event) -> bool:
-        """Was it admitted only by reigns, below the one of the subscription, that began while the reader was cut off?
+    def _unknown_at_its_start(self, reader: Reader, writer: Writer, event: Event) -> bool:
+        """Was it admitted only by reigns, below the one of the subscription, that its peer knew nothing of then?
 
-        The reader's side hears of such a reign when it is mended, and cannot tell what of it came after the start.
+        The peer hears of such a reign when the cut is mended, and cannot tell what of it came after the start.
         """
-        cuts = self._cuts(reader)
-        return self._before_its_start(reader, writer, event) and all(
-            any(start < self.reigns[admission.term] < end + DOUBT_S for start, end in cuts)
-            for admission in self._admitted(writer, event)
+        return self._before_its_start(reader, writer, event) and not any(
+            admission.term in reader.knew for admission in self._admitted(writer, event)
         )
 
     def _check_stable(self, writer: Writer) -> None:

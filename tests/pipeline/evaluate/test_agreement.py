@@ -76,7 +76,7 @@ def extracted(simulation: Simulation, digit_bits: int) -> tuple[list[int], routi
         around = [ids[(here + step) % len(ids)] for step in range(-8, 9) if step]
         assert set(around) - {ids[here]} == set(peer.overlay.leaf_set.members), "a leaf set is wrong"
         for entry in table.entries():
-            cells[(here, *table.place(entry.number))] = at[entry.contact.node_id]
+            cells[(here, *table.place(number(entry.contact.node_id)))] = at[entry.contact.node_id]
     used = 1 + int(np.flatnonzero((cells >= 0).any(axis=(0, 2)))[-1])
     return [machine.number for machine, _ in running], routing.tables(
         nowhere(), everybody(ids), digit_bits, 16, np.ascontiguousarray(cells[:, :used])
