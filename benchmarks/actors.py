@@ -20,14 +20,14 @@ from clients import PATIENCE_S, SYSTEMS, program
 Options = dict[str, Any]
 
 
-class Actor:
-    """A process that is a client of a system."""
+class Process:
+    """A process that does what it is ordered, a line of JSON each, and answers so."""
 
-    def __init__(self, system: str, **options: Any) -> None:
-        self.system = system
-        command = [sys.executable, str(Path(__file__).with_name("performer.py"))]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.first = self.ask("connect", system=system, options=options)
+    def __init__(self, what: str, command: list[str]) -> None:
+        self.what = what
+        self.process = subprocess.Popen(
+            [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def order(self, do: str, **arguments: Any) -> None:
         """Order something; `answer` has to follow."""
@@ -40,7 +40,7 @@ class Actor:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"a process of {self.system} ended with {self.process.wait()}")
+            raise SystemExit(f"{self.what} ended with {self.process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -48,6 +48,15 @@ class Actor:
         """Order something, and wait for it."""
         self.order(do, **arguments)
         return self.answer()
+
+
+class Actor(Process):
+    """A process that is a client of a system."""
+
+    def __init__(self, system: str, **options: Any) -> None:
+        super().__init__(f"a process of {system}", [str(Path(__file__).with_name("performer.py"))])
+        self.system = system
+        self.first = self.ask("connect", system=system, options=options)
 
     def end(self) -> None:
         """Leave in good order."""
@@ -59,12 +68,12 @@ class Actor:
             self.process.kill()
 
 
-def ask_all(actors: Iterable[Actor], do: str, **arguments: Any) -> list[dict[str, Any]]:
+def ask_all(processes: Iterable[Process], do: str, **arguments: Any) -> list[dict[str, Any]]:
     """Order the same of all at once."""
-    asked = list(actors)
-    for actor in asked:
-        actor.order(do, **arguments)
-    return [actor.answer() for actor in asked]
+    asked = list(processes)
+    for process in asked:
+        process.order(do, **arguments)
+    return [process.answer() for process in asked]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import shutil
 import ssl
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -70,7 +71,7 @@ class Counter:
         return {"events_per_s": (self._count - lost - 1) / seconds, "lost": lost}
 
 
-class Client:
+class Client(ABC):
     """What the benchmarks ask of a system; `connect`, `subscribe`, `open` and `close` are each system's own."""
 
     library: ClassVar[str]
@@ -80,20 +81,21 @@ class Client:
         """The library's version."""
         return importlib.metadata.version(self.library)
 
+    @abstractmethod
     async def connect(self, **options: Any) -> dict[str, Any]:
         """Connect with the options of `network`; what is worth telling about the settings."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def subscribe(self, topic: str, handler: Handler) -> None:
         """Have the handler called with every payload; returns when the subscription stands, where that is told."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def open(self, topic: str) -> Publish:
         """A publisher of a topic; returns when it is connected with the topic's subscribers, where that is told."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def close(self) -> None:
-        raise NotImplementedError
+        """Leave."""
 
     async def pour(self, publish: Publish, payload: bytes, count: int) -> None:
         """Publish at full speed."""

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+from actors import Process, ask_all
 
 PEERS = 16
 TOPICS, SECONDS = (1, 100, 10_000), (20.0, 20.0)  # still, and while subscriptions change
@@ -95,54 +96,31 @@ def _grown(row: Row, like: Row, first: Row) -> Row:
 # --- the conductor's side
 
 
-class Process:
-    """A peer in a process of its own, which does what it is ordered, a line of JSON each."""
+class Peer(Process):
+    """A peer in a process of its own."""
 
     def __init__(self, folder: str) -> None:
-        command = [sys.executable, __file__, "--peer", folder]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def order(self, do: str, **arguments: Any) -> None:
-        """Order something; `answer` has to follow."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> dict[str, Any]:
-        """What came of it."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"a peer ended with {self._process.wait()}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        super().__init__("a peer", [__file__, "--peer", folder])
 
     def end(self) -> None:
         """End it; that others would be told in good order is not what is measured."""
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
 
 
 @contextmanager
-def network() -> Iterator[list[Process]]:
+def network() -> Iterator[list[Peer]]:
     """So many peers of one network."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        peers: list[Process] = []
+        peers: list[Peer] = []
         for more in (1, PEERS - 1):  # the first one alone is the network
-            started = [Process(folder) for _ in range(more)]
+            started = [Peer(folder) for _ in range(more)]
             for peer in started:
                 stack.callback(peer.end)
             for peer in started:
                 peer.answer()
             peers += started
         yield peers
-
-
-def ask_all(peers: list[Process], do: str, **arguments: Any) -> list[dict[str, Any]]:
-    """Order the same of all at once."""
-    for peer in peers:
-        peer.order(do, **arguments)
-    return [peer.answer() for peer in peers]
 
 
 # --- the peer's side

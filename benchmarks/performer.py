@@ -21,7 +21,6 @@ from clients import PATIENCE_S, STRIDE, SYSTEMS, Client, Publish
 SLEEP_S_MIN = 0.0002
 SAMPLE_S = 0.001
 STAMP_BYTES = 8
-CHANGES = 64  # subscriptions that are made at once
 LOOK_EVENTS = 64  # between two looks at the event loop
 
 
@@ -32,7 +31,6 @@ class Performer:
         self.client: Client
         self.publishers: list[Publish] = []
         self.counter: Any
-        self.held: list[Any] = []
         self.delays = array("q")
         self.count = 0
         self.first_ns = self.last_ns = 0
@@ -90,7 +88,7 @@ class Performer:
         tree: dict[str, Any] = await self.client.node.tree(topic)  # type: ignore[attr-defined]
         return tree
 
-    # --- delays, and many subscriptions
+    # --- delays
 
     async def subscribe(self, topics: list[str]) -> dict[str, Any]:
         for topic in topics:
@@ -149,40 +147,6 @@ class Performer:
     async def sampled(self) -> dict[str, Any]:
         """Where it was how often."""
         return self.samples.end()
-
-    # --- quillcast alone
-
-    async def hold(self, topics: int) -> dict[str, Any]:
-        """Subscribe to so many topics, and wait until all subscriptions stand."""
-        node = self.client.node  # type: ignore[attr-defined]
-        for first in range(len(self.held), topics, CHANGES):
-            made = [node.subscribe(f"links/{number}") for number in range(first, min(first + CHANGES, topics))]
-            await asyncio.gather(*[subscription.started() for subscription in made])
-            self.held += made
-        return {}
-
-    async def stand(self, seconds: float, changing: float) -> dict[str, Any]:
-        """Let time pass while a share of the subscriptions is renewed every second; what the links carried."""
-        node = self.client.node  # type: ignore[attr-defined]
-        before, began_s, renewed = node.status(), time.monotonic(), 0
-        while (passed_s := time.monotonic() - began_s) < seconds:
-            while renewed < int(passed_s * changing * len(self.held)):
-                place = renewed % len(self.held)
-                await self.held[place].close()
-                self.held[place] = node.subscribe(f"links/{place}")
-                renewed += 1
-            await asyncio.sleep(0.05)
-        after, passed_s = node.status(), time.monotonic() - began_s
-        counted = {
-            name: (after["counters"].get(name, 0) - before["counters"].get(name, 0)) / passed_s
-            for name in ("messages_in", "bytes_out")
-        }
-        return {**counted, "links": sum(one["connected"] for one in after["neighbours"]), "renewed": renewed}
-
-    async def used(self) -> dict[str, Any]:
-        """Resident memory as it is."""
-        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())  # noqa: ASYNC240
-        return {"rss_bytes": int(status["VmRSS"].split()[0]) * 1024}
 
 
 class Samples:

@@ -102,8 +102,8 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def alone(node: Node) -> bool:
-    """Does it know no other peer of its network?"""
-    return not node.status()["leaf_set"]
+    """Has it never heard another peer of its network? One that came, took the event and left was heard."""
+    return not node.status()["counters"].get("messages_in")
 
 
 def read_config(path: Path) -> Config:

@@ -319,6 +319,11 @@ class Bundle:
 
     __slots__ = ("_head", "blocks", "count", "envelope", "last", "size", "topic")
 
+    size: int
+    """What it costs in credit and in buffers, in bytes."""
+    last: int
+    """One past the index of the last event."""
+
     def __init__(self, envelope: Envelope, blocks: tuple[Block, ...]) -> None:
         self.envelope, self.blocks = envelope, blocks
         self.topic = envelope.topic
@@ -329,11 +334,6 @@ class Bundle:
             self.size = _HEAD.size + sum([block.size for block in blocks])
         self.last = envelope.first + self.count
         self._head: bytes | None = None
-
-    size: int
-    """What it costs in credit and in buffers, in bytes."""
-    last: int
-    """One past the index of the last event."""
 
     def under(self, envelope: Envelope) -> "Bundle":
         """The same blocks under another envelope."""

@@ -7,7 +7,6 @@ says why not.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -197,8 +196,7 @@ class Applicant:
     def _fail(self, problem: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(problem)
-            with contextlib.suppress(Exception):
-                self.answer.exception()  # nobody need be waiting
+            self.answer.exception()  # nobody need be waiting
 
 
 def _verify(key: bytes, signature: bytes, mine: Hello) -> None:

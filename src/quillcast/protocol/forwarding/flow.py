@@ -116,7 +116,8 @@ class Flow:
 
     def note(self, bundle: Bundle) -> bool:
         """Note a bundle of the current term. False for a repeat, which ends here."""
-        self.seen = self.seen or RangeSet()
+        if self.seen is NO_RANGES:
+            self.seen = RangeSet()
         return self.seen.add(bundle.envelope.first, bundle.last)
 
     def move(self, bundle: Bundle) -> int:
