@@ -15,7 +15,7 @@ from quillcast.core.messages import decoded
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics.scribe import Subscription as PeerSubscription
+from quillcast.protocol.topics.subscribing import Subscription as PeerSubscription
 
 LOSSES_MAX = 1000  # reports kept for `Subscription.lost`; a guess
 

@@ -27,7 +27,8 @@ from quillcast.protocol.topics import messages as topic_messages
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.publishing import CreateDone
-from quillcast.protocol.topics.scribe import Handlers, Scribe, Subscription
+from quillcast.protocol.topics.scribe import Handlers, Scribe
+from quillcast.protocol.topics.subscribing import Subscription
 from quillcast.protocol.wire import WireCodec
 
 LEAVE_STEP_S = 0.05  # how often a leaving peer looks whether it may go; a guess
@@ -113,16 +114,16 @@ class Peer:
         self, name: str, subscriber: Subscriber, *, start: str = "now", delivery: str | None = None,
         warrant: Warrant | None = None,
     ) -> Subscription:  # fmt: skip
-        """Subscribe to a topic (`Scribe.subscribe`). Raises `LocalError` for a bad name."""
-        return self.scribe.subscribe(name, subscriber, start=start, delivery=delivery, warrant=warrant)
+        """Subscribe to a topic (`Subscribing.subscribe`). Raises `LocalError` for a bad name."""
+        return self.scribe.subscribing.subscribe(name, subscriber, start=start, delivery=delivery, warrant=warrant)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription."""
-        self.scribe.unsubscribe(subscription)
+        self.scribe.subscribing.unsubscribe(subscription)
 
     def drained(self, subscription: Subscription) -> None:
         """The subscriber's queue has room again."""
-        self.scribe.drained(subscription)
+        self.scribe.subscribing.drained(subscription)
 
     def publisher(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
         """A new publisher of a topic. Raises `LocalError` for a bad name."""

@@ -137,7 +137,7 @@ def test_a_subscriber_that_cannot_keep_up_is_cut_and_told_which_positions_it_los
     stuck.room_bytes = 0
     count = flood(village, writer, 20, publisher)
     stuck.room_bytes = 1 << 20
-    subscription = next(s for s in village.peers[3].scribe.subscriptions.values() if s.subscriber is stuck)
+    subscription = next(s for s in village.peers[3].scribe.subscribing.subscriptions.values() if s.subscriber is stuck)
     village.act(3, lambda peer: peer.drained(subscription))
     village.run(60)
     assert good.payloads == sorted(good.payloads)
@@ -167,7 +167,7 @@ def test_a_topic_that_waits_paces_its_publishers_and_loses_nothing() -> None:
     used = max(peer.table.budget.used_bytes for peer in village.peers.values())
     assert used < 200 * 1024, "buffers stay near their budget"
     slow.room_bytes = 1 << 20
-    subscription = next(s for s in village.peers[3].scribe.subscriptions.values() if s.subscriber is slow)
+    subscription = next(s for s in village.peers[3].scribe.subscribing.subscriptions.values() if s.subscriber is slow)
     village.act(3, lambda peer: peer.drained(subscription))
     flood(village, writer, 2, publisher)
     village.run(40)

@@ -88,7 +88,7 @@ def test_what_a_root_said_when_it_handed_over_counts_for_nothing_after_another_r
     tree = village.tree(peer, NAME)
     assert tree is not None
     if another_reign:
-        village.act(peer, lambda p: p.scribe.heard_of(tree, Term(4, bytes(16))))
+        village.act(peer, lambda p: p.scribe.reigns.heard_of(tree, Term(4, bytes(16))))
     village.act(peer, lambda p: p.scribe.rendezvous.become(tree, "took_over"))
     assert tree.root is not None
     assert tree.root.frontiers == ({} if another_reign else {bytes(16): 7})
@@ -127,7 +127,7 @@ class Busy:
         """All that was published comes to every reader, once and in order, and is stable."""
         for peer, reader in self.readers.items():
             reader.room_bytes = 1 << 20
-            for subscription in self.village.peers[peer].scribe.subscriptions.values():
+            for subscription in self.village.peers[peer].scribe.subscribing.subscriptions.values():
                 self.village.act(peer, lambda p, s=subscription: p.drained(s))
         self.village.run(45)
         assert self.publisher.stable == self.publisher.next
@@ -295,8 +295,8 @@ def test_a_subscriber_is_told_of_what_it_lacked_in_a_reign_that_is_let_go_becaus
     assert tree is not None
     first = tree.flow.term
     for counter in range(first.counter + 1, first.counter + 2 + TERMS_KEPT_MAX):
-        village.act(peer, lambda p, c=counter: p.scribe.enter_term(tree, Term(c, bytes(16)), 0))
-    village.act(peer, lambda p: p.scribe.recall(tree, Term(first.counter, b"\xff" * 16), 5))
+        village.act(peer, lambda p, c=counter: p.scribe.reigns.enter(tree, Term(c, bytes(16)), 0))
+    village.act(peer, lambda p: p.scribe.reigns.recall(tree, Term(first.counter, b"\xff" * 16), 5))
     village.run(3)
     assert len(tree.flow.past) <= TERMS_KEPT_MAX + 1
     assert [gone[:3] for gone in reader.gone] == [(Term(first.counter, b"\xff" * 16), 0, 5)]
@@ -312,7 +312,7 @@ def test_a_forwarder_that_leaves_and_comes_back_still_speaks_for_the_child_that_
     village.kill(lost, silently=True)  # as if it had just joined
     for child in (lost, other):  # the other wants nothing, and says so
         join = Join(TOPIC, village.world.machines[child].contact, Have(NO_TERM, 0), b"", described(NAME))
-        village.act(forwarder, lambda peer, j=join: peer.scribe.adopt(j))
+        village.act(forwarder, lambda peer, j=join: peer.scribe.children.adopt(j))
         village.run(8)
         assert village.tree(forwarder, NAME) is None
         above = village.tree(root, NAME)
@@ -337,7 +337,7 @@ def test_what_a_child_covers_is_not_more_because_its_join_comes_twice() -> None:
     tree.children[contact.node_id].cover = 3
     village.act(root, lambda peer: peer.scribe.lost(contact))
     assert not tree.children
-    again = [village.act(root, lambda peer: peer.scribe.enter(tree, contact, 7).cover) for _ in range(2)]
+    again = [village.act(root, lambda peer: peer.scribe.children.enter(tree, contact, 7).cover) for _ in range(2)]
     assert again == [3, 3]
 
 

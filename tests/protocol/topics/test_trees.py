@@ -297,7 +297,7 @@ def test_a_child_that_is_another_parents_and_whose_leave_was_lost_does_not_stay(
     reports.host = Losing(reports.host)
     contact, tree = village.world.machines[child].contact, village.tree(other, NAME)
     assert tree is not None
-    village.act(other, lambda peer: peer.scribe.enter(tree, contact, 0))
+    village.act(other, lambda peer: peer.scribe.children.enter(tree, contact, 0))
     village.run(2)
     assert list(tree.children) == [contact.node_id]
     village.run(10)

@@ -160,7 +160,7 @@ class Recovery:
         """A reign this peer slept through: who was subscribed before it is owed its events."""
         for _, held in self._claims(tree):
             for term, end, _ in held:
-                self.scribe.recall(tree, term, end)
+                self.scribe.reigns.recall(tree, term, end)
 
     def _claims(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
         if tree.parent is not None:

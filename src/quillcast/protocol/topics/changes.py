@@ -62,7 +62,7 @@ class Changes:
         """Change settings; `done` gets the descriptor that stands then, or the error. Raises `LocalError`."""
         topic = described(name).topic
         self.asked[topic] = Change(name, wanted, done, sign)
-        self.scribe.sweep_soon()
+        self.scribe.sweeping.begin()
         self._find(topic)
 
     def root_found(self, descriptor: Descriptor) -> None:

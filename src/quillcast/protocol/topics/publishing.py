@@ -43,7 +43,7 @@ class Publishing:
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[id_] = publisher
         self._wake(topic)
-        self.scribe.sweep_soon()
+        self.scribe.sweeping.begin()
         tree = self.scribe.trees.get(topic)
         if tree is not None and tree.root is not None:
             self._tell(publisher, self.host.contact, tree.root.term)
@@ -84,7 +84,7 @@ class Publishing:
     def create(self, descriptor: Descriptor, done: CreateDone) -> None:
         """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
         self.creating[descriptor.topic] = (descriptor, done)
-        self.scribe.sweep_soon()
+        self.scribe.sweeping.begin()
         self._route_create(descriptor)
 
     def _route_create(self, descriptor: Descriptor) -> None:
@@ -98,7 +98,7 @@ class Publishing:
         if topic in self.roots:
             then(self.roots[topic])
             return
-        self.scribe.sweep_soon()
+        self.scribe.sweeping.begin()
         self.wanted.setdefault(topic, (descriptor, []))[1].append(then)
         self._find(topic)
 
@@ -252,7 +252,7 @@ class Publishing:
             return
         if unknown:
             for publisher in list(self.publishers.pop(topic, {}).values()):
-                publisher.listener.failed(self.scribe.unknown(publisher.descriptor.name))
+                publisher.listener.failed(self.scribe.rendezvous.unknown(publisher.descriptor.name))
             return
         known = self.roots.get(topic)
         if known is not None and known.node_id != sender.node_id:

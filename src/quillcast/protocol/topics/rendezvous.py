@@ -27,6 +27,7 @@ from quillcast.protocol.topics.messages import (
     Join,
     NotRoot,
     Receipts,
+    Refused,
     Replicas,
     RootIs,
 )
@@ -109,21 +110,21 @@ class Rendezvous:
         else:
             offer = None  # there was another reign since
         if how == "created" and not self.config.auto_create and tree.descriptor.version == 0:
-            scribe.fail(tree, self.unknown(tree.descriptor.name))
+            scribe.joining.fail(tree, self.unknown(tree.descriptor.name))
             return
         if how == "created" and heard != NO_TERM:
             how = "took_over"
-        scribe.drop_parent(tree, "closer_root")
+        scribe.joining.drop_parent(tree, "closer_root")
         term = Term(heard.counter + 1, self.host.me[:8] + self.host.incarnation)
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how))
         if offer is not None:
             self._take_over(tree, tree.root, offer)
         tree.path = ()
         self.host.trace(BecameRoot(topic, term, how))
-        scribe.enter_term(tree, term, 0)
+        scribe.reigns.enter(tree, term, 0)
         self.moved_to.pop(topic, None)
         self._replicate([tree])
-        scribe.settled(tree)
+        scribe.joining.settled(tree)
         scribe.publishing.root_here(tree)
 
     def _take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
@@ -181,7 +182,7 @@ class Rendezvous:
             return {}
         self._seal(tree)
         tree.root = None
-        self.scribe.wake(tree)
+        self.scribe.sweeping.wake(tree)
         return {admission.contact: None for admission in root.admissions.values()}
 
     def _tell_publishers(self, tree: Tree, publishers: dict[Contact, None]) -> None:
@@ -251,7 +252,7 @@ class Rendezvous:
         if not others:  # this peer is all there is: leaving, it takes the topic along
             if self.scribe.leaving:
                 self._forget_reign(tree)
-                self.scribe.close(tree)
+                self.scribe.joining.close(tree)
             return
         to = others[0]
         publishers = self._forget_reign(tree)
@@ -270,7 +271,7 @@ class Rendezvous:
             self.host.trace(Mark("root_handed_over"))
             self.scribe.repair.follow(tree, to)
         elif not tree.needed:
-            self.scribe.close(tree)
+            self.scribe.joining.close(tree)
 
     def _last_words(self, tree: Tree, root: Root, to: Contact) -> HandOver:
         now = self.host.now()
@@ -291,7 +292,7 @@ class Rendezvous:
     def _keep(self, tree: Tree) -> None:
         """Stay in the tree for as long as others may lack what this peer knows of a reign that is over."""
         tree.keeping_until = self.host.now() + self.config.past_terms_s
-        self.scribe.wake(tree)
+        self.scribe.sweeping.wake(tree)
 
     def _handed_over(self, sender: Contact, message: HandOver) -> None:
         self.scribe.learn(message.descriptor)
@@ -309,16 +310,16 @@ class Rendezvous:
                 self.outdone(tree)
         elif self.overlay.active and self.overlay.is_closest(topic):
             self.become(tree, "handed_over")
-        self.scribe.recall(tree, message.term, message.index)
+        self.scribe.reigns.recall(tree, message.term, message.index)
         if not tree.attached and tree.needed and not tree.joining:
-            self.scribe.join(tree)
+            self.scribe.joining.join(tree)
 
     def _enter_reign(self, tree: Tree, message: HandOver) -> None:
         """The buffer of the reign that ended follows: be this peer root or not, that may be the last copy."""
         if message.index:
             self._keep(tree)
         if message.term > tree.flow.term:
-            self.scribe.enter_term(tree, message.term, 0)
+            self.scribe.reigns.enter(tree, message.term, 0)
             tree.parent_frontier = message.index
 
     # ---- admission
@@ -378,7 +379,7 @@ class Rendezvous:
         root = tree.root
         if root is not None and not root.sealing:
             root.sealing = True
-            self.scribe.wake(tree)
+            self.scribe.sweeping.wake(tree)
             self.host.set_timer(Seal(tree.topic), 0.0)
 
     def _seal(self, tree: Tree) -> None:
@@ -416,7 +417,7 @@ class Rendezvous:
         if root.closing and root.stable == root.index and not self.closed:
             self.host.set_timer(HandOverNow(tree.topic, root.term), 0.0)
 
-    # ---- creating and finding
+    # ---- joining, creating and finding
 
     def covered(self, now: float) -> bool:
         """Do all leases cover what this peer admitted as root?"""
@@ -445,6 +446,25 @@ class Rendezvous:
                 self.scribe.changes.entered(tree)
             self._replicate([tree], anew=True)
         self._answer(message.creator, Created(tree.descriptor))
+
+    def join(self, message: Join) -> None:
+        """A Join reached the rendezvous point: take the child in."""
+        scribe = self.scribe
+        if message.child.node_id == self.host.me:
+            tree = scribe.trees.get(message.topic)
+            if tree is not None and not tree.attached and tree.needed:
+                self.become(tree, "took_over")
+            return
+        descriptor = self.known(message.topic, message.descriptor)
+        if descriptor is None:
+            why = "unknown" if message.descriptor is not None else "describe"
+            self.host.send(message.child, Refused(message.topic, why))
+            return
+        tree = scribe.tree(descriptor)
+        scribe.reigns.heard_of(tree, message.have.term if message.have else NO_TERM)
+        if tree.root is None:
+            self.become(tree, "took_over" if message.have is not None else "created")
+        scribe.children.adopt(message)
 
     def find(self, message: FindRoot) -> None:
         """A publisher's peer looks for the root, and it is this peer."""

@@ -34,21 +34,21 @@ class TreeRepair:
         node = contact.node_id
         orphaned = [
             self.scribe.trees[topic]
-            for topic in list(self.scribe.by_parent.get(node, ()))
+            for topic in list(self.scribe.joining.parents.topics.get(node, ()))
             if topic in self.scribe.trees
         ]
-        for topic in list(self.scribe.by_child.get(node, ())):
-            self.scribe.remove(self.scribe.trees[topic], node, "lost", lease=True)
+        for topic in list(self.scribe.children.links.topics.get(node, ())):
+            self.scribe.children.remove(self.scribe.trees[topic], node, "lost", lease=True)
         self.scribe.streams.forget(node)
         self.scribe.publishing.lost(node)
         groups: dict[Contact, list[Tree]] = {}
         for tree in orphaned:
-            self.scribe.detach(tree, "lost")
+            self.scribe.joining.detach(tree, "lost")
             fallback = self._fallback(tree, node)
             if not tree.needed:
-                self.scribe.close(tree)
+                self.scribe.joining.close(tree)
             elif fallback is None or (self.overlay.active and self.overlay.is_closest(tree.topic)):
-                self.scribe.join(tree, fault=True)
+                self.scribe.joining.join(tree, fault=True)
             else:
                 groups.setdefault(fallback, []).append(tree)
         for fallback, trees in groups.items():
@@ -67,7 +67,7 @@ class TreeRepair:
     def _turn_to(self, fallback: Contact, trees: list[Tree], lost: bytes) -> None:
         if fallback.node_id == self.host.me:  # this peer was named as the next root
             for tree in trees:
-                self.scribe.join(tree, fault=True)
+                self.scribe.joining.join(tree, fault=True)
             return
         self.host.trace(Mark("fallback_parent"))
         for tree in trees:
@@ -79,8 +79,8 @@ class TreeRepair:
         joins = []
         for tree in trees:
             tree.joining = True
-            joins.append(self.scribe.join_message(tree, fault=bool(lost), whole=False))
-            self.scribe.expect_parent(tree, self.config.join_timeout_s)
+            joins.append(self.scribe.joining.join_message(tree, fault=bool(lost), whole=False))
+            self.scribe.joining.expect_parent(tree, self.config.join_timeout_s)
         self.host.send(to, Rejoin(self.host.contact, lost, joins))
 
     def _rejoin(self, sender: Contact, message: Rejoin) -> None:
@@ -94,14 +94,14 @@ class TreeRepair:
             if tree is None or not tree.attached:
                 self._adopt_orphan(join)
             else:
-                self.scribe.adopt(join)
+                self.scribe.children.adopt(join)
 
     def _adopt_orphan(self, join: Join) -> None:
         """The next root is asked before it knows that it is root."""
         if self.overlay.active and self.overlay.is_closest(join.topic):
-            self.scribe.deliver_join(join)
+            self.scribe.rendezvous.join(join)
         else:
-            self.scribe.adopt(join)
+            self.scribe.children.adopt(join)
 
     def _refused(self, sender: Contact, message: Refused) -> None:
         tree = self.scribe.trees.get(message.topic)
@@ -111,11 +111,11 @@ class TreeRepair:
             case "full" if message.instead:
                 self._join_directly([tree], self._nearest(message.instead), lost=b"")
             case "unknown":
-                self.scribe.fail(tree, self.scribe.rendezvous.unknown(tree.descriptor.name))
+                self.scribe.joining.fail(tree, self.scribe.rendezvous.unknown(tree.descriptor.name))
             case "denied":
-                self.scribe.fail(tree, AccessDenied(message.rule))
+                self.scribe.joining.fail(tree, AccessDenied(message.rule))
             case _:
-                self.scribe.join(tree)
+                self.scribe.joining.join(tree)
 
     def _nearest(self, contacts: Iterable[Contact]) -> Contact:
         """The nearest by proximity; whoever is not measured yet comes last, spread by chance."""
@@ -134,11 +134,11 @@ class TreeRepair:
         for topic in message.topics:
             tree = self.scribe.trees.get(topic)
             if tree is not None and tree.parent is not None and tree.parent.node_id == sender.node_id:
-                self.scribe.detach(tree, "refused")
+                self.scribe.joining.detach(tree, "refused")
                 trees.append(tree)
         instead = [contact for contact in message.instead if contact.node_id != self.host.me]
         if instead:
             self._join_directly(trees, instead[0], lost=b"")
         else:
             for tree in trees:
-                self.scribe.join(tree)
+                self.scribe.joining.join(tree)

@@ -46,7 +46,7 @@ class Reports:
         for topic in topics:
             tree = self.scribe.trees.get(topic)
             if tree is not None:
-                self.scribe.wake(tree)
+                self.scribe.sweeping.wake(tree)
                 self.tell(tree)
 
     def hurry(self, tree: Tree) -> None:
@@ -63,7 +63,7 @@ class Reports:
         elif tree.parent is not None:
             self.streams.put(tree.parent, tree.topic, claims.encode(tree.child_claim(now)))
         if tree.children and tree.attached:
-            claim = claims.encode(tree.parent_claim(self.host.me, self.scribe.fallbacks(tree)))
+            claim = claims.encode(tree.parent_claim(self.host.me, self.scribe.children.fallbacks(tree)))
             for child in tree.children.values():
                 self.streams.put(child.contact, tree.topic, claim)
 
@@ -73,7 +73,7 @@ class Reports:
         """Upcall of the link's stream: what a neighbour says about a topic."""
         tree = self.scribe.trees.get(key)
         if tree is not None:
-            self.scribe.wake(tree)
+            self.scribe.sweeping.wake(tree)
         if value is None:
             self._claim_dropped(tree, sender)
             return
@@ -87,15 +87,15 @@ class Reports:
         if tree is None:
             return
         if sender.node_id in tree.children:
-            self.scribe.remove(tree, sender.node_id, "moved", lease=True)
-            self.scribe.leave_if_idle(tree)
+            self.scribe.children.remove(tree, sender.node_id, "moved", lease=True)
+            self.scribe.joining.leave_if_idle(tree)
         elif tree.parent is not None and tree.parent.node_id == sender.node_id:
             self.host.trace(Mark("parent_forgot_child"))
-            self.scribe.detach(tree, "refused")
+            self.scribe.joining.detach(tree, "refused")
             if tree.needed:
-                self.scribe.join(tree)
+                self.scribe.joining.join(tree)
             else:
-                self.scribe.close(tree)
+                self.scribe.joining.close(tree)
 
     def _child_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ChildClaim) -> None:
         if tree is None or sender.node_id not in tree.children:
@@ -105,7 +105,7 @@ class Reports:
         if child.cover_term != claim.term or child.cover != claim.cover:
             self.touch(tree)
         child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
-        self.scribe.heard_of(tree, claim.heard)
+        self.scribe.reigns.heard_of(tree, claim.heard)
         if tree.root is not None:
             self.scribe.rendezvous.cover(tree, self.host.now())  # publishers wait for this word
 
@@ -118,14 +118,15 @@ class Reports:
 
     def _stranger_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ChildClaim) -> None:
         """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
-        if tree is None or not tree.attached or sender.node_id in tree.path or self.scribe.full(tree, sender.node_id):
+        children = self.scribe.children
+        if tree is None or not tree.attached or sender.node_id in tree.path or children.full(tree, sender.node_id):
             self.host.send(sender, Orphaned([topic], tuple(tree.fallbacks) if tree is not None else ()))
             return
         self.host.trace(Mark("child_readopted"))
         start = claim.cover if claim.term == tree.flow.term else 0
-        child = self.scribe.enter(tree, sender, start)
+        child = children.enter(tree, sender, start)
         child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
-        self.scribe.heard_of(tree, claim.heard)
+        self.scribe.reigns.heard_of(tree, claim.heard)
         child.advance(tree.flow.log)
         self.touch(tree)
 
@@ -137,17 +138,17 @@ class Reports:
             return
         if self.host.me in claim.path:
             self.host.trace(Mark("loop_left"))
-            self.scribe.drop_parent(tree, "loop")
-            self.scribe.join(tree)
+            self.scribe.joining.drop_parent(tree, "loop")
+            self.scribe.joining.join(tree)
             return
         flow = tree.flow
         if claim.path != tree.path:
             self.touch(tree)
         tree.follow_path(claim.path)
         tree.fallbacks, tree.parent_held = claim.fallbacks, claim.held
-        self.scribe.heard_of(tree, claim.term)
+        self.scribe.reigns.heard_of(tree, claim.term)
         if claim.term > flow.term:
-            self.scribe.enter_term(tree, claim.term, 0)
+            self.scribe.reigns.enter(tree, claim.term, 0)
         if claim.term == flow.term:
             tree.parent_frontier = claim.frontier
             if claim.frontier > flow.frontier:

@@ -77,6 +77,13 @@ class Tree:
         """The channels to local subscribers that have begun, by their number."""
         return {channel.number: channel for channel in self.flow.channels if isinstance(channel, Edge)}
 
+    def adapt(self, descriptor: Descriptor) -> None:
+        """Go by what is known of the topic now; its guarantee may be another than first use had assumed."""
+        self.descriptor = descriptor
+        self.flow.keeps = descriptor.settings.reliable
+        if self.root is not None:
+            self.root.descriptor = descriptor
+
     def enter(self, child: Child) -> None:
         """Enter a child in the children table and serve it."""
         self.children = self.children or {}

@@ -1,0 +1,201 @@
+"""Children tables: whom this peer forwards a topic's bundles to (Scribe, section 3.1, membership management)."""
+
+from typing import TYPE_CHECKING
+
+from quillcast.core.errors import QuillcastError
+from quillcast.core.ids import ring_distance
+from quillcast.core.messages import Contact
+from quillcast.core.sparing import NOTHING, shared
+from quillcast.core.trace import ChildAdded, ChildRemoved, Mark
+from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.security.access import AccessDenied
+from quillcast.protocol.topics import claims
+from quillcast.protocol.topics.links import TreeLinks
+from quillcast.protocol.topics.messages import Accepted, Join, Leave, Orphaned, Refused
+from quillcast.protocol.topics.subscribing import denied
+from quillcast.protocol.topics.tree import Child, Tree
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+
+class ChildrenTables:
+    """A peer as the parent of its children, in all topics."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config, self.streams = scribe, scribe.host, scribe.config, scribe.streams
+        self.links = TreeLinks(scribe.neighbours, "child", scribe.config.tree_heartbeat_s)
+        self.unheard: dict[tuple[bytes, bytes], float] = {}  # topic and child that said nothing since it was entered
+
+    # ---- taking in
+
+    def adopt(self, join: Join) -> None:
+        """Enter the child in the children table; a new forwarder joins the tree too (Scribe, membership management)."""
+        scribe = self.scribe
+        descriptor = join.descriptor or scribe.descriptors.get(join.topic)
+        if descriptor is None:
+            self.host.send(join.child, Refused(join.topic, "describe"))
+            return
+        rule = denied(scribe.descriptors.get(join.topic, descriptor), join.child.node_id, join.warrant)
+        if rule is not None and not scribe.rendezvous.took_over_from(join):
+            self.host.trace(Mark("join_denied"))
+            self.host.send(join.child, Refused(join.topic, "denied", rule=rule))
+            return
+        tree = scribe.tree(descriptor)
+        child = join.child.node_id
+        if child in tree.path or tree.parent == join.child:
+            self.host.send(join.child, Refused(join.topic, "loop"))
+            return
+        if self.full(tree, child):
+            self._shed(tree, join)
+            return
+        if join.have is not None:
+            scribe.reigns.heard_of(tree, join.have.term)
+        if tree.attached:
+            self._accept(tree, join)
+        else:
+            tree.await_parent(join)
+            if not tree.joining:
+                scribe.joining.join(tree)
+
+    def full(self, tree: Tree, child: bytes) -> bool:
+        """Has the topic as many children as it may have here, and this is none of them?"""
+        members = tree.children.keys() | tree.waiting.keys()
+        return len(members) >= self.config.children_per_topic_max and child not in members
+
+    def _shed(self, tree: Tree, join: Join) -> None:
+        """No more children than the bound: the newcomer joins through one of those that are (bottleneck remover)."""
+        self.host.trace(Mark("shed"))
+        siblings = tuple(child.contact for child in tree.children.values())
+        self.host.send(join.child, Refused(join.topic, "full", siblings))
+
+    def accept_waiting(self, tree: Tree) -> None:
+        """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
+        for join in list(tree.waiting.values()):
+            del tree.waiting[join.child.node_id]
+            if join.child.node_id in tree.path:
+                self.host.send(join.child, Refused(tree.topic, "loop"))
+            else:
+                self._accept(tree, join)
+        tree.waiting = tree.waiting or NOTHING
+        for child in tree.children.values():
+            child.advance(tree.flow.log)
+
+    def _accept(self, tree: Tree, join: Join) -> None:
+        flow, contact = tree.flow, join.child
+        start = _start_for(flow, join)
+        self._send_accepted(tree, contact, start, join.digest)
+        child = self.enter(tree, contact, start)
+        handlers = self.scribe.handlers.get(tree.topic)
+        if handlers is not None:
+            for bundle in handlers.subscribe_handler(join):
+                self.host.carry(contact, bundle)
+        child.advance(flow.log)
+        self.scribe.rendezvous.joined(tree, join)
+        self.scribe.reports.touch(tree)
+
+    def _send_accepted(self, tree: Tree, contact: Contact, start: int, digest: bytes) -> None:
+        descriptor = None if digest == tree.descriptor.digest else tree.descriptor
+        path = tree.path_here(self.host.me)
+        past = tuple((term, reign.end) for term, reign in sorted(tree.flow.past.items()))
+        fallbacks = self.fallbacks(tree)
+        self.host.send(contact, Accepted(tree.topic, tree.flow.term, start, path, fallbacks, descriptor, past))
+
+    def enter(self, tree: Tree, contact: Contact, start: int) -> Child:
+        """Enter a child in the children table, to be served from an index of the present term on."""
+        contact = shared(contact)
+        node, flow = contact.node_id, tree.flow
+        flow.start = min(flow.start, start)
+        child = Child(self.host, contact, flow.log.first_over(start), flow.term, start)
+        former = tree.children.get(node)  # its Join may come twice
+        lease = tree.departed.pop(node, former)
+        tree.enter(child)
+        if lease is not None and lease.cover_term == flow.term:
+            child.cover = min(start, lease.cover)  # what it has itself says nothing of those below it
+        self.scribe.reports.take_up(child, tree.topic)
+        self.unheard[tree.topic, node] = self.host.now()
+        tree.waiting.pop(node, None)
+        self.links.add(contact, tree.topic)
+        self.streams.put(contact, tree.topic, claims.encode(tree.parent_claim(self.host.me, self.fallbacks(tree))))
+        if former is None:
+            self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
+        return child
+
+    def fallbacks(self, tree: Tree) -> tuple[Contact, ...]:
+        """Whom a child may turn to should this peer die: the grandparent or the next root, then siblings with room."""
+        if tree.root is not None:
+            closest = self.scribe.overlay.closest(tree.topic, 2)
+            known = [contact for contact in closest if contact.node_id != self.host.me][:1]
+        else:
+            known = [tree.parent] if tree.parent is not None else []
+        siblings = [child.contact for child in tree.children.values() if child.contact not in known]
+        # Nearest to the topic first: so a root's topics name the same ones, whoever joined first, and claims are alike.
+        siblings.sort(key=lambda sibling: ring_distance(sibling.node_id, tree.topic))
+        return tuple([*known, *siblings][: self.config.fallbacks])
+
+    # ---- letting go
+
+    def remove(self, tree: Tree, node: bytes, why: str, *, lease: bool) -> None:
+        """Take a child out of the table; where a lease goes on, its last report still holds stability back."""
+        child = tree.children.pop(node, None)
+        tree.waiting.pop(node, None)
+        if child is None:
+            return
+        tree.flow.close(child)
+        self.streams.drop(child.contact, tree.topic)
+        self.links.remove(node, tree.topic)
+        if lease:
+            tree.depart(child, self.host.now() + self.config.lease_s)
+        self.host.trace(ChildRemoved(tree.topic, node, why))
+        self.scribe.reports.touch(tree)
+
+    def left(self, sender: Contact, message: Leave) -> None:
+        """A child says that it is none any more."""
+        tree = self.scribe.trees.get(message.topic)
+        if tree is None:
+            return
+        self.remove(tree, sender.node_id, "moved" if message.moved else "left", lease=message.moved)
+        self.scribe.joining.leave_if_idle(tree)
+
+    def dismiss(self, tree: Tree) -> None:
+        """This peer leaves: its children turn to whoever is above it."""
+        above = tree.parent or self.scribe.rendezvous.moved_to.get(tree.topic)
+        for node in list(tree.children):
+            instead = (above,) if above is not None and above.node_id != node else ()
+            self.host.send(tree.children[node].contact, Orphaned([tree.topic], instead))
+
+    def fail(self, tree: Tree, error: QuillcastError) -> None:
+        """The topic cannot be had through this peer."""
+        is_denied = isinstance(error, AccessDenied)
+        why, rule = ("denied", str(error)) if is_denied else ("unknown", "")
+        for join in tree.waiting.values():
+            self.host.send(join.child, Refused(tree.topic, why, rule=rule))
+        for node in list(tree.children) if is_denied else ():  # they have the right, and join without this peer
+            self.host.send(tree.children[node].contact, Orphaned([tree.topic]))
+            self.remove(tree, node, "refused", lease=True)
+        tree.waiting = NOTHING
+
+    def sweep(self, now: float, *, paused: bool) -> None:
+        """Whoever never says a word as a child was taken in by another meanwhile, and its Leave was lost."""
+        for (topic, node), entered_at in list(self.unheard.items()):
+            tree = self.scribe.trees.get(topic)
+            child = tree.children.get(node) if tree is not None else None
+            if tree is None or child is None or topic in self.streams.told(node):
+                del self.unheard[topic, node]
+            elif paused:
+                self.unheard[topic, node] = now
+            elif now - entered_at > 2 * self.config.join_timeout_max_s:
+                self.host.trace(Mark("child_never_spoke"))
+                self.host.send(child.contact, Orphaned([topic]))
+                self.remove(tree, node, "expired", lease=True)
+                self.scribe.joining.leave_if_idle(tree)
+
+
+def _start_for(flow: Flow, join: Join) -> int:
+    """From which index on a child is owed the present term."""
+    have = join.have
+    if have is None:
+        return flow.earliest if join.earliest else flow.frontier
+    if have.term == flow.term:
+        return have.frontier
+    return 0  # it was here under an earlier root: this one's events are owed from the first

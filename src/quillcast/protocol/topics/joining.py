@@ -1,0 +1,197 @@
+"""A peer's way into a topic's tree and out of it: how it gets a parent, and gives it up (Scribe, section 3.1).
+
+The other end of the same links, the children table, is `children.py`; what follows a loss is `repair.py`.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quillcast.core.bundle import NO_TERM
+from quillcast.core.errors import QuillcastError
+from quillcast.core.messages import Contact
+from quillcast.core.sparing import shared
+from quillcast.core.trace import Attached, Detached, Mark
+from quillcast.protocol.topics import claims
+from quillcast.protocol.topics.links import TreeLinks
+from quillcast.protocol.topics.messages import Accepted, Join, Leave
+from quillcast.protocol.topics.tree import Departed, Tree
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+
+class JoinTimeout(msgspec.Struct, frozen=True):
+    """Has a parent accepted this peer meanwhile?"""
+
+    topic: bytes
+    attempt: int
+
+
+class Joining:
+    """A peer as the child of its parents, one per topic."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
+        self.parents = TreeLinks(scribe.neighbours, "parent", scribe.config.tree_heartbeat_s)
+        self.left_behind: dict[bytes, dict[bytes, Departed]] = {}  # leases that go on, by topics that were forgotten
+
+    # ---- joining
+
+    def join(self, tree: Tree, *, fault: bool = False) -> None:
+        """Ask the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6)."""
+        if tree.attached or not tree.needed:
+            return
+        tree.joining = True
+        tree.attempt += 1
+        if self.overlay.active:
+            if self.overlay.is_closest(tree.topic):
+                how = "took_over" if tree.heard != NO_TERM or tree.flow.begun else "created"
+                self.scribe.rendezvous.become(tree, how)
+                return
+            self.overlay.route(self.join_message(tree, fault=fault), tree.topic)
+        wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
+        self.expect_parent(tree, wait_s)
+
+    def join_where_needed(self) -> None:
+        """Who is closest to a topic may have changed: join those that have no parent and that nobody was asked for."""
+        for tree in list(self.scribe.trees.values()):
+            if not tree.attached and tree.needed and not tree.joining:
+                self.join(tree)
+
+    def join_message(self, tree: Tree, *, fault: bool, whole: bool = True) -> Join:
+        """What a peer says to become a child; `whole` adds the descriptor to its digest, for those on the way."""
+        descriptor = tree.descriptor if whole else None
+        earliest, warrant = self.scribe.subscribing.wishes(tree)
+        earliest = earliest or any(join.earliest for join in tree.waiting.values())
+        join = Join(
+            tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest, warrant=warrant
+        )
+        handlers = self.scribe.handlers.get(tree.topic)
+        return handlers.fault_handler(join) if fault and handlers is not None else join
+
+    def expect_parent(self, tree: Tree, wait_s: float) -> None:
+        """Ask the overlay (again) unless some parent answered within about this time."""
+        self.host.set_timer(JoinTimeout(tree.topic, tree.attempt), wait_s * (1 + self.host.random.random() / 4))
+
+    def timed_out(self, topic: bytes, attempt: int) -> None:
+        """The time for an answer has passed."""
+        tree = self.scribe.trees.get(topic)
+        if tree is None or tree.attached or tree.attempt != attempt:
+            return
+        if not tree.needed:
+            self.close(tree)
+            return
+        self.host.trace(Mark("join_retried"))
+        self.join(tree)
+
+    # ---- the parent
+
+    def accepted(self, parent: Contact, message: Accepted) -> None:
+        """Somebody entered this peer in its children table."""
+        tree = self.scribe.trees.get(message.topic)
+        if tree is None or not tree.needed:
+            owing = bool(self.leases_left(message.topic)) or (tree is not None and tree.root is not None)
+            self.host.send(parent, Leave(message.topic, moved=owing))
+            if tree is not None and tree.root is None:
+                self.close(tree)
+        elif tree.root is not None or self.host.me in message.path:
+            self.host.trace(Mark("loop_refused"))
+            self.host.send(parent, Leave(message.topic, moved=True))
+        elif tree.parent is not None and tree.parent.node_id != parent.node_id:
+            elsewhere = message.term != tree.flow.term  # two reigns: neither speaks for the other's leases
+            self.host.send(parent, Leave(message.topic, moved=elsewhere))
+        else:
+            self._attach(tree, parent, message)
+
+    def _attach(self, tree: Tree, parent: Contact, message: Accepted) -> None:
+        reigns = self.scribe.reigns
+        if message.descriptor is not None:
+            self.scribe.learn(message.descriptor)
+        if parent.node_id in tree.children:
+            self.scribe.children.remove(tree, parent.node_id, "moved", lease=False)
+        how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
+        new = tree.parent is None
+        tree.parent, tree.fallbacks = shared(parent), shared(message.fallbacks)
+        tree.follow_path(shared(message.path))
+        tree.joining, tree.lost_parent, tree.attempt = False, b"", 0
+        self.parents.add(parent, tree.topic)
+        flow = tree.flow
+        if message.term > flow.term:
+            reigns.enter(tree, shared(message.term), message.start)
+        elif message.term == flow.term:
+            flow.start = min(flow.start, message.start)
+        for term, end in message.past:
+            reigns.recall(tree, term, end)
+        reigns.heard_of(tree, shared(message.term))
+        if new:
+            self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
+        self.scribe.streams.put(parent, tree.topic, claims.encode(tree.child_claim(self.host.now())))
+        self.settled(tree)
+
+    def settled(self, tree: Tree) -> None:
+        """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin."""
+        tree.joining = False
+        self.scribe.children.accept_waiting(tree)
+        self.scribe.subscribing.start_waiting(tree)
+        self.scribe.reports.touch(tree)
+
+    def detach(self, tree: Tree, why: str) -> None:
+        """There is no parent any more."""
+        if tree.parent is None:
+            return
+        parent = tree.parent
+        self.host.trace(Detached(tree.topic, parent.node_id, why))
+        tree.parent, tree.path, tree.attempt = None, (), 0
+        tree.lost_parent = parent.node_id if why != "left" else b""
+        self.scribe.streams.drop(parent, tree.topic)
+        self.parents.remove(parent.node_id, tree.topic)
+        self.scribe.sweeping.wake(tree)
+
+    def drop_parent(self, tree: Tree, why: str) -> None:
+        """Leave the parent for another, or to be root."""
+        if tree.parent is not None:
+            self.host.send(tree.parent, Leave(tree.topic, moved=True))
+            self.detach(tree, why)
+
+    # ---- leaving
+
+    def leave_if_idle(self, tree: Tree) -> None:
+        """Nothing here wants the topic: leave the parent, recursively up the tree (Scribe, figure 3, lines 9 to 12).
+
+        Before the parent is known the unsubscribe is delayed: the answer to the join finds nothing needed.
+        """
+        if tree.needed or tree.root is not None:
+            return
+        if tree.parent is not None or not tree.joining:
+            self.close(tree)
+
+    def close(self, tree: Tree) -> None:
+        """Forget a topic that nothing here needs, but for leases that go on: coming back, this peer speaks for them."""
+        leases = self.leases_left(tree.topic)
+        if leases:
+            self.left_behind[tree.topic] = leases
+        if tree.parent is not None:
+            self.host.send(tree.parent, Leave(tree.topic, moved=bool(leases)))
+            self.detach(tree, "left")
+        elif tree.lost_parent:
+            self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
+        self.scribe.forget(tree)
+
+    def leases_left(self, topic: bytes) -> dict[bytes, Departed]:
+        """Leases of lost children that this peer has not seen again and that go on."""
+        tree, now = self.scribe.trees.get(topic), self.host.now()
+        known = tree.departed if tree is not None else self.left_behind.get(topic, {})
+        return {node: lease for node, lease in known.items() if lease.until > now}
+
+    def fail(self, tree: Tree, error: QuillcastError) -> None:
+        """The topic cannot be had: tell the local subscribers and those below, and forget it."""
+        self.scribe.subscribing.fail(tree, error)
+        self.scribe.children.fail(tree, error)
+        tree.keeping_until = None
+        self.leave_if_idle(tree)
+
+    def sweep(self) -> None:
+        """Leases of forgotten topics run out."""
+        for topic in [topic for topic in self.left_behind if not self.leases_left(topic)]:
+            del self.left_behind[topic]

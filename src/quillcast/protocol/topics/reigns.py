@@ -1,0 +1,42 @@
+"""How a peer in a tree follows the reigns of its roots: the term that stands, and those before it (DELIVERY.md)."""
+
+from typing import TYPE_CHECKING
+
+from quillcast.core.bundle import Term
+from quillcast.protocol.topics.tree import Tree
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+
+class Reigns:
+    """What this peer knows of the reigns of its topics."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
+
+    def enter(self, tree: Tree, term: Term, start: int) -> None:
+        """A new reign: its events are owed from `start` on to this peer and to its subscribers."""
+        flow = tree.flow
+        for edge in tree.edges.values():
+            edge.turn(flow.log)
+        flow.begin(term, start, self.host.now() + self.config.past_terms_s, tree.known_end)
+        for edge in tree.edges.values():
+            edge.begin(term, start)
+        tree.parent_frontier = 0
+        tree.heard = max(tree.heard, term)
+        self.scribe.reports.touch(tree)
+
+    def recall(self, tree: Tree, term: Term, end: int) -> None:
+        """A past reign went up to `end`: who was subscribed before it is owed its events."""
+        flow = tree.flow
+        if flow.may_recall(term, end) and flow.recall(term, end, self.host.now() + self.config.past_terms_s):
+            self.scribe.reports.touch(tree)  # neighbours on the other side may not know either
+            for edge in tree.edges.values():
+                edge.owe(term, end)
+
+    def heard_of(self, tree: Tree, term: Term) -> None:
+        """Terms only grow: a root that hears of a later one than its own begins one later still."""
+        tree.heard = max(tree.heard, term)
+        if tree.root is not None and tree.heard > tree.root.term:
+            self.scribe.rendezvous.outdone(tree)

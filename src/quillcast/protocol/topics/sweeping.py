@@ -1,0 +1,95 @@
+"""What passes with time, looked over from time to time, and only in topics in which something may."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quillcast.protocol.topics.tree import Tree
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """Look over leases, past terms and publishers."""
+
+
+class Sweeping:
+    """A peer's look at what time has changed."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
+        self.restless: dict[bytes, None] = {}  # topics in which something passes with time; no other is looked over
+        self.swept_at = scribe.host.now()
+        self.timer_set = False
+
+    def begin(self) -> None:
+        """There is something to look over from time to time."""
+        if not self.timer_set:
+            self.timer_set = True
+            self.swept_at = self.host.now()
+            self.host.set_timer(Sweep(), self.config.sweep_s)
+
+    def wake(self, tree: Tree) -> None:
+        """Look the topic over at the next sweep, and for as long as that finds something that time will change."""
+        self.restless[tree.topic] = None
+
+    def forget(self, tree: Tree) -> None:
+        """The tree is no more."""
+        self.restless.pop(tree.topic, None)
+
+    def sweep(self) -> None:
+        """Look over what may have changed, and come again while there is any topic or publisher."""
+        scribe, now = self.scribe, self.host.now()
+        if not (scribe.trees or scribe.publishing.busy):
+            self.timer_set = False
+            return
+        self.host.set_timer(Sweep(), self.config.sweep_s)
+        paused = now - self.swept_at > 5 * self.config.sweep_s
+        self.swept_at = now
+        scribe.joining.sweep()
+        scribe.children.sweep(now, paused=paused)
+        topics = list(scribe.trees if paused else self.restless)
+        for topic in topics:
+            scribe.gap_noticed(topic)
+        for topic in topics:
+            tree = scribe.trees.get(topic)
+            if tree is None:
+                continue
+            self._sweep_tree(tree, now, paused=paused)
+            if not tree.restless:
+                self.restless.pop(topic, None)
+        scribe.publishing.sweep(now)
+        scribe.pacing.sweep(now)
+
+    def _sweep_tree(self, tree: Tree, now: float, *, paused: bool) -> None:
+        scribe = self.scribe
+        self._end_leases(tree, now, paused=paused)
+        self._let_go_of_past(tree, now)
+        if tree.root is not None and tree.root.stable < tree.root.index:
+            scribe.reports.touch(tree)
+        if not tree.attached and tree.needed and not tree.joining:
+            scribe.joining.join(tree)
+        if tree.keeping_until is not None and tree.keeping_until <= now:
+            tree.keeping_until = None
+        if not tree.flow.past:  # a topic that was handed over for nothing is let go, too
+            scribe.joining.leave_if_idle(tree)
+
+    def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
+        if paused:  # this process stood still: nobody's lease ran out meanwhile, and stability waits for the news
+            for lease in tree.departed.values():
+                lease.until = max(lease.until, now + self.config.lease_s)
+            self.scribe.rendezvous.hold(tree, now)
+        for node in [node for node, lease in tree.departed.items() if lease.until <= now]:
+            del tree.departed[node]
+            self.scribe.reports.touch(tree)
+
+    def _let_go_of_past(self, tree: Tree, now: float) -> None:
+        flow = tree.flow
+        for term in flow.overdue(now):
+            for edge in tree.edges.values():
+                edge.skip(term, edge.lacking(term, flow.past[term]), "unavailable")
+            flow.forget(term)
+        for edge in tree.edges.values():
+            edge.forget(lambda term: term == flow.term or term in flow.past or term in flow.forgotten)
+            edge.give_up_holes(now - self.config.lease_s)
