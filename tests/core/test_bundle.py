@@ -19,6 +19,7 @@ from quillcast.core.bundle import (
     Envelope,
     Kind,
     Position,
+    Run,
     Term,
 )
 from quillcast.core.errors import LocalError, Malformed
@@ -41,6 +42,11 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
     def column(values: st.SearchStrategy[Any]) -> Any:
         return draw(st.none() | st.lists(values, min_size=len(payloads), max_size=len(payloads)))
 
+    counts: list[int] = []
+    while sum(counts) < len(payloads):
+        counts.append(draw(st.integers(1, len(payloads) - sum(counts))))
+    runs = [(draw(IDS), draw(st.integers(0, NUMBER_MAX - 100)), count) for count in counts]
+
     return {
         "publisher": draw(IDS),
         "first": draw(st.integers(0, NUMBER_MAX - 100)),
@@ -49,6 +55,7 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
         "times": column(INT64),
         "keys": column(st.binary(max_size=12)),
         "attributes": column(st.dictionaries(st.text(max_size=5), st.integers()).map(msgspec_map)),
+        "runs": draw(st.sampled_from([None, runs])),
     }
 
 
@@ -58,6 +65,11 @@ def msgspec_map(value: dict[str, int]) -> bytes:
 
 def sealed(payloads: list[bytes], **columns: Any) -> Block:
     return Block.seal(PUBLISHER, columns.pop("first", 7), payloads, time_ns=1_000, **columns)
+
+
+def spelt_out(runs: list[Run]) -> list[tuple[bytes, int]]:
+    """Publisher and sequence of each event."""
+    return [(publisher, first + number) for publisher, first, count in runs for number in range(count)]
 
 
 FULL = sealed([b"a", b"", b"ccc"], times=[1, 2, 3], keys=[b"k", b"l", b""], attributes=[b"\x80"] * 3)
@@ -76,6 +88,8 @@ def test_a_block_holds_what_was_sealed(given_events: dict[str, Any]) -> None:
     assert block.times() == (given_events["times"] or [given_events["time_ns"]] * count)
     assert block.keys() == given_events["keys"]
     assert block.attributes() == given_events["attributes"]
+    assert block.runs() == (given_events["runs"] or [(block.publisher, block.first, count)])
+    assert list(zip(*block.authors(), strict=True)) == spelt_out(block.runs())
     assert block.size == len(block.data) == len(block.data) // 8 * 8
 
 
@@ -136,6 +150,14 @@ def test_a_block_is_laid_out_as_documented() -> None:
     assert data[120:] == struct.pack("<4i", 0, 1, 2, 3) + b"\x80\x80\x80\0\0\0\0\0"
 
 
+def test_whose_the_events_of_a_shared_block_are_stands_behind_all_other_columns() -> None:
+    runs = [(NODE, 5, 1), (TOPIC, 0, 2)]
+    block = sealed([b"a", b"", b"ccc"], keys=[b"k", b"l", b""], runs=runs)
+    assert block.data[5] == 2 | 16
+    assert block.data[96:] == struct.pack("<II16s16sqqii", 2, 0, NODE, TOPIC, 5, 0, 1, 2)
+    assert block.authors() == ([NODE, TOPIC, TOPIC], [5, 0, 1])
+
+
 def test_a_bundle_is_its_head_and_then_the_same_blocks() -> None:
     bundle = Bundle(Envelope(TOPIC, Kind.REPAIR, Term(3, NODE), 99, 5, b"record", b"tag"), (FULL, sealed([b"x"])))
     head = struct.pack(
@@ -186,7 +208,10 @@ def test_arrow_shows_what_was_sealed(given_events: dict[str, Any]) -> None:
     block = Block.seal(**given_events)
     batch = block.arrow()
     batch.validate(full=True)
-    assert batch.column("seq").to_pylist() == list(range(block.first, block.last))
+    assert batch.column("seq").to_pylist() == [sequence for _, sequence in spelt_out(block.runs())]
+    assert ("publisher" in batch.schema.names) == block.shared
+    if block.shared:
+        assert batch.column("publisher").to_pylist() == [publisher for publisher, _ in spelt_out(block.runs())]
     assert batch.column("time").cast(pa.int64()).to_pylist() == block.times()
     assert batch.column("payload").to_pylist() == block.payloads()
     for name, values in (("key", block.keys()), ("attributes", block.attributes())):
@@ -239,6 +264,8 @@ def test_the_head_is_made_once() -> None:
         ({"payloads": [b"a"], "times": [1, 2]}, "2 times for 1 events"),
         ({"payloads": [b"a"], "times": [1 << 63]}, "64 bits"),
         ({"payloads": [bytes(1 << 20)] * 1025}, "at most 1073741824"),
+        ({"payloads": [b"a", b"b"], "runs": [(NODE, 0, 1)]}, "2 events with runs of 1"),
+        ({"payloads": [b"a"], "runs": [(NODE, 0, 0), (TOPIC, 0, 1)]}, "each event is in one"),
     ],
 )
 def test_what_fits_no_block_is_the_callers_fault(columns: dict[str, Any], text: str) -> None:
@@ -261,7 +288,7 @@ def patched(offset: int, layout: str, *values: int) -> bytes:
         (bytes(FULL.data) + bytes(8), "152 bytes came"),
         (patched(0, "<I", 40), "says 40 bytes"),
         (patched(4, "<B", 2), "layout 2"),
-        (patched(5, "<B", 16), "layout 1"),
+        (patched(5, "<B", 32), "layout 1"),
         (patched(6, "<H", 1), "layout 1"),
         (patched(24, "<q", -1), "from sequence -1"),
         (patched(24, "<q", NUMBER_MAX - 2), "3 events from sequence"),
@@ -302,6 +329,27 @@ def test_columns_that_do_not_check_out_are_malformed(
             reader(block)
     for reader in set(READERS) - readers:
         reader(block)
+
+
+@pytest.mark.parametrize(
+    ("offset", "layout", "value", "text"),
+    [
+        (0, "<I", 0, "says it has 0 runs"),
+        (0, "<I", 4, "says it has 4 runs"),
+        (0, "<I", 3, "says it has 3 runs"),
+        (40, "<q", -1, "from -1 on"),
+        (48, "<q", NUMBER_MAX, "2 runs of 3 from"),
+        (56, "<i", 2, "2 runs of 4"),
+        (56, "<ii", (-1, 4), "2 runs of 3"),
+    ],
+)
+def test_runs_that_do_not_check_out_are_malformed(offset: int, layout: str, value: Any, text: str) -> None:
+    data = bytearray(sealed([b"a", b"b", b"c"], runs=[(NODE, 5, 1), (TOPIC, 0, 2)]).data)
+    struct.pack_into(layout, data, 72 + offset, *(value if isinstance(value, tuple) else (value,)))
+    block = Block(bytes(data))
+    assert block.payloads() == [b"a", b"b", b"c"]
+    with pytest.raises(Malformed, match=text):
+        block.authors()
 
 
 @pytest.mark.parametrize(

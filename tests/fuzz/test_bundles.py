@@ -22,6 +22,7 @@ READERS = {
     "times": Block.times,
     "keys": Block.keys,
     "attributes": Block.attributes,
+    "authors": lambda block: list(zip(*block.authors(), strict=True)),
     "arrow": lambda block: block.arrow().validate(full=True),
 }
 
@@ -47,6 +48,9 @@ def blocks(draw: st.DrawFn) -> Block:
         times=perhaps(TIMES),
         keys=perhaps(st.binary(max_size=4)),
         attributes=perhaps(st.binary(max_size=4)),
+        runs=draw(
+            st.none() | st.just([(bytes(16), number, 1) for number in range(count)]) | st.just([(b"p" * 16, 7, count)])
+        ),
     )
 
 
@@ -124,7 +128,7 @@ def test_attributes_that_are_no_map_are_malformed(attributes: list[bytes]) -> No
 
 
 @FUZZ
-@given(blocks(), st.integers(1, 60), st.integers(0, 2**32 - 1) | st.integers(0, 700), st.integers(0, 15))
+@given(blocks(), st.integers(1, 60), st.integers(0, 2**32 - 1) | st.integers(0, 700), st.integers(0, 31))
 def test_a_header_that_lies_about_its_columns_is_found_out(block: Block, count: int, size: int, flags: int) -> None:
     data = bytearray(block.data)
     data[5] = flags
@@ -146,7 +150,7 @@ def test_events_that_are_only_claimed_cost_no_memory(count: int) -> None:
     assert peak_bytes(claimed) < 1 << 16
 
 
-@pytest.mark.parametrize("flags", [0, 1, 2, 4, 7, 15])
+@pytest.mark.parametrize("flags", [0, 1, 2, 4, 7, 15, 16, 31])
 def test_bytes_that_are_only_claimed_cost_no_memory(flags: int) -> None:
     block = Block(header(2, (1 << 32) - 1, flags))
     assert peak_bytes(lambda: read(block)) < 1 << 16

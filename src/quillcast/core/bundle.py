@@ -1,13 +1,15 @@
 """Bundles: a short envelope that hops may rewrite, and immutable blocks of many events (DELIVERY.md, *On the wire*).
 
-A **block** is one publisher's run of events in one topic, laid out as Arrow columns on 8-byte bounds, little endian:
+A **block** is one publisher's run of events in one topic, laid out as Arrow columns on 8-byte bounds, little endian.
+The publishers of one peer may share a line of blocks: to everybody on the way they are one publisher, and a column of
+**runs** tells the edges which of them published what (docs/decisions/shared-blocks.md).
 
 ========= ====== =====================================================================
 offset    size   what
 ========= ====== =====================================================================
 0         4      size of the whole block in bytes, a multiple of 8
 4         1      layout version (1)
-5         1      which optional columns follow: 1 times, 2 keys, 4 attributes, 8 signature
+5         1      which optional columns follow: 1 times, 2 keys, 4 attributes, 8 signature, 16 runs
 6         2      zero
 8         16     PublisherId
 24        8      sequence of the first event
@@ -17,6 +19,7 @@ offset    size   what
 48        ...    payload: n + 1 int32 offsets, then the data; each padded to 8 bytes
 ...       ...    times: n int64 (else every event has the first one's time)
 ...       ...    keys, then attributes: n + 1 int32 offsets and data, laid out like the payload
+...       ...    runs: their number m (4 bytes, 4 zero), m PublisherIds, m int64 first sequences, m int32 counts
 ...       ...    signature: 64 bytes over everything before it
 ========= ====== =====================================================================
 
@@ -30,11 +33,12 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from io import BytesIO
-from itertools import accumulate, pairwise, repeat
-from operator import sub
+from itertools import accumulate, chain, pairwise, repeat
+from operator import add, sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quillcast.core.errors import LocalError, Malformed
+from quillcast.core.ids import ID_BYTES
 from quillcast.core.messages import NUMBER_MAX, Number, WireId
 
 if TYPE_CHECKING:
@@ -51,8 +55,10 @@ BLOCK_BYTES_MAX = 1 << 30  # in one column of a block: its offsets are int32
 _BLOCK = struct.Struct("<IBBH16sqqII")
 _HEAD = struct.Struct("<BBHI16sQ16sqIIHH")
 _OFFSET = struct.Struct("<i")
+_RUN_COUNT = struct.Struct("<II")
 _ZEROS = b"\0" * 8
-_TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE = 1, 2, 4, 8
+_TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE, _RUNS = 1, 2, 4, 8, 16
+RUN_BYTES = ID_BYTES + 8 + 4  # what a run costs in its column
 _LAYOUT = 1
 _EVEN_MIN, _EVEN_MAX = 8, 8192  # events in a block between which it pays to look whether all are of one size
 
@@ -84,6 +90,10 @@ class Kind(IntEnum):
     UP = 1
     DOWN = 2
     REPAIR = 3
+
+
+Run = tuple[bytes, int, int]
+"""Some events of a block that follow one another: whose they are, the first one's sequence there, and how many."""
 
 
 def _padded(size: int) -> int:
@@ -129,6 +139,18 @@ def _add_column(parts: list[bytes], values: Sequence[bytes], count: int) -> int:
     return size
 
 
+def _packed(runs: Sequence[Run], count: int) -> bytes:
+    """The column of runs, padded to 8 bytes."""
+    publishers, firsts, counts = zip(*runs, strict=True)
+    if sum(counts) != count or min(counts) < 1:
+        raise LocalError(f"{count} events with runs of {sum(counts)}; each event is in one")
+    many = len(runs)
+    column = b"".join(
+        (_RUN_COUNT.pack(many, 0), *publishers, struct.pack(f"<{many}q", *firsts), struct.pack(f"<{many}i", *counts))
+    )
+    return column + _ZEROS[: -len(column) % 8]
+
+
 class Block:
     """One publisher's run of events in one topic; immutable, passed on by reference.
 
@@ -146,7 +168,7 @@ class Block:
         if len(data) < _BLOCK.size:
             raise Malformed(f"a block of {len(data)} bytes is shorter than its header of {_BLOCK.size}")
         size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes = _BLOCK.unpack_from(data)
-        if size != len(data) or size % 8 or layout != _LAYOUT or zero or flags > 15:
+        if size != len(data) or size % 8 or layout != _LAYOUT or zero or flags > 31:
             raise Malformed(f"a block says {size} bytes in layout {layout}, and {len(data)} bytes came")
         if not 0 < count <= EVENT_COUNT_MAX or not 0 <= first <= NUMBER_MAX - count:
             raise Malformed(f"a block of {count} events from sequence {first}")
@@ -167,12 +189,14 @@ class Block:
         times: Sequence[int] | None = None,
         keys: Sequence[bytes] | None = None,
         attributes: Sequence[bytes] | None = None,
+        runs: Sequence[Run] | None = None,
     ) -> "Block":
         """Lay events out as one block.
 
         `first` is the sequence of the first; `time_ns` its publish time; `times`, `keys` and `attributes`, where
-        given, hold one entry per payload (attributes are MessagePack maps). Raises `LocalError` where they do not, or
-        where there are more events or bytes than a block can hold.
+        given, hold one entry per payload (attributes are MessagePack maps), and `runs`, where events are not the
+        publisher's own, say whose they are. Raises `LocalError` where they do not, or where there are more events or
+        bytes than a block can hold.
         """
         count = len(payloads)
         if not 0 < count <= EVENT_COUNT_MAX:
@@ -188,6 +212,10 @@ class Block:
             if values is not None:
                 flags |= flag
                 size += _column_size(count, _add_column(parts, values, count))
+        if runs is not None:
+            flags |= _RUNS
+            parts.append(_packed(runs, count))
+            size += len(parts[-1])
         parts[0] = _BLOCK.pack(size, _LAYOUT, flags, 0, publisher, first, time_ns, count, payload_bytes)
         return cls(b"".join(parts))
 
@@ -209,8 +237,31 @@ class Block:
         """Every event's attributes as MessagePack maps, or None where the block has none."""
         return self._values(self._attributes_at()) if self._flags & _ATTRIBUTES else None
 
+    @property
+    def shared(self) -> bool:
+        """Are the events those of the runs' publishers, and not of the block's own?"""
+        return bool(self._flags & _RUNS)
+
+    def runs(self) -> list[Run]:
+        """Whose events these are, run by run. Raises `Malformed`."""
+        return (
+            list(zip(*self._run_columns(), strict=True)) if self.shared else [(self.publisher, self.first, self.count)]
+        )
+
+    def authors(self) -> tuple[list[bytes], list[int]]:
+        """Every event's publisher, and its sequence there. Raises `Malformed`."""
+        if not self.shared:
+            return [self.publisher] * self.count, list(range(self.first, self.last))
+        publishers, firsts, counts = self._run_columns()
+        if len(publishers) == self.count:
+            return publishers, list(firsts)
+        ranges = map(range, firsts, map(add, firsts, counts))
+        return list(chain.from_iterable(map(repeat, publishers, counts))), list(chain.from_iterable(ranges))
+
     def arrow(self) -> "pyarrow.RecordBatch":
         """The columns as one Arrow batch over the same bytes: seq, time, payload and, where used, key and attributes.
+
+        Where publishers share the block, `publisher` says whose each event is, and `seq` counts that one's.
 
         Only what a block does not spell out is made: the sequence numbers, and times where all have the first one's.
         The rest is not copied. Raises `Malformed`.
@@ -225,7 +276,10 @@ class Block:
             offsets = whole.slice(at, 4 * (self.count + 1))
             return pa.Array.from_buffers(pa.binary(), self.count, [None, offsets, whole.slice(data_at, size)])
 
-        columns = {"seq": pa.array(range(self.first, self.last), pa.int64())}
+        publishers, sequences = self.authors()
+        columns = {"seq": pa.array(sequences, pa.int64())}
+        if self.shared:
+            columns["publisher"] = pa.array(publishers, pa.binary(ID_BYTES))
         if self._flags & _TIMES:
             times = whole.slice(self._times_at(), 8 * self.count)
             columns["time"] = pa.Array.from_buffers(pa.timestamp("ns", "UTC"), self.count, [None, times])
@@ -285,6 +339,27 @@ class Block:
             return self._keys_at()
         data_at, size = self._extent(self._keys_at())
         return data_at + _padded(size)
+
+    def _runs_at(self) -> int:
+        if not self._flags & _ATTRIBUTES:
+            return self._attributes_at()
+        data_at, size = self._extent(self._attributes_at())
+        return data_at + _padded(size)
+
+    def _run_columns(self) -> tuple[list[bytes], tuple[int, ...], tuple[int, ...]]:
+        """Publishers, first sequences and counts of all runs."""
+        at, data = self._runs_at(), self.data
+        many = _RUN_COUNT.unpack_from(data, at)[0] if at + _RUN_COUNT.size <= len(data) else 0
+        at += _RUN_COUNT.size
+        if not 0 < many <= self.count or at + many * RUN_BYTES > len(data):
+            raise Malformed(f"a block of {self.count} events and {len(data)} bytes says it has {many} runs")
+        source = BytesIO(data[at : at + many * ID_BYTES])
+        publishers = list(map(source.read, repeat(ID_BYTES, many)))
+        firsts = struct.unpack_from(f"<{many}q", data, at + many * ID_BYTES)
+        counts = struct.unpack_from(f"<{many}i", data, at + many * (ID_BYTES + 8))
+        if sum(counts) != self.count or min(counts) < 1 or min(firsts) < 0 or max(firsts) > NUMBER_MAX - self.count:
+            raise Malformed(f"a block of {self.count} events has {many} runs of {sum(counts)} from {min(firsts)} on")
+        return publishers, firsts, counts
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Block) and self.data == other.data

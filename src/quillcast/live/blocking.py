@@ -16,7 +16,8 @@ from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
 from quillcast.live.credentials import Credentials
 from quillcast.live.node import Node
-from quillcast.live.publisher import TIMEOUT_S, Publisher, Wait
+from quillcast.live.outlet import Wait
+from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.runner import loop_factory
 from quillcast.live.subscription import Event, Loss, Subscription
 from quillcast.protocol.topics.descriptor import Descriptor

@@ -113,7 +113,7 @@ class Inspector:
             **{name: getattr(descriptor.settings, name) for name in descriptor.settings.__struct_fields__},
             "owner": principal(descriptor.owner_key) if descriptor.owner_key else None,
             "access": list(descriptor.access),
-            "publishers": len(publishers),
+            "publishers": sum(publisher.shared_by for publisher in publishers.values()),
             **(_place(tree) if tree is not None else {"role": "publisher"}),
             "events_per_s": round(self._rates.get(topic, 0.0), 1),
         }

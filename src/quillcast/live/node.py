@@ -29,7 +29,8 @@ from quillcast.live.journal import Journal
 from quillcast.live.links import Links
 from quillcast.live.membership import Seeker, Standing
 from quillcast.live.memory import Memory, neighbours
-from quillcast.live.publisher import TIMEOUT_S, Publisher, Wait
+from quillcast.live.outlet import Outlet, Wait
+from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.live.store import Store
@@ -111,6 +112,7 @@ class Node:
         self._journal_folder = None if journal is None else Path(journal)
         self._publishers: dict[str, Publisher] = {}
         self._running_publishers: dict[Publisher, None] = {}
+        self._outlets: dict[str, Outlet] = {}
         self._subscriptions: dict[Subscription, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._stack = AsyncExitStack()
@@ -273,7 +275,7 @@ class Node:
 
         `credentials` are those in whose name, where the topic has an access list.
         """
-        who = topic if credentials is None else f"{credentials.principal}:{topic}"
+        who = _by(credentials, topic)
         publisher = self._publishers.get(who)
         if publisher is None or publisher.failure is not None:
             publisher = self._publishers[who] = self._make_publisher(topic, credentials=credentials)
@@ -514,9 +516,12 @@ class Node:
 
     def _make_publisher(self, topic: str, *, timed: bool = False, credentials: Credentials | None = None) -> Publisher:
         self._check_open()
-        publisher = Publisher(topic, self._pump, self.live, self._running_publishers, timed=timed)
-        publisher.open(self._peer, self._warrant(topic, credentials))
-        return publisher
+        who = _by(credentials, topic)
+        outlet = self._outlets.get(who)
+        if outlet is None or outlet.closed or outlet.failure is not None:
+            warrant = self._warrant(topic, credentials)
+            outlet = self._outlets[who] = Outlet(topic, self._pump, self._peer, self.live.publish_bytes, warrant)
+        return Publisher(outlet, self._pump, self._peer, self._running_publishers, timed=timed)
 
     def _warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """What shows a topic's root on whose behalf this node acts. Raises `LocalError` for a bad name."""
@@ -548,6 +553,11 @@ class Node:
     def _note(self, record: Record) -> None:
         assert self._journal is not None
         self._journal.note(time.time_ns(), record)
+
+
+def _by(credentials: Credentials | None, topic: str) -> str:
+    """Who publishes to what."""
+    return topic if credentials is None else f"{credentials.principal}:{topic}"
 
 
 def _owned(

@@ -285,14 +285,19 @@ class Subscription:
 def _events(topic: str, block: Block, skip: int, stop: int) -> Iterator[Event]:
     """Events `skip` to `stop` of a block, made as they are asked for. Raises `Malformed`."""
     keys, attributes = block.keys(), block.attributes()
+    publishers: Iterable[bytes] = repeat(block.publisher)
+    sequences: Iterable[int] = range(block.first + skip, block.first + stop)
+    if block.shared:
+        authors, numbers = block.authors()
+        publishers, sequences = authors[skip:stop], numbers[skip:stop]
     return map(
         Event,
         repeat(topic),
         block.payloads()[skip:stop],
         repeat(None) if keys is None else [key or None for key in keys[skip:stop]],
         repeat(None) if attributes is None else _maps(attributes[skip:stop]),
-        repeat(block.publisher),
-        range(block.first + skip, block.first + stop),
+        publishers,
+        sequences,
         block.times()[skip:stop],
     )
 

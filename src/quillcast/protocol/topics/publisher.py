@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from quillcast.core.bundle import NO_TERM, Block, Bundle, Envelope, Kind, Term
+from quillcast.core.bundle import NO_TERM, Block, Bundle, Envelope, Kind, Run, Term
 from quillcast.core.errors import EventTooLarge, QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
@@ -39,6 +39,7 @@ class Publisher:
         self.topic = descriptor.topic
         self._carry, self._wake = carry, wake
         self.warrant = warrant
+        self.shared_by = 1  # publishers of the application whose events these are
         self.root: Contact | None = None
         self.term: Term = NO_TERM
         self.next = self.sent = self.admitted = self.stable = 0
@@ -63,15 +64,17 @@ class Publisher:
         times: Sequence[int] | None = None,
         keys: Sequence[bytes] | None = None,
         attributes: Sequence[bytes] | None = None,
+        runs: Sequence[Run] | None = None,
     ) -> int:
         """Publish events as one block; returns one past the last one's sequence.
 
-        `times` are nanoseconds since 1970 UTC, one per payload; without them all have the time of this call. Raises
-        `EventTooLarge`, and then publishes none of them.
+        `times` are nanoseconds since 1970 UTC, one per payload; without them all have the time of this call. `runs` say
+        whose the events are, where several share this publisher. Raises `EventTooLarge`, and then publishes none of
+        them.
         """
         block = Block.seal(
             self.id, self.next, payloads, time_ns=times[0] if times else self.host.wall_ns(),
-            times=times, keys=keys, attributes=attributes,
+            times=times, keys=keys, attributes=attributes, runs=runs,
         )  # fmt: skip
         limit = self.descriptor.settings.event_bytes_max
         if block.size > limit and (size := max(map(len, payloads))) > limit:

@@ -37,11 +37,11 @@ class Publishing:
     def open(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
         """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes."""
         descriptor = self.scribe.describe(name)
-        self.count += 1
-        id_ = publisher_id(self.host.me, self.host.incarnation, self.count)
-        publisher = Publisher(self.host, self.config, descriptor, id_, listener, self._carry, warrant, self._wake)
+        publisher = Publisher(
+            self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake
+        )
         topic = descriptor.topic
-        self.publishers.setdefault(topic, {})[id_] = publisher
+        self.publishers.setdefault(topic, {})[publisher.id] = publisher
         self._wake(topic)
         self.scribe.sweeping.begin()
         tree = self.scribe.trees.get(topic)
@@ -52,6 +52,11 @@ class Publishing:
         else:
             self._find(topic)
         return publisher
+
+    def new_id(self) -> bytes:
+        """A PublisherId that no other publisher of this peer has or had."""
+        self.count += 1
+        return publisher_id(self.host.me, self.host.incarnation, self.count)
 
     def close(self, publisher: Publisher) -> None:
         """A publisher has no more to say. What it published and is not stable yet stays until it is."""

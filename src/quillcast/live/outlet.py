@@ -1,0 +1,296 @@
+"""What the publishers of a node to one topic share: the open batch, and the peer's publisher that seals and keeps it.
+
+Events gather in one batch, whoever publishes them; runs note where another publisher goes on. So a block, its way to
+the root, its receipt and its place in memory are worth as many events as came in one turn of the event loop, be they of
+one publisher or of thousands (docs/decisions/shared-blocks.md).
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from quillcast.core.bundle import RUN_BYTES, Run
+from quillcast.core.errors import EventTooLarge, QuillcastError
+from quillcast.live.pump import Pump
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.security.access import Warrant
+
+EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: they describe, payloads carry
+EVENT_BYTES = 32  # what an event costs in a batch beside its payload, which bounds the events of a batch
+
+Wait = Literal["root", "stable"]
+
+
+class Sharer(Protocol):
+    """A publisher as its outlet sees it."""
+
+    id: bytes
+    timed: bool
+    failure: QuillcastError | None
+    room: int
+    """Bytes that it may add to `payloads` without a look at anything else; the batch's last publisher alone has any."""
+    payloads: list[bytes]
+    next: int
+    """Its events that were sealed."""
+    last: int
+    """One past the last of them, as the outlet's publisher counts."""
+
+    def failed(self, error: QuillcastError) -> None:
+        """The topic takes no more of its events."""
+        ...
+
+
+class Batch:
+    """Events that are still to be sealed: their columns, and whose they are."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left  # bytes that it still takes
+        self.plain = True  # payloads are all there is to its events
+        self.payloads: list[bytes] = []
+        self.keys: list[bytes] | None = None
+        self.attributes: list[bytes] | None = None
+        self.times: list[int] | None = None
+        self.runs: list[tuple[Sharer, int]] = []  # whose events follow, from which place on
+
+    def spans(self) -> list[tuple[Sharer, int, int]]:
+        """The runs, each with its first place and the one past its last."""
+        ends = [*(start for _, start in self.runs[1:]), len(self.payloads)]
+        return [(sharer, start, end) for (sharer, start), end in zip(self.runs, ends, strict=True)]
+
+    def add_extras(self, key: bytes | None, attributes: Mapping[str, Any] | None, *, timed: bool) -> None:
+        """What there is to the next event beside its payload. Raises `EventTooLarge`.
+
+        A column begins with the first event that uses it; the events before have no key, no attributes, and this time.
+        """
+        packed = b"" if attributes is None else msgspec.msgpack.encode(attributes)
+        size = len(key or b"") + len(packed)
+        if size > EXTRAS_BYTES_MAX:
+            raise EventTooLarge(
+                f"key and attributes of {size} bytes are over {EXTRAS_BYTES_MAX}; put them in the payload"
+            )
+        before, now_ns = len(self.payloads), time.time_ns()
+        if self.keys is None and key is not None:
+            self.keys = [b""] * before
+        if self.attributes is None and attributes is not None:
+            self.attributes = [b""] * before
+        if self.times is None and timed:
+            self.times = [now_ns] * before
+        for column, value in ((self.keys, key or b""), (self.attributes, packed), (self.times, now_ns)):
+            if column is not None:
+                column.append(value)  # type: ignore[arg-type]  # each its own
+        self.plain = False
+        self.left -= size
+
+    def without(self, sharers: Mapping[Sharer, Any]) -> "Batch":
+        """The batch as it were without these publishers."""
+        kept = Batch(self.left)
+        spans = [span for span in self.spans() if span[0] not in sharers]
+        for sharer, start, end in spans:
+            kept.runs.append((sharer, len(kept.payloads)))
+            kept.payloads += self.payloads[start:end]
+        for name in ("keys", "attributes", "times"):
+            if (column := getattr(self, name)) is not None:
+                setattr(kept, name, [value for _, start, end in spans for value in column[start:end]])
+        return kept
+
+
+class Outlet:
+    """The way of a node's publishers into one topic; the listener of the peer's publisher, `inner`."""
+
+    def __init__(self, topic: str, pump: Pump, peer: Peer, batch_bytes: int, warrant: Warrant | None) -> None:
+        """Open it. Raises `LocalError` for a name that is no topic's."""
+        self.topic = topic
+        self.limit = 0
+        """Bytes that one event may have; 0 while the topic is not known."""
+        self.stopped = True
+        """Publishers have to look: the topic is not known yet, there is no room, or it failed."""
+        self.failure: QuillcastError | None = None
+        self.closed = False
+        self._pump, self._peer, self._batch_bytes = pump, peer, batch_bytes
+        self._batch: Batch | None = None  # the open one
+        self._holder: Sharer | None = None  # whose the batch's last events are
+        self._sharers: dict[Sharer, None] = {}
+        self._named = False  # the blocks' PublisherId is somebody's
+        self._changed: asyncio.Future[None] | None = None
+        self._waiting: dict[Wait, list[tuple[int, int, asyncio.Future[None]]]] = {"root": [], "stable": []}
+        self._tickets = count()
+        self._opened = False
+        self.inner = pump.call(peer.publisher, topic, self, warrant)
+        self._opened = True
+        self.progressed()
+
+    def enter(self, sharer: Sharer) -> bytes:
+        """One more publisher; its PublisherId. The first is named like the blocks, which need no runs for it."""
+        self._sharers[sharer] = None
+        self.inner.shared_by = len(self._sharers)
+        own, self._named = not self._named, True
+        return self.inner.id if own else self._peer.scribe.publishing.new_id()
+
+    def leave(self, sharer: Sharer) -> None:
+        """A publisher closes. After the last one the peer keeps what is not stable until it is."""
+        self.flush()
+        self._sharers.pop(sharer, None)
+        if self._sharers:
+            self.inner.shared_by = len(self._sharers)
+        elif not self.closed:
+            self.closed = True
+            self._pump.call(self._peer.close_publisher, self.inner)
+        self._tell()
+
+    # --- the open batch
+
+    def add(self, sharer: Sharer, payload: bytes) -> bool:
+        """Take an event that is a payload only; False if it needs a closer look or a pause."""
+        batch = self._batch
+        if batch is None or self.stopped or sharer.timed or sharer.failure is not None or not batch.plain:
+            return False
+        size = len(payload)
+        if size > self.limit or size + EVENT_BYTES + RUN_BYTES >= self._left(batch):
+            return False
+        self._append(batch, sharer, payload)
+        return True
+
+    def append(self, sharer: Sharer, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> bool:
+        """Take an event. True if the batch is full now: it is to be flushed. Raises `EventTooLarge`."""
+        batch = self._batch
+        if batch is None:
+            batch = self._batch = Batch(self._batch_bytes)
+            self._pump.soon(self.flush)
+        self._left(batch)
+        if key is not None or attributes is not None or sharer.timed or not batch.plain:
+            batch.add_extras(key, attributes, timed=sharer.timed)
+        self._append(batch, sharer, payload)
+        return batch.left <= 0
+
+    def _append(self, batch: Batch, sharer: Sharer, payload: bytes) -> None:
+        if self._holder is not sharer:
+            self._holder, sharer.payloads = sharer, batch.payloads
+            batch.runs.append((sharer, len(batch.payloads)))
+            batch.left -= RUN_BYTES
+        batch.payloads.append(payload)
+        batch.left -= len(payload) + EVENT_BYTES
+        if batch.plain and self.limit >= self._batch_bytes and batch.left > 0:
+            sharer.room = batch.left
+
+    def _left(self, batch: Batch) -> int:
+        """Bytes that the batch still takes, once its holder has given back what it may not have used."""
+        holder = self._holder
+        if holder is not None and holder.room:
+            batch.left, holder.room = holder.room, 0
+        return batch.left
+
+    def waiting(self, sharer: Sharer) -> int:
+        """Events of a publisher in the open batch."""
+        return sum(end - start for each, start, end in self._batch.spans() if each is sharer) if self._batch else 0
+
+    def flush(self) -> None:
+        """Seal the batch."""
+        batch = self._batch
+        if batch is None:
+            return
+        used = self._batch_bytes - self._left(batch)
+        self._batch = self._holder = None
+        limit = self.inner.descriptor.settings.event_bytes_max
+        if used > limit:
+            batch = self._without_larger(batch, limit)
+        if batch.payloads:
+            self._seal(batch)
+        self.progressed()
+
+    def _seal(self, batch: Batch) -> None:
+        inner, runs = self.inner, list[Run]()
+        for sharer, start, end in batch.spans():
+            runs.append((sharer.id, sharer.next, end - start))
+            sharer.next += end - start
+        own = len(runs) == 1 and runs[0][:2] == (inner.id, inner.next)
+        self._pump.call(
+            inner.offer, batch.payloads, times=batch.times, keys=batch.keys, attributes=batch.attributes,
+            runs=None if own else runs,
+        )  # fmt: skip
+        for sharer, _ in batch.runs:
+            sharer.last = inner.next
+
+    def _without_larger(self, batch: Batch, limit: int) -> Batch:
+        """The topic's limit may have been lowered since events were taken: their publishers fail, and no others."""
+        sizes = {sharer: max(map(len, batch.payloads[start:end])) for sharer, start, end in batch.spans()}
+        larger = {sharer: size for sharer, size in sizes.items() if size > limit}
+        for sharer, size in larger.items():
+            sharer.failed(too_large(size, limit, self.topic))
+        return batch.without(larger) if larger else batch
+
+    # --- waiting
+
+    async def changed(self) -> None:
+        """Wait until there is room, or no hope of it."""
+        if self._changed is None or self._changed.done():
+            self._changed = self._pump.loop.create_future()
+        await asyncio.shield(self._changed)
+
+    async def sealed(self) -> None:
+        """Let the present batch be sealed, at the end of this turn of the loop, with what others publish in it."""
+        batch = self._batch
+        if batch is not None:
+            await asyncio.sleep(0)  # what the batch's first event put off comes before this goes on
+            if batch is self._batch:
+                self.flush()
+
+    async def acknowledged(self, wait: Wait, last: int) -> None:
+        """Wait until all blocks before a number are acknowledged. Raises what made the topic fail."""
+        while self._mark(wait) < last:
+            if self.failure is not None:
+                raise self.failure
+            heard = self._pump.loop.create_future()
+            heappush(self._waiting[wait], (last, next(self._tickets), heard))
+            await heard
+
+    def _mark(self, wait: Wait) -> int:
+        return self.inner.admitted if wait == "root" else self.inner.stable
+
+    def _tell(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+    def _tell_reached(self) -> None:
+        """Go on those who wait for an acknowledgement that came, or that will not come."""
+        for wait, waiting in self._waiting.items():
+            mark = self._mark(wait)
+            while waiting and (waiting[0][0] <= mark or self.failure is not None):
+                heard = heappop(waiting)[2]
+                if not heard.done():
+                    heard.set_result(None)
+
+    # --- the peer's side (`protocol.topics.publisher.PublisherListener`)
+
+    def progressed(self) -> None:
+        if not self._opened:
+            return
+        inner = self.inner
+        known = inner.root is not None or self.limit > 0
+        self.limit = inner.descriptor.settings.event_bytes_max if known else 0
+        self.stopped = not known or self.failure is not None or inner.room() <= 0
+        if not self.stopped:
+            self._tell()
+        elif self._batch is not None:
+            self._left(self._batch)
+        self._tell_reached()
+
+    def failed(self, error: QuillcastError) -> None:
+        self.failure, self.stopped = error, True
+        for sharer in list(self._sharers):
+            sharer.failed(error)
+        if self._opened:
+            self._tell_reached()
+        self._tell()
+
+
+def too_large(size: int, limit: int, topic: str) -> EventTooLarge:
+    """The error for an event over its topic's limit."""
+    return EventTooLarge(
+        f"an event of {size} bytes is over the limit of {limit} of topic {topic!r}; split it, "
+        "or create the topic with a larger event_bytes_max"
+    )

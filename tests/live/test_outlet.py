@@ -1,0 +1,223 @@
+"""Publishers of a node that share a way into a topic: one batch, one line of blocks, and a line of sequences each."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import quillcast
+from quillcast import Event, Node
+from quillcast.core.errors import EventTooLarge
+from quillcast.core.ids import ring_distance, topic_id
+from quillcast.live.outlet import Batch
+from quillcast.live.publisher import Publisher
+from quillcast.protocol.topics.config import TopicConfig
+from tests.live.test_node import QUICK, pair, refused, run, take
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def by_publisher(events: list[Event]) -> dict[bytes, list[Event]]:
+    found: dict[bytes, list[Event]] = {}
+    for event in events:
+        found.setdefault(event.publisher, []).append(event)
+    return found
+
+
+def test_many_publishers_each_keep_a_line_of_sequences_and_their_order() -> None:
+    async def scenario() -> None:
+        random = Random(1)
+        async with pair() as (alice, bob):
+            subscription = bob.subscribe("t")
+            await subscription.started()
+            publishers = [alice.publisher("t", timed=number == 7) for number in range(20)]
+            for number in range(3000):
+                publisher = random.choice(publishers)
+                key = b"k" if random.random() < 0.01 else None
+                attributes = {"n": number} if random.random() < 0.01 else None
+                await publisher.publish(b"%d" % number, key, attributes)
+                if random.random() < 0.02:
+                    await asyncio.sleep(0)
+            events = await take(subscription, 3000)
+            assert [event.payload for event in events] == [b"%d" % number for number in range(3000)]
+            assert all(event.attributes in (None, {"n": int(event.payload)}) for event in events)
+            for publisher in publishers:
+                own = by_publisher(events)[publisher.id]
+                assert [event.sequence for event in own] == list(range(publisher.sequence))
+
+    run(scenario())
+
+
+def test_what_comes_together_from_many_publishers_is_one_block() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            topic = rooted_at(bob, alice)
+            subscription = bob.subscribe(topic)
+            await subscription.started()
+            publishers = [alice.publisher(topic) for _ in range(100)]
+            await publishers[0].publish(b"first", wait="stable")
+            for publisher in publishers:
+                await publisher.publish(b"x")
+            outlet = publishers[0]._outlet
+            outlet.flush()
+            (block,) = outlet.inner.retained
+            assert block.count == len(block.runs()) == 100
+            assert len(await take(subscription, 101)) == 101
+            (shown,) = alice._inspector.topics()
+            assert shown["publishers"] == 100
+
+    run(scenario())
+
+
+def test_a_lone_publishers_blocks_name_nobody_else() -> None:
+    async def scenario() -> None:
+        async with Node(config=QUICK) as node:
+            publisher = node.publisher("t")
+            for _ in range(3):
+                await publisher.publish(b"x")
+            await asyncio.sleep(0)
+            inner = publisher._outlet.inner
+            assert [block.shared for block in inner.retained] == [False]
+            other = node.publisher("t")
+            await other.publish(b"y")
+            other.close()
+            await publisher.publish(b"z", wait="root")
+            assert [block.shared for block in inner.retained][1:] == [True, True], "its sequences are its own by now"
+            assert (publisher.sequence, other.sequence) == (4, 1)
+
+    run(scenario())
+
+
+def rooted_at(node: Node, other: Node) -> str:
+    """A topic whose root is the one and not the other."""
+    me, it = node.contact.node_id, other.contact.node_id
+    names = (f"topic/{number}" for number in range(1000))
+    return next(name for name in names if ring_distance(me, topic_id(name)) < ring_distance(it, topic_id(name)))
+
+
+def test_each_publisher_is_told_of_its_own_events() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            topic = rooted_at(bob, alice)
+            subscription = bob.subscribe(topic)
+            await subscription.started()
+            first, second = alice.publisher(topic), alice.publisher(topic)
+            await first.publish(b"1", wait="stable")
+            await asyncio.gather(*(one.publish(b"2", wait="root") for one in (first, second)))
+            assert (first.admitted, second.admitted) == (2, 1)
+            await second.acknowledged("stable")
+            assert (first.stable, second.stable) == (2, 1)
+            assert first.admitted == first.sequence == 2
+            await second.publish(b"3")
+            second._outlet.flush()
+            assert (second.sequence, second.admitted, second.stable) == (2, 1, 1)
+            assert (first.sequence, first.admitted, first.stable) == (2, 2, 2)
+
+    run(scenario())
+
+
+def test_who_closes_leaves_the_others_alone() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            subscription = bob.subscribe("t")
+            await subscription.started()
+            first, second = alice.publisher("t"), alice.publisher("t")
+            for publisher in (first, second):
+                await publisher.publish(b"x")
+            first.close()
+            text = await refused(quillcast.LocalError, first.publish(b"y"))
+            assert "is closed" in text
+            await second.publish(b"y", wait="stable")
+            second.close()
+            third = alice.publisher("t")
+            await third.publish(b"z")
+            events = await take(subscription, 4)
+            assert [event.payload for event in events] == [b"x", b"x", b"y", b"z"]
+            assert [event.sequence for event in events] == [0, 0, 1, 0]
+            assert len({event.publisher for event in events}) == 3
+
+    run(scenario())
+
+
+def test_a_limit_that_was_lowered_meanwhile_fails_those_whose_events_are_larger_and_no_others() -> None:
+    async def scenario() -> None:
+        async with Node(config=QUICK) as node:
+            subscription = node.subscribe("t")
+            await subscription.started()
+            small, large = node.publisher("t"), node.publisher("t")
+            await small.publish(b"first", wait="root")
+            await node.change("t", event_bytes_max=1000)
+            outlet = large._outlet
+            outlet.limit = 1 << 20  # as it was before the word came
+            for _ in range(3):
+                await large.publish(bytes(2000))
+                await small.publish(b"x")
+            await small.acknowledged("root")
+            assert [event.payload for event in await take(subscription, 4)] == [b"first", b"x", b"x", b"x"]
+            assert (small.sequence, large.sequence) == (4, 0)
+            with pytest.raises(EventTooLarge, match="2000 bytes is over the limit of 1000"):
+                await large.acknowledged("root")
+            with pytest.raises(EventTooLarge):
+                await large.publish(b"small, but too late")
+            await small.publish(b"y", wait="root")
+
+    run(scenario())
+
+
+def test_a_topic_that_fails_fails_all_its_publishers_and_a_new_one_tries_again() -> None:
+    async def scenario() -> None:
+        owner, stranger = quillcast.Credentials.new(), quillcast.Credentials.new()
+        async with pair() as (alice, bob):
+            await alice.create("mine", credentials=owner, publishers=[owner.principal])
+            publishers = [bob.publisher("mine", credentials=stranger) for _ in range(2)]
+            for publisher in publishers:
+                await refused(quillcast.AccessDenied, publisher.publish(b"x"))
+            again = bob.publisher("mine", credentials=stranger)
+            await refused(quillcast.AccessDenied, again.publish(b"x"))
+            welcome = bob.publisher("mine", credentials=owner)
+            await welcome.publish(b"x", wait="root")
+            assert welcome._outlet is not again._outlet, "who publishes on another's behalf shares nothing with it"
+
+    run(scenario())
+
+
+def test_waiting_publishers_go_on_together_when_there_is_room() -> None:
+    async def scenario() -> None:
+        config = quillcast.Config(topics=TopicConfig(settle_s=0.1, window_bytes=4000))
+        async with pair(config) as (alice, bob):
+            subscription = bob.subscribe("t")
+            await subscription.started()
+
+            async def publish(publisher: Publisher) -> None:
+                for number in range(100):
+                    await publisher.publish(b"%d" % number)
+
+            publishers = [alice.publisher("t") for _ in range(30)]
+            await asyncio.gather(*map(publish, publishers))
+            owned = by_publisher(await take(subscription, 3000))
+            for publisher in publishers:
+                assert [int(event.payload) for event in owned[publisher.id]] == list(range(100))
+
+    run(scenario())
+
+
+class Somebody:
+    """A publisher that nobody opened."""
+
+
+def test_a_batch_without_some_publishers_keeps_the_others_columns() -> None:
+    batch, (first, second) = Batch(1000), (Somebody(), Somebody())
+    for number, sharer in enumerate((first, second, first, second)):
+        if number >= 2:
+            batch.add_extras(b"k%d" % number, None, timed=False)
+        batch.runs.append((sharer, len(batch.payloads)))  # type: ignore[arg-type]
+        batch.payloads.append(b"%d" % number)
+    kept = batch.without({first: None})  # type: ignore[dict-item]
+    assert (kept.payloads, kept.keys, kept.attributes) == ([b"1", b"3"], [b"", b"k3"], None)
+    assert kept.spans() == [(second, 0, 1), (second, 1, 2)]
