@@ -1,21 +1,31 @@
-"""What the journal costs a peer that notes so many runs of events a second, one event to a run in the worst case.
+"""What the journal costs: a peer that notes so many runs of events a second, and a path at full speed.
 
-`cpu_share` is the part of one core that noting, laying out and writing take at that rate, with flushes as often as the
-event loop's timer makes them. The share of a real peer's throughput is measured with the journal on and off by
-`benchmarks/throughput.py`.
+`cpu_share` is the part of one core that noting, laying out and writing take at that rate, one event to a run in the
+worst case, with flushes as often as the event loop's timer makes them. `throughput_share` is the part of the events per
+second of `benchmarks/throughput.py` that are missing when every process of the path writes its journal: the median over
+pairs of paths, with and without, each started anew and in turns first, since from start to start the same program
+differs by several per cent; a quarter of the pairs is below `lower_quartile`, a quarter above `upper_quartile`.
 """
 
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from head import parser, tell
+from actors import running
+from head import Row, parser, tell
+from throughput import Stage
 
 from quillcast.core.bundle import Term
 from quillcast.core.trace import Attached, Delivered, Published, Record
 from quillcast.live.journal import FLUSH_S, Journal
 
+WITH, WITHOUT = "quillcast", "quillcast, no journal"
+SIZES = (100, 1000)
+PAIRS, QUICK_PAIRS = 12, 3
+SECONDS, QUICK_SECONDS = 1.0, 0.3
 TOPIC, PUBLISHER, PEER, TERM = b"t" * 16, b"p" * 16, b"n" * 16, Term(1, b"r" * 16)
 
 MIXES: dict[str, Callable[[int], Record]] = {
@@ -45,16 +55,40 @@ def cost(make: Callable[[int], Record], runs_per_s: int, count: int) -> dict[str
     }
 
 
+def throughput(size_bytes: int, pairs: int, seconds: float) -> Row:
+    """The share of a path's events per second that its journals take."""
+    shares, settings = [], {}
+    for pair in range(pairs):
+        events_per_s = {}
+        for name in (WITH, WITHOUT) if pair % 2 else (WITHOUT, WITH):
+            with running(name, ["publisher", "subscriber"]) as system:
+                events_per_s[name] = Stage(system).measure(size_bytes, seconds)["events_per_s"]
+                settings[name] = system.settings
+        shares.append(1 - events_per_s[WITH] / events_per_s[WITHOUT])
+    lower, middle, upper = statistics.quantiles(shares, n=4)
+    return {
+        "system": WITH,
+        "size_bytes": size_bytes,
+        "pairs": pairs,
+        "throughput_share": round(middle, 4),
+        "lower_quartile": round(lower, 4),
+        "upper_quartile": round(upper, 4),
+        "settings": settings[WITH],
+    }
+
+
 def main() -> None:
     options = parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder, Journal(folder, PEER) as journal:  # loads pyarrow
         journal.note(0, MIXES["delivered"](0))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for kind, make in MIXES.items():
         for runs_per_s in (20, 1_000, 10_000, 100_000):
             count = min(10 * runs_per_s, 200_000 if options.quick else 1_000_000)
             figures = cost(make, runs_per_s, count)
             rows.append({"system": "quillcast", "record": kind, "runs_per_s": runs_per_s, **figures})
+    pairs, seconds = (QUICK_PAIRS, QUICK_SECONDS) if options.quick else (PAIRS, SECONDS)
+    rows += [throughput(size_bytes, pairs, seconds) for size_bytes in SIZES]
     tell("journal", rows, options)
 
 

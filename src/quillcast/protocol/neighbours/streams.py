@@ -191,18 +191,21 @@ class Streams:
 
         Raises `LocalError` if the entry does not fit a message, or the map would outgrow its bounds.
         """
+        telling = self._telling.get(to.node_id)
+        if telling is not None:
+            telling.contact = to
+            if telling.entries.get(key) == value:
+                return
         if len(key) + len(value) + _ENTRY_BYTES > self.config.page_bytes_max:
             raise LocalError(
                 f"an entry of {len(key)} + {len(value)} bytes does not fit a message of {self.config.page_bytes_max}"
             )
-        telling = self._telling.get(to.node_id)
         if telling is None:
             telling = self._telling[to.node_id] = _Telling(to, self._epoch())
         if telling.size_bytes + len(key) + len(value) > self.config.map_bytes_max:
             raise LocalError(
                 f"{to.address} is told {telling.size_bytes} bytes already, at most {self.config.map_bytes_max} may be"
             )
-        telling.contact = to
         self._change(telling, key, value)
 
     def drop(self, to: Contact, key: bytes) -> None:

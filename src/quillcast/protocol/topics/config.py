@@ -12,7 +12,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     event_bytes_max: int = MIB  # larger events are refused at the publisher
     lease_s: float = 30.0  # DELIVERY.md, *Who keeps what*
     replicas: int = 5  # Scribe, section 3.2: root state on the k = 5 closest peers
-    tree_heartbeat_s: float = 1.0  # how often parent and child hear of each other; a guess: detection in 3 to 4 s
+    tree_heartbeat_s: float = 2.0  # how often parent and child hear of each other; a guess: silence shows in 4 to 5 s
     join_timeout_s: float = 1.0  # first wait for a parent's answer, doubled up to join_timeout_max_s; a guess
     join_timeout_max_s: float = 4.0
     report_s: float = 0.1  # how often frontiers and covers travel along a busy tree link; a guess
