@@ -12,7 +12,7 @@ from quillcast.live import hello
 from quillcast.live.config import LiveConfig
 from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, frame, header
 from quillcast.live.hello import Hello, Identity
-from tests.live.toys import ToyPeer, bundle, run, toy
+from tests.live.toys import Said, ToyPeer, bundle, run, toy
 
 pytestmark = pytest.mark.live
 
@@ -222,6 +222,18 @@ def test_messages_for_a_peer_that_cannot_be_reached_are_bounded() -> None:
                 alice.links.link(nobody).send(bundle)  # type: ignore[arg-type]  # never encoded
             await alice.until(lambda: alice.losses == [nobody.node_id])
             assert alice.links.links == {}
+
+    run(scenario())
+
+
+def test_a_peer_that_ended_is_counted_and_no_problem() -> None:
+    async def scenario() -> None:
+        async with toy() as alice:
+            async with toy() as bob:
+                gone = bob.contact
+            alice.links.link(gone).send(Said("are you there?"))
+            await alice.until(lambda: alice.losses == [gone.node_id])
+            assert (alice.links.counters["links_failed"], list(alice.links.problems)) == (1, [])
 
     run(scenario())
 

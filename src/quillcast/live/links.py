@@ -152,8 +152,9 @@ class Links:
         """The link could not be made."""
         if self.links.get(link.contact.node_id) is link and link.connection is None:
             self.counters["links_failed"] += 1
-            note = self.problems.keep if isinstance(problem, OSError | TimeoutError) else self.problems.append
-            note(str(_unreachable(link.contact.address, problem)))
+            if not isinstance(problem, ConnectionRefusedError):  # that peer ended, as peers do: nothing is wrong
+                note = self.problems.keep if isinstance(problem, OSError | TimeoutError) else self.problems.append
+                note(str(_unreachable(link.contact.address, problem)))
             if link.opening is not None:
                 link.opening.cancel()
             self._remove(link)
