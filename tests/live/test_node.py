@@ -95,6 +95,28 @@ def test_a_publisher_hears_itself_and_a_handler_is_called_in_order() -> None:
     run(scenario())
 
 
+def test_subscriptions_of_a_node_to_a_topic_share_its_events_but_for_those_with_attributes() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            subscriptions = [bob.subscribe("t") for _ in range(3)]
+            for subscription in subscriptions:
+                await subscription.started()
+            await alice.publish("t", b"plain")
+            await alice.publish("t", b"again", wait="root")
+            got = [await take(subscription, 2) for subscription in subscriptions]
+            assert all(mine is other for mine, other in zip(got[0], got[1], strict=True))
+            await alice.publish("t", b"rich", attributes={"n": 1})
+            first, second, third = [(await take(subscription, 1))[0] for subscription in subscriptions]
+            assert first == second == third
+            assert first.attributes is not second.attributes
+            await subscriptions[0].close()
+            await subscriptions[1].close()
+            await alice.publish("t", b"last")
+            assert [event.payload for event in await take(subscriptions[2], 1)] == [b"last"]
+
+    run(scenario())
+
+
 def test_breaking_out_of_a_loop_and_going_on_loses_nothing() -> None:
     async def scenario() -> None:
         async with pair() as (alice, bob):

@@ -238,6 +238,11 @@ class Block:
         return self._values(self._attributes_at()) if self._flags & _ATTRIBUTES else None
 
     @property
+    def has_attributes(self) -> bool:
+        """Is there a column of attributes?"""
+        return bool(self._flags & _ATTRIBUTES)
+
+    @property
     def shared(self) -> bool:
         """Are the events those of the runs' publishers, and not of the block's own?"""
         return bool(self._flags & _RUNS)

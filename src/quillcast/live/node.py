@@ -34,7 +34,7 @@ from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.live.store import Store
-from quillcast.live.subscription import Handler, Inbox, Loss, Subscription
+from quillcast.live.subscription import Handler, Inbox, Loss, Reader, Subscription
 from quillcast.live.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config
@@ -113,6 +113,7 @@ class Node:
         self._publishers: dict[str, Publisher] = {}
         self._running_publishers: dict[Publisher, None] = {}
         self._outlets: dict[str, Outlet] = {}
+        self._reader = Reader()
         self._subscriptions: dict[Subscription, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._stack = AsyncExitStack()
@@ -318,7 +319,7 @@ class Node:
         self._check_open()
         inbox = Inbox(self.live.subscription_bytes)
         inbox.on_lost = on_lost
-        subscription = Subscription(topic, inbox, self.live.join_timeout_s, self._subscriptions)
+        subscription = Subscription(topic, inbox, self._reader, self.live.join_timeout_s, self._subscriptions)
         subscription.open(
             self._pump, self._peer, start=start, delivery=delivery, warrant=self._warrant(topic, credentials)
         )

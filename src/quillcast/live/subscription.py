@@ -2,9 +2,9 @@
 
 import asyncio
 import inspect
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 import msgspec
@@ -18,6 +18,9 @@ from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.subscribing import Subscription as PeerSubscription
 
 LOSSES_MAX = 1000  # reports kept for `Subscription.lost`; a guess
+READ_BYTES_MAX = 4 << 20  # of events that a node keeps for its other subscriptions to a topic; a guess
+TURN_EVENTS = 256  # after so many the event loop runs before the next block; a guess
+_EVENT_BYTES = 192  # of an `Event` and what it refers to, beside the bytes of its block
 
 Handler = Callable[["Event"], Awaitable[None] | None]
 
@@ -115,6 +118,45 @@ class Inbox:
             self._changed = None
 
 
+class Reader:
+    """Turns blocks into events, for all subscriptions of a node: those to one topic share them.
+
+    Subscriptions to one topic mostly read a block in the same turn of the event loop; who is late makes its own events.
+    Attributes may be changed by those who get them, so events with attributes are nobody else's.
+    """
+
+    def __init__(self) -> None:
+        self._readers: Counter[str] = Counter()
+        self._read: deque[tuple[Block, list[Event]]] = deque()
+        self._bytes = 0
+
+    def enter(self, topic: str) -> None:
+        """One more subscription to a topic."""
+        self._readers[topic] += 1
+
+    def leave(self, topic: str) -> None:
+        """One less."""
+        self._readers[topic] -= 1
+        if not self._readers[topic]:
+            del self._readers[topic]
+            self._read.clear()
+            self._bytes = 0
+
+    def events(self, topic: str, block: Block, skip: int, stop: int) -> Iterator[Event]:
+        """Events `skip` to `stop` of a block. Raises `Malformed`."""
+        if self._readers[topic] < 2 or block.has_attributes:
+            return _events(topic, block, skip, stop)
+        for known, events in self._read:
+            if known is block:
+                return islice(events, skip, stop)
+        events = list(_events(topic, block, 0, block.count))
+        self._read.appendleft((block, events))
+        self._bytes += _size(block)
+        while self._bytes > READ_BYTES_MAX and len(self._read) > 1:
+            self._bytes -= _size(self._read.pop()[0])
+        return islice(events, skip, stop)
+
+
 class Subscription:
     """A running subscription: `async for event in subscription`. Made by `Node.subscribe`.
 
@@ -124,15 +166,18 @@ class Subscription:
     """
 
     __slots__ = (
-        "_events", "_handle", "_inbox", "_join_timeout_s", "_peer", "_pump", "_running", "_taken_bytes",
-        "malformed_count", "topic",
+        "_events", "_handle", "_inbox", "_join_timeout_s", "_peer", "_pump", "_reader", "_running", "_taken_bytes",
+        "_turn_events", "malformed_count", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: str, inbox: Inbox, join_timeout_s: float, running: dict["Subscription", None]) -> None:
-        self.topic = topic
+    def __init__(
+        self, topic: str, inbox: Inbox, reader: Reader, join_timeout_s: float, running: dict["Subscription", None]
+    ) -> None:
+        self.topic, self._reader = topic, reader
         self._inbox, self._join_timeout_s, self._running = inbox, join_timeout_s, running
         self._events: Iterator[Event] = _NO_EVENTS
         self._taken_bytes = 0  # of the block whose events are being handed out
+        self._turn_events = 0  # handed out since the event loop ran
         self._peer: Peer | None = None
         self._pump: Pump | None = None
         self._handle: PeerSubscription | None = None
@@ -205,6 +250,7 @@ class Subscription:
         self._events = _NO_EVENTS
         self._running.pop(self, None)
         if self._pump is not None and self._peer is not None and self._handle is not None:
+            self._reader.leave(self.topic)
             self._pump.call(self._peer.unsubscribe, self._handle)
             self._handle = None
 
@@ -216,6 +262,7 @@ class Subscription:
         self._handle = pump.call(
             peer.subscribe, self.topic, self._inbox, start=start, delivery=delivery, warrant=warrant
         )
+        self._reader.enter(self.topic)
 
     def end(self) -> None:
         """The node stops: `async for` ends after what came."""
@@ -244,21 +291,24 @@ class Subscription:
         raise StopAsyncIteration
 
     async def _more(self) -> bool:
-        """Turn the next block into events; False at the end of the subscription. The event loop runs in between."""
+        """Turn the next block into events; False at the end of the subscription. The event loop runs now and then."""
         inbox = self._inbox
         self._release()
-        if inbox.blocks:
+        if self._turn_events >= TURN_EVENTS and inbox.blocks:
+            self._turn_events = 0
             await asyncio.sleep(0)
         while not inbox.blocks:
             if inbox.failure is not None:
                 raise inbox.failure
             if inbox.closed:
                 return False
+            self._turn_events = 0
             await inbox.changed()
         block, skip, stop, position = inbox.blocks.popleft()
         self._taken_bytes = block.size
+        self._turn_events += stop - skip
         try:
-            self._events = _events(self.topic, block, skip, stop)
+            self._events = self._reader.events(self.topic, block, skip, stop)
         except Malformed:
             self.malformed_count += 1
             inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")
@@ -300,6 +350,12 @@ def _events(topic: str, block: Block, skip: int, stop: int) -> Iterator[Event]:
         sequences,
         block.times()[skip:stop],
     )
+
+
+def _size(block: Block) -> int:
+    """Bytes of a block's events."""
+    size: int = block.size + block.count * _EVENT_BYTES
+    return size
 
 
 def _maps(attributes: Iterable[bytes]) -> list[dict[str, Any] | None]:
