@@ -127,8 +127,8 @@ class EventCounter:
         self._subscription, self._count = subscription, 0
 
     async def until_marked(self) -> None:
-        async for event in self._subscription:
-            if not event.payload:
+        async for payload in self._subscription:
+            if not payload:
                 return
 
     def expect(self, count: int) -> None:
@@ -137,7 +137,7 @@ class EventCounter:
     async def taken(self) -> dict[str, Any]:
         count = left = self._count
         began_s = 0.0
-        async for _event in self._subscription:
+        async for _payload in self._subscription:
             if left == count:
                 began_s = time.perf_counter()
             left -= 1
@@ -170,7 +170,7 @@ class Quillcast(Client):
         }
 
     async def subscribe(self, topic: str, handler: Handler) -> None:
-        await self.node.subscribe(topic, handler=lambda event: handler(event.payload)).started()
+        await self.node.subscribe(topic, handler=handler, only_payloads=True).started()
 
     async def open(self, topic: str) -> Publish:
         publisher = self.node.publisher(topic)
@@ -181,7 +181,7 @@ class Quillcast(Client):
         await publish(b"", wait="stable")
 
     async def count(self, topic: str) -> EventCounter:
-        subscription = self.node.subscribe(topic)
+        subscription = self.node.subscribe(topic, only_payloads=True)
         await subscription.started()
         return EventCounter(subscription)
 

@@ -42,7 +42,7 @@ class Puppet:
     def __init__(self, node: quillcast.Node) -> None:
         self.node = node
         self.deliveries: dict[str, Deliveries] = {}
-        self.subscriptions: dict[str, quillcast.Subscription] = {}
+        self.subscriptions: dict[str, quillcast.Subscription[quillcast.Event]] = {}
         self.published: Counter[str] = Counter()
         self.tasks: dict[str, asyncio.Task[None]] = {}
 

@@ -44,13 +44,13 @@ async def pair(config: Config = QUICK, **options: Any) -> AsyncIterator[tuple[No
         yield alice, bob
 
 
-async def take(subscription: quillcast.Subscription, count: int) -> list[Event]:
-    events = []
-    async for event in subscription:
-        events.append(event)
-        if len(events) == count:
+async def take(subscription: quillcast.Subscription[T], count: int) -> list[T]:
+    items = []
+    async for item in subscription:
+        items.append(item)
+        if len(items) == count:
             break
-    return events
+    return items
 
 
 # --- publishing and subscribing
@@ -91,6 +91,36 @@ def test_a_publisher_hears_itself_and_a_handler_is_called_in_order() -> None:
                 await alone.publish("here", b"%d" % number)
             await done.wait()
             assert sync_got == async_got == [b"%d" % number for number in range(1000)]
+
+    run(scenario())
+
+
+def test_payloads_alone_come_as_bytes_to_loops_handlers_and_in_batches() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            handled: list[bytes] = []
+            done = asyncio.Event()
+
+            def handler(payload: bytes) -> None:
+                handled.append(payload)
+                if len(handled) == 1000:
+                    done.set()
+
+            looped, batched = (bob.subscribe("t", only_payloads=True) for _ in range(2))
+            called = bob.subscribe("t", only_payloads=True, handler=handler)
+            with_attributes = bob.subscribe("t")
+            for subscription in (looped, batched, called, with_attributes):
+                await subscription.started()
+            payloads = [b"%d" % number for number in range(1000)]
+            for payload in payloads:
+                await alice.publish("t", payload, attributes={"n": 1} if payload.endswith(b"7") else None)
+            assert await take(looped, 1000) == payloads
+            got = await batched.batch()
+            while len(got) < 1000:
+                got += await batched.batch()
+            await done.wait()
+            assert got == handled == payloads
+            assert [event.payload for event in await take(with_attributes, 1000)] == payloads
 
     run(scenario())
 

@@ -82,7 +82,7 @@ def command(
     run(print_events())
 
 
-async def _patiently(subscription: Subscription, timeout_s: float) -> AsyncIterator[Event]:
+async def _patiently(subscription: Subscription[Event], timeout_s: float) -> AsyncIterator[Event]:
     """The events, until none came for so long."""
     while True:
         try:

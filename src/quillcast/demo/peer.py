@@ -28,7 +28,7 @@ from quillcast.demo.orders import (
 from quillcast.live.hello import Identity
 from quillcast.live.node import Node
 from quillcast.live.publisher import Publisher
-from quillcast.live.subscription import Subscription
+from quillcast.live.subscription import Event, Subscription
 from quillcast.protocol.config import Config
 
 _DECODER = msgspec.json.Decoder(Order)
@@ -81,7 +81,7 @@ class Actor:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, Subscription[Event]] = {}
         self._publishers: dict[str, Publisher] = {}
 
     async def act(self, order: Any) -> None:

@@ -219,7 +219,7 @@ class BlockingSubscription:
     Events wait in the node until they are taken; an interrupted or timed-out call loses none. One thread takes them.
     """
 
-    def __init__(self, loop: "_LoopThread", subscription: Subscription) -> None:
+    def __init__(self, loop: "_LoopThread", subscription: Subscription[Event]) -> None:
         self._loop, self._subscription = loop, subscription
         self._events: Iterator[Event] = iter(())
         self._next: Future[list[Event]] | None = None  # goes on when a call gave up waiting for it

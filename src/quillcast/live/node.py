@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, overload
 
 import msgspec
 
@@ -34,7 +34,7 @@ from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.live.store import Store
-from quillcast.live.subscription import Handler, Inbox, Loss, Reader, Subscription
+from quillcast.live.subscription import Event, Handler, Inbox, Loss, Make, Reader, Subscription, events, payloads
 from quillcast.live.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config
@@ -114,7 +114,7 @@ class Node:
         self._running_publishers: dict[Publisher, None] = {}
         self._outlets: dict[str, Outlet] = {}
         self._reader = Reader()
-        self._subscriptions: dict[Subscription, None] = {}
+        self._subscriptions: dict[Subscription[Any], None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._stack = AsyncExitStack()
         self._journal: Journal | None = None
@@ -290,21 +290,49 @@ class Node:
         """
         return self._make_publisher(topic, timed=timed, credentials=credentials)
 
+    @overload
     def subscribe(
         self,
         topic: str,
         *,
-        handler: Handler | None = None,
+        handler: Handler[Event] | None = None,
+        only_payloads: Literal[False] = False,
         start: str = "now",
         delivery: str | None = None,
         on_lost: Callable[[Loss], object] | None = None,
         credentials: Credentials | None = None,
-    ) -> Subscription:
+    ) -> Subscription[Event]: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        handler: Handler[bytes] | None = None,
+        only_payloads: Literal[True],
+        start: str = "now",
+        delivery: str | None = None,
+        on_lost: Callable[[Loss], object] | None = None,
+        credentials: Credentials | None = None,
+    ) -> Subscription[bytes]: ...
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        handler: Handler[Any] | None = None,
+        only_payloads: bool = False,
+        start: str = "now",
+        delivery: str | None = None,
+        on_lost: Callable[[Loss], object] | None = None,
+        credentials: Credentials | None = None,
+    ) -> Subscription[Any]:
         """Subscribe to a topic: `async for event in node.subscribe(topic)`, or with a handler.
 
         Args:
             topic: the topic's name.
             handler: called with every event, one after the other; may be a coroutine function.
+            only_payloads: hand out payloads (`bytes`) instead of events, at less than half the cost.
             start: "now", or "earliest": as far back as the tree's buffers reach.
             delivery: "best_effort" to not be held up by gaps in a reliable topic.
             on_lost: called with every `Loss`.
@@ -319,7 +347,8 @@ class Node:
         self._check_open()
         inbox = Inbox(self.live.subscription_bytes)
         inbox.on_lost = on_lost
-        subscription = Subscription(topic, inbox, self._reader, self.live.join_timeout_s, self._subscriptions)
+        make: Make[Any] = payloads if only_payloads else events
+        subscription = Subscription(topic, make, inbox, self._reader, self.live.join_timeout_s, self._subscriptions)
         subscription.open(
             self._pump, self._peer, start=start, delivery=delivery, warrant=self._warrant(topic, credentials)
         )

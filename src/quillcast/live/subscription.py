@@ -1,11 +1,11 @@
-"""The subscriber's edge: blocks wait in an inbox, and become events where the application takes them."""
+"""The subscriber's edge: blocks wait in an inbox, and become events or payloads where the application takes them."""
 
 import asyncio
 import inspect
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from itertools import islice, repeat
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -22,7 +22,10 @@ READ_BYTES_MAX = 4 << 20  # of events that a node keeps for its other subscripti
 TURN_EVENTS = 256  # after so many the event loop runs before the next block; a guess
 _EVENT_BYTES = 192  # of an `Event` and what it refers to, beside the bytes of its block
 
-Handler = Callable[["Event"], Awaitable[None] | None]
+Item = TypeVar("Item")  # what a subscription hands out: `Event`, or payloads as `bytes`
+Handler = Callable[[Item], Awaitable[None] | None]
+Make = Callable[[str, Block, int, int], Iterator[Item]]
+"""Makes what is handed out of a topic's block, from event `skip` to before `stop`. Raises `Malformed`."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -52,7 +55,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 _NO_BLOCKS: deque[tuple[Block, int, int, Position]] = deque()  # of all inboxes that never held any
 _NO_LOSSES: deque[Loss] = deque()
-_NO_EVENTS: Iterator[Event] = iter(())
+_NO_ITEMS: Iterator[Any] = iter(())
 
 
 class Inbox:
@@ -119,7 +122,7 @@ class Inbox:
 
 
 class Reader:
-    """Turns blocks into events, for all subscriptions of a node: those to one topic share them.
+    """Turns blocks into events or payloads, for all subscriptions of a node: those to one topic share them.
 
     Subscriptions to one topic mostly read a block in the same turn of the event loop; who is late makes its own events.
     Attributes may be changed by those who get them, so events with attributes are nobody else's.
@@ -127,7 +130,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._readers: Counter[str] = Counter()
-        self._read: deque[tuple[Block, list[Event]]] = deque()
+        self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
         self._bytes = 0
 
     def enter(self, topic: str) -> None:
@@ -142,40 +145,41 @@ class Reader:
             self._read.clear()
             self._bytes = 0
 
-    def events(self, topic: str, block: Block, skip: int, stop: int) -> Iterator[Event]:
-        """Events `skip` to `stop` of a block. Raises `Malformed`."""
-        if self._readers[topic] < 2 or block.has_attributes:
-            return _events(topic, block, skip, stop)
-        for known, events in self._read:
-            if known is block:
-                return islice(events, skip, stop)
-        events = list(_events(topic, block, 0, block.count))
-        self._read.appendleft((block, events))
+    def read(self, make: Make[Item], topic: str, block: Block, skip: int, stop: int) -> Iterator[Item]:
+        """What `make` makes of events `skip` to `stop` of a block. Raises `Malformed`."""
+        if self._readers[topic] < 2 or (make is events and block.has_attributes):
+            return make(topic, block, skip, stop)
+        for known, maker, items in self._read:
+            if known is block and maker is make:
+                return islice(items, skip, stop)
+        items = list(make(topic, block, 0, block.count))
+        self._read.appendleft((block, make, items))
         self._bytes += _size(block)
         while self._bytes > READ_BYTES_MAX and len(self._read) > 1:
             self._bytes -= _size(self._read.pop()[0])
-        return islice(events, skip, stop)
+        return islice(items, skip, stop)
 
 
-class Subscription:
+class Subscription(Generic[Item]):
     """A running subscription: `async for event in subscription`. Made by `Node.subscribe`.
 
-    Every event from its start on comes once, in its publisher's order; what cannot come is reported in `lost`, and to
-    `on_lost`. A reader that falls behind by `LiveConfig.subscription_bytes` holds the topic's buffers up, and then its
-    `slow` setting applies.
+    It hands out events (`Subscription[Event]`), or payloads alone (`Subscription[bytes]`): every one from its start on,
+    once, in its publisher's order; what cannot come is reported in `lost`, and to `on_lost`. A reader that falls behind
+    by `LiveConfig.subscription_bytes` holds the topic's buffers up, and then its `slow` setting applies.
     """
 
     __slots__ = (
-        "_events", "_handle", "_inbox", "_join_timeout_s", "_peer", "_pump", "_reader", "_running", "_taken_bytes",
-        "_turn_events", "malformed_count", "topic",
+        "_handle", "_inbox", "_items", "_join_timeout_s", "_make", "_peer", "_pump", "_reader", "_running",
+        "_taken_bytes", "_turn_events", "malformed_count", "topic",
     )  # fmt: skip
 
     def __init__(
-        self, topic: str, inbox: Inbox, reader: Reader, join_timeout_s: float, running: dict["Subscription", None]
-    ) -> None:
-        self.topic, self._reader = topic, reader
+        self, topic: str, make: Make[Item], inbox: Inbox, reader: Reader, join_timeout_s: float,
+        running: dict["Subscription[Any]", None],
+    ) -> None:  # fmt: skip
+        self.topic, self._make, self._reader = topic, make, reader
         self._inbox, self._join_timeout_s, self._running = inbox, join_timeout_s, running
-        self._events: Iterator[Event] = _NO_EVENTS
+        self._items: Iterator[Item] = _NO_ITEMS
         self._taken_bytes = 0  # of the block whose events are being handed out
         self._turn_events = 0  # handed out since the event loop ran
         self._peer: Peer | None = None
@@ -186,26 +190,26 @@ class Subscription:
 
     # --- the application's side
 
-    def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[Item]:
         return self._stream()  # a generator resumes faster than `__anext__` begins
 
-    async def _stream(self) -> AsyncIterator[Event]:
+    async def _stream(self) -> AsyncIterator[Item]:
         while True:
-            for event in self._events:
+            for event in self._items:
                 yield event
             if not await self._more():
                 return
 
-    async def __anext__(self) -> Event:
-        for event in self._events:
+    async def __anext__(self) -> Item:
+        for event in self._items:
             return event
         return await self._next()
 
-    async def batch(self) -> list[Event]:
+    async def batch(self) -> list[Item]:
         """All events that can be had at once, at least one; it waits for that. None at the end of the subscription."""
-        events = list(self._events)
+        events = list(self._items)
         while not events and await self._more():
-            events = list(self._events)
+            events = list(self._items)
         return events
 
     async def started(self) -> Position:
@@ -247,7 +251,7 @@ class Subscription:
         """End it. What was not taken is dropped, and `async for` ends."""
         self._inbox.close()
         self._inbox.blocks.clear()
-        self._events = _NO_EVENTS
+        self._items = _NO_ITEMS
         self._running.pop(self, None)
         if self._pump is not None and self._peer is not None and self._handle is not None:
             self._reader.leave(self.topic)
@@ -268,13 +272,13 @@ class Subscription:
         """The node stops: `async for` ends after what came."""
         self._inbox.close()
 
-    async def serve(self, handler: Handler) -> None:
+    async def serve(self, handler: Handler[Item]) -> None:
         """Call the handler with every event, one after the other, until the subscription ends.
 
         An error in a handler is reported to the event loop's exception handler, and the next event goes on.
         """
         while await self._more():
-            for event in self._events:
+            for event in self._items:
                 try:
                     result = handler(event)
                     if result is not None and inspect.isawaitable(result):
@@ -284,9 +288,9 @@ class Subscription:
                         {"message": f"the handler of {self.topic!r} failed at {event}", "exception": problem}
                     )
 
-    async def _next(self) -> Event:
+    async def _next(self) -> Item:
         while await self._more():
-            for event in self._events:
+            for event in self._items:
                 return event
         raise StopAsyncIteration
 
@@ -308,7 +312,7 @@ class Subscription:
         self._taken_bytes = block.size
         self._turn_events += stop - skip
         try:
-            self._events = self._reader.events(self.topic, block, skip, stop)
+            self._items = self._reader.read(self._make, self.topic, block, skip, stop)
         except Malformed:
             self.malformed_count += 1
             inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")
@@ -332,7 +336,12 @@ class Subscription:
             self._pump.call(self._peer.drained, self._handle)
 
 
-def _events(topic: str, block: Block, skip: int, stop: int) -> Iterator[Event]:
+def payloads(topic: str, block: Block, skip: int, stop: int) -> Iterator[bytes]:
+    """The payloads of a block's events `skip` to `stop`. Raises `Malformed`."""
+    return islice(block.payloads(), skip, stop)
+
+
+def events(topic: str, block: Block, skip: int, stop: int) -> Iterator[Event]:
     """Events `skip` to `stop` of a block, made as they are asked for. Raises `Malformed`."""
     keys, attributes = block.keys(), block.attributes()
     publishers: Iterable[bytes] = repeat(block.publisher)
