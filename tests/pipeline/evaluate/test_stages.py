@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate import deployment, metrics, policies, schemas, stages, sums, treetable
+from quillcast.pipeline.evaluate import deployment, metrics, policies, schemas, stages, stored, sums, tasks, treetable
 from quillcast.pipeline.evaluate.experiment import Experiment, Workload
 
 ASKED = Experiment(
@@ -45,10 +45,24 @@ def rows_of(deployed: deployment.Deployment, policy: str = "scribe") -> list[pa.
 
 
 def test_tasks_are_whole_groups_the_largest_first() -> None:
-    sizes = np.array([900_000, 60_000, 50_000, 30_000, 30_000, 10_000, 10], np.int32)
-    assert stages.tasks(sizes, 100_000).tolist() == [0, 1, 2, 3, 4, 4, 4]
-    assert stages.tasks(sizes, 1_000_000).tolist() == [0, 1, 1, 1, 1, 1, 1], "adding up over all peers costs too"
-    assert stages.tasks(np.full(1000, 11, np.int32), 11_000).max() == 0
+    sizes = np.array([900_000, 160_000, 150_000, 30_000, 30_000, 10_000, 10], np.int32)
+    assert tasks.tasks(sizes, 900_000).tolist() == [0, 1, 2, 3, 3, 3, 3]
+    assert tasks.tasks(sizes, 90_000_000).tolist() == [0] * 7, "adding up over all peers costs too"
+    assert tasks.tasks(np.full(1000, 11, np.int32), 11_000).max() == 0
+
+
+def test_a_member_of_a_small_group_costs_more() -> None:
+    whole, tenth, ten = tasks.costs(np.array([1_000_000, 100_000, 10], np.int32), 1_000_000).tolist()
+    assert whole == 1_000_000
+    assert whole / 10 < tenth < whole / 2
+    assert 10 < ten / 10 < 20, "some four steps, each of them dearer"
+
+
+def test_only_giants_are_split() -> None:
+    alone = np.array([10_000_000, 2], np.int32)
+    assert tasks.pieces(alone, 10_000_000).tolist() == [tasks.TASK_PEERS, 1]
+    law = np.floor(1_000_000 * np.arange(1, 15_001) ** -1.25 + 0.5).astype(np.int32)
+    assert tasks.pieces(law, 1_000_000).max() == 1, "of the papers' law the largest costs a sixteenth of all"
 
 
 @pytest.mark.parametrize("rows", [1, 7, 10_000])
@@ -239,16 +253,20 @@ class TestOnSpark:
         assert delays.count() == len(arrays.workload)
 
     def test_giant_groups_are_split_and_have_the_same_trees(
-        self, session: Any, deployed: deployment.Deployment, monkeypatch: pytest.MonkeyPatch
+        self, session: Any, deployed: deployment.Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         whole = stages.trees(stages.groups(session, deployed), deployed, "scribe+collapse").toArrow()
-        monkeypatch.setattr(stages, "TASK_MEMBERS_MIN", 30)
-        monkeypatch.setattr(stages, "PIECE_MEMBERS_MIN", 80)
+        monkeypatch.setattr(tasks, "TASK_COST_MIN", 30)
+        monkeypatch.setattr(tasks, "TASK_PEERS", 6)
+        monkeypatch.setattr(tasks, "SPLIT", 1)
         groups = stages.groups(session, deployed)
-        assert [row["pieces"] for row in groups.select("pieces").head(3)] == [4, 2, 1]
-        split = stages.trees(groups, deployed, "scribe+collapse").toArrow()
+        assert [row["pieces"] for row in groups.select("pieces").head(3)] == [5, 2, 2]
         order = [("group", "ascending"), ("part", "ascending")]
-        assert split.sort_by(order).equals(whole.sort_by(order))
+        into = tmp_path / "groups"
+        stages.groups(session, deployed, into).collect()
+        for given in (groups, stored.files(session, into)):
+            split = stages.trees(given, deployed, "scribe+collapse").toArrow()
+            assert split.sort_by(order).equals(whole.sort_by(order))
 
     def test_arrays_are_brought_to_machines_that_do_not_see_them(
         self, session: Any, deployed: deployment.Deployment, tmp_path: Path

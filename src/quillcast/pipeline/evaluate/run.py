@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 NEEDED = {"pyspark": "spark", "numba": "spark", "jinja2": "report", "matplotlib": "report"}
 """Libraries of an evaluation, and the extra of quillcast that brings each."""
 
-STAGES = ("spark", "topology", "overlay", "workload", "trees", "delays", "stress", "churn", "report")
-"""What `seconds` tells of. `spark` is the wait for Spark after all that is made without it."""
+STAGES = ("topology", "overlay", "workload", "kernels", "spark", "trees", "delays", "stress", "churn", "report")
+"""What `seconds` tells of. `kernels`: compiling what stages will call, or finding it compiled; `spark`: the wait for
+Spark after all that is made without it."""
 
 LONG_PEERS = 3_000_000  # from where the last stage of Java's compiler pays for its start; a guess
 ARRAYS, TABLES = "arrays", "tables"
@@ -198,7 +199,7 @@ class _Run:
             self.shown.begin("kernels")
             began_s = time.monotonic()
             stages.warm_up(self._deployment, missing, self.experiment.workload.publishers)
-            self._took("trees", "kernels", time.monotonic() - began_s)
+            self._took("kernels", "kernels", time.monotonic() - began_s)
 
     def _wait_for_spark(self, *, ship: bool) -> None:
         from quillcast.pipeline.evaluate import deployment
@@ -226,7 +227,7 @@ class _Run:
 
     def _policy(self, policy: str) -> figures.Figures:
         """Make the tables of a policy; its figures."""
-        from quillcast.pipeline.evaluate import schemas, stages
+        from quillcast.pipeline.evaluate import schemas, stages, stored
 
         publishers = self.experiment.workload.publishers
         load = self._load(policy)
@@ -241,8 +242,10 @@ class _Run:
             )
 
         def groups() -> "DataFrame":
-            everybody = self._groups()
-            return everybody if most is None else everybody.where(everybody.members <= most)
+            if most is None:
+                return self._files(f"{TABLES}/groups")
+            rows = stored.read(self._spark.get(), self.folder / f"{TABLES}/groups", schemas.GROUPS)
+            return rows.where(rows.members <= most)
 
         make("trees", "trees", lambda into: stages.trees(groups(), self.deployment, policy, load, into))
         make("delays", "delays", lambda into: stages.delays(table("trees"), self.deployment, publishers, into))
@@ -285,7 +288,7 @@ class _Run:
             "trees",
             part,
             f"loads of {policy}",
-            lambda _, into: stages.loads(self._groups(), self.deployment, policy, into),
+            lambda _, into: stages.loads(self._files(f"{TABLES}/groups"), self.deployment, policy, into),
         )
         peers = self.experiment.peers
         self._part("trees", arrays, "loads", lambda made: stages.save_load(self.folder / part, peers, made))
@@ -334,11 +337,6 @@ class _Run:
         from pyarrow import parquet
 
         return parquet.read_table(self.folder / part, columns=columns)
-
-    def _groups(self) -> "DataFrame":
-        from quillcast.pipeline.evaluate import schemas, stored
-
-        return stored.read(self._spark.get(), self.folder / f"{TABLES}/groups", schemas.GROUPS)
 
     def _files(self, part: str) -> "DataFrame":
         from quillcast.pipeline.evaluate import stored

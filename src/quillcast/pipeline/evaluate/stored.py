@@ -4,12 +4,15 @@ Java would handle each number of each row on its own, which costs more than what
 is a few rows that name its files (`schemas.FILES`).
 """
 
+import gc
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import parquet
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
@@ -27,16 +30,41 @@ def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataF
         into: where tasks write that, so that the result names files; None: the result is the rows themselves.
     """
     if into is None:
-        return rows.mapInArrow(work, schema)
-    return rows.mapInArrow(lambda batches: write(work(batches), schema, into), schemas.FILES)
+        return in_tasks(rows, work, schema)
+    return in_tasks(rows, lambda batches: write(work(batches), schema, into), schemas.FILES)
 
 
-def write(batches: Batches, schema: str, folder: Path) -> Batches:
-    """Write a task's rows as one file, complete or not at all; a row of `schemas.FILES`, or none if it has no rows."""
-    from pyspark import TaskContext
+def in_tasks(rows: DataFrame, work: Work, schema: str) -> DataFrame:
+    """What a function makes of each partition, called in the tasks of Spark."""
 
-    context = TaskContext.get()
-    number = context.partitionId() if context else 0
+    def settled(batches: Batches) -> Batches:
+        yield from work(batches)
+        _settle(work.__qualname__)
+
+    return rows.mapInArrow(settled, schema)
+
+
+@cache
+def _settle(stage: str) -> None:
+    """After its first task of a stage a worker keeps what it has loaded.
+
+    Spark has it collect garbage after each task, which with numba and its kernels in memory takes 0.07 s each time.
+    """
+    gc.freeze()
+
+
+def write(batches: Batches, schema: str, folder: Path, number: int | None = None) -> Batches:
+    """Write a task's rows as one file, complete or not at all; a row of `schemas.FILES`, or none if it has no rows.
+
+    Args:
+        batches: the rows.
+        schema: theirs.
+        folder: of the table.
+        number: of the file; None: that of the task's partition.
+    """
+    if number is None:
+        context = TaskContext.get()
+        number = context.partitionId() if context else 0
     first = next(batches, None)
     if first is None and number:  # the first task writes its file in any case, so that readers find the columns
         return
@@ -52,9 +80,9 @@ def write(batches: Batches, schema: str, folder: Path) -> Batches:
 
 
 def files(spark: SparkSession, folder: Path) -> DataFrame:
-    """The files of a table (`schemas.FILES`), the largest first, each for a task of its own."""
+    """The files of a table (`schemas.FILES`), each for a task of its own, in the order of those that wrote them."""
     sizes = {str(path): path.stat().st_size for path in sorted(folder.glob("*.parquet"))}
-    order = sorted(sizes, key=lambda path: -sizes[path])
+    order = list(sizes)
 
     def named(values: list[Any]) -> Column:  # no function of ours: that would be a further process beside each task's
         return F.element_at(F.array(*map(F.lit, values)), F.col("id").cast("int") + 1)
@@ -68,7 +96,7 @@ def files(spark: SparkSession, folder: Path) -> DataFrame:
 def read(spark: SparkSession, folder: Path, schema: str) -> DataFrame:
     """The rows of a table, read by tasks."""
     columns = schemas.columns(schema)
-    return files(spark, folder).mapInArrow(lambda batches: opened(batches, columns), schema)
+    return in_tasks(files(spark, folder), lambda batches: opened(batches, columns), schema)
 
 
 def opened(batches: Batches, columns: list[str]) -> Batches:
