@@ -66,6 +66,10 @@ class Link:
         queued = self.connection.transport.get_write_buffer_size() if self.connection else 0
         return queued + sum(bundle.size for bundle in self._bundles)
 
+    def carries_nothing(self) -> bool:
+        """Does no bundle wait here?"""
+        return not self._bundles
+
     def send(self, message: Message) -> None:
         """Queue a control message."""
         self.idle_here = False

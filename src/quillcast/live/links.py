@@ -413,6 +413,8 @@ class Links:
         if not self._dirty:
             return
         dirty, self._dirty = self._dirty, []
+        if len(dirty) > 1:
+            dirty.sort(key=Link.carries_nothing)  # receipts and credit can wait for a system call, events cannot
         for link in dirty:
             link.flush()
 
