@@ -5,8 +5,8 @@ import pytest
 
 from quillcast.core.ids import number, topic_id
 from quillcast.core.messages import Contact
-from quillcast.pipeline.evaluate import routing
-from quillcast.pipeline.evaluate.network import Group, Peers, Topology
+from quillcast.pipeline.evaluate import preparing, routing
+from quillcast.pipeline.evaluate.network import Group, Peers, Topology, frozen
 from quillcast.pipeline.evaluate.policies import parse
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
@@ -51,7 +51,7 @@ def test_protocol_and_kernel_make_the_same_trees(count: int, digit_bits: int, mo
     assert extracted(simulation, digit_bits)[1].cells.tolist() == tables.cells.tolist(), "tables changed meanwhile"
     for name, size in sizes.items():
         members = np.sort([machines.index(at * step[name]) for at in range(size)]).astype(np.int32)
-        group = Group(0, number(topic_id(name)) >> 64, routing.frozen(members, np.int32), 0)
+        group = Group(0, number(topic_id(name)) >> 64, frozen(members, np.int32), 0)
         (made,) = parse("scribe").trees(tables, group)
         assert parents_of(made) == simulated(simulation, name, machines)
         assert size == 11 or len(set(parents_of(made).values())) > 2, "a tree of some depth"
@@ -78,7 +78,7 @@ def extracted(simulation: Simulation, digit_bits: int) -> tuple[list[int], routi
         for entry in table.entries():
             cells[(here, *table.place(number(entry.contact.node_id)))] = at[entry.contact.node_id]
     used = 1 + int(np.flatnonzero((cells >= 0).any(axis=(0, 2)))[-1])
-    return [machine.number for machine, _ in running], routing.tables(
+    return [machine.number for machine, _ in running], preparing.tables(
         nowhere(), everybody(ids), digit_bits, 16, np.ascontiguousarray(cells[:, :used])
     )
 

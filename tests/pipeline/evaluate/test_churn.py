@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quillcast.pipeline.evaluate import churn, policies, routing, workload
+from quillcast.pipeline.evaluate import churn, policies, preparing, routing, workload
 from quillcast.pipeline.evaluate.peers import attach
 from quillcast.pipeline.evaluate.topology import load
 
@@ -61,7 +61,7 @@ def repaired(alive: churn.Survivors, tree: Any, key: int) -> tuple[int, int, int
 def test_repairs_agree_with_the_twin(name: str, share: float) -> None:
     topology = load("transit-stub(2,2,2,3)", SEED)
     peers = attach(topology, PEERS, SEED)
-    tables = routing.tables(topology, peers)
+    tables = preparing.tables(topology, peers)
     _, alive = churn.survivors(topology, peers, share, SEED, 4, 16, "ideal")
     groups = workload.power_law(PEERS, 30)
     where = np.full(len(alive.tables.ids), -1, np.int32)

@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from quillcast.pipeline.evaluate import metrics, routing
+from quillcast.pipeline.evaluate import metrics, preparing, routing
 from quillcast.pipeline.evaluate.chance import mix
-from quillcast.pipeline.evaluate.network import Group, Ints, Peers, Topology, Tree
+from quillcast.pipeline.evaluate.network import Group, Ints, Peers, Topology, Tree, frozen
 from quillcast.pipeline.evaluate.peers import attach
 from quillcast.pipeline.evaluate.policies import parse
 from quillcast.pipeline.evaluate.policies.policy import tree_of
@@ -17,13 +17,13 @@ from tests.pipeline.evaluate.naive import Overlay, parents_of
 
 TOPOLOGY = transit_stub(2, transit_domains=3, routers_per_transit=2, stubs_per_router=3, routers_per_stub=4)
 PEERS = attach(TOPOLOGY, 300, 2)
-TABLES = routing.tables(TOPOLOGY, PEERS)
+TABLES = preparing.tables(TOPOLOGY, PEERS)
 OVERLAY = Overlay(TOPOLOGY, PEERS)
 
 
 def group(number: int, size: int) -> Group:
     members = np.random.default_rng([number, size]).choice(len(PEERS), size, replace=False)
-    return Group(number, int(mix(1, 77, number)), routing.frozen(np.sort(members), np.int32), 1)
+    return Group(number, int(mix(1, 77, number)), frozen(np.sort(members), np.int32), 1)
 
 
 def scribe(asked: Group) -> Tree:
@@ -132,7 +132,7 @@ def chain(peers: list[int]) -> Tree:
 
 def domains(labels: list[int]) -> routing.Tables:
     some = Peers(PEERS.ids[: len(labels)], PEERS.place[: len(labels)], np.array(labels, np.int32))
-    return routing.tables(TOPOLOGY, some)
+    return preparing.tables(TOPOLOGY, some)
 
 
 def test_copies_that_cross_a_border_are_counted() -> None:

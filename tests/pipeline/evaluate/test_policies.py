@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate import metrics, routing
+from quillcast.pipeline.evaluate import metrics, preparing, routing
 from quillcast.pipeline.evaluate.chance import mix
-from quillcast.pipeline.evaluate.network import Group, Peers, Tree
+from quillcast.pipeline.evaluate.network import Group, Peers, Tree, frozen
 from quillcast.pipeline.evaluate.peers import attach
 from quillcast.pipeline.evaluate.policies import parse
 from quillcast.pipeline.evaluate.policies.policy import Load, children_counts
@@ -20,7 +20,7 @@ from tests.pipeline.evaluate.naive_scopes import Improving, Scopes, regions, sco
 
 TOPOLOGY = transit_stub(1, transit_domains=3, routers_per_transit=2, stubs_per_router=3, routers_per_stub=4)
 PEERS = attach(TOPOLOGY, 400, 1)
-TABLES = routing.tables(TOPOLOGY, PEERS)
+TABLES = preparing.tables(TOPOLOGY, PEERS)
 OVERLAY = Overlay(TOPOLOGY, PEERS)
 POLICIES = [
     "scribe",
@@ -36,7 +36,7 @@ POLICIES = [
 def group(number: int, size: int) -> Group:
     """A group of so many random peers."""
     members = np.random.default_rng([number, size]).choice(len(PEERS), size, replace=False)
-    return Group(number, int(mix(1, 77, number)), routing.frozen(np.sort(members), np.int32), 1)
+    return Group(number, int(mix(1, 77, number)), frozen(np.sort(members), np.int32), 1)
 
 
 GROUPS = [group(number, max(1, 400 // (number + 1))) for number in range(60)]
@@ -194,7 +194,7 @@ def test_improvement_never_ends_over_its_reach_if_it_began_below() -> None:
 
 def test_domains_may_be_clusters_that_places_do_not_follow() -> None:
     clusters = (np.arange(len(PEERS)) % 3).astype(np.int32)
-    mixed = routing.tables(TOPOLOGY, Peers(PEERS.ids, PEERS.place, clusters))
+    mixed = preparing.tables(TOPOLOGY, Peers(PEERS.ids, PEERS.place, clusters))
     for asked in GROUPS[:10]:
         for policy in ("scoped", "scoped+improve"):
             (tree,) = parse(policy).trees(mixed, asked)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate import routing
+from quillcast.pipeline.evaluate import preparing, routing
 from quillcast.pipeline.evaluate.chance import mix
 from quillcast.pipeline.evaluate.network import Peers, Topology
 from quillcast.pipeline.evaluate.peers import attach
@@ -53,7 +53,7 @@ SMALL = [
 def both(topology: Topology, count: int, options: dict[str, int]) -> tuple[routing.Tables, Overlay]:
     peers = attach(topology, count, 3)
     quality = f"sampled({options['k']})" if "k" in options else "ideal"
-    made = routing.tables(topology, peers, options.get("b", 4), options.get("l", 16), quality, seed=9)
+    made = preparing.tables(topology, peers, options.get("b", 4), options.get("l", 16), quality, seed=9)
     return made, Overlay(topology, peers, seed=9, **options)
 
 
@@ -81,7 +81,7 @@ def test_given_tables_are_followed() -> None:
     peers = attach(topology, 200, 3)
     cells = np.full((200, 3, 16), -1, np.int32)
     naive = Overlay(topology, peers)
-    ideal = routing.tables(topology, peers, seed=4)
+    ideal = preparing.tables(topology, peers, seed=4)
     naive.given = {}
     for peer in range(200):
         for row in range(3):
@@ -89,7 +89,7 @@ def test_given_tables_are_followed() -> None:
                 there = routing.cell(ideal, peer, row, digit) if mix(1, peer, row * 16 + digit) % 3 else -1
                 if digit != naive.digits(naive.ids[peer])[row] and there >= 0:
                     cells[peer, row, digit] = naive.given[peer, row, digit] = there
-    tables = routing.tables(topology, peers, quality=cells)
+    tables = preparing.tables(topology, peers, quality=cells)
     for key in KEYS:
         for peer in range(0, 200, 7):
             assert routing.next_hop(tables, peer, np.uint64(key)) == naive.next_hop(peer, key)
@@ -98,7 +98,7 @@ def test_given_tables_are_followed() -> None:
 def test_routes_take_less_than_log_16_n_hops_and_end_at_the_closest_peer() -> None:
     """Scribe, section 2: "The expected number of hops is less than log_2^b N"."""
     topology = transit_stub(1, transit_domains=3, routers_per_transit=3, stubs_per_router=3, routers_per_stub=5)
-    tables = routing.tables(topology, attach(topology, 20_000, 1))
+    tables = preparing.tables(topology, attach(topology, 20_000, 1))
     hops = []
     for number in range(2000):
         key = np.uint64(mix(3, 3, number))
@@ -110,7 +110,7 @@ def test_routes_take_less_than_log_16_n_hops_and_end_at_the_closest_peer() -> No
 
 def test_peers_at_equally_near_ones_do_not_crowd() -> None:
     topology = plane(2, matrix=True)
-    tables = routing.tables(topology, attach(topology, 4096, 1))
+    tables = preparing.tables(topology, attach(topology, 4096, 1))
     low, high = routing.prefix_range(tables, np.uint64(0xA), 4)
     asked = [routing.cell(tables, peer, 0, 0xA) for peer in range(4096) if not low <= peer < high]
     assert np.bincount(asked).max() < 4 * len(asked) / (high - low)
@@ -120,9 +120,9 @@ def test_joining_fills_cells_with_near_peers_but_not_always_the_nearest() -> Non
     """Scribe, section 2.2: entries are near "among all the live nodes with appropriate nodeId prefixes", about."""
     topology = transit_stub(1, transit_domains=3, routers_per_transit=3, stubs_per_router=3, routers_per_stub=5)
     peers = attach(topology, 1500, 1)
-    found, again = (routing.tables(topology, peers, quality="join") for _ in range(2))
+    found, again = (preparing.tables(topology, peers, quality="join") for _ in range(2))
     np.testing.assert_array_equal(found.cells, again.cells)
-    ideal, naive = routing.tables(topology, peers), Overlay(topology, peers)
+    ideal, naive = preparing.tables(topology, peers), Overlay(topology, peers)
     filled, found_ms, ideal_ms, any_ms = [], [], [], []
     for peer in range(0, 1500, 50):
         for row in range(2):
@@ -146,9 +146,9 @@ def test_tables_are_the_same_when_they_are_mapped(tmp_path: Path) -> None:
     topology = plane(30, matrix=True)
     topology.save(tmp_path / "topology")
     attach(topology, 3000, 3).save(tmp_path / "peers")
-    made = routing.tables(Topology.open(tmp_path / "topology"), Peers.open(tmp_path / "peers"))
-    routing.save(tmp_path / "tables", made)
-    mapped = routing.load(tmp_path / "tables", Topology.open(tmp_path / "topology"), Peers.open(tmp_path / "peers"))
+    made = preparing.tables(Topology.open(tmp_path / "topology"), Peers.open(tmp_path / "peers"))
+    preparing.save(tmp_path / "tables", made)
+    mapped = preparing.load(tmp_path / "tables", Topology.open(tmp_path / "topology"), Peers.open(tmp_path / "peers"))
     for name, one, other in zip(made._fields, made, mapped, strict=True):
         np.testing.assert_array_equal(one, other, err_msg=name)
         assert type(one) is type(other)
@@ -167,4 +167,4 @@ def test_tables_are_the_same_when_they_are_mapped(tmp_path: Path) -> None:
 def test_numbers_that_make_no_tables_are_named(options: dict[str, int], words: str) -> None:
     topology = plane(10, matrix=True)
     with pytest.raises(LocalError, match=words):
-        routing.tables(topology, attach(topology, 10, 1), **options)  # type: ignore[arg-type]
+        preparing.tables(topology, attach(topology, 10, 1), **options)  # type: ignore[arg-type]

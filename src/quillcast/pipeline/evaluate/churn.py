@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from quillcast.pipeline.evaluate import routing
+from quillcast.pipeline.evaluate import preparing
 from quillcast.pipeline.evaluate.chance import fraction, mix
-from quillcast.pipeline.evaluate.network import Flags, Ints, Peers, Topology, Tree
+from quillcast.pipeline.evaluate.network import Flags, Ints, Peers, Topology, Tree, frozen
 from quillcast.pipeline.evaluate.routing import Tables, Whole, Word, delay, next_hop, root_of
 
 _DEATHS = 31  # what chance is asked for
@@ -48,17 +48,17 @@ class Repair(NamedTuple):
 def survivors(
     topology: Topology, peers: Peers, share: float, seed: int, digit_bits: int, leaf_set_size: int, quality: str
 ) -> tuple[Peers, Survivors]:
-    """The peers that live on, if each dies with a chance of `share`; the other arguments as for `routing.tables`."""
+    """The peers that live on, if each dies with a chance of `share`; the other arguments as for `preparing.tables`."""
     lives = _living(len(peers), share, seed)
     kept = Peers(ids=peers.ids[lives], place=peers.place[lives], domain=peers.domain[lives])
     renumbered = np.where(lives, np.cumsum(lives) - 1, -1).astype(np.int32)
-    return kept, Survivors(routing.tables(topology, kept, digit_bits, leaf_set_size, quality, seed), renumbered)
+    return kept, Survivors(preparing.tables(topology, kept, digit_bits, leaf_set_size, quality, seed), renumbered)
 
 
 def save(folder: Path, kept: Peers, made: Survivors) -> None:
     """Write them as arrays that all processes of a machine can map."""
     kept.save(folder / "peers")
-    routing.save(folder / "routing", made.tables)
+    preparing.save(folder / "routing", made.tables)
     np.save(folder / "renumbered.npy", made.renumbered)
 
 
@@ -66,7 +66,7 @@ def load(folder: Path, topology: Topology) -> Survivors:
     """What `save` wrote."""
     kept = Peers.open(folder / "peers")
     renumbered = np.load(folder / "renumbered.npy", mmap_mode="r")
-    return Survivors(routing.load(folder / "routing", topology, kept), routing.frozen(renumbered, np.int32))
+    return Survivors(preparing.load(folder / "routing", topology, kept), frozen(renumbered, np.int32))
 
 
 def repair(alive: Survivors, tree: Tree, key: int, where: Ints) -> Repair:

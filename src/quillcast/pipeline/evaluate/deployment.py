@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from quillcast.core.errors import LocalError
-from quillcast.pipeline.evaluate import churn, routing
+from quillcast.pipeline.evaluate import churn, preparing, routing
 from quillcast.pipeline.evaluate.experiment import Experiment
 from quillcast.pipeline.evaluate.network import Group, Peers, Topology
 from quillcast.pipeline.evaluate.peers import attach, clusters
@@ -93,7 +93,7 @@ def _open(shipped: Shipped) -> Arrays:
     """Mapped once per process."""
     folder = shipped.here()
     topology, peers = Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS)
-    return Arrays(topology, peers, routing.load(folder / ROUTING, topology, peers), Workload.open(folder / WORKLOAD))
+    return Arrays(topology, peers, preparing.load(folder / ROUTING, topology, peers), Workload.open(folder / WORKLOAD))
 
 
 def make_topology(experiment: Experiment, folder: Path, made: Path) -> None:
@@ -112,7 +112,7 @@ def make_routing(experiment: Experiment, folder: Path, made: Path) -> None:
     """Write how peers route."""
     overlay, topology, attached = experiment.overlay, Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS)
     sizes = overlay.digit_bits, overlay.leaf_set_size
-    routing.save(made, routing.tables(topology, attached, *sizes, overlay.quality, experiment.seed))
+    preparing.save(made, preparing.tables(topology, attached, *sizes, overlay.quality, experiment.seed))
 
 
 def make_workload(experiment: Experiment, folder: Path, made: Path) -> None:

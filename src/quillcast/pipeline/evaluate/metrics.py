@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from quillcast.pipeline.evaluate.network import Flags, Floats, Ints, Peers, Topology, Tree
-from quillcast.pipeline.evaluate.routing import Tables, Whole, delay, frozen
+from quillcast.pipeline.evaluate.network import Flags, Floats, Ints, Peers, Topology, Tree, frozen
+from quillcast.pipeline.evaluate.routing import Tables, Whole, delay
 
 Counts = npt.NDArray[np.float64]
 

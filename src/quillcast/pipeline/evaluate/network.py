@@ -18,6 +18,15 @@ Ids = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
 
+def frozen(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The array as all kernels take it: of this type, C-contiguous, read-only; memory-mapped pages stay mapped."""
+    if type(array) is np.ndarray and array.dtype == dtype and not array.flags.writeable and array.flags.c_contiguous:
+        return array
+    plain = np.ascontiguousarray(array, dtype).view(np.ndarray).reshape(array.shape)
+    plain.flags.writeable = False
+    return plain
+
+
 class _Arrays:
     """Arrays in a folder: one `.npy` file each, mapped into memory when opened."""
 

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from quillcast.pipeline.evaluate import policies, schemas, stored, sums
 from quillcast.pipeline.evaluate.columns import Batches, column, record_batch
 from quillcast.pipeline.evaluate.deployment import Deployment
+from quillcast.pipeline.evaluate.network import frozen
 from quillcast.pipeline.evaluate.policies.policy import Load
-from quillcast.pipeline.evaluate.routing import frozen
 from quillcast.pipeline.evaluate.stages.grouped import by_task
 
 
