@@ -5,7 +5,10 @@ import pytest
 from quillcast.core.bundle import NO_TERM, Block, Bundle, Kind, Term
 from quillcast.core.ids import from_number, number
 from quillcast.core.trace import BecameRoot, Repeated
+from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX, down
+from quillcast.protocol.topics.claims import ChildClaim, encode
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import Accepted, HandOver, Have, Join, Leave
 from quillcast.protocol.topics.publisher import Publisher
@@ -77,6 +80,93 @@ def test_whoever_was_below_a_leaving_root_and_does_not_come_is_waited_for_as_lon
     assert len(tree.root.awaited) == 1
     village.run(30)
     assert publisher.stable == 1
+
+
+NARROW = Config(topics=TopicConfig(children_per_topic_max=2))
+
+
+def narrow_tree() -> tuple[Village, Publisher, list[int]]:
+    """Peers that all read, two children each; one more publishes. Returns the readers too, the closest first."""
+    village = Village(16, config=NARROW)
+    *readers, writer = by_distance(village)
+    for peer in readers:
+        village.subscribe(peer, NAME, Reader())
+    village.run(8)
+    publisher = village.publisher(writer, NAME)
+    village.run(2)
+    return village, publisher, readers
+
+
+def children(village: Village, peer: int) -> list[int]:
+    tree = village.tree(peer, NAME)
+    machines = village.world.machines
+    return [m.number for m in machines if tree is not None and m.node_id in tree.children]
+
+
+def stable_after(village: Village, publisher: Publisher, seconds: float) -> bool:
+    """Does what is published now become stable in so many seconds?"""
+    writer = by_distance(village)[-1]
+    village.publish(writer, publisher, b"event")
+    village.run(seconds)
+    return publisher.stable == publisher.next
+
+
+def test_whoever_finds_the_next_root_full_and_joins_below_another_is_known_to_have_come() -> None:
+    village, publisher, (old, new, *_) = narrow_tree()
+    assert [len(children(village, peer)) for peer in (old, new)] == [2, 2]
+    village.act(old, lambda peer: peer.leave())
+    village.run(4)
+    assert village.root(NAME) == new
+    assert village.marks["shed"] > 0
+    assert stable_after(village, publisher, 2)
+
+
+def test_a_forwarder_that_leaves_names_those_below_it_and_costs_nobody_a_lease() -> None:
+    """Its children find its parent full too, for it is still there; they join below others, and are named up there."""
+    village, publisher, (root, *_) = narrow_tree()
+    forwarder = next(peer for peer in children(village, root) if children(village, peer))
+    village.act(forwarder, lambda peer: peer.leave())
+    village.run(4)
+    assert village.tree(forwarder, NAME) is None
+    assert stable_after(village, publisher, 2)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    village.run(20)
+    assert [child.came for child in tree.children.values()] == [(), ()], "it is told for a while, not for good"
+
+
+def test_whoever_was_below_a_leaving_forwarder_and_does_not_come_is_waited_for() -> None:
+    village, publisher, (root, *_) = narrow_tree()
+    forwarder = next(peer for peer in children(village, root) if children(village, peer))
+    gone = children(village, forwarder)[0]
+    village.kill(gone, silently=True)
+    village.act(forwarder, lambda peer: peer.leave())
+    village.run(6)
+    assert village.tree(forwarder, NAME) is None
+    assert not stable_after(village, publisher, 10)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert [list(lease.awaited) for lease in tree.departed.values()] == [[village.world.machines[gone].node_id]]
+    village.run(20)
+    assert publisher.stable == publisher.next
+
+
+def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
+    """What it has itself, when it joins, may be more than they have."""
+    village = Village(6)
+    root, forwarder, child = by_distance(village)[:3]
+    village.subscribe(forwarder, NAME, Reader())
+    village.run(5)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    contacts = {peer: village.world.machines[peer].contact for peer in (forwarder, child)}
+    left = Leave(TOPIC, moved=True, leases=(contacts[child].node_id,))
+    village.act(root, lambda peer: peer.message(contacts[forwarder], left))
+    village.act(root, lambda peer: peer.scribe.children.enter(tree, contacts[child], 5))
+    assert [list(lease.awaited) for lease in tree.departed.values()] == [[contacts[child].node_id]]
+    claim = ChildClaim(tree.flow.term, 2, tree.flow.term)
+    village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(claim)))
+    assert not tree.departed
 
 
 @pytest.mark.parametrize("another_reign", [True, False])

@@ -86,12 +86,15 @@ class ChildrenTables:
         start = _start_for(flow, join)
         self._send_accepted(tree, contact, start, join.digest)
         child = self.enter(tree, contact, start)
+        if join.moved:  # as long as a former parent may take to leave, and name it to those above
+            child.named_until = self.host.now() + 2 * self.config.leave_s
+        self.came(tree, child)
         handlers = self.scribe.handlers.get(tree.topic)
         if handlers is not None:
             for bundle in handlers.subscribe_handler(join):
                 self.host.carry(contact, bundle)
         child.advance(flow.log)
-        self.scribe.rendezvous.joined(tree, join)
+        self.scribe.rendezvous.came(tree, (contact.node_id,))  # of this reign it has nothing, and covers nothing yet
         self.scribe.reports.touch(tree)
 
     def _send_accepted(self, tree: Tree, contact: Contact, start: int, digest: bytes) -> None:
@@ -108,7 +111,7 @@ class ChildrenTables:
         flow.start = min(flow.start, start)
         child = Child(self.host, contact, flow.log.first_over(start), flow.term, start)
         former = tree.children.get(node)  # its Join may come twice
-        lease = tree.departed.pop(node, former)
+        lease = tree.came_back(node) or former
         tree.enter(child)
         if lease is not None and lease.cover_term == flow.term:
             child.cover = min(start, lease.cover)  # what it has itself says nothing of those below it
@@ -133,10 +136,22 @@ class ChildrenTables:
         siblings.sort(key=lambda sibling: ring_distance(sibling.node_id, tree.topic))
         return tuple([*known, *siblings][: self.config.fallbacks])
 
+    def came(self, tree: Tree, child: Child) -> None:
+        """A child speaks for itself and for those that came below it: they are not waited for as departed any more."""
+        nodes = child.speaks_for
+        if nodes:
+            tree.came(nodes)
+            self.scribe.rendezvous.came(tree, nodes)
+            if child.named_until:
+                self.scribe.reports.touch(tree)
+
     # ---- letting go
 
-    def remove(self, tree: Tree, node: bytes, why: str, *, lease: bool) -> None:
-        """Take a child out of the table; where a lease goes on, its last report still holds stability back."""
+    def remove(self, tree: Tree, node: bytes, why: str, *, lease: bool, whose: tuple[bytes, ...] = ()) -> None:
+        """Take a child out of the table; where a lease goes on, its last report still holds stability back.
+
+        `whose` lease it is: its own if it says nothing else.
+        """
         child = tree.children.pop(node, None)
         tree.waiting.pop(node, None)
         if child is None:
@@ -145,7 +160,7 @@ class ChildrenTables:
         self.streams.drop(child.contact, tree.topic)
         self.links.remove(node, tree.topic)
         if lease:
-            tree.depart(child, self.host.now() + self.config.lease_s)
+            tree.depart(child, self.host.now() + self.config.lease_s, whose or (node,))
         self.host.trace(ChildRemoved(tree.topic, node, why))
         self.scribe.reports.touch(tree)
 
@@ -154,7 +169,8 @@ class ChildrenTables:
         tree = self.scribe.trees.get(message.topic)
         if tree is None:
             return
-        self.remove(tree, sender.node_id, "moved" if message.moved else "left", lease=message.moved)
+        why = "moved" if message.moved else "left"
+        self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases)
         self.scribe.joining.leave_if_idle(tree)
 
     def dismiss(self, tree: Tree) -> None:

@@ -8,17 +8,22 @@ from quillcast.core.ranges import Range
 from quillcast.core.sparing import shared
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
+CAME_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
 Held = tuple[tuple[Term, Number, tuple[Range, ...]], ...]
 """Past terms: each one's end, as far as it is known, and what is kept of it."""
 
 
 class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A child to its parent: all below me cover `term` below `cover`; `heard` is the highest term known down here."""
+    """A child to its parent: all below me cover `term` below `cover`; `heard` is the highest term known down here.
+
+    `came` names who came below me lately from another parent: `cover` speaks for them and all below them.
+    """
 
     term: Term
     cover: Number
     heard: Term
     held: Held = ()
+    came: tuple[WireId, ...] = ()
 
 
 class ParentClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -44,7 +49,7 @@ def encode(claim: Claim) -> bytes:
 def decode(data: bytes) -> Claim:
     """The claim of these bytes; what is the same in others' claims is shared. Raises `Malformed`."""
     match decoded(_decoder, data, "claim about a topic"):
-        case ChildClaim(term, cover, heard, held):
-            return ChildClaim(shared(term), cover, shared(heard), held)
+        case ChildClaim(term, cover, heard, held, came):
+            return ChildClaim(shared(term), cover, shared(heard), held, came)
         case ParentClaim(term, frontier, stable, path, fallbacks, held):
             return ParentClaim(shared(term), frontier, stable, shared(path), shared(fallbacks), held)

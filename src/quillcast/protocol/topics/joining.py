@@ -20,6 +20,8 @@ from quillcast.protocol.topics.tree import Departed, Tree
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
+LEASES_NAMED_MAX = 64  # of those below a peer that leaves; a guess
+
 
 class JoinTimeout(msgspec.Struct, frozen=True):
     """Has a parent accepted this peer meanwhile?"""
@@ -65,8 +67,9 @@ class Joining:
         earliest, warrant = self.scribe.subscribing.wishes(tree)
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
         join = Join(
-            tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest, warrant=warrant
-        )
+            tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
+            warrant=warrant, moved=tree.moved,
+        )  # fmt: skip
         handlers = self.scribe.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
 
@@ -91,8 +94,9 @@ class Joining:
         """Somebody entered this peer in its children table."""
         tree = self.scribe.trees.get(message.topic)
         if tree is None or not tree.needed:
-            owing = bool(self.leases_left(message.topic)) or (tree is not None and tree.root is not None)
-            self.host.send(parent, Leave(message.topic, moved=owing))
+            leases = self.leases_left(message.topic)
+            is_root = tree is not None and tree.root is not None
+            self.host.send(parent, Leave(message.topic, bool(leases) or is_root, () if is_root else _whose(leases)))
             if tree is not None and tree.root is None:
                 self.close(tree)
         elif tree.root is not None or self.host.me in message.path:
@@ -114,7 +118,7 @@ class Joining:
         new = tree.parent is None
         tree.parent, tree.fallbacks = shared(parent), shared(message.fallbacks)
         tree.follow_path(shared(message.path))
-        tree.joining, tree.lost_parent, tree.attempt = False, b"", 0
+        tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
         self.parents.add(parent, tree.topic)
         flow = tree.flow
         if message.term > flow.term:
@@ -172,7 +176,7 @@ class Joining:
         if leases:
             self.left_behind[tree.topic] = leases
         if tree.parent is not None:
-            self.host.send(tree.parent, Leave(tree.topic, moved=bool(leases)))
+            self.host.send(tree.parent, Leave(tree.topic, bool(leases), _whose(leases)))
             self.detach(tree, "left")
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
@@ -195,3 +199,9 @@ class Joining:
         """Leases of forgotten topics run out."""
         for topic in [topic for topic in self.left_behind if not self.leases_left(topic)]:
             del self.left_behind[topic]
+
+
+def _whose(leases: dict[bytes, Departed]) -> tuple[bytes, ...]:
+    """Whom to name as those whose leases go on; nobody if they are too many to be named, which says the same of all."""
+    nodes = dict.fromkeys(node for lease in leases.values() for node in lease.awaited)
+    return tuple(nodes) if len(nodes) <= LEASES_NAMED_MAX else ()

@@ -31,6 +31,8 @@ class Join(Message, frozen=True, tag=41):
     """What the application's fault handler added (Scribe, section 3.2)."""
     warrant: Warrant | None = None
     """On whose behalf the child subscribes."""
+    moved: bool = False
+    """The child left a parent, which may hold its lease: tell those above that it came."""
 
 
 class Rejoin(Message, frozen=True, tag=42):
@@ -70,10 +72,12 @@ class Refused(Message, frozen=True, tag=44):
 
 
 class Leave(Message, frozen=True, tag=45):
-    """Take me out of your children table. `moved`: I have another parent, and my lease goes on there."""
+    """Take me out of your children table. `moved`: my lease, or those of others that I spoke for, go on elsewhere."""
 
     topic: WireId
     moved: bool = False
+    leases: tuple[WireId, ...] = ()
+    """Whose they are, each with all below it; none named: mine."""
 
 
 class Orphaned(Message, frozen=True, tag=46):

@@ -6,6 +6,7 @@ on their way, a root that took over holds stability for as long as their leases 
 until those whom the root before names have come (docs/decisions/hand-over.md).
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -129,7 +130,8 @@ class Rendezvous:
 
     def _take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""
-        root.awaited = {node: None for node in offer.leases if node != self.host.me and node not in tree.children}
+        here = {self.host.me, *tree.children, *(node for child in tree.children.values() for node in child.came)}
+        root.awaited = {node: None for node in offer.leases if node not in here}
         root.awaited_until = offer.hold_until
         if not root.awaited:
             root.hold_until = offer.hold_until
@@ -168,13 +170,15 @@ class Rendezvous:
         else:
             self.resign(tree)
 
-    def joined(self, tree: Tree, join: Join) -> None:
-        """A child was accepted. Once all have come that the root before named, its own hold is what remains."""
+    def came(self, tree: Tree, nodes: Iterable[bytes]) -> None:
+        """These are below this peer. Once all have come that the root before named, its own hold is what remains."""
         root = tree.root
-        if root is not None and join.child.node_id in root.awaited:
-            del root.awaited[join.child.node_id]
-            if not root.awaited:
-                root.hold_until = root.awaited_until
+        if root is None or not root.awaited:
+            return
+        for node in nodes:
+            root.awaited.pop(node, None)
+        if not root.awaited:
+            root.hold_until = root.awaited_until
 
     def _forget_reign(self, tree: Tree) -> dict[Contact, None]:
         root = tree.root
@@ -279,7 +283,10 @@ class Rendezvous:
         leases = dict(root.awaited)
         if self.scribe.leaving:  # else it comes too, and speaks for them
             leases |= dict.fromkeys(tree.children)
-            hold_until = max([hold_until, *(lease.until for lease in tree.departed.values())])
+            for node, lease in tree.departed.items():
+                if node in lease.awaited:
+                    hold_until = max(hold_until, lease.until)
+                leases |= dict.fromkeys(other for other in lease.awaited if other != node)
         else:
             leases[self.host.me] = None
         leases.pop(to.node_id, None)

@@ -127,6 +127,7 @@ class TreeRepair:
 
     def follow(self, tree: Tree, root: Contact) -> None:
         """Become a child of the peer that this one handed its topic over to."""
+        tree.moved = True
         self._join_directly([tree], root, lost=b"")
 
     def _orphaned(self, sender: Contact, message: Orphaned) -> None:
@@ -135,6 +136,7 @@ class TreeRepair:
             tree = self.scribe.trees.get(topic)
             if tree is not None and tree.parent is not None and tree.parent.node_id == sender.node_id:
                 self.scribe.joining.detach(tree, "refused")
+                tree.moved = True
                 trees.append(tree)
         instead = [contact for contact in message.instead if contact.node_id != self.host.me]
         if instead:

@@ -102,9 +102,12 @@ class Reports:
             self._stranger_says(tree, sender, topic, claim)
             return
         child = tree.children[sender.node_id]
-        if child.cover_term != claim.term or child.cover != claim.cover:
+        if child.cover_term != claim.term or child.cover != claim.cover or child.came != claim.came:
             self.touch(tree)
-        child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
+        first = not child.spoken
+        child.claim(claim)
+        if first or claim.came:
+            self.scribe.children.came(tree, child)
         self.scribe.reigns.heard_of(tree, claim.heard)
         if tree.root is not None:
             self.scribe.rendezvous.cover(tree, self.host.now())  # publishers wait for this word
@@ -114,7 +117,7 @@ class Reports:
         told = self.streams.told(child.contact.node_id).get(topic)
         claim = claims.decode(told) if told is not None else None
         if isinstance(claim, claims.ChildClaim):
-            child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
+            child.claim(claim)
 
     def _stranger_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ChildClaim) -> None:
         """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
@@ -125,7 +128,8 @@ class Reports:
         self.host.trace(Mark("child_readopted"))
         start = claim.cover if claim.term == tree.flow.term else 0
         child = children.enter(tree, sender, start)
-        child.cover_term, child.cover, child.held = claim.term, claim.cover, claim.held
+        child.claim(claim)
+        self.scribe.children.came(tree, child)
         self.scribe.reigns.heard_of(tree, claim.heard)
         child.advance(tree.flow.log)
         self.touch(tree)

@@ -83,6 +83,10 @@ class Sweeping:
         for node in [node for node, lease in tree.departed.items() if lease.until <= now]:
             del tree.departed[node]
             self.scribe.reports.touch(tree)
+        for child in tree.children.values():
+            if 0.0 < child.named_until <= now:
+                child.named_until = 0.0
+                self.scribe.reports.touch(tree)
 
     def _let_go_of_past(self, tree: Tree, now: float) -> None:
         flow = tree.flow

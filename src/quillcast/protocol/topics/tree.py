@@ -1,6 +1,6 @@
 """One peer's place in one topic's tree: parent, children table, local subscriptions, the root's state if it is root."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from quillcast.core.bundle import NO_TERM, Term
 from quillcast.core.host import Host
@@ -9,7 +9,7 @@ from quillcast.core.sparing import NOTHING
 from quillcast.protocol.forwarding.channels import LinkChannel
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
-from quillcast.protocol.topics.claims import HELD_RANGES_MAX, ChildClaim, Held, ParentClaim
+from quillcast.protocol.topics.claims import CAME_MAX, HELD_RANGES_MAX, ChildClaim, Held, ParentClaim
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Have, Join
 from quillcast.protocol.topics.root import Root
@@ -18,21 +18,38 @@ from quillcast.protocol.topics.root import Root
 class Child(LinkChannel):
     """An entry of the children table, and the channel to that child."""
 
-    __slots__ = ("cover", "cover_term", "held")
+    __slots__ = ("came", "cover", "cover_term", "held", "named_until", "spoken")
 
     def __init__(self, host: Host, contact: Contact, cursor: int, term: Term, cover: int) -> None:
         super().__init__(host, contact, cursor)
         self.cover_term, self.cover = term, cover
         self.held: Held = ()
+        self.spoken = False  # is this its own word?
+        self.came: tuple[bytes, ...] = ()  # below it, lately
+        self.named_until = 0.0  # it came here from another parent: those above are told so until then
+
+    def claim(self, claim: ChildClaim) -> None:
+        """What the child says holds."""
+        self.cover_term, self.cover, self.held, self.came = claim.term, claim.cover, claim.held, claim.came
+        self.spoken = True
+
+    @property
+    def speaks_for(self) -> tuple[bytes, ...]:
+        """Whom its last claim speaks for by name: itself, and those that came below it lately."""
+        return (self.contact.node_id, *self.came) if self.spoken else ()
 
 
 class Departed:
-    """A child that was lost or moved: its last report holds stability back until its lease has passed."""
+    """A child that was lost or moved: its last report holds stability back until its lease has passed.
 
-    __slots__ = ("cover", "cover_term", "until")
+    Or until those speak for themselves below this peer again whose leases it was: its own, or of those it named.
+    """
 
-    def __init__(self, child: Child, until: float) -> None:
+    __slots__ = ("awaited", "cover", "cover_term", "until")
+
+    def __init__(self, child: Child, until: float, awaited: Iterable[bytes]) -> None:
         self.cover_term, self.cover, self.until = child.cover_term, child.cover, until
+        self.awaited = dict.fromkeys(awaited)
 
 
 class Tree:
@@ -44,8 +61,8 @@ class Tree:
 
     __slots__ = (
         "attempt", "children", "departed", "descriptor", "fallbacks", "flow", "heard", "joining", "keeping_until",
-        "lost_parent", "parent", "parent_frontier", "parent_held", "path", "reported_bytes", "root", "unstarted",
-        "waiting",
+        "lost_parent", "moved", "parent", "parent_frontier", "parent_held", "path", "reported_bytes", "root",
+        "unstarted", "waiting",
     )  # fmt: skip
 
     def __init__(self, descriptor: Descriptor, flow: Flow) -> None:
@@ -63,6 +80,7 @@ class Tree:
         self.keeping_until: float | None = None  # stays till then, for what it knows of a reign that is over
         self.heard = NO_TERM
         self.lost_parent = b""
+        self.moved = False  # on its way from one parent to another, be it that none has taken it yet
         self.joining = False
         self.attempt = 0
         self.reported_bytes = 0
@@ -103,10 +121,44 @@ class Tree:
         self.unstarted = self.unstarted or {}
         self.unstarted[edge.number] = edge
 
-    def depart(self, child: Child, until: float) -> None:
-        """A child is gone, and its lease goes on until a time."""
+    def depart(self, child: Child, until: float, awaited: Iterable[bytes]) -> None:
+        """A child is gone, and its lease, or those of others that it names, go on until a time."""
         self.departed = self.departed or {}
-        self.departed[child.contact.node_id] = Departed(child, until)
+        node = child.contact.node_id
+        lease = Departed(child, until, awaited)
+        former = self.departed.get(node)
+        if former is not None:  # it came back and goes again: it need not have spoken for those that it named then
+            lease.awaited |= former.awaited
+            lease.cover_term, lease.cover = min((lease.cover_term, lease.cover), (former.cover_term, former.cover))
+        self.departed[node] = lease
+        for other in self.children.values():
+            self.came(other.speaks_for)
+
+    def came(self, nodes: Iterable[bytes]) -> None:
+        """These speak for themselves in the tree: nobody waits for them as departed any more."""
+        for node in nodes if self.departed else ():
+            for former, lease in list(self.departed.items()):
+                lease.awaited.pop(node, None)
+                if not lease.awaited:
+                    del self.departed[former]
+
+    def came_back(self, node: bytes) -> Departed | None:
+        """A child is entered again: its former lease, if it had one, which does not wait for it any more."""
+        lease = self.departed.get(node)
+        if lease is not None:
+            lease.awaited.pop(node, None)
+            if not lease.awaited:
+                del self.departed[node]
+        return lease
+
+    def newcomers(self, now: float) -> tuple[bytes, ...]:
+        """Who came below this peer lately from another parent, and has spoken since."""
+        nodes: dict[bytes, None] = {}
+        for child in self.children.values():
+            if child.came or child.named_until:
+                named = child.speaks_for if child.named_until > now else child.came
+                nodes |= dict.fromkeys(named)
+        return tuple(nodes)[-CAME_MAX:] if nodes else ()
 
     @property
     def attached(self) -> bool:
@@ -127,7 +179,8 @@ class Tree:
         if self.root is not None and self.root.stable < self.root.index:
             return True
         held = any(channel.held for channel in self.flow.channels if isinstance(channel, Edge))
-        return bool(held or self.departed or self.flow.past) or self.keeping_until is not None
+        named = any(child.named_until for child in self.children.values())
+        return bool(held or named or self.departed or self.flow.past) or self.keeping_until is not None
 
     @property
     def known_end(self) -> int:
@@ -145,8 +198,7 @@ class Tree:
     def follow_path(self, path: tuple[bytes, ...]) -> None:
         """The path from the root to the parent; a child of old that now stands above speaks for itself."""
         self.path = path
-        for node in path:
-            self.departed.pop(node, None)
+        self.came(path)
 
     def neighbours(self) -> list[Contact]:
         """The parent and the children."""
@@ -192,7 +244,8 @@ class Tree:
 
     def child_claim(self, now: float) -> ChildClaim:
         """What to tell the parent."""
-        return ChildClaim(self.flow.term, self.cover(now), max(self.heard, self.flow.term), self.held())
+        heard = max(self.heard, self.flow.term)
+        return ChildClaim(self.flow.term, self.cover(now), heard, self.held(), self.newcomers(now))
 
     def parent_claim(self, me: bytes, fallbacks: tuple[Contact, ...]) -> ParentClaim:
         """What to tell the children."""
