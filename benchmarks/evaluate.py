@@ -4,11 +4,19 @@ Each row is one `quillcast evaluate` in a process of its own: interpreter, Spark
 the report is written. Kernels that an earlier run compiled are found in numba's cache. Prints one row per run; with
 --json one JSON object on the last line. With --curve the same 1,500 groups are evaluated among 100,000 to 10,000,000
 peers, and --picture draws what that took.
+
+With --cores the trees stage of one experiment (default: internet-1m) runs on `local[1]` and on `local[2]` by turns,
+each time in a new process that takes over all that went before. Printed are the median of the pairs' ratios, and beside
+it what two processes gain on this machine at all: the same kernels, half of the groups in each, one after the other
+against both at once, without Spark. Other work on the machine spoils the clock; `machine_cpu_s` tells of it.
 """
 
 import argparse
+import itertools
 import json
 import os
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -56,6 +64,116 @@ def machine_busy_s() -> float:
     return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
 
 
+def measure_cores(experiment: str, peers: int, groups: int, pairs: int) -> list[Row]:
+    """The trees stage on one core and on two, by turns, and what the machine itself would allow."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder, "run")
+        evaluated(experiment, peers, groups, run, "local[2]")
+        rows, alone = [], Kernels(run)
+        for pair in range(pairs):
+            seconds, busy = {}, {}
+            for cores in (1, 2) if pair % 2 else (2, 1):
+                for table in run.glob("tables/trees/*"):
+                    shutil.rmtree(table)
+                busy_s = machine_busy_s()
+                seconds[cores] = evaluated(experiment, peers, groups, run, f"local[{cores}]")["seconds"]["trees"]
+                busy[cores] = machine_busy_s() - busy_s
+            one_s, two_s = alone.seconds(1), alone.seconds(2)
+            rows.append(
+                {
+                    "system": "quillcast",
+                    "experiment": f"{experiment}, trees on two cores",
+                    "peers": peers,
+                    "groups": groups,
+                    "local_1_s": seconds[1],
+                    "local_2_s": seconds[2],
+                    "ratio": round(seconds[1] / seconds[2], 2),
+                    "machine_cpu_s": [round(busy[1], 2), round(busy[2], 2)],
+                    "kernels_1_s": round(one_s, 2),
+                    "kernels_2_s": round(two_s, 2),
+                    "kernels_ratio": round(one_s / two_s, 2),
+                }
+            )
+            print(f"pair {pair + 1}: {told_cores(rows[-1])}", file=sys.stderr, flush=True)
+        alone.close()
+    return rows
+
+
+def evaluated(experiment: str, peers: int, groups: int, run: Path, master: str) -> Row:
+    """The result of a run in a folder, or of what is missing there."""
+    arguments = ["--nodes", str(peers), "--groups", str(groups), "--master", master, "--output", str(run), "--json"]
+    command = [sys.executable, "-m", "quillcast", "evaluate", experiment, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr.splitlines()[-1])
+    result: Row = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+class Kernels:
+    """Two processes that grow the trees of a run's groups, every other group each, whenever they are told to.
+
+    Args:
+        run: the folder of a run.
+    """
+
+    def __init__(self, run: Path) -> None:
+        command = [sys.executable, __file__, "--kernels", str(run)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._processes = [subprocess.Popen([*command, str(half)], **pipes) for half in (0, 1)]  # type: ignore[call-overload]
+        for process in self._processes:
+            process.stdout.readline()
+
+    def seconds(self, processes: int) -> float:
+        """How long both halves take: one process after the other, or both at once."""
+        began = time.perf_counter()
+        if processes == 1:
+            for process in self._processes:
+                self._tell(process)
+                process.stdout.readline()
+        else:
+            for process in self._processes:
+                self._tell(process)
+            for process in self._processes:
+                process.stdout.readline()
+        return time.perf_counter() - began
+
+    def close(self) -> None:
+        """End them."""
+        for process in self._processes:
+            process.stdin.close()
+            process.wait()
+
+    @staticmethod
+    def _tell(process: Any) -> None:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
+def grow_when_told(run: Path, half: int) -> None:
+    """What each of `Kernels` does."""
+    from quillcast.pipeline.evaluate import policies
+    from quillcast.pipeline.evaluate.deployment import Deployment, Shipped
+    from quillcast.pipeline.evaluate.folder import read_experiment
+
+    deployment = Deployment(Shipped(str(run / "arrays")), read_experiment(run).seed)
+    arrays, policy = deployment.arrays(), policies.parse("scribe")
+    groups = [deployment.group(number) for number in range(half, len(arrays.workload), 2)]
+    for line in itertools.chain(["warm up"], sys.stdin):
+        for group in groups if line.startswith("go") else groups[-1:]:
+            policy.trees(arrays.tables, group)
+        print("done", flush=True)
+
+
+def told_cores(row: Row) -> str:
+    """A pair for people."""
+    return (
+        f"trees of {row['peers']:,} peers, {row['groups']:,} groups: {row['local_1_s']:.2f} s on local[1], "
+        f"{row['local_2_s']:.2f} s on local[2], {row['ratio']:.2f} times as fast; "
+        f"kernels alone {row['kernels_ratio']:.2f} times"
+    )
+
+
 def told(row: Row) -> str:
     """A row for people."""
     return (
@@ -75,6 +193,16 @@ def draw(rows: list[Row], path: Path) -> None:
     path.write_text(growth({"whole run": whole, "trees, delays and stress": kernels}), "utf-8")
 
 
+def report_cores(rows: list[Row], *, as_json: bool) -> None:
+    """The medians of the pairs; with --json all of them."""
+    for name, what in (("ratio", "trees stage, local[2] against local[1]"), ("kernels_ratio", "the machine itself")):
+        ratios = [row[name] for row in rows]
+        told = f"{what}: {statistics.median(ratios):.2f} times as fast (median of {ratios})"
+        print(told, file=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        print(json.dumps({"benchmark": "evaluate --cores", "cores": os.cpu_count(), "results": rows}))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
@@ -84,7 +212,20 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="draw the curve there, as SVG")
     parser.add_argument("--master", nargs="*", default=[f"local[{os.cpu_count()}]"], help="where Spark runs")
     parser.add_argument("--policies", default="scribe", help="with commas")
+    parser.add_argument("--cores", action="store_true", help="trees on local[1] and local[2] by turns instead")
+    parser.add_argument("--pairs", type=int, default=5, help="of such turns")
+    parser.add_argument("--kernels", nargs=2, metavar=("RUN", "HALF"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.kernels:
+        grow_when_told(Path(options.kernels[0]), int(options.kernels[1]))
+        return
+    if options.cores:
+        name = (options.experiments or ["internet-1m"])[0]
+        report_cores(
+            measure_cores(name, *(QUICK if options.quick else SIZES).get(name, SIZES[name]), options.pairs),
+            as_json=options.json,
+        )
+        return
     chosen = [(name, *SIZES[name]) for name in options.experiments or list(SIZES)[:2]]
     if options.quick:
         chosen = [(name, *size) for name, size in QUICK.items()]
