@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quillcast.core.errors import Malformed
-from quillcast.live.framing import FrameReader, FrameType, frame, header
+from quillcast.live.framing import FrameReader, FrameType, Spare, frame, header
 
 contents = st.binary(max_size=300)
 frames = st.lists(st.tuples(st.sampled_from(FrameType), contents), max_size=30)
@@ -13,14 +14,18 @@ frames = st.lists(st.tuples(st.sampled_from(FrameType), contents), max_size=30)
 
 def feed(reader: FrameReader, data: bytes, step_bytes: int) -> list[tuple[FrameType, bytes]]:
     """What a reader finds when a socket yields at most `step_bytes` at a time."""
-    found, at = [], 0
+    return [(type_, bytes(content)) for type_, content in pieces(reader, data, step_bytes)]
+
+
+def pieces(reader: FrameReader, data: bytes, step_bytes: int) -> Iterator[tuple[FrameType, Any]]:
+    """The same, as it is."""
+    at = 0
     while at < len(data):
         space = reader.buffer()
         part = data[at : at + min(step_bytes, len(space))]
         space[: len(part)] = part
         at += len(part)
-        found += [(type_, bytes(content)) for type_, content in reader.frames(len(part))]
-    return found
+        yield from reader.frames(len(part))
 
 
 @given(frames, st.integers(1, 1000))
@@ -54,12 +59,26 @@ def test_any_bytes_are_frames_or_malformed(stream: bytes, step_bytes: int) -> No
 
 def test_what_a_frame_held_stays_as_it_is_while_others_are_read() -> None:
     sent = [(FrameType.BUNDLE, bytes([number]) * size) for number, size in enumerate([10, 300_000, 70_000, 20, 65_528])]
-    stream, reader, found, at = b"".join(frame(type_, content) for type_, content in sent), FrameReader(), [], 0
-    while at < len(stream):
-        space = reader.buffer()
-        part = stream[at : at + len(space)]
-        space[: len(part)] = part
-        at += len(part)
-        found += list(reader.frames(len(part)))
+    found = list(pieces(FrameReader(), b"".join(frame(type_, content) for type_, content in sent), 1 << 22))
     assert [(type_, bytes(content)) for type_, content in found] == sent
     assert [type(content) for _, content in found] == [bytes, memoryview, memoryview, bytes, memoryview]
+
+
+def test_memory_of_large_frames_is_used_again_once_nobody_holds_them() -> None:
+    spare = Spare()
+    reader = FrameReader(spare=spare)
+    sent = [bytes([number]) * 100_000 for number in range(5)]
+    stream = [frame(FrameType.BUNDLE, content) for content in sent]
+    held = [content for _, content in pieces(reader, b"".join(stream[:3]), 1 << 16)]
+    assert held == sent[:3]
+    let_go = id(held.pop(0).obj)
+    held += [content for _, content in pieces(reader, b"".join(stream[3:]), 1 << 16)]
+    assert held == sent[1:]
+    assert let_go in [id(content.obj) for content in held]
+
+
+def test_frames_that_are_held_for_long_take_what_they_need() -> None:
+    spare = Spare()
+    held = [spare.take(100_000) for _ in range(1000)]
+    assert len({id(one.obj) for one in held}) == 1000
+    assert sum(len(one.obj) for one in held) < 1.2 * sum(map(len, held))

@@ -51,7 +51,7 @@ class Connection(asyncio.BufferedProtocol):
         self.ended: asyncio.Future[None] = links.loop.create_future()
         self.proven_at = 0.0
         self.closing = False
-        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._reader = FrameReader(HELLO_BYTES_MAX, links.spare)
         self._buffer = self._reader.buffer
 
     @property

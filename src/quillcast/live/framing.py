@@ -14,6 +14,8 @@ own, which whoever takes the frame keeps, so that the kernel's copy is the only 
 """
 
 import struct
+import sys
+from collections import deque
 from collections.abc import Iterator
 from enum import IntEnum
 
@@ -27,6 +29,9 @@ HEADER_BYTES = _HEADER.size
 _ZEROS = b"\0\0\0"
 _BUFFER_BYTES_MIN = 16 << 10
 _BUFFER_BYTES_MAX = 64 << 10  # of small frames; a frame that is larger is read into memory of its own
+_SPARE_BYTES = 320 << 10  # memory of frames up to this size is used again: a batch with its columns and its head
+_SPARE_MAX = 48  # 15 MiB at most, of a process; a guess: three windows
+_UNHELD = 2  # references to what only the deque holds, as `getrefcount` counts
 _PEEK_BYTES = 4 << 10  # read behind a large frame, for another may follow, and what is read here is copied there
 
 
@@ -74,14 +79,35 @@ def frame(type_: FrameType, content: bytes = b"") -> bytes:
     return _HEADER.pack(len(content), type_, _ZEROS) + content
 
 
+class Spare:
+    """Memory for large frames: that of earlier ones which nobody holds any more, for new pages have to be zeroed."""
+
+    def __init__(self) -> None:
+        self._all: deque[bytearray] = deque()
+
+    def take(self, size: int) -> memoryview:
+        """Memory of this size, whose content is anything."""
+        if size > _SPARE_BYTES:
+            return memoryview(bytearray(size))
+        for _ in range(min(len(self._all), 2)):  # the oldest is mostly free; one that is not may be held for long
+            self._all.rotate(-1)
+            if sys.getrefcount(self._all[-1]) == _UNHELD:
+                return memoryview(self._all[-1])[:size]
+        if len(self._all) == _SPARE_MAX:
+            return memoryview(bytearray(size))
+        self._all.append(bytearray(_SPARE_BYTES))
+        return memoryview(self._all[-1])[:size]
+
+
 class FrameReader:
     """Finds frames in what a socket reads: `buffer` says where the next bytes go, `frames` what they complete.
 
     A frame's content is the taker's to keep, and nobody writes to it any more.
     """
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, spare: Spare | None = None) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self._spare = spare or Spare()
         self._view = memoryview(bytearray(_BUFFER_BYTES_MIN))
         self._end = 0
         self._limit = _BUFFER_BYTES_MIN  # where the next read into the buffer ends
@@ -139,7 +165,7 @@ class FrameReader:
 
     def _begin_large(self, type_: FrameType, start: int, size: int) -> None:
         """A frame that the buffer cannot hold: what came of it moves to memory of its own, and the rest goes there."""
-        self._large, self._large_type = memoryview(bytearray(size)), type_
+        self._large, self._large_type = self._spare.take(size), type_
         self._large_end = self._end - start
         self._large[: self._large_end] = self._view[start : self._end]
 

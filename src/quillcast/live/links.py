@@ -20,7 +20,7 @@ from quillcast.live import addresses, certificates, hello
 from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.connection import Connection, Superseded
-from quillcast.live.framing import FrameType
+from quillcast.live.framing import FrameType, Spare
 from quillcast.live.hello import Hello, HelloRefused, Identity
 from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
 from quillcast.live.pump import Pump
@@ -70,6 +70,7 @@ class Links:
         self._ending: dict[Connection, None] = {}  # nothing more is sent on them, but something may still come
         self._debts: dict[bytes, int] = {}  # bytes of bundles of links that are gone, not yet released
         self._dirty: list[Link] = []
+        self.spare = Spare()
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
         self._server: asyncio.Server | None = None
         self.admissions: Admissions | None = None
