@@ -8,7 +8,7 @@ import pytest
 from quillcast.core.errors import LocalError
 from quillcast.pipeline.evaluate.experiment import Published
 from quillcast.pipeline.evaluate.figures import beside_published, number, of_churn, summary
-from quillcast.pipeline.evaluate.recommend import Wish, experiment_of, judge, words
+from quillcast.pipeline.evaluate.recommend import Wish, at_size, experiment_of, judge, words
 
 HISTOGRAMS = {
     ("peer", "tables"): [(0.0, 2), (1.0, 1), (5.0, 1)],
@@ -116,3 +116,22 @@ def test_a_sample_is_smaller_and_its_groups_are_not() -> None:
     assert (asked.peers, asked.workload.groups) == (10_000, 150)
     assert experiment_of(Wish(peers=500, groups=20)).workload.groups == 20
     assert "scoped+improve(8)" in experiment_of(Wish(peers=500, groups=20, children_max=8)).policies
+
+
+def test_children_of_policies_without_a_cap_are_counted_at_full_size() -> None:
+    wish = Wish(peers=1_000_000, groups=15_000)
+    counted = at_size(wish, experiment_of(wish))
+    assert counted is not None
+    assert counted.policies == ("scribe", "scribe+collapse")
+    assert (counted.peers, counted.workload.groups) == (1_000_000, 15_000)
+    fixed = Wish(peers=100_000, groups=1000, size=11, policies=("scribe",))
+    counted = at_size(fixed, experiment_of(fixed))
+    assert counted is not None
+    assert (counted.peers, counted.workload.groups) == (100_000, 1000), "few members: all groups"
+    huge = at_size(wish._replace(peers=10_000_000), experiment_of(wish))
+    assert huge is not None
+    assert 1 < huge.workload.groups < 100, "only the largest"
+    small = Wish(peers=500, groups=20)
+    assert at_size(small, experiment_of(small)) is None, "the sample is the deployment"
+    capped = Wish(peers=1_000_000, groups=15_000, policies=("scoped+improve(16)", "scribe+remover(64)", "k_ary(4)"))
+    assert at_size(capped, experiment_of(capped)) is None

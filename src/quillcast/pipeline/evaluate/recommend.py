@@ -4,17 +4,23 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+import numpy as np
 from rich.console import Console
 
 from quillcast.core.errors import LocalError
 from quillcast.pipeline.evaluate.command import console_for, plain_table
+from quillcast.pipeline.evaluate.deployment import workload_of
 from quillcast.pipeline.evaluate.experiment import LAW_EXPONENT, Experiment, Workload
 from quillcast.pipeline.evaluate.figures import Figures, figure, number
+from quillcast.pipeline.evaluate.policies import parse
 from quillcast.pipeline.evaluate.progress import display
 from quillcast.pipeline.evaluate.run import evaluate
+from quillcast.pipeline.evaluate.tasks import costs
 
 SAMPLE_PEERS = 10_000  # of a deployment; ratios against IP multicast change little with its size
 SAMPLE_GROUPS = 150
+AT_SIZE_COST = 40_000_000  # (`tasks.costs`) that counting children may take for each policy: some ten seconds of a core
 SHOWN = ("rad.median", "rad.max", "rmd.median", "messages_over_ip", "children_per_group_max", "core_link_max_over_ip")
 
 
@@ -75,12 +81,36 @@ def experiment_of(wish: Wish) -> Experiment:
     peers, groups = min(wish.peers, SAMPLE_PEERS), min(wish.groups, SAMPLE_GROUPS)
     if wish.size is None and peers < wish.peers:  # by the papers' law, as few ranks as leave the last group its size
         groups = max(1, min(groups, int(wish.groups * (peers / wish.peers) ** (1 / LAW_EXPONENT))))
-    workload = Workload(groups=groups, size=wish.size, members=wish.members)
     policies = wish.policies or candidates(wish.children_max)
     asked = Experiment(
-        name="recommend", topology=wish.topology, peers=peers, seed=wish.seed, policies=policies, workload=workload
+        name="recommend",
+        topology=wish.topology,
+        peers=peers,
+        seed=wish.seed,
+        policies=policies,
+        workload=of_wish(wish, groups),
     )
     return asked.checked("the deployment")
+
+
+def at_size(wish: Wish, sample: Experiment) -> Experiment | None:
+    """The experiment that counts children in groups as large as they will be, for policies that do not bound them.
+
+    It has all the peers, and all groups, or as many of the largest as cost no more than `AT_SIZE_COST`. None if the
+    sample has them all, or every policy bounds children.
+    """
+    free = tuple(policy for policy in sample.policies if parse(policy).children_max is None)
+    whole = msgspec.structs.replace(sample, peers=wish.peers, workload=of_wish(wish, wish.groups))
+    if whole.peers == sample.peers or not free:
+        return None
+    spent = np.cumsum(costs(workload_of(whole).sizes, wish.peers))
+    groups = max(1, int(np.searchsorted(spent, AT_SIZE_COST)))
+    return msgspec.structs.replace(whole, name="children", policies=free, workload=of_wish(wish, groups))
+
+
+def of_wish(wish: Wish, groups: int) -> Workload:
+    """The groups that are wished for, or so many of them."""
+    return Workload(groups=groups, size=wish.size, members=wish.members)
 
 
 def judge(wish: Wish, policies: dict[str, Figures]) -> list[Verdict]:
@@ -117,8 +147,19 @@ def recommend_command(
     experiment = experiment_of(wish)
     with tempfile.TemporaryDirectory(prefix="quillcast-recommend-") as scratch:
         folder = output or Path(scratch) / "run"
-        shown = display(Console(stderr=True))
-        result = evaluate(experiment, folder, shown, master=master, remote=remote)
+        result = evaluate(experiment, folder, display(Console(stderr=True)), master=master, remote=remote)
+        counted = at_size(wish, experiment)
+        if counted:
+            sizes = evaluate(
+                counted,
+                folder.with_name(f"{folder.name}-children"),
+                display(Console(stderr=True)),
+                master=master,
+                remote=remote,
+            )
+            for policy, figures in sizes["policies"].items():
+                most = max(result["policies"][policy]["children_per_group_max"], figures["children_per_group_max"])
+                result["policies"][policy]["children_per_group_max"] = most
         if output is None:
             result["report"] = None
     verdicts = judge(wish, result["policies"])
@@ -127,6 +168,7 @@ def recommend_command(
         "recommended": best.policy if best else None,
         "why": words(wish, verdicts),
         "sample": {"nodes": experiment.peers, "groups": result["groups"]},
+        "children_counted": {"nodes": counted.peers, "groups": sizes["groups"]} if counted else None,
         "policies": [{"policy": verdict.policy, "against": verdict.against, **verdict.figures} for verdict in verdicts],
         "report": result["report"],
     }

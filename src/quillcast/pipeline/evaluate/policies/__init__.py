@@ -70,6 +70,13 @@ class Policy:
         return self._modified(tables, group, self.base.trees(tables, group, load), load)
 
     @property
+    def children_max(self) -> int | None:
+        """The most children that a peer has in one group, however large it is; None: no bound."""
+        bounds = [self.base.children_max, *(modifier.children_max for modifier in self.modifiers)]
+        known = [bound for bound in bounds if bound is not None]
+        return known[-1] if known else None
+
+    @property
     def splittable(self) -> Splittable | None:
         """What finds the routes of a group's members part by part; None if only whole groups can be worked on."""
         return self.base if isinstance(self.base, Splittable) else None

@@ -46,6 +46,7 @@ class Improve(Modifier):
         super().__init__()
         if children < 2:
             raise LocalError(f"improve({children}): a tree of peers with fewer than 2 children is a chain")
+        self.children_max = children
         self.aims = Aims(children, delay_percent / 100, reach_percent / 100)
         self.aims_large = self.aims._replace(delay_weight=delay_percent_large / 100)
 

@@ -27,7 +27,7 @@ class Kary(Base):
 
     def __init__(self, k: int = CHILDREN, order: Literal["random", "id"] = "random") -> None:
         super().__init__()
-        self.k = check_argument("k of k_ary", k, 1, 1 << 30)
+        self.children_max: int = check_argument("k of k_ary", k, 1, 1 << 30)
         if order not in ("random", "id"):
             raise LocalError(f"the order of k_ary is {order}; it must be random or id")
         self.order = order
@@ -36,4 +36,4 @@ class Kary(Base):
         """One tree."""
         source = creator(group)
         nodes = first(source, group.members) if self.order == "id" else in_random_order(group, source)
-        return [planned(nodes, ((np.arange(len(nodes)) - 1) // self.k).astype(np.int32))]
+        return [planned(nodes, ((np.arange(len(nodes)) - 1) // self.children_max).astype(np.int32))]

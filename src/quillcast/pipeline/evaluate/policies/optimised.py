@@ -27,7 +27,7 @@ class DelayOptimised(Base):
 
     def __init__(self, children_max: int = CHILDREN_MAX) -> None:
         super().__init__()
-        self.children_max = check_argument("children_max of delay_optimised", children_max, 1, 1 << 30)
+        self.children_max: int = check_argument("children_max of delay_optimised", children_max, 1, 1 << 30)
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         """One tree."""

@@ -62,6 +62,9 @@ class Base(ABC):
     needs_load = False
     """Must `trees` be told the load of all groups?"""
 
+    children_max: int | None = None
+    """The most children of a peer in one group, however large it is; None: no bound."""
+
     def __init__(self) -> None:
         self.scratch = Scratch()
 
@@ -87,6 +90,9 @@ class Modifier(ABC):
 
     needs_load = False
     """Must `change` be told the load of all groups, as it is without this modifier?"""
+
+    children_max: int | None = None
+    """The most children of a peer in one group that it leaves; None: no more than there were."""
 
     def __init__(self) -> None:
         self.scratch = Scratch()

@@ -29,13 +29,13 @@ class Remover(Modifier):
         super().__init__()
         if limit < 1:
             raise LocalError(f"remover({limit}): give a limit of at least 1")
-        self.limit = limit
+        self.children_max: int = limit
 
     def change(self, tables: Tables, group: Group, tree: Tree, load: Load | None) -> Tree:
         """The tree after all shedding."""
         if load is None:
             raise ValueError("the remover needs the load of all groups")
-        room = allowances(tree, load, self.limit)
+        room = allowances(tree, load, self.children_max)
         parent, shed = shed_farthest(tables, tree.nodes, tree.parent, room)
         return with_parents(tree, parent, shed)
 

@@ -38,11 +38,12 @@ class Scoped(Base):
         super().__init__()
         if children < CHILDREN_MIN:
             raise LocalError(f"scoped({children}): with fewer than {CHILDREN_MIN} children no level has room")
-        self.children, self.stretch = children, 1 + stretch_percent / 100
+        self.children_max: int = children
+        self.stretch = 1 + stretch_percent / 100
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         """One tree."""
-        return [tree_of(*_grow(tables, np.uint64(group.key), group.members, self.children, self.stretch))]
+        return [tree_of(*_grow(tables, np.uint64(group.key), group.members, self.children_max, self.stretch))]
 
 
 class Growing(NamedTuple):
