@@ -31,7 +31,8 @@ class Sharer(Protocol):
 
     id: bytes
     timed: bool
-    failure: QuillcastError | None
+    plain: bool
+    """Its events may be payloads and nothing more: it is open, and not timed."""
     room: int
     """Bytes that it may add to `payloads` without a look at anything else; the batch's last publisher alone has any."""
     payloads: list[bytes]
@@ -47,6 +48,8 @@ class Sharer(Protocol):
 
 class Batch:
     """Events that are still to be sealed: their columns, and whose they are."""
+
+    __slots__ = ("attributes", "keys", "left", "payloads", "plain", "runs", "times")
 
     def __init__(self, left: int) -> None:
         self.left = left  # bytes that it still takes
@@ -146,26 +149,27 @@ class Outlet:
 
     def add(self, sharer: Sharer, payload: bytes) -> bool:
         """Take an event that is a payload only; False if it needs a closer look or a pause."""
-        batch = self._batch
-        if batch is None or self.stopped or sharer.timed or sharer.failure is not None or not batch.plain:
+        if self.stopped or not sharer.plain:
             return False
-        size = len(payload)
-        if size > self.limit or size + EVENT_BYTES + RUN_BYTES >= self._left(batch):
+        batch, size = self._batch or self._open(), len(payload)
+        if size > self.limit or size + EVENT_BYTES + RUN_BYTES >= self._left(batch) or not batch.plain:
             return False
         self._append(batch, sharer, payload)
         return True
 
     def append(self, sharer: Sharer, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> bool:
         """Take an event. True if the batch is full now: it is to be flushed. Raises `EventTooLarge`."""
-        batch = self._batch
-        if batch is None:
-            batch = self._batch = Batch(self._batch_bytes)
-            self._pump.soon(self.flush)
+        batch = self._batch or self._open()
         self._left(batch)
         if key is not None or attributes is not None or sharer.timed or not batch.plain:
             batch.add_extras(key, attributes, timed=sharer.timed)
         self._append(batch, sharer, payload)
         return batch.left <= 0
+
+    def _open(self) -> Batch:
+        batch = self._batch = Batch(self._batch_bytes)
+        self._pump.soon(self.flush)
+        return batch
 
     def _append(self, batch: Batch, sharer: Sharer, payload: bytes) -> None:
         if self._holder is not sharer:
@@ -203,17 +207,24 @@ class Outlet:
         self.progressed()
 
     def _seal(self, batch: Batch) -> None:
-        inner, runs = self.inner, list[Run]()
+        runs = self._runs(batch)
+        last = self._pump.call(
+            self.inner.offer, batch.payloads, times=batch.times, keys=batch.keys, attributes=batch.attributes, runs=runs
+        )
+        for sharer, _ in batch.runs:
+            sharer.last = last
+
+    def _runs(self, batch: Batch) -> list[Run] | None:
+        """Whose the batch's events are, now that they get their sequences; None where they are those of the block."""
+        first, inner = batch.runs[0][0], self.inner
+        if len(batch.runs) == 1 and first.id == inner.id and first.next == inner.next:
+            first.next += len(batch.payloads)
+            return None
+        runs: list[Run] = []
         for sharer, start, end in batch.spans():
             runs.append((sharer.id, sharer.next, end - start))
             sharer.next += end - start
-        own = len(runs) == 1 and runs[0][:2] == (inner.id, inner.next)
-        self._pump.call(
-            inner.offer, batch.payloads, times=batch.times, keys=batch.keys, attributes=batch.attributes,
-            runs=None if own else runs,
-        )  # fmt: skip
-        for sharer, _ in batch.runs:
-            sharer.last = inner.next
+        return runs
 
     def _without_larger(self, batch: Batch, limit: int) -> Batch:
         """The topic's limit may have been lowered since events were taken: their publishers fail, and no others."""
@@ -258,8 +269,7 @@ class Outlet:
     def _tell_reached(self) -> None:
         """Go on those who wait for an acknowledgement that came, or that will not come."""
         for wait, waiting in self._waiting.items():
-            mark = self._mark(wait)
-            while waiting and (waiting[0][0] <= mark or self.failure is not None):
+            while waiting and (waiting[0][0] <= self._mark(wait) or self.failure is not None):
                 heard = heappop(waiting)[2]
                 if not heard.done():
                     heard.set_result(None)

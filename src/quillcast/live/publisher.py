@@ -32,7 +32,7 @@ class Publisher:
     ) -> None:
         self.topic, self.timed = outlet.topic, timed
         self._outlet, self._pump, self._peer, self._running = outlet, pump, peer, running
-        self.room = 0
+        self.plain, self.room = not timed, 0
         self.payloads: list[bytes] = []
         self.next = self.last = 0
         self._stable = 0
@@ -156,14 +156,14 @@ class Publisher:
     def close(self) -> None:
         """Send what waits, and publish no more. The peer keeps what is not stable until it is."""
         if not self._closed:
-            self._closed, self.room = True, 0
+            self._closed, self.plain, self.room = True, False, 0
             self._outlet.leave(self)
         self._running.pop(self, None)
 
     # --- the outlet's side (`live.outlet.Sharer`)
 
     def failed(self, error: QuillcastError) -> None:
-        self.failure, self.room = error, 0
+        self.failure, self.plain, self.room = error, False, 0
 
     # --- within
 
