@@ -70,6 +70,19 @@ class Puppet:
         """Begin to publish `count` events, at about `per_s`, or with 0 as fast as there is room."""
         self.tasks[tag] = asyncio.create_task(self._publish(topic, tag, count, per_s, size_bytes))
 
+    async def publish_in_turns(self, topic: str, tags: list[str], count: int, per_s: float) -> None:
+        """Begin to publish `count` events of each tag, each by a publisher of its own, about `per_s` a second."""
+        self.tasks[tags[0]] = asyncio.create_task(self._publish_in_turns(topic, tags, count, per_s))
+
+    async def _publish_in_turns(self, topic: str, tags: list[str], count: int, per_s: float) -> None:
+        publishers = {tag: self.node.publisher(topic) for tag in tags}
+        began = asyncio.get_running_loop().time()
+        for number in range(count):
+            for tag, publisher in publishers.items():
+                await publisher.publish(b"%s:%d" % (tag.encode(), number))
+                self.published[tag] += 1
+            await asyncio.sleep(max(0.0, began + number / per_s - asyncio.get_running_loop().time()))
+
     async def _publish(self, topic: str, tag: str, count: int, per_s: float, size_bytes: int) -> None:
         filling = b":" + bytes(size_bytes)
         began = asyncio.get_running_loop().time()

@@ -23,8 +23,9 @@ class Play:
         self.idle = puppets[1 + SUBSCRIBERS :]
         self.topic = ""
 
-    def begin(self, victim: str) -> Puppet:
+    def begin(self, victim: str, publishers: int = 1) -> Puppet:
         """Find a topic whose tree has an idle peer as `victim` (root or forwarder), and publish in it."""
+        self.tags = [f"p{number}" for number in range(publishers)] if publishers > 1 else ["p"]
         for number in range(40):
             self.topic = f"play/{number}"
             for subscriber in self.subscribers:
@@ -33,8 +34,11 @@ class Play:
                 subscriber.answer()
             found = self._victim(victim)
             if found is not None:
-                self.publisher.ask("publish", topic=self.topic, tag="p", count=EVENTS, per_s=PER_S)
-                eventually(lambda: self.publisher.ask("progress").get("p", 0) > 100, "events flow")
+                if publishers > 1:
+                    self.publisher.ask("publish_in_turns", topic=self.topic, tags=self.tags, count=EVENTS, per_s=PER_S)
+                else:
+                    self.publisher.ask("publish", topic=self.topic, tag="p", count=EVENTS, per_s=PER_S)
+                eventually(lambda: self.publisher.ask("progress").get(self.tags[0], 0) > 100, "events flow")
                 return found
             for subscriber in self.subscribers:
                 subscriber.ask("unsubscribe", topic=self.topic)
@@ -54,16 +58,17 @@ class Play:
 
     def end(self) -> None:
         """Everybody gets everything once, in order."""
-        assert self.publisher.ask("finish", tag="p") == EVENTS
+        assert self.publisher.ask("finish", tag=self.tags[0]) == EVENTS
+        every = dict.fromkeys(self.tags, EVENTS)
         for subscriber in self.subscribers:
             eventually(
-                lambda subscriber=subscriber: subscriber.ask("report", topic=self.topic)["next"].get("p") == EVENTS,
+                lambda subscriber=subscriber: subscriber.ask("report", topic=self.topic)["next"] == every,
                 f"{subscriber.node_id[:8]} has the last event",
             )
             report = subscriber.ask("report", topic=self.topic)
             assert report["wrong"] == []
             assert report["lost"] == 0
-            assert report["counts"]["p"] == EVENTS - report["first"]["p"]
+            assert report["counts"] == {tag: EVENTS - report["first"][tag] for tag in self.tags}
 
 
 @pytest.fixture
@@ -74,6 +79,11 @@ def play(stage: Stage) -> Play:
 @pytest.mark.parametrize("role", ["forwarder", "root"])
 def test_a_killed_peer_loses_and_repeats_nothing(play: Play, role: str) -> None:
     play.begin(role).kill()
+    play.end()
+
+
+def test_a_killed_root_loses_and_repeats_nothing_of_publishers_that_share_blocks(play: Play) -> None:
+    play.begin("root", publishers=20).kill()
     play.end()
 
 
