@@ -196,7 +196,7 @@ class Repaired(Record, frozen=True):
 
 
 class Lost(Record, frozen=True):
-    """A subscriber was told that it lost these positions. `why`: cut, unavailable, late, void, dropped."""
+    """A subscriber was told that it lost these positions. `why`: cut, unavailable, late, void, dropped, overtaken."""
 
     topic: bytes
     term: Term

@@ -45,7 +45,10 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Positions [first, last) of a term that will not come. `why`: cut, unavailable, late, void, dropped, malformed."""
+    """Positions [first, last) of a term that will not come.
+
+    `why`: cut, unavailable, late, void, dropped, overtaken, malformed.
+    """
 
     term: Term
     first: int

@@ -210,16 +210,10 @@ class Delivery:
                 _holds(not told, f"{self._who(reader)} was given {self._what(event)} and told that it lost it ({told})")
             elif any(reader.start <= place and place.index < reach.get(place.term, 0) for place in positions):
                 _holds(
-                    bool(told) or self._overtaken(reader, event),
+                    bool(told),
                     f"{self._who(reader)} was given an event that came after {self._what(event)}, "
                     "and never told that it lost that one",
                 )
-
-    def _overtaken(self, reader: Reader, event: Event) -> bool:
-        """Did a later event of its writer come under another reign? Then it may be a repeat: passed over, counted."""
-        reigns = {place.term for place in self._positions(event)}
-        later = (one for one in self.heard_by[reader.name] if one.writer == event.writer and one.number > event.number)
-        return any(place.term not in reigns for one in later for place in self._positions(one))
 
     def _events(self) -> Iterator[Event]:
         for writer in self.writers.values():

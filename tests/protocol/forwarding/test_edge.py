@@ -1,7 +1,7 @@
 """The subscriber's edge: order per publisher, no repeats, and what is lost is told."""
 
 from quillcast.core.bundle import Term
-from quillcast.protocol.forwarding.edge import Edge
+from quillcast.protocol.forwarding.edge import GIVEN_RANGES_MAX, Edge
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
 THIRD = Term(3, FIRST.node)
@@ -68,6 +68,40 @@ def test_what_a_publisher_sends_again_from_before_a_subscription_is_not_told_los
     edge.take(down(SECOND, 0, block(PAUL, 0), block(PAUL, 1)))
     assert notes.got == [b"1"]
     assert notes.lost_ == []
+
+
+def test_a_best_effort_event_that_a_later_one_overtook_in_another_reign_is_told_lost_and_no_repeat() -> None:
+    """Order forbids it, and nobody gave it to this subscriber before (DELIVERY.md: drops counted and told)."""
+    edge, notes, _ = an_edge(ordered=False)
+    edge.readmits = False
+    edge.take(down(FIRST, 0, block(PAUL, 1)))
+    edge.take(down(FIRST, 1, block(PAUL, 4)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2", b"3", b"4", b"5")))
+    assert notes.got == [b"1", b"4", b"5"]
+    assert notes.lost_ == [(2, 0, 1, "overtaken"), (2, 2, 4, "overtaken")]
+    assert edge.repeats == 2
+
+
+def test_what_a_reliable_topic_admits_again_from_before_a_best_effort_subscription_is_not_told_lost() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 2)))
+    edge.take(down(FIRST, 1, block(PAUL, 4)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2", b"3", b"4")))
+    assert notes.got == [b"2", b"4"]
+    assert notes.lost_ == [(2, 3, 4, "overtaken")]
+
+
+def test_gaps_of_a_best_effort_subscriber_are_remembered_to_a_bound() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.readmits = False
+    for index in range(GIVEN_RANGES_MAX + 1):
+        edge.take(down(FIRST, index, block(PAUL, 2 * index)))
+    assert len(edge.given[PAUL]) == GIVEN_RANGES_MAX
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 1), block(PAUL, 3)))
+    assert notes.lost_ == [(2, 1, 2, "overtaken")], "the oldest gap is forgotten"
 
 
 def test_positions_that_nobody_has_are_told_and_passed_over() -> None:

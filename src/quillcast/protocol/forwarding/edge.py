@@ -46,6 +46,9 @@ class Subscriber(Protocol):
 _NO_BACKLOG: deque[Bundle] = deque()
 
 
+GIVEN_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: reigns overlap for seconds
+
+
 class Line:
     """One term as an edge takes it: the next index, and what came beyond a gap."""
 
@@ -61,8 +64,8 @@ class Edge(Channel):
     """The channel to one local subscriber. Most of what it keeps is made by its first event."""
 
     __slots__ = (
-        "backlog", "began", "held", "held_since", "host", "lines", "number", "ordered", "repeats", "sequences", "since",
-        "subscriber", "terms", "topic",
+        "backlog", "began", "given", "held", "held_since", "host", "lines", "number", "ordered", "readmits", "repeats",
+        "sequences", "since", "subscriber", "terms", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -72,11 +75,13 @@ class Edge(Channel):
         super().__init__(cursor)
         self.number = number
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
+        self.readmits = True  # is what is not stable admitted again by a new reign? Not in a best-effort topic
         self.since: Term | None = None
         self.lines: tuple[Line, ...] = ()
         self.sequences: dict[bytes, int] = NOTHING
         self.terms: dict[bytes, Term] = NOTHING  # of each publisher's last event
         self.began: dict[bytes, tuple[Term, int]] = NOTHING  # term and sequence of each publisher's first event here
+        self.given: dict[bytes, RangeSet] = NOTHING  # sequences that went out, where gaps are no reason to wait
         self.held: dict[bytes, list[tuple[Block, Position]]] = NOTHING
         self.held_since: dict[bytes, float] = NOTHING
         self.repeats = 0
@@ -210,11 +215,12 @@ class Edge(Channel):
         self._tell_late(block, done, position)
         skip = max(expected - block.first, done)  # a term admits in sequence: what lacks before this was told lost
         if skip > done:
-            self.repeats += min(skip, block.count) - done
-            self.host.trace(Repeated(self.topic, "edge", min(skip, block.count) - done))
+            self._pass_over(block, done, min(skip, block.count), position)
         if skip >= block.count:
             return
         self.sequences[block.publisher] = block.last
+        if not self.ordered:
+            self._note_given(block.publisher, block.first + skip, block.last)
         self.began.setdefault(block.publisher, (position.term, block.first + skip))
         at = Position(position.term, position.index + skip)
         self.subscriber.deliver(block, skip, block.count, at)
@@ -224,6 +230,35 @@ class Edge(Channel):
         )
         if block.publisher in self.held:
             self._release(block.publisher)
+
+    def _pass_over(self, block: Block, start: int, stop: int, position: Position) -> None:
+        """Events from before the publisher's next one here: repeats, but for those that a later one overtook."""
+        first, last = block.first + start, block.first + stop
+        overtaken = [] if self.ordered else self._never_given(block.publisher, first, last)
+        repeats = last - first - sum(end - begin for begin, end in overtaken)
+        if repeats:
+            self.repeats += repeats
+            self.host.trace(Repeated(self.topic, "edge", repeats))
+        at = position.index - block.first
+        for begin, end in overtaken:
+            self._tell_lost(position.term, (at + begin, at + end), "overtaken")
+
+    def _never_given(self, publisher: bytes, first: int, last: int) -> list[Range]:
+        """Sequences that this subscriber was owed and not given; where reigns admit again, from its first one on."""
+        if publisher not in self.given:
+            return []
+        return self.given[publisher].missing(max(first, self.began[publisher][1]) if self.readmits else first, last)
+
+    def _note_given(self, publisher: bytes, first: int, last: int) -> None:
+        self.given = self.given or {}
+        given = self.given.get(publisher)
+        if given is None:
+            _, first = self.began.get(publisher, (NO_TERM, first))  # until now it may have waited at gaps
+            given = self.given[publisher] = RangeSet()
+        given.add(first, last)
+        if len(given) > GIVEN_RANGES_MAX:  # the oldest gap is taken for no gap
+            (_, gap), (end, _) = given.ranges()[:2]
+            given.add(gap, end)
 
     def _tell_late(self, block: Block, done: int, position: Position) -> None:
         """A reign that became known after a later one may hold events from before a publisher's first one here."""

@@ -143,5 +143,6 @@ def denied(descriptor: Descriptor, node: bytes, warrant: Warrant | None) -> str 
 
 
 def _set_order(tree: Tree, subscription: Subscription) -> None:
-    """Is it owed every event, so that a gap holds it up?"""
-    subscription.ordered = tree.descriptor.settings.reliable and subscription.wish.delivery != "best_effort"
+    """Is it owed every event, so that a gap holds it up? And may an event come again under another reign?"""
+    subscription.readmits = tree.descriptor.settings.reliable
+    subscription.ordered = subscription.readmits and subscription.wish.delivery != "best_effort"
