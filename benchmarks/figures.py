@@ -1,0 +1,138 @@
+"""What the figures of Scribe's evaluation depend on: the same groups under other routing tables and other networks.
+
+The deployment is that of `scribe-2002`. Kernels only, in this process, without Spark and report: a row takes seconds.
+By default rows for what docs/evaluation.md gives as reasons for differences from published figures; --policy, --seeds,
+--topology, --quality, --digit-bits and --leaf-set-size ask for others. --json prints one object on the last line.
+"""
+
+import argparse
+import itertools
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from quillcast.pipeline.evaluate import deployment, experiment, metrics, policies, stages
+from quillcast.pipeline.evaluate.chance import mix
+from quillcast.pipeline.evaluate.columns import column
+from quillcast.pipeline.evaluate.network import Tree
+from quillcast.pipeline.evaluate.routing import route
+from quillcast.pipeline.evaluate.treetable import tree_rows
+
+LOOKUPS, HOPS = 200_000, 5  # as Pastry's authors had them (Pastry, section 3.1)
+QUALITIES = ("ideal", "sampled(16)", "sampled(4)", "sampled(1)", "join")
+TOPOLOGIES = ("transit-stub", "transit-stub(10,5,2,50)", "transit-stub(10,5,50,2)", "wonderproxy", "aws")
+LEAF_SETS = (8, 16, 32)
+
+Row = dict[str, Any]
+
+
+def figures(asked: experiment.Experiment) -> Row:
+    """The figures of the first policy of an experiment."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part, make in deployment.MAKERS.items():
+            make(asked, Path(folder), Path(folder, part))
+        deployed = deployment.Deployment(deployment.Shipped(folder), asked.seed)
+        policy, arrays = policies.parse(asked.policies[0]), deployed.arrays()
+        groups = range(len(arrays.workload))
+        load = policy.load(arrays.tables, map(deployed.group, groups)) if policy.needs_load else None
+        grown = [(number, policy.trees(arrays.tables, deployed.group(number), load)) for number in groups]
+        return {
+            "policy": asked.policies[0],
+            "topology": asked.topology,
+            "quality": asked.overlay.quality,
+            "leaf_set_size": asked.overlay.leaf_set_size,
+            "seed": asked.seed,
+            **_delays(grown, deployed),
+            **_stress(grown, arrays),
+            **_hops(arrays),
+        }
+
+
+def _delays(grown: list[tuple[int, list[Tree]]], deployed: deployment.Deployment) -> Row:
+    rows = tree_rows((number, at, tree) for number, trees in grown for at, tree in enumerate(trees))
+    told = list(stages.measure(rows, deployed, "root"))
+    rad, rmd = (np.concatenate([column(batch, name) for batch in told]) for name in ("rad", "rmd"))
+    children = max(int(column(batch, "children_max").max()) for batch in told)
+    return {
+        "rad": [round(float(np.nanmedian(rad)), 3), round(float(np.nanmax(rad)), 3)],
+        "rmd": [round(float(np.nanmedian(rmd)), 3), round(float(np.nanmax(rmd)), 3)],
+        "children_max": children,
+    }
+
+
+def _stress(grown: list[tuple[int, list[Tree]]], arrays: deployment.Arrays) -> Row:
+    peers, links = len(arrays.peers), len(arrays.topology.link_ends)
+    tables, entries = np.zeros(peers, np.int32), np.zeros(peers, np.int32)
+    forwarded, access, ip_access = np.zeros((3, peers))
+    core, ip_core = np.zeros((2, links))
+    for _, trees in grown:
+        for tree in trees:
+            metrics.add_node_stress(tree, tables, entries, forwarded)
+            metrics.add_link_stress(arrays.topology, arrays.peers, tree, core, access)
+        first = trees[0]
+        members = first.nodes[first.member]
+        metrics.ip_link_stress(arrays.topology, arrays.peers, int(first.nodes[0]), members, ip_core, ip_access)
+    over_ip = (core.sum() + access.sum()) / (ip_core.sum() + ip_access.sum())
+    return {
+        "tables": [round(float(tables.mean()), 2), float(np.median(tables)), int(tables.max())],
+        "entries": [round(float(entries.mean()), 2), float(np.median(entries)), int(entries.max())],
+        "messages_over_ip": round(float(over_ip), 3),
+        "core_link_over_ip": round(float(core.max() / ip_core.max()), 2) if links else None,
+    }
+
+
+def _hops(arrays: deployment.Arrays) -> Row:
+    """Shares of lookups that take 1 to 5 hops, random peers and random keys."""
+    counts = np.zeros(64)
+    for lookup in range(LOOKUPS):
+        peer = int(mix(1, 2, lookup)) % len(arrays.peers)
+        counts[len(route(arrays.tables, peer, np.uint64(mix(3, 4, lookup)))) - 1] += 1
+    mean = float((counts * np.arange(64)).sum() / LOOKUPS)
+    return {"hops": round(mean, 3), "hop_shares": (counts[1 : HOPS + 1] / LOOKUPS).round(4).tolist()}
+
+
+def wanted(options: argparse.Namespace) -> Iterator[experiment.Experiment]:
+    """The experiments to run."""
+    plain = experiment.load("scribe-2002")
+    plain = msgspec.structs.replace(plain, policies=(options.policy,), published=())
+    asked = (options.topology, options.quality, options.leaf_set_size, options.digit_bits)
+    if any(values is not None for values in (*asked, options.seeds)):
+        combinations: Any = itertools.product(
+            options.topology or ["transit-stub"], options.quality or ["ideal"], options.leaf_set_size or [16],
+            options.digit_bits or [4], options.seeds or [1],
+        )  # fmt: skip
+    else:
+        combinations = [("transit-stub", quality, 16, 4, 1) for quality in QUALITIES]
+        combinations += [(topology, "ideal", 16, 4, 1) for topology in TOPOLOGIES[1:]]
+        combinations += [("transit-stub", "ideal", size, 4, 1) for size in LEAF_SETS if size != 16]
+    for topology, quality, leaf_set_size, digit_bits, seed in combinations:
+        overlay = experiment.Overlay(quality=quality, leaf_set_size=leaf_set_size, digit_bits=digit_bits)
+        yield msgspec.structs.replace(plain, topology=topology, seed=seed, overlay=overlay).checked("the options")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    parser.add_argument("--policy", default="scribe")
+    parser.add_argument("--seeds", type=int, nargs="+")
+    parser.add_argument("--topology", nargs="+", metavar="NAME")
+    parser.add_argument("--quality", nargs="+")
+    parser.add_argument("--leaf-set-size", type=int, nargs="+", metavar="L")
+    parser.add_argument("--digit-bits", type=int, nargs="+", metavar="B")
+    options = parser.parse_args()
+    rows = []
+    for asked in wanted(options):
+        rows.append(figures(asked))
+        print(" ".join(f"{name}={value}" for name, value in rows[-1].items()), file=sys.stderr, flush=True)
+    if options.json:
+        print(json.dumps({"benchmark": "figures", "results": rows}))
+
+
+if __name__ == "__main__":
+    main()
