@@ -7,7 +7,7 @@ from quillcast.core.errors import EventTooLarge, LocalError
 from quillcast.core.trace import Dropped, Named, Subscribed
 from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import Settings
+from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import Join
 from quillcast.sim.topology import Constant
 from tests.protocol.topics.village import Reader, Village
@@ -174,6 +174,44 @@ def test_a_topic_that_waits_paces_its_publishers_and_loses_nothing() -> None:
     assert publisher.next > held
     assert not slow.gone
     assert len(slow.payloads) == len(good.payloads) == publisher.next
+
+
+def test_a_topic_that_waits_fills_half_of_its_roots_buffers_and_holds_up_no_other_topic() -> None:
+    """Its publisher is paced before the budget is used up (DELIVERY.md: one slow handler stops no other topics)."""
+    budget_bytes, window_bytes = 256 * 1024, 16 * 1024
+    config = Config(topics=TopicConfig(budget_bytes=budget_bytes, retain_bytes=1 << 20, window_bytes=32 * 1024))
+    village = Village(6, config=config, window_bytes=window_bytes)
+    village.act(1, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
+    village.run(2)
+    root = village.root(NAME)
+    names = [f"other/{number}" for number in range(100)]
+    other = next(name for name in names if village.peers[root].overlay.is_closest(described(name).topic))
+    stuck, good = Reader(), Reader()
+    reader, writer, busy, audience, *_ = [peer for peer in range(6) if peer != root]
+    village.subscribe(reader, NAME, stuck)
+    village.subscribe(audience, other, good)
+    village.run(5)
+    slow, quick = village.publisher(writer, NAME), village.publisher(busy, other)
+    village.run(1)
+    assert village.root(other) == root
+    stuck.room_bytes = 0
+    flood(village, writer, 10, slow)
+    held = slow.next
+    flood(village, writer, 5, slow)
+    assert slow.next == held, "its publisher waits"
+    budget = village.peers[root].table.budget
+    assert budget_bytes // 2 < budget.used_bytes < budget_bytes // 2 + 2 * window_bytes
+    assert flood(village, busy, 5, quick) > 1000
+    village.run(1)
+    assert len(good.payloads) == quick.next
+    stuck.room_bytes = 1 << 20
+    for subscription in village.peers[reader].scribe.subscribing.subscriptions.values():
+        village.act(reader, lambda peer, s=subscription: peer.drained(s))
+    flood(village, writer, 2, slow)
+    village.run(20)
+    assert slow.next > held
+    assert len(stuck.payloads) == slow.next
+    assert not stuck.gone
 
 
 def test_best_effort_keeps_nothing_repeats_nothing_and_counts_what_it_drops() -> None:

@@ -1,4 +1,10 @@
-"""Back-pressure: credit goes back to senders while the buffers are within the budget (DELIVERY.md, *Slowness*)."""
+"""Back-pressure: credit goes back to senders while the buffers are within the budget (DELIVERY.md, *Slowness*).
+
+A topic that waits for its slow subscribers would fill the budget, and hold up all others. So its root holds back its
+publishers' credit before: while the topic keeps more than the budget has left (the dynamic threshold of shared-memory
+switches: Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998, with a factor of 1). One topic takes half of the budget at most,
+two a third each, and there is always room for those that are not slow.
+"""
 
 from collections import deque
 from typing import TYPE_CHECKING
@@ -6,18 +12,23 @@ from typing import TYPE_CHECKING
 from quillcast.core.bundle import Bundle
 from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.topics.tree import Tree
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
 
 class Pacing:
-    """Holds senders' credit back while this peer's buffers are over their budget, for `patience_s` before a cut."""
+    """Holds senders' credit back while this peer's buffers are over their budget, for `patience_s` before a cut.
+
+    That of publishers to a topic that waits it holds back sooner, where this peer is the root.
+    """
 
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
         self.budget = scribe.table.budget
         self.owed: deque[tuple[bytes, int]] = deque()
+        self.held: dict[bytes, deque[tuple[bytes, int]]] = {}  # by topics that have their share of the budget
         self.over_since: float | None = None
 
     def release(self, sender: bytes, size_bytes: int) -> None:
@@ -28,6 +39,28 @@ class Pacing:
         else:
             self.host.release(sender, size_bytes)
 
+    def sealed(self, tree: Tree, sender: bytes, size_bytes: int) -> None:
+        """What a publisher sent to this root is in the buffer: its credit goes back, unless the topic has its share."""
+        if tree.topic in self.held or self._has_its_share(tree):
+            if tree.topic not in self.held:
+                self.held[tree.topic] = deque()
+                self.host.trace(Mark("topic_paced"))
+            self.held[tree.topic].append((sender, size_bytes))
+        else:
+            self.release(sender, size_bytes)
+
+    def _has_its_share(self, tree: Tree) -> bool:
+        left_bytes = self.budget.limit_bytes - self.budget.used_bytes
+        return tree.descriptor.settings.slow == "wait" and tree.flow.log.size_bytes > left_bytes
+
+    def _ease_topics(self) -> None:
+        """Topics that are below their share again, or of which this peer is root no more, hold up nobody."""
+        for topic in list(self.held):
+            tree = self.scribe.trees.get(topic)
+            if tree is None or tree.root is None or not self._has_its_share(tree):
+                for sender, size_bytes in self.held.pop(topic):
+                    self.release(sender, size_bytes)
+
     def _note_over(self) -> None:
         if self.over_since is None and self.budget.over:
             self.over_since = self.host.now()
@@ -35,6 +68,8 @@ class Pacing:
 
     def eased(self) -> None:
         """The buffers may have shrunk."""
+        if self.held:
+            self._ease_topics()
         if self.budget.over:
             return
         self.over_since = None
@@ -44,6 +79,7 @@ class Pacing:
     def sweep(self, now: float) -> None:
         """After `patience_s` over the budget, the oldest of the busiest topic goes, unless its owner chose to wait."""
         self._note_over()
+        self._ease_topics()
         if self.over_since is None or now - self.over_since < self.config.patience_s:
             return
         self.cut(self.budget.limit_bytes * 7 // 8)

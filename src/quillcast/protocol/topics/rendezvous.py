@@ -186,6 +186,7 @@ class Rendezvous:
             return {}
         self._seal(tree)
         tree.root = None
+        self.scribe.pacing.eased()
         self.scribe.sweeping.wake(tree)
         return {admission.contact: None for admission in root.admissions.values()}
 
@@ -398,7 +399,7 @@ class Rendezvous:
             self.scribe.move(tree, bundle)
         self.send_receipts(tree)
         for node, size in self.unsealed.pop(tree.topic, ()):
-            self.scribe.pacing.release(node, size)
+            self.scribe.pacing.sealed(tree, node, size)
 
     def send_receipts(self, tree: Tree) -> None:
         """Tell publishers what was admitted and what is stable, one message per peer."""
