@@ -117,7 +117,7 @@ class Improving:
 
     Args:
         overlay: where peers are.
-        scopes: which nobody leaves together with its parent.
+        scopes: which nobody leaves that it shares with its parent, but those that are too late.
         nodes: the tree's peers, in the order in which it lists them.
         parents: by peer.
         members: who subscribed.
@@ -184,14 +184,14 @@ class Improving:
         above = self.parent[peer]
         if other in (peer, above) or len(self.children[other]) >= self.cap:
             return -1.0
-        level = max(at for at in range(3) if self.scopes.of(above, at) == self.scopes.of(peer, at))
-        if self.scopes.of(other, level) != self.scopes.of(peer, level):
-            return -1.0
         now, then = self.late[peer] - self.late[above], self.overlay.delay(other, peer)
         later = self.late[other] + then - self.late[peer]
         latest = self.late[peer] + self.height[peer]
         if float(latest) > self.late_max and later < 0:
             return np.float32(self.late_max - float(later))
+        level = max(at for at in range(3) if self.scopes.of(above, at) == self.scopes.of(peer, at))
+        if self.scopes.of(other, level) != self.scopes.of(peer, level):
+            return -1.0
         if later > 0 and float(latest + later) > self.late_max:
             return -1.0
         nearer = 0.2 * self.late_max * math.log((float(now) + 1e-6) / (float(then) + 1e-6))

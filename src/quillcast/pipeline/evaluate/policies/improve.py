@@ -4,7 +4,8 @@ A parent's heartbeats name a peer's grandparent, its siblings and its parent's s
 most is gained, where there is room. What counts is how near the parent is, for that spares links, and how late events
 are for those below. Distance counts by its logarithm: to take the nearest of near ones spares a link as surely as to
 take a nearer one far away, and costs less delay. In a large group, of whose size heartbeats tell, lateness counts less:
-its copies crowd the links that all groups share. Nobody leaves a scope that it shares with its parent.
+its copies crowd the links that all groups share. Nobody leaves a scope that it shares with its parent, unless events
+reach somebody below too late for the group.
 """
 
 from typing import NamedTuple
@@ -158,16 +159,16 @@ def _gain(tables: Tables, tree: Improving, node: Whole, candidate: Whole, aims: 
     if candidate in (node, above) or tree.degree[candidate] >= aims.children:
         return np.float32(-1)
     peer, parent, other = tree.nodes[node], tree.nodes[above], tree.nodes[candidate]
-    level = DOMAIN  # nobody leaves a scope that it shares with its parent
-    while scope_of(tables, parent, level) != scope_of(tables, peer, level):
-        level -= 1
-    if scope_of(tables, other, level) != scope_of(tables, peer, level):
-        return np.float32(-1)
     now_ms, then_ms = tree.late_ms[node] - tree.late_ms[above], delay(tables, other, peer)
     later_ms = tree.late_ms[candidate] + then_ms - tree.late_ms[node]
     latest_ms = tree.late_ms[node] + tree.height_ms[node]
     if latest_ms > aims.late_ms_max and later_ms < 0:
         return np.float32(aims.late_ms_max - later_ms)
+    level = DOMAIN  # only those that are too late leave a scope that they share with their parent
+    while scope_of(tables, parent, level) != scope_of(tables, peer, level):
+        level -= 1
+    if scope_of(tables, other, level) != scope_of(tables, peer, level):
+        return np.float32(-1)
     if later_ms > 0 and latest_ms + later_ms > aims.late_ms_max:
         return np.float32(-1)
     nearer = DISTANCE_WEIGHT * aims.late_ms_max * np.log((now_ms + 1e-6) / (then_ms + 1e-6))
