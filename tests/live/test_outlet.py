@@ -135,6 +135,7 @@ def test_who_closes_leaves_the_others_alone() -> None:
             assert "is closed" in text
             await second.publish(b"y", wait="stable")
             second.close()
+            assert not alice._outlets
             third = alice.publisher("t")
             await third.publish(b"z")
             events = await take(subscription, 4)

@@ -5,6 +5,7 @@ import errno
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
@@ -548,10 +549,16 @@ class Node:
         self._check_open()
         who = _by(credentials, topic)
         outlet = self._outlets.get(who)
-        if outlet is None or outlet.closed or outlet.failure is not None:
+        if outlet is None or outlet.failure is not None:
             warrant = self._warrant(topic, credentials)
-            outlet = self._outlets[who] = Outlet(topic, self._pump, self._peer, self.live.publish_bytes, warrant)
+            outlet = Outlet(topic, self._pump, self._peer, self.live.publish_bytes, warrant, partial(self._ended, who))
+            self._outlets[who] = outlet
         return Publisher(outlet, self._pump, self._peer, self._running_publishers, timed=timed)
+
+    def _ended(self, who: str, outlet: Outlet) -> None:
+        """The last publisher of an outlet closed; another may stand in its place, if it failed."""
+        if self._outlets.get(who) is outlet:
+            del self._outlets[who]
 
     def _warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """What shows a topic's root on whose behalf this node acts. Raises `LocalError` for a bad name."""

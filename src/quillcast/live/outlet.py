@@ -7,7 +7,7 @@ one publisher or of thousands (docs/decisions/shared-blocks.md).
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Literal, Protocol
@@ -105,15 +105,22 @@ class Batch:
 class Outlet:
     """The way of a node's publishers into one topic; the listener of the peer's publisher, `inner`."""
 
-    def __init__(self, topic: str, pump: Pump, peer: Peer, batch_bytes: int, warrant: Warrant | None) -> None:
-        """Open it. Raises `LocalError` for a name that is no topic's."""
+    __slots__ = (
+        "_batch", "_batch_bytes", "_changed", "_ended", "_holder", "_named", "_opened", "_peer", "_pump", "_sharers",
+        "_tickets", "_waiting", "failure", "inner", "limit", "stopped", "topic",
+    )  # fmt: skip
+
+    def __init__(
+        self, topic: str, pump: Pump, peer: Peer, batch_bytes: int, warrant: Warrant | None,
+        ended: Callable[["Outlet"], None],
+    ) -> None:  # fmt: skip
+        """Open it; `ended` hears when the last publisher left. Raises `LocalError` for a name that is no topic's."""
         self.topic = topic
         self.limit = 0
         """Bytes that one event may have; 0 while the topic is not known."""
         self.stopped = True
         """Publishers have to look: the topic is not known yet, there is no room, or it failed."""
         self.failure: QuillcastError | None = None
-        self.closed = False
         self._pump, self._peer, self._batch_bytes = pump, peer, batch_bytes
         self._batch: Batch | None = None  # the open one
         self._holder: Sharer | None = None  # whose the batch's last events are
@@ -122,6 +129,7 @@ class Outlet:
         self._changed: asyncio.Future[None] | None = None
         self._waiting: dict[Wait, list[tuple[int, int, asyncio.Future[None]]]] = {"root": [], "stable": []}
         self._tickets = count()
+        self._ended = ended
         self._opened = False
         self.inner = pump.call(peer.publisher, topic, self, warrant)
         self._opened = True
@@ -140,9 +148,9 @@ class Outlet:
         self._sharers.pop(sharer, None)
         if self._sharers:
             self.inner.shared_by = len(self._sharers)
-        elif not self.closed:
-            self.closed = True
+        else:
             self._pump.call(self._peer.close_publisher, self.inner)
+            self._ended(self)
         self._tell()
 
     # --- the open batch
