@@ -66,6 +66,7 @@ def test_what_comes_together_from_many_publishers_is_one_block() -> None:
                 await publisher.publish(b"x")
             outlet = publishers[0]._outlet
             outlet.flush()
+            assert all(publisher.payloads == [] for publisher in publishers), "what was sealed is held once"
             (block,) = outlet.inner.retained
             assert block.count == len(block.runs()) == 100
             assert len(await take(subscription, 101)) == 101

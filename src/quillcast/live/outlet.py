@@ -23,6 +23,7 @@ from quillcast.protocol.security.access import Warrant
 EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: they describe, payloads carry
 EVENT_BYTES = 32  # what an event costs in a batch beside its payload, which bounds the events of a batch
 
+NO_PAYLOADS: list[bytes] = []  # of publishers without room
 Wait = Literal["root", "stable"]
 
 
@@ -210,7 +211,7 @@ class Outlet:
         limit = self.inner.descriptor.settings.event_bytes_max
         if used > limit:
             batch = self._without_larger(batch, limit)
-        if batch.payloads:
+        if batch.payloads and self.failure is None:
             self._seal(batch)
         self.progressed()
 
@@ -220,7 +221,7 @@ class Outlet:
             self.inner.offer, batch.payloads, times=batch.times, keys=batch.keys, attributes=batch.attributes, runs=runs
         )
         for sharer, _ in batch.runs:
-            sharer.last = last
+            sharer.last, sharer.payloads = last, NO_PAYLOADS
 
     def _runs(self, batch: Batch) -> list[Run] | None:
         """Whose the batch's events are, now that they get their sequences; None where they are those of the block."""

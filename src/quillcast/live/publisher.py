@@ -12,7 +12,7 @@ from typing import Any
 from quillcast.core.bundle import Block
 from quillcast.core.errors import LocalError, NotJoined, NotStable, QuillcastError
 from quillcast.core.ids import short
-from quillcast.live.outlet import EVENT_BYTES, Outlet, Wait, too_large
+from quillcast.live.outlet import EVENT_BYTES, NO_PAYLOADS, Outlet, Wait, too_large
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.messages import Branch
@@ -33,7 +33,7 @@ class Publisher:
         self.topic, self.timed = outlet.topic, timed
         self._outlet, self._pump, self._peer, self._running = outlet, pump, peer, running
         self.plain, self.room = not timed, 0
-        self.payloads: list[bytes] = []
+        self.payloads = NO_PAYLOADS
         self.next = self.last = 0
         self._stable = 0
         self.failure: QuillcastError | None = None
@@ -156,7 +156,7 @@ class Publisher:
     def close(self) -> None:
         """Send what waits, and publish no more. The peer keeps what is not stable until it is."""
         if not self._closed:
-            self._closed, self.plain, self.room = True, False, 0
+            self._closed, self.plain = True, False
             self._outlet.leave(self)
         self._running.pop(self, None)
 
