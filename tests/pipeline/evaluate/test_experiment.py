@@ -44,6 +44,11 @@ def test_scribe_2002_is_the_papers_deployment() -> None:
         (SMALL + 'publishers = "me"', "workload.publishers: there is no 'me'; there are: root, creator, members"),
         (SMALL + "[overlay]\nleaf_set_size = 7", "overlay.leaf_set_size is 7; it must be even"),
         (SMALL + "[churn]\nfraction = 1.5", "churn.fraction is 1.5; it must be above 0 and below 1"),
+        (SMALL + "[overlay]\ndigit_bits = 3", "f.toml: overlay.digit_bits is 3; it must be one of 1, 2, 4, 8"),
+        (
+            SMALL + "[overlay]\nquality = 'sampled(0)'",
+            "f.toml: overlay.quality is 'sampled(0)'; it must be ideal, sampled(k)",
+        ),
         ("peers = ", "f.toml is no TOML: Invalid value (at end of document)"),
     ],
 )

@@ -14,6 +14,7 @@ import msgspec
 from quillcast import __version__
 from quillcast.core.errors import LocalError
 
+DIGIT_BITS = (1, 2, 4, 8)  # of a nodeId's digit: they divide its length
 GROUP_SIZE_MIN = 2  # a root and somebody to hear it
 LAW_EXPONENT = 1.25  # Scribe, section 4.1: gsize(r) = floor(N r^-1.25 + 0.5)
 
@@ -128,12 +129,19 @@ class Experiment(_Part, frozen=True, kw_only=True):
             "peers": (self.peers, 2, 1 << 30),
             "seed": (self.seed, 0, (1 << 63) - 1),
             "workload.groups": (self.workload.groups, 1, 1 << 30),
-            "overlay.digit_bits": (self.overlay.digit_bits, 1, 8),
             "overlay.leaf_set_size": (self.overlay.leaf_set_size, 2, 256),
         }
         for name, (value, least, most) in bounds.items():
             if not least <= value <= most:
                 raise LocalError(f"{origin}: {name} is {value}; it must be from {least} to {most}")
+        if self.overlay.digit_bits not in DIGIT_BITS:
+            known = ", ".join(map(str, DIGIT_BITS))
+            raise LocalError(f"{origin}: overlay.digit_bits is {self.overlay.digit_bits}; it must be one of {known}")
+        if not re.fullmatch(r"ideal|join|sampled\([1-9]\d*\)", self.overlay.quality):
+            raise LocalError(
+                f"{origin}: overlay.quality is {self.overlay.quality!r}; it must be ideal, sampled(k) with k of at "
+                "least 1, or join"
+            )
         if self.overlay.leaf_set_size % 2:
             raise LocalError(f"{origin}: overlay.leaf_set_size is {self.overlay.leaf_set_size}; it must be even")
         size = self.workload.size

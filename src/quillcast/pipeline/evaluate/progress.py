@@ -30,6 +30,10 @@ class Display(Protocol):
         """So many of the tasks that are known of it are done."""
         ...
 
+    def tell(self, what: str) -> None:
+        """Something else that people should know."""
+        ...
+
     def end(self, what: str, seconds: float, *, was_there: bool = False) -> None:
         """It is made, or was there already."""
         ...
@@ -54,6 +58,9 @@ class Lines:
     def begin(self, what: str) -> None: ...
 
     def tasks(self, done: int, known: int) -> None: ...
+
+    def tell(self, what: str) -> None:
+        self._console.print(what, highlight=False, markup=False, soft_wrap=True)
 
     def end(self, what: str, seconds: float, *, was_there: bool = False) -> None:
         how = "was there" if was_there else f"{seconds:.1f} s"
@@ -81,6 +88,9 @@ class Bars:
     def tasks(self, done: int, known: int) -> None:
         if self._bar is not None:
             self._progress.update(self._bar, total=known, completed=done, told=f"{done} of {known} tasks")
+
+    def tell(self, what: str) -> None:
+        self._progress.console.print(what, highlight=False, markup=False, soft_wrap=True)
 
     def end(self, what: str, seconds: float, *, was_there: bool = False) -> None:
         if self._bar is None or was_there:

@@ -22,6 +22,7 @@ class Outcome(NamedTuple):
 
     Args:
         experiment: what was asked for.
+        network: the topology for people, with what was mended in it.
         result: what the run returns.
         comparisons: published figures beside ours.
         delays: columns of `schemas.DELAYS`, by policy.
@@ -30,6 +31,7 @@ class Outcome(NamedTuple):
     """
 
     experiment: Experiment
+    network: str
     result: Mapping[str, Any]
     comparisons: Sequence[Comparison]
     delays: Mapping[str, Mapping[str, Sequence[float]]]
@@ -51,6 +53,7 @@ def render(outcome: Outcome) -> str:
     worst = outcome.worst
     return environment.from_string(entry.read_text("utf-8")).render(
         experiment=outcome.experiment,
+        network=outcome.network,
         result=outcome.result,
         comparisons=outcome.comparisons,
         policies=policies,

@@ -156,6 +156,7 @@ class _Run:
         self, experiment: Experiment, folder: Folder, shown: Display, start: "Callable[[], SparkSession]"
     ) -> None:
         self.experiment, self.folder, self.shown = experiment, folder, shown
+        self.network = ""
         self.seconds: dict[str, float] = {}
         self.taken_over_s = 0.0  # spent by an earlier process on what was there already
         self._spark = _Later(start)
@@ -181,6 +182,7 @@ class _Run:
     def _make_arrays(self) -> None:
         """Everything that needs no Spark, while Spark starts."""
         from quillcast.pipeline.evaluate import deployment, stages
+        from quillcast.pipeline.evaluate.network import Topology
 
         folder = self.folder / ARRAYS
         of_stage = {"topology": ("topology",), "overlay": ("peers", "routing"), "workload": ("workload",)}
@@ -188,6 +190,9 @@ class _Run:
             for part in parts:
                 make = partial(deployment.MAKERS[part], self.experiment, folder)
                 self._part(stage, f"{ARRAYS}/{part}", part, make)
+                if part == deployment.TOPOLOGY:
+                    self.network = Topology.open(folder / part).name
+                    self.shown.tell(f"network: {self.network}")
         if self.experiment.churn is not None:
             make = partial(deployment.make_survivors, self.experiment, folder)
             self._part("churn", f"{ARRAYS}-of-{deployment.SURVIVORS}", deployment.SURVIVORS, make)
@@ -314,6 +319,7 @@ class _Run:
         columns = {policy: self.columns(policy) for policy in self.experiment.policies}
         outcome = Outcome(
             self.experiment,
+            self.network,
             result,
             figures.beside_published(result["policies"], self.experiment.published),
             {policy: delays for policy, (delays, _) in columns.items()},
