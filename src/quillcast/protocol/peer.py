@@ -162,7 +162,7 @@ class Peer:
             return False
         if self._linger_by is None:
             self._linger_by = now + self.config.topics.linger_s
-            self.scribe.rendezvous.close()
+            self.scribe.handing_over.close()
         return now >= self._linger_by or (publishing.unstable == 0 and self.scribe.rendezvous.covered(now))
 
     # ---- inputs

@@ -272,7 +272,7 @@ def test_events_that_only_the_old_root_had_come_from_their_publisher_after_a_han
         busy.village.run(0.05)
     assert busy.publisher.admitted == busy.publisher.next > busy.publisher.stable
     assert [len(r.payloads) < busy.publisher.next for p, r in busy.readers.items() if p not in machines] == [True] * 6
-    busy.village.act(busy.old, lambda peer: peer.scribe.rendezvous.resign(peer.scribe.trees[TOPIC]))
+    busy.village.act(busy.old, lambda peer: peer.scribe.handing_over.resign(peer.scribe.trees[TOPIC]))
     busy.village.kill(busy.old)
     del busy.readers[busy.old]
     busy.settle()

@@ -175,7 +175,7 @@ class ChildrenTables:
 
     def dismiss(self, tree: Tree) -> None:
         """This peer leaves: its children turn to whoever is above it."""
-        above = tree.parent or self.scribe.rendezvous.moved_to.get(tree.topic)
+        above = tree.parent or self.scribe.handing_over.moved_to.get(tree.topic)
         for node in list(tree.children):
             instead = (above,) if above is not None and above.node_id != node else ()
             self.host.send(tree.children[node].contact, Orphaned([tree.topic], instead))

@@ -7,15 +7,14 @@ until those whom the root before names have come (docs/decisions/hand-over.md).
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from quillcast.core.bundle import NO_TERM, Bundle, Term
 from quillcast.core.errors import UnknownTopic
 from quillcast.core.messages import Contact
-from quillcast.core.sparing import shared
-from quillcast.core.trace import BecameRoot, Dropped, Mark, ResignedRoot
+from quillcast.core.trace import BecameRoot, Dropped, Mark
 from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics import changes
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -24,12 +23,10 @@ from quillcast.protocol.topics.messages import (
     Created,
     Denied,
     FindRoot,
-    HandOver,
     Join,
     NotRoot,
     Receipts,
     Refused,
-    Replicas,
     RootIs,
 )
 from quillcast.protocol.topics.root import Root
@@ -47,26 +44,10 @@ class Seal(msgspec.Struct, frozen=True):
     topic: bytes
 
 
-class HandOverNow(msgspec.Struct, frozen=True):
-    """This reign's events had time to become stable: hand the topic over."""
-
-    topic: bytes
-    term: Term
-
-
 class CreateLater(msgspec.Struct, frozen=True):
     """Enter the topic now, unless it was handed over meanwhile."""
 
     message: Create
-
-
-class Offer(NamedTuple):
-    """A topic that was handed over, and what the root of that reign knew."""
-
-    term: Term
-    leases: tuple[bytes, ...]  # whom to wait for
-    hold_until: float  # it would have called nothing stable until then
-    frontiers: dict[bytes, int]  # what was stable, by publisher
 
 
 class Rendezvous:
@@ -74,11 +55,6 @@ class Rendezvous:
 
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
-        self.replicas: dict[bytes, Term] = {}
-        self.kept_for: dict[bytes, bytes] = {}  # by topic, the closest peer that has what is kept here
-        self.moved_to: dict[bytes, Contact] = {}
-        self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
-        self.closed = False
         self.leaf_set_changed_at = self.host.now()
         self.lost_at = float("-inf")
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
@@ -104,8 +80,8 @@ class Rendezvous:
     def become(self, tree: Tree, how: str) -> None:
         """Begin a reign, under a term above all that was heard of."""
         scribe, topic = self.scribe, tree.topic
-        offer = self.offers.pop(topic, None)
-        heard = max(tree.heard, tree.flow.term, self.replicas.get(topic, NO_TERM))
+        offer = scribe.handing_over.offers.pop(topic, None)
+        heard = max(tree.heard, tree.flow.term, scribe.replication.terms.get(topic, NO_TERM))
         if offer is not None and offer.term == heard:
             how = "handed_over"
         else:
@@ -119,23 +95,14 @@ class Rendezvous:
         term = Term(heard.counter + 1, self.host.me[:8] + self.host.incarnation)
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how))
         if offer is not None:
-            self._take_over(tree, tree.root, offer)
+            scribe.handing_over.take_over(tree, tree.root, offer)
         tree.path = ()
         self.host.trace(BecameRoot(topic, term, how))
         scribe.reigns.enter(tree, term, 0)
-        self.moved_to.pop(topic, None)
-        self._replicate([tree])
+        scribe.handing_over.moved_to.pop(topic, None)
+        scribe.replication.replicate([tree])
         scribe.joining.settled(tree)
         scribe.publishing.root_here(tree)
-
-    def _take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
-        """Go on from what the root before knew."""
-        here = {self.host.me, *tree.children, *(node for child in tree.children.values() for node in child.came)}
-        root.awaited = {node: None for node in offer.leases if node not in here}
-        root.awaited_until = offer.hold_until
-        if not root.awaited:
-            root.hold_until = offer.hold_until
-        root.frontiers = offer.frontiers
 
     def _hold(self, how: str) -> float:
         """Until when nothing is called stable: orphans of an earlier root may be on their way.
@@ -164,11 +131,11 @@ class Rendezvous:
         """A later term exists than this root's: the closest peer begins one later still."""
         if self.overlay.is_closest(tree.topic):
             self.host.trace(Mark("root_outdone"))
-            publishers = self._forget_reign(tree)
+            publishers = self.forget_reign(tree)
             self.become(tree, "merged")
-            self._tell_publishers(tree, publishers)
+            self.tell_publishers(tree, publishers)
         else:
-            self.resign(tree)
+            self.scribe.handing_over.resign(tree)
 
     def came(self, tree: Tree, nodes: Iterable[bytes]) -> None:
         """These are below this peer. Once all have come that the root before named, its own hold is what remains."""
@@ -180,7 +147,8 @@ class Rendezvous:
         if not root.awaited:
             root.hold_until = root.awaited_until
 
-    def _forget_reign(self, tree: Tree) -> dict[Contact, None]:
+    def forget_reign(self, tree: Tree) -> dict[Contact, None]:
+        """This peer is root no more. Returns those who published to it."""
         root = tree.root
         if root is None:
             return {}
@@ -190,14 +158,15 @@ class Rendezvous:
         self.scribe.sweeping.wake(tree)
         return {admission.contact: None for admission in root.admissions.values()}
 
-    def _tell_publishers(self, tree: Tree, publishers: dict[Contact, None]) -> None:
+    def tell_publishers(self, tree: Tree, publishers: dict[Contact, None]) -> None:
+        """Tell those who published here who is root now, as far as that is known."""
         for contact in publishers:
             if tree.root is not None:
                 self.host.send(contact, RootIs(tree.root.term, tree.descriptor))
             else:
-                self.host.send(contact, NotRoot(tree.topic, self.moved_to.get(tree.topic)))
+                self.host.send(contact, NotRoot(tree.topic, self.scribe.handing_over.moved_to.get(tree.topic)))
 
-    # ---- ceasing to be root
+    # ---- whoever is closest
 
     def leaf_set_changed(self) -> None:
         """Topics that another peer is closer to by now are handed over; replicas follow the leaf set."""
@@ -206,129 +175,9 @@ class Rendezvous:
             return
         rooted = [tree for tree in self.scribe.trees.values() if tree.root is not None]
         for tree in rooted:
-            self._move(tree)
-        self._replicate([tree for tree in rooted if tree.root is not None])
-        self._pass_on()
-
-    def _move(self, tree: Tree) -> None:
-        """Hand the topic over if another is closer, as soon as what was admitted is stable (or had `linger_s` for it).
-
-        What is stable keeps its position, for the next root has no need to admit it again.
-        """
-        root, now = tree.root, self.host.now()
-        if root is None:
-            return
-        if self.overlay.is_closest(tree.topic):
-            self._reopen(tree, root)
-        elif root.stable == root.index or not root.descriptor.settings.reliable:
-            self.resign(tree)
-        elif root.hold_until > now + self.config.linger_s:
-            self.resign(tree)  # nothing becomes stable so soon
-        elif not root.closing:
-            root.closing = True
-            self.host.set_timer(HandOverNow(tree.topic, root.term), self.config.linger_s)
-
-    def _reopen(self, tree: Tree, root: Root) -> None:
-        if root.closing and not self.closed:
-            root.reopen()
-            self.send_receipts(tree)
-
-    def _move_now(self, tree: Tree, root: Root) -> None:
-        if self.closed:
-            return  # leaving has its own time
-        if self.overlay.is_closest(tree.topic):
-            self._reopen(tree, root)
-        else:
-            self.resign(tree)
-
-    def close(self) -> None:
-        """This peer is about to leave: admit nothing more, so that what was admitted has time to become stable."""
-        self.closed = True
-        for tree in self.scribe.trees.values():
-            if tree.root is not None and tree.descriptor.settings.reliable:
-                tree.root.closing = True
-
-    def resign(self, tree: Tree) -> None:
-        """Hand the topic over to the closest other peer, and become its child (DELIVERY.md: planned hand-over)."""
-        root = tree.root
-        others = [c for c in self.overlay.closest(tree.topic, 2) if c.node_id != self.host.me]
-        if root is None:
-            return
-        if not others:  # this peer is all there is: leaving, it takes the topic along
-            if self.scribe.leaving:
-                self._forget_reign(tree)
-                self.scribe.joining.close(tree)
-            return
-        to = others[0]
-        publishers = self._forget_reign(tree)
-        flow = tree.flow
-        self.host.trace(ResignedRoot(tree.topic, to.node_id))
-        self.host.send(to, self._last_words(tree, root, to))
-        for bundle in flow.holding(flow.term, [(root.stable, root.index)]):
-            if self.host.room(to) <= 0:
-                break  # the new root asks for the rest by ranges
-            self.host.carry(to, bundle)
-        self.moved_to[tree.topic] = to
-        self._tell_publishers(tree, publishers)
-        if root.index and not self.scribe.leaving:
-            self._keep(tree)
-        if tree.needed and not self.scribe.leaving:
-            self.host.trace(Mark("root_handed_over"))
-            self.scribe.repair.follow(tree, to)
-        elif not tree.needed:
-            self.scribe.joining.close(tree)
-
-    def _last_words(self, tree: Tree, root: Root, to: Contact) -> HandOver:
-        now = self.host.now()
-        hold_until = root.awaited_until if root.awaited else root.hold_until
-        leases = dict(root.awaited)
-        if self.scribe.leaving:  # else it comes too, and speaks for them
-            leases |= dict.fromkeys(tree.children)
-            for node, lease in tree.departed.items():
-                if node in lease.awaited:
-                    hold_until = max(hold_until, lease.until)
-                leases |= dict.fromkeys(other for other in lease.awaited if other != node)
-        else:
-            leases[self.host.me] = None
-        leases.pop(to.node_id, None)
-        frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
-        return HandOver(
-            tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
-            tuple(leases), frontiers,
-        )  # fmt: skip
-
-    def _keep(self, tree: Tree) -> None:
-        """Stay in the tree for as long as others may lack what this peer knows of a reign that is over."""
-        tree.keeping_until = self.host.now() + self.config.past_terms_s
-        self.scribe.sweeping.wake(tree)
-
-    def _handed_over(self, sender: Contact, message: HandOver) -> None:
-        self.scribe.learn(message.descriptor)
-        tree = self.scribe.tree(self.scribe.descriptors[message.descriptor.topic])
-        topic = tree.topic
-        tree.heard = max(tree.heard, message.term, message.heard)
-        self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), tree.heard)
-        if tree.root is None:
-            hold_until = self.host.now() + message.hold_s
-            self.offers[topic] = Offer(message.term, message.leases, hold_until, dict(message.frontiers))
-            self._enter_reign(tree, message)
-        if tree.root is not None:
-            self.host.trace(Mark("roots_merged"))
-            if tree.heard > tree.root.term:
-                self.outdone(tree)
-        elif self.overlay.active and self.overlay.is_closest(topic):
-            self.become(tree, "handed_over")
-        self.scribe.reigns.recall(tree, message.term, message.index)
-        if not tree.attached and tree.needed and not tree.joining:
-            self.scribe.joining.join(tree)
-
-    def _enter_reign(self, tree: Tree, message: HandOver) -> None:
-        """The buffer of the reign that ended follows: be this peer root or not, that may be the last copy."""
-        if message.index:
-            self._keep(tree)
-        if message.term > tree.flow.term:
-            self.scribe.reigns.enter(tree, message.term, 0)
-            tree.parent_frontier = message.index
+            self.scribe.handing_over.move(tree)
+        self.scribe.replication.replicate([tree for tree in rooted if tree.root is not None])
+        self.scribe.replication.pass_on()
 
     # ---- admission
 
@@ -338,7 +187,7 @@ class Rendezvous:
         if tree is None or tree.root is None:
             self.host.release(sender.node_id, bundle.size)
             self.host.trace(Dropped(bundle.topic, bundle.count, "not_root"))
-            self.host.send(sender, NotRoot(bundle.topic, self.moved_to.get(bundle.topic)))
+            self.host.send(sender, NotRoot(bundle.topic, self.scribe.handing_over.moved_to.get(bundle.topic)))
             return
         if tree.descriptor.access and not self._may_publish(tree, sender):
             self.host.release(sender.node_id, bundle.size)
@@ -374,9 +223,10 @@ class Rendezvous:
     def publish_here(self, tree: Tree, bundle: Bundle) -> None:
         """A publisher of this very peer: no link lies between."""
         if tree.root is None:
-            self.host.send(self.host.contact, NotRoot(bundle.topic, self.moved_to.get(bundle.topic)))
+            moved_to = self.scribe.handing_over.moved_to.get(bundle.topic)
+            self.host.send(self.host.contact, NotRoot(bundle.topic, moved_to))
             return
-        if tree.root.closing and not self.closed:  # who leaves has its own events admitted to the last
+        if tree.root.closing and not self.scribe.handing_over.closed:  # who leaves has its own admitted to the last
             tree.root.turn_away(self.host.contact, bundle)
             return
         tree.root.admit(self.host.contact, bundle)
@@ -422,8 +272,7 @@ class Rendezvous:
         flow.log.trim(root.stable)
         self.scribe.pacing.eased()
         self.send_receipts(tree)
-        if root.closing and root.stable == root.index and not self.closed:
-            self.host.set_timer(HandOverNow(tree.topic, root.term), 0.0)
+        self.scribe.handing_over.covered(root)
 
     # ---- joining, creating and finding
 
@@ -452,7 +301,7 @@ class Rendezvous:
             if changes.follows(tree.descriptor, descriptor):
                 self.scribe.learn(descriptor)
                 self.scribe.changes.entered(tree)
-            self._replicate([tree], anew=True)
+            self.scribe.replication.replicate([tree], anew=True)
         self._answer(message.creator, Created(tree.descriptor))
 
     def join(self, message: Join) -> None:
@@ -496,58 +345,11 @@ class Rendezvous:
         else:
             self.host.send(to, message)
 
-    # ---- replication
-
-    def _replicate(self, trees: list[Tree], *, anew: bool = False) -> None:
-        """Descriptors and terms go to the k closest peers, gathered per peer (Scribe, section 3.2)."""
-        batches: dict[Contact, list[tuple[Descriptor, Term]]] = {}
-        for tree in trees:
-            root = tree.root
-            if root is None:
-                continue
-            closest = self.overlay.closest(tree.topic, self.config.replicas)
-            holders = {contact.node_id: contact for contact in closest if contact.node_id != self.host.me}
-            for node, contact in holders.items():
-                if anew or node not in root.replicas:
-                    batches.setdefault(contact, []).append((tree.descriptor, root.term))
-            root.replicas = shared(tuple(holders))
-        for contact, entries in batches.items():
-            self.host.send(contact, Replicas(entries))
-
-    def _pass_on(self) -> None:
-        """A newcomer takes over from a root that is gone: the peer next to it gives it what it keeps."""
-        batches: dict[Contact, list[tuple[Descriptor, Term]]] = {}
-        for topic, term in self.replicas.items():
-            closest = self.overlay.closest(topic, 2)
-            if len(closest) < 2 or closest[1].node_id != self.host.me or self.kept_for.get(topic) == closest[0].node_id:
-                continue
-            self.kept_for[topic] = closest[0].node_id
-            batches.setdefault(closest[0], []).append((self.scribe.descriptors[topic], term))
-        for contact, entries in batches.items():
-            self.host.trace(Mark("replicas_passed_on"))
-            self.host.send(contact, Replicas(entries))
-
-    def receive(self, sender: Contact, message: Any) -> None:
-        """A hand-over, or replicas to keep."""
-        match message:
-            case HandOver():
-                self._handed_over(sender, message)
-            case Replicas(entries):
-                for descriptor, term in entries:
-                    self.scribe.learn(descriptor)
-                    topic = shared(descriptor.topic)
-                    self.replicas[topic] = max(self.replicas.get(topic, NO_TERM), shared(term))
-                    self.kept_for[topic] = shared(sender).node_id
-
     def timer(self, timer: Any) -> None:
         """Time to seal, or to create what waited."""
         match timer:
             case CreateLater(message):
                 self.create(message)
-            case HandOverNow(topic, term):
-                tree = self.scribe.trees.get(topic)
-                if tree is not None and tree.root is not None and tree.root.term == term and tree.root.closing:
-                    self._move_now(tree, tree.root)
             case Seal(topic):
                 tree = self.scribe.trees.get(topic)
                 if tree is not None:

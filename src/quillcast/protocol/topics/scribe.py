@@ -2,9 +2,9 @@
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. Here is what its parts share, and the
 way of a message, a bundle and a timer to them: local subscriptions (`subscribing.py`), this peer as a child
-(`joining.py`), as a parent (`children.py`) and as a root (`rendezvous.py`), its publishers (`publishing.py`), the terms
-of roots (`reigns.py`), what links lost (`repair.py`) or carry (`reports.py`), and what time brings (`sweeping.py`).
-What travels in the tree is the data path's matter (`protocol.forwarding`).
+(`joining.py`), as a parent (`children.py`) and as a root (`rendezvous.py`, `handing_over.py`, `replication.py`), its
+publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost (`repair.py`) or carry (`reports.py`),
+and what time brings (`sweeping.py`). What travels in the tree is the data path's matter (`protocol.forwarding`).
 """
 
 from collections.abc import Callable, Iterable
@@ -24,6 +24,7 @@ from quillcast.protocol.topics.changes import Changes
 from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.handing_over import HandingOver, HandOverNow
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.joining import Joining, JoinTimeout
 from quillcast.protocol.topics.messages import (
@@ -52,6 +53,7 @@ from quillcast.protocol.topics.publishing import Publishing
 from quillcast.protocol.topics.reigns import Reigns
 from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
+from quillcast.protocol.topics.replication import Replication
 from quillcast.protocol.topics.reports import Report, Reports
 from quillcast.protocol.topics.subscribing import Subscribing
 from quillcast.protocol.topics.sweeping import Sweep, Sweeping
@@ -96,6 +98,8 @@ class Scribe:
         self.repair = TreeRepair(self)
         self.inspection = Inspection(self)
         self.rendezvous = Rendezvous(self)
+        self.handing_over = HandingOver(self)
+        self.replication = Replication(self)
         self.publishing = Publishing(self)
         self.changes = Changes(self)
         self.pacing = Pacing(self)
@@ -159,7 +163,7 @@ class Scribe:
         for tree in list(self.trees.values()):
             tree.keeping_until = None
             if tree.root is not None:
-                self.rendezvous.resign(tree)
+                self.handing_over.resign(tree)
             self.children.dismiss(tree)
             self.joining.leave_if_idle(tree)
 
@@ -263,6 +267,8 @@ class Scribe:
                 self.joining.timed_out(topic, attempt)
             case Report():
                 self.reports.report()
+            case HandOverNow(topic, term):
+                self.handing_over.due(topic, term)
             case Sweep():
                 self.sweeping.sweep()
             case _:
@@ -279,8 +285,10 @@ class Scribe:
                 self.repair.receive(sender, message)
             case Receipts() | RootIs() | NotRoot() | Created() | Denied():
                 self.publishing.receive(sender, message)
-            case HandOver() | Replicas():
-                self.rendezvous.receive(sender, message)
+            case HandOver():
+                self.handing_over.handed_over(message)
+            case Replicas():
+                self.replication.keep(sender, message)
             case Survey() | Branch() | Laggards() | Lagging():
                 self.inspection.receive(sender, message)
             case _:

@@ -1,0 +1,188 @@
+"""Planned hand-over of a topic to the peer that is closer to it (DELIVERY.md, *Roots that move*).
+
+What is stable keeps its position, and those below are named to the next root (docs/decisions/hand-over.md).
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from quillcast.core.bundle import Term
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark, ResignedRoot
+from quillcast.protocol.topics.messages import HandOver
+from quillcast.protocol.topics.root import Root
+from quillcast.protocol.topics.tree import Tree
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+FRONTIERS_MAX = 4096  # publishers that a hand-over tells of, the latest; a guess: 100 kB. Others' events come again
+
+
+class HandOverNow(msgspec.Struct, frozen=True):
+    """This reign's events had time to become stable: hand the topic over."""
+
+    topic: bytes
+    term: Term
+
+
+class Offer(NamedTuple):
+    """A topic that was handed over, and what the root of that reign knew."""
+
+    term: Term
+    leases: tuple[bytes, ...]  # whom to wait for
+    hold_until: float  # it would have called nothing stable until then
+    frontiers: dict[bytes, int]  # what was stable, by publisher
+
+
+class HandingOver:
+    """A peer's part in hand-overs, as the root that goes and as the one that comes."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
+        self.moved_to: dict[bytes, Contact] = {}
+        self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
+        self.closed = False
+
+    # ---- the root that goes
+
+    def move(self, tree: Tree) -> None:
+        """Hand the topic over if another is closer, as soon as what was admitted is stable (or had `linger_s` for it).
+
+        What is stable keeps its position, for the next root has no need to admit it again.
+        """
+        root, now = tree.root, self.host.now()
+        if root is None:
+            return
+        if self.overlay.is_closest(tree.topic):
+            self._reopen(tree, root)
+        elif root.stable == root.index or not root.descriptor.settings.reliable:
+            self.resign(tree)
+        elif root.hold_until > now + self.config.linger_s:
+            self.resign(tree)  # nothing becomes stable so soon
+        elif not root.closing:
+            root.closing = True
+            self.host.set_timer(HandOverNow(tree.topic, root.term), self.config.linger_s)
+
+    def _reopen(self, tree: Tree, root: Root) -> None:
+        if root.closing and not self.closed:
+            root.reopen()
+            self.scribe.rendezvous.send_receipts(tree)
+
+    def covered(self, root: Root) -> None:
+        """What a root admitted may all be stable: then it has nothing more to wait for."""
+        if root.closing and root.stable == root.index and not self.closed:
+            self.host.set_timer(HandOverNow(root.descriptor.topic, root.term), 0.0)
+
+    def due(self, topic: bytes, term: Term) -> None:
+        """That reign's time to hand the topic over has come."""
+        tree = self.scribe.trees.get(topic)
+        root = tree.root if tree is not None else None
+        if tree is None or root is None or root.term != term or not root.closing or self.closed:
+            return  # leaving has its own time
+        if self.overlay.is_closest(topic):
+            self._reopen(tree, root)
+        else:
+            self.resign(tree)
+
+    def close(self) -> None:
+        """This peer is about to leave: admit nothing more, so that what was admitted has time to become stable."""
+        self.closed = True
+        for tree in self.scribe.trees.values():
+            if tree.root is not None and tree.descriptor.settings.reliable:
+                tree.root.closing = True
+
+    def resign(self, tree: Tree) -> None:
+        """Hand the topic over to the closest other peer, and become its child (DELIVERY.md: planned hand-over)."""
+        root = tree.root
+        others = [c for c in self.overlay.closest(tree.topic, 2) if c.node_id != self.host.me]
+        if root is None:
+            return
+        if not others:  # this peer is all there is: leaving, it takes the topic along
+            if self.scribe.leaving:
+                self.scribe.rendezvous.forget_reign(tree)
+                self.scribe.joining.close(tree)
+            return
+        to = others[0]
+        publishers = self.scribe.rendezvous.forget_reign(tree)
+        flow = tree.flow
+        self.host.trace(ResignedRoot(tree.topic, to.node_id))
+        self.host.send(to, self._last_words(tree, root, to))
+        for bundle in flow.holding(flow.term, [(root.stable, root.index)]):
+            if self.host.room(to) <= 0:
+                break  # the new root asks for the rest by ranges
+            self.host.carry(to, bundle)
+        self.moved_to[tree.topic] = to
+        self.scribe.rendezvous.tell_publishers(tree, publishers)
+        if root.index and not self.scribe.leaving:
+            self._keep(tree)
+        if tree.needed and not self.scribe.leaving:
+            self.host.trace(Mark("root_handed_over"))
+            self.scribe.repair.follow(tree, to)
+        elif not tree.needed:
+            self.scribe.joining.close(tree)
+
+    def _last_words(self, tree: Tree, root: Root, to: Contact) -> HandOver:
+        now = self.host.now()
+        hold_until = root.awaited_until if root.awaited else root.hold_until
+        leases = dict(root.awaited)
+        if self.scribe.leaving:  # else it comes too, and speaks for them
+            leases |= dict.fromkeys(tree.children)
+            for node, lease in tree.departed.items():
+                if node in lease.awaited:
+                    hold_until = max(hold_until, lease.until)
+                leases |= dict.fromkeys(other for other in lease.awaited if other != node)
+        else:
+            leases[self.host.me] = None
+        leases.pop(to.node_id, None)
+        frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
+        return HandOver(
+            tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
+            tuple(leases), frontiers,
+        )  # fmt: skip
+
+    def _keep(self, tree: Tree) -> None:
+        """Stay in the tree for as long as others may lack what this peer knows of a reign that is over."""
+        tree.keeping_until = self.host.now() + self.config.past_terms_s
+        self.scribe.sweeping.wake(tree)
+
+    # ---- the root that comes
+
+    def handed_over(self, message: HandOver) -> None:
+        """A topic was handed to this peer: be its root, or keep what the last one knew for whoever is."""
+        self.scribe.learn(message.descriptor)
+        tree = self.scribe.tree(self.scribe.descriptors[message.descriptor.topic])
+        topic = tree.topic
+        tree.heard = max(tree.heard, message.term, message.heard)
+        self.scribe.replication.note(topic, tree.heard)
+        if tree.root is None:
+            hold_until = self.host.now() + message.hold_s
+            self.offers[topic] = Offer(message.term, message.leases, hold_until, dict(message.frontiers))
+            self._enter_reign(tree, message)
+        if tree.root is not None:
+            self.host.trace(Mark("roots_merged"))
+            if tree.heard > tree.root.term:
+                self.scribe.rendezvous.outdone(tree)
+        elif self.overlay.active and self.overlay.is_closest(topic):
+            self.scribe.rendezvous.become(tree, "handed_over")
+        self.scribe.reigns.recall(tree, message.term, message.index)
+        if not tree.attached and tree.needed and not tree.joining:
+            self.scribe.joining.join(tree)
+
+    def _enter_reign(self, tree: Tree, message: HandOver) -> None:
+        """The buffer of the reign that ended follows: be this peer root or not, that may be the last copy."""
+        if message.index:
+            self._keep(tree)
+        if message.term > tree.flow.term:
+            self.scribe.reigns.enter(tree, message.term, 0)
+            tree.parent_frontier = message.index
+
+    def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
+        """Go on from what the root before knew."""
+        here = {self.host.me, *tree.children, *(node for child in tree.children.values() for node in child.came)}
+        root.awaited = {node: None for node in offer.leases if node not in here}
+        root.awaited_until = offer.hold_until
+        if not root.awaited:
+            root.hold_until = offer.hold_until
+        root.frontiers = offer.frontiers
