@@ -58,6 +58,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 _NO_BLOCKS: deque[tuple[Block, int, int, Position]] = deque()  # of all inboxes that never held any
 _NO_LOSSES: deque[Loss] = deque()
+_NOBODY: list[asyncio.Future[None]] = []
 _NO_ITEMS: Iterator[Any] = iter(())
 
 
@@ -65,7 +66,7 @@ class Inbox:
     """The peer's side of a subscription (`protocol.forwarding.edge.Subscriber`): takes blocks while it has room."""
 
     __slots__ = (
-        "_changed", "blocks", "closed", "failure", "losses", "lost_count", "on_lost", "position", "size_bytes",
+        "_waiting", "blocks", "closed", "failure", "losses", "lost_count", "on_lost", "position", "size_bytes",
         "size_bytes_max",
     )  # fmt: skip
 
@@ -78,7 +79,7 @@ class Inbox:
         self.lost_count = 0
         self.on_lost: Callable[[Loss], object] | None = None
         self.closed = False
-        self._changed: asyncio.Event | None = None  # while somebody waits
+        self._waiting: list[asyncio.Future[None]] = _NOBODY
 
     def started(self, position: Position) -> None:
         self.position = position
@@ -114,14 +115,15 @@ class Inbox:
 
     async def changed(self) -> None:
         """Wait until something came, or the subscription began or ended."""
-        if self._changed is None:
-            self._changed = asyncio.Event()
-        await self._changed.wait()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting = [*self._waiting, waiter]
+        await waiter
 
     def _tell(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
+        waiting, self._waiting = self._waiting, _NOBODY
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class Reader:
