@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quillcast.core.bundle import Block, Bundle, Envelope, Kind, Term
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import NUMBER_MAX
-from quillcast.live.subscription import _events as events
+from quillcast.live.subscription import events
 from tests.fuzz.bytes import ANY_BYTES, FUZZ, PLACE, damaged
 from tests.fuzz.memory import peak_bytes
 

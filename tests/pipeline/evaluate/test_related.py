@@ -16,7 +16,8 @@ from quillcast.pipeline.evaluate.peers import attach
 from quillcast.pipeline.evaluate.policies import bayeux, can, narada, overcast, parse, stripes
 from quillcast.pipeline.evaluate.policies.members import GroupTooLarge
 from quillcast.pipeline.evaluate.policies.policy import children_counts
-from quillcast.pipeline.evaluate.routing import Tables, delay, root_of, tables
+from quillcast.pipeline.evaluate.preparing import tables
+from quillcast.pipeline.evaluate.routing import Tables, delay, root_of
 from quillcast.pipeline.evaluate.topology.generator import transit_stub
 from quillcast.pipeline.evaluate.workload import creator
 from tests.pipeline.evaluate import naive_related as naive
