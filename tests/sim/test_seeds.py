@@ -8,6 +8,7 @@ from quillcast.sim.sweep import Plan, run_batch
 
 SEEDS = {
     161: "orphans became another root's children, told the first that they had left, and their leases there were gone",
+    285: "the run ended while the word of a peer that had left the tree was on its way to its parent",
     351: "reigns followed one another so quickly that the one with the only copy was let go, and nobody was told",
     417: "a root that waited for orphans handed over, and the new one waited no more",
     456: "a subscription that began beyond a cut that was shorter than a lease",

@@ -23,6 +23,7 @@ CONTACT_COUNT = 3  # running peers that a joining one is told of
 SAVE_S = 5.0  # how often a process writes down whom it knows, for its next start; a guess
 PROGRAM_S = 0.5  # from a process' start to its programs'
 LEAVE_LOOK_S = 0.1  # how often a program looks whether its peer has left
+REST_S, RESTS_MAX = 1.0, 10  # a run goes on until no tree has changed for so long, at most so often
 
 
 class Trouble(NamedTuple):
@@ -82,7 +83,24 @@ class Simulation:
     def run(self) -> None:
         """Run it to the end. Raises `Broken` with the first thing that does not hold."""
         self.world.run(self.scenario.duration_s)
+        self._rest()
         checks.check_all(self)
+
+    def _rest(self) -> None:
+        """Let changes of trees that are on their way at the end arrive: who has just left one has told its parent."""
+        for _ in range(RESTS_MAX):
+            before = self._edges()
+            self.world.run(self.world.now + REST_S)
+            if self._edges() == before:
+                return
+
+    def _edges(self) -> dict[tuple[str, int], tuple[bytes, ...]]:
+        """Parent and children of every peer in every topic's tree."""
+        return {
+            (topic, number): (tree.parent.node_id if tree.parent is not None else b"", *tree.children)
+            for topic in self.topics
+            for number, tree in self.trees(topic).items()
+        }
 
     # --- what there is
 
