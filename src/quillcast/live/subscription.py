@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from itertools import islice, repeat
 from typing import Any, Generic, TypeVar
@@ -134,25 +134,20 @@ class Reader:
     """
 
     def __init__(self) -> None:
-        self._readers: Counter[str] = Counter()
         self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
         self._bytes = 0
 
-    def enter(self, topic: str) -> None:
-        """One more subscription to a topic."""
-        self._readers[topic] += 1
+    def forget(self) -> None:
+        """A subscription ended, maybe the one that this was kept for."""
+        self._read.clear()
+        self._bytes = 0
 
-    def leave(self, topic: str) -> None:
-        """One less."""
-        self._readers[topic] -= 1
-        if not self._readers[topic]:
-            del self._readers[topic]
-            self._read.clear()
-            self._bytes = 0
+    def read(self, make: Make[Item], topic: str, block: Block, skip: int, stop: int, *, shared: bool) -> Iterator[Item]:
+        """What `make` makes of events `skip` to `stop` of a block; kept if the topic is `shared` by subscriptions here.
 
-    def read(self, make: Make[Item], topic: str, block: Block, skip: int, stop: int) -> Iterator[Item]:
-        """What `make` makes of events `skip` to `stop` of a block. Raises `Malformed`."""
-        if self._readers[topic] < 2 or (make is events and block.has_attributes):
+        Raises `Malformed`.
+        """
+        if not shared or (make is events and block.has_attributes):
             return make(topic, block, skip, stop)
         for known, maker, items in self._read:
             if known is block and maker is make:
@@ -259,7 +254,7 @@ class Subscription(Generic[Item]):
         self._items = _NO_ITEMS
         self._running.pop(self, None)
         if self._pump is not None and self._peer is not None and self._handle is not None:
-            self._reader.leave(self.topic)
+            self._reader.forget()
             self._pump.call(self._peer.unsubscribe, self._handle)
             self._handle = None
 
@@ -271,7 +266,6 @@ class Subscription(Generic[Item]):
         self._handle = pump.call(
             peer.subscribe, self.topic, self._inbox, start=start, delivery=delivery, warrant=warrant
         )
-        self._reader.enter(self.topic)
 
     def end(self) -> None:
         """The node stops: `async for` ends after what came."""
@@ -317,11 +311,16 @@ class Subscription(Generic[Item]):
         self._taken_bytes = block.size
         self._turn_events += stop - skip
         try:
-            self._items = self._reader.read(self._make, self.topic, block, skip, stop)
+            self._items = self._reader.read(self._make, self.topic, block, skip, stop, shared=self._shared)
         except Malformed:
             self.malformed_count += 1
             inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")
         return True
+
+    @property
+    def _shared(self) -> bool:
+        """Has the node other subscriptions to the topic?"""
+        return self._peer is not None and self._handle is not None and self._peer.subscriptions(self._handle) > 1
 
     def _release(self) -> None:
         """The events of the last block are all handed out."""

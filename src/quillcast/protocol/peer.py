@@ -121,6 +121,10 @@ class Peer:
         """End a subscription."""
         self.scribe.subscribing.unsubscribe(subscription)
 
+    def subscriptions(self, subscription: Subscription) -> int:
+        """How many subscriptions this peer has to the topic of one."""
+        return self.scribe.subscribing.count(subscription.topic)
+
     def drained(self, subscription: Subscription) -> None:
         """The subscriber's queue has room again."""
         self.scribe.subscribing.drained(subscription)

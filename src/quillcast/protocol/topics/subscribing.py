@@ -80,6 +80,11 @@ class Subscribing:
         self.scribe.reports.touch(tree)
         self.scribe.joining.leave_if_idle(tree)
 
+    def count(self, topic: bytes) -> int:
+        """How many subscriptions to a topic run here."""
+        tree = self.scribe.trees.get(topic)
+        return 0 if tree is None else len(tree.edges)
+
     def drained(self, subscription: Subscription) -> None:
         """The application's queue has room again."""
         tree = self.scribe.trees.get(subscription.topic)
