@@ -2,7 +2,10 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,14 +74,24 @@ def test_the_next_folder_is_one_that_is_wanted_or_new(tmp_path: Path) -> None:
     assert next_folder(base, lambda path: path.name == "run-2") == tmp_path / "run-2"
 
 
+FORKS_WHEN_TOLD = """
+import os
+os.write(1, b"alone")
+os.read(0, 1)
+if os.fork():
+    os.write(1, b"with a child")
+os.read(0, 1)
+"""
+
+
 def test_memory_of_children_counts() -> None:
-    alone = memory.resident_bytes(os.getpid())
-    assert alone > 1e6
-    child = os.fork()
-    if not child:
-        os.read(os.pipe()[0], 1)
-    try:
-        assert memory.resident_bytes(os.getpid()) > 1.2 * alone
-    finally:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
+    with subprocess.Popen([sys.executable, "-c", FORKS_WHEN_TOLD], stdin=PIPE, stdout=PIPE, bufsize=0) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.read(5)
+        alone = memory.resident_bytes(process.pid)
+        assert alone > 1e6
+        process.stdin.write(b".")
+        process.stdout.read(12)
+        assert memory.resident_bytes(process.pid) > 1.2 * alone
+        process.stdin.write(b"..")
