@@ -103,7 +103,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def alone(node: Node) -> bool:
     """Has it never heard another peer of its network? One that came, took the event and left was heard."""
-    return not node.status()["counters"].get("messages_in")
+    return not node.traffic().get("messages_in")
 
 
 def read_config(path: Path) -> Config:

@@ -8,7 +8,7 @@ one publisher or of thousands (docs/decisions/shared-blocks.md).
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Literal, Protocol
 
@@ -264,9 +264,15 @@ class Outlet:
         while self._mark(wait) < last:
             if self.failure is not None:
                 raise self.failure
-            heard = self._pump.loop.create_future()
-            heappush(self._waiting[wait], (last, next(self._tickets), heard))
-            await heard
+            waiting, place = self._waiting[wait], (last, next(self._tickets), self._pump.loop.create_future())
+            heappush(waiting, place)
+            try:
+                await place[2]
+            except asyncio.CancelledError:
+                if place in waiting:
+                    waiting.remove(place)
+                    heapify(waiting)
+                raise
 
     def _mark(self, wait: Wait) -> int:
         return self.inner.admitted if wait == "root" else self.inner.stable

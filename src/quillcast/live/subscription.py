@@ -58,7 +58,6 @@ class Loss(msgspec.Struct, frozen=True):
 
 _NO_BLOCKS: deque[tuple[Block, int, int, Position]] = deque()  # of all inboxes that never held any
 _NO_LOSSES: deque[Loss] = deque()
-_NOBODY: list[asyncio.Future[None]] = []
 _NO_ITEMS: Iterator[Any] = iter(())
 
 
@@ -66,7 +65,7 @@ class Inbox:
     """The peer's side of a subscription (`protocol.forwarding.edge.Subscriber`): takes blocks while it has room."""
 
     __slots__ = (
-        "_waiting", "blocks", "closed", "failure", "losses", "lost_count", "on_lost", "position", "size_bytes",
+        "_changed", "blocks", "closed", "failure", "losses", "lost_count", "on_lost", "position", "size_bytes",
         "size_bytes_max",
     )  # fmt: skip
 
@@ -79,7 +78,7 @@ class Inbox:
         self.lost_count = 0
         self.on_lost: Callable[[Loss], object] | None = None
         self.closed = False
-        self._waiting: list[asyncio.Future[None]] = _NOBODY
+        self._changed: asyncio.Event | None = None  # while somebody waits
 
     def started(self, position: Position) -> None:
         self.position = position
@@ -115,15 +114,14 @@ class Inbox:
 
     async def changed(self) -> None:
         """Wait until something came, or the subscription began or ended."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting = [*self._waiting, waiter]
-        await waiter
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        await self._changed.wait()
 
     def _tell(self) -> None:
-        waiting, self._waiting = self._waiting, _NOBODY
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
 
 class Reader:
@@ -134,20 +132,22 @@ class Reader:
     """
 
     def __init__(self) -> None:
+        self._shared: dict[str, None] = {}  # topics with several subscriptions; most have one
         self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
         self._bytes = 0
 
-    def forget(self) -> None:
-        """A subscription ended, maybe the one that this was kept for."""
-        self._read.clear()
-        self._bytes = 0
+    def note(self, topic: str, subscriptions: int) -> None:
+        """So many subscriptions to a topic there are now."""
+        if subscriptions > 1:
+            self._shared[topic] = None
+        elif topic in self._shared:
+            del self._shared[topic]
+            self._read.clear()
+            self._bytes = 0
 
-    def read(self, make: Make[Item], topic: str, block: Block, skip: int, stop: int, *, shared: bool) -> Iterator[Item]:
-        """What `make` makes of events `skip` to `stop` of a block; kept if the topic is `shared` by subscriptions here.
-
-        Raises `Malformed`.
-        """
-        if not shared or (make is events and block.has_attributes):
+    def read(self, make: Make[Item], topic: str, block: Block, skip: int, stop: int) -> Iterator[Item]:
+        """What `make` makes of events `skip` to `stop` of a block. Raises `Malformed`."""
+        if topic not in self._shared or (make is events and block.has_attributes):
             return make(topic, block, skip, stop)
         for known, maker, items in self._read:
             if known is block and maker is make:
@@ -254,8 +254,8 @@ class Subscription(Generic[Item]):
         self._items = _NO_ITEMS
         self._running.pop(self, None)
         if self._pump is not None and self._peer is not None and self._handle is not None:
-            self._reader.forget()
             self._pump.call(self._peer.unsubscribe, self._handle)
+            self._reader.note(self.topic, self._peer.subscriptions(self._handle))
             self._handle = None
 
     # --- the node's side
@@ -266,6 +266,7 @@ class Subscription(Generic[Item]):
         self._handle = pump.call(
             peer.subscribe, self.topic, self._inbox, start=start, delivery=delivery, warrant=warrant
         )
+        self._reader.note(self.topic, peer.subscriptions(self._handle))
 
     def end(self) -> None:
         """The node stops: `async for` ends after what came."""
@@ -311,16 +312,11 @@ class Subscription(Generic[Item]):
         self._taken_bytes = block.size
         self._turn_events += stop - skip
         try:
-            self._items = self._reader.read(self._make, self.topic, block, skip, stop, shared=self._shared)
+            self._items = self._reader.read(self._make, self.topic, block, skip, stop)
         except Malformed:
             self.malformed_count += 1
             inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")
         return True
-
-    @property
-    def _shared(self) -> bool:
-        """Has the node other subscriptions to the topic?"""
-        return self._peer is not None and self._handle is not None and self._peer.subscriptions(self._handle) > 1
 
     def _release(self) -> None:
         """The events of the last block are all handed out."""

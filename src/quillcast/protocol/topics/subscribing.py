@@ -81,9 +81,9 @@ class Subscribing:
         self.scribe.joining.leave_if_idle(tree)
 
     def count(self, topic: bytes) -> int:
-        """How many subscriptions to a topic run here."""
+        """How many subscriptions to a topic there are here, begun or not."""
         tree = self.scribe.trees.get(topic)
-        return 0 if tree is None else len(tree.edges)
+        return 0 if tree is None else len(tree.edges) + len(tree.unstarted)
 
     def drained(self, subscription: Subscription) -> None:
         """The application's queue has room again."""
