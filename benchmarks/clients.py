@@ -135,19 +135,20 @@ class EventCounter:
         self._count = count
 
     async def taken(self) -> dict[str, Any]:
-        count = left = self._count
-        began_s = 0.0
-        async for _payload in self._subscription:
-            if left == count:
-                began_s = time.perf_counter()
-            left -= 1
-            if not left:
-                break
+        batch, count = self._subscription.batch, self._count
+        left, began_s = count, 0.0
+        while left > 0:
+            for _payload in await batch():
+                if left == count:
+                    began_s = time.perf_counter()
+                left -= 1
         return {"events_per_s": (count - 1) / (time.perf_counter() - began_s), "lost": 0}
 
 
 class Quillcast(Client):
-    """Peers of this project, with a reliable topic."""
+    """Peers of this project, with a reliable topic; what can be had at once is taken at once."""
+
+    counter: ClassVar[type[EventCounter]] = EventCounter
 
     async def connect(self, **options: Any) -> dict[str, Any]:
         import quillcast
@@ -177,16 +178,44 @@ class Quillcast(Client):
         await publisher.publish(b"first", wait="stable")  # a new root may hold stability for some seconds
         return publisher.publish
 
+    async def pour(self, publish: Any, payload: bytes, count: int) -> None:
+        nowait = publish.__self__.publish_nowait
+        for _ in range(count):
+            if not nowait(payload):
+                await publish(payload)
+
     async def mark(self, publish: Any) -> None:
         await publish(b"", wait="stable")
 
     async def count(self, topic: str) -> EventCounter:
         subscription = self.node.subscribe(topic, only_payloads=True)
         await subscription.started()
-        return EventCounter(subscription)
+        return self.counter(subscription)
 
     async def close(self) -> None:
         await self.node.leave()
+
+
+class EachAwaited(EventCounter):
+    """The same, where every event is waited for."""
+
+    async def taken(self) -> dict[str, Any]:
+        count = left = self._count
+        began_s = 0.0
+        async for _payload in self._subscription:
+            if left == count:
+                began_s = time.perf_counter()
+            left -= 1
+            if not left:
+                break
+        return {"events_per_s": (count - 1) / (time.perf_counter() - began_s), "lost": 0}
+
+
+class QuillcastAwaited(Quillcast):
+    """The same peers, with an `await` for every event at both ends."""
+
+    pour = Client.pour
+    counter = EachAwaited
 
 
 # --- without a server
@@ -479,6 +508,7 @@ class System:
 
 SYSTEMS = {
     "quillcast": System(Quillcast, "quillcast", middle="forwarder"),
+    "quillcast, awaited": System(QuillcastAwaited, "quillcast", middle="forwarder"),
     "quillcast, no journal": System(Quillcast, "quillcast", middle="forwarder"),
     "quillcast, TLS": System(Quillcast, "quillcast", middle="forwarder"),
     "zenoh": System(Zenoh, "zenoh"),

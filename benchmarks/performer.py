@@ -12,13 +12,14 @@ import sys
 import time
 from array import array
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from beat import Beat
 from clients import PATIENCE_S, STRIDE, SYSTEMS, Client, Publish
 
-SLEEP_S_MIN = 0.0002
 SAMPLE_S = 0.001
 STAMP_BYTES = 8
 LOOK_EVENTS = 64  # between two looks at the event loop
@@ -113,15 +114,16 @@ class Performer:
         """Publish with every publisher in turn, at a rate or as fast as it goes."""
         began_ns, publishers, filling = time.monotonic_ns(), self.publishers, bytes(max(0, size_bytes - STAMP_BYTES))
         waits = self.client.waits
-        for number in range(count):
-            if rate is not None:
-                await _until(began_ns + int(1e9 * number / rate))
-            elif number % LOOK_EVENTS == 0:
-                await asyncio.sleep(0)
-            stamp = time.monotonic_ns().to_bytes(STAMP_BYTES, "little")
-            published = publishers[number % len(publishers)](stamp + filling)
-            if waits:
-                await published
+        async with Beat(rate) if rate is not None else nullcontext() as beat:
+            for number in range(count):
+                if beat is not None:
+                    await beat.next()
+                elif number % LOOK_EVENTS == 0:
+                    await asyncio.sleep(0)
+                stamp = time.monotonic_ns().to_bytes(STAMP_BYTES, "little")
+                published = publishers[number % len(publishers)](stamp + filling)
+                if waits:
+                    await published
         return {"seconds": (time.monotonic_ns() - began_ns) / 1e9}
 
     async def collect(self, count: int) -> dict[str, Any]:
@@ -169,12 +171,6 @@ class Samples:
         """Stop; how often it was where."""
         signal.setitimer(signal.ITIMER_PROF, 0)
         return dict(self._counts)
-
-
-async def _until(due_ns: int) -> None:
-    """Wait; the event loop runs at least once, so that what was published is on its way."""
-    wait_s = (due_ns - time.monotonic_ns()) / 1e9
-    await asyncio.sleep(wait_s if wait_s > SLEEP_S_MIN else 0)
 
 
 async def _obey() -> None:

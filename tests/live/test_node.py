@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -197,11 +197,83 @@ def test_events_of_a_batch_share_a_time_unless_each_is_to_have_its_own() -> None
             await subscription.started()
             for timed in (False, True):
                 publisher = node.publisher("t", timed=timed)
-                for _ in range(3):
+                for _ in range(4):
                     await publisher.publish(b"x")
-                times = [event.time_ns for event in await take(subscription, 3)]
-                assert len(set(times)) == (3 if timed else 1)
+                times = [event.time_ns for event in await take(subscription, 4)]
+                assert len(set(times)) == (4 if timed else 2)  # the first of a turn leaves alone
                 assert times == sorted(times)
+
+    run(scenario())
+
+
+def test_what_needs_no_pause_is_published_without_one_and_the_rest_is_said_not_to_be() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            subscription = node.subscribe("t", only_payloads=True)
+            publisher = node.publisher("t")
+            await subscription.started()
+            await publisher.publish(b"first", wait="root")
+            assert publisher.publish_nowait(b"at once")
+            assert publisher.publish_nowait(b"in the batch")
+            assert not publisher.publish_nowait(bytes(2 << 20))  # `publish` says why
+            assert not publisher.publish_nowait("text")  # type: ignore[arg-type]
+            assert await take(subscription, 3) == [b"first", b"at once", b"in the batch"]
+
+            taken = 0
+            while publisher.publish_nowait(bytes(1000)):
+                taken += 1
+            assert taken * 1000 < LiveConfig().publish_bytes  # so the event loop runs
+            await publisher.publish(b"last")
+            assert (await take(subscription, taken + 1))[-1] == b"last"
+            publisher.close()
+            assert not publisher.publish_nowait(b"closed")
+
+    run(scenario())
+
+
+def test_a_handler_that_waits_once_is_waited_for_from_then_on_and_order_stays() -> None:
+    async def scenario() -> None:
+        got: list[bytes] = []
+        go_on, finished = asyncio.Event(), asyncio.Event()
+
+        async def later(payload: bytes) -> None:
+            await go_on.wait()
+            got.append(payload)
+
+        def handler(payload: bytes) -> Awaitable[None] | None:
+            if payload == b"six":
+                finished.set()
+            if payload.startswith(b"wait"):
+                return later(payload)
+            got.append(payload)
+            return None
+
+        async with Node() as node:
+            await node.subscribe("t", handler=handler, only_payloads=True).started()
+            sent = [b"one", b"two", b"wait three", b"four", b"wait five", b"six"]
+            for payload in sent:
+                await node.publish("t", payload, wait="stable")
+            assert got == sent[:2]
+            go_on.set()
+            async with asyncio.timeout(10):
+                await finished.wait()
+            assert got == sent
+
+    run(scenario())
+
+
+def test_who_gives_up_waiting_for_events_is_forgotten() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            subscription = node.subscribe("t")
+            await subscription.started()
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.001):
+                        await subscription.batch()
+            assert subscription._inbox._waiting == ()  # memory that only grows is seen nowhere else
+            await node.publish("t", b"here")
+            assert [event.payload for event in await subscription.batch()] == [b"here"]
 
     run(scenario())
 

@@ -54,7 +54,10 @@ BLOCK_BYTES_MAX = 1 << 30  # in one column of a block: its offsets are int32
 
 _BLOCK = struct.Struct("<IBBH16sqqII")
 _HEAD = struct.Struct("<BBHI16sQ16sqIIHH")
+BUNDLE_BYTES = _HEAD.size  # what a bundle costs beside its blocks
+_LONE_HEAD = struct.Struct(_HEAD.format + "I")  # of a bundle of one block, with its size
 _OFFSET = struct.Struct("<i")
+_LONE_OFFSETS = struct.Struct("<ii")  # of a column of one value
 _RUN_COUNT = struct.Struct("<II")
 _ZEROS = b"\0" * 8
 _TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE, _RUNS = 1, 2, 4, 8, 16
@@ -82,6 +85,8 @@ class Position(NamedTuple):
 
 
 NO_TERM = Term(0, bytes(16))
+new_tuple = tuple.__new__
+"""Makes a `Term`, `Position` or `Envelope` of all its fields: on the path of every bundle, for a third of the price."""
 
 
 class Kind(IntEnum):
@@ -119,13 +124,17 @@ def _even(count: int, size: int) -> tuple[bytes, Callable[..., tuple[Any, ...]]]
 
 def _column_size(count: int, data_bytes: int) -> int:
     """Bytes of a binary column of `count` values that have `data_bytes` together."""
-    return _padded(4 * (count + 1)) + _padded(data_bytes)
+    return (4 * (count + 1) + 7 & ~7) + (data_bytes + 7 & ~7)
 
 
 def _add_column(parts: list[bytes], values: Sequence[bytes], count: int) -> int:
     """Add the parts of an Arrow binary column, offsets and data padded to 8 bytes; how many bytes of data it holds."""
     if len(values) != count:
         raise LocalError(f"{count} events with a column of {len(values)} values; each event has one")
+    if count == 1:
+        size = len(values[0])
+        parts += (_LONE_OFFSETS.pack(0, size), values[0], _ZEROS[: -size % 8])
+        return size
     sizes = set(map(len, values)) if _EVEN_MIN <= count <= _EVEN_MAX else ()
     even = sizes.pop() if len(sizes) == 1 else None
     ends: list[int] = [] if even is not None else list(accumulate(map(len, values), initial=0))
@@ -321,6 +330,8 @@ class Block:
     def _values(self, at: int) -> list[bytes]:
         """The values of the binary column at byte `at`."""
         count, data = self.count, self.data
+        if count == 1:
+            return [self._lone(at)]
         data_at, size = self._extent(at)
         if _EVEN_MIN <= count <= _EVEN_MAX and size % count == 0:
             even, cut = _even(count, size // count)
@@ -329,6 +340,15 @@ class Block:
         offsets = self._offsets(at)
         source = BytesIO(data[data_at : data_at + size])
         return list(map(source.read, map(sub, offsets[1:], offsets)))
+
+    def _lone(self, at: int) -> bytes:
+        """The value of the binary column at byte `at`, where it has one only."""
+        data, data_at = self.data, at + _LONE_OFFSETS.size
+        if data_at <= len(data):
+            start, size = _LONE_OFFSETS.unpack_from(data, at)
+            if not start and 0 <= size <= len(data) - data_at and (at != _BLOCK.size or size == self._payload_bytes):
+                return bytes(data[data_at : data_at + size])
+        raise Malformed(f"the column of an event at byte {at} of {len(data)} does not check out")
 
     def _times_at(self) -> int:
         at = _BLOCK.size + _padded(4 * (self.count + 1)) + _padded(self._payload_bytes)
@@ -408,10 +428,10 @@ class Bundle:
         self.envelope, self.blocks = envelope, blocks
         self.topic = envelope.topic
         if len(blocks) == 1:
-            self.count, self.size = blocks[0].count, _HEAD.size + blocks[0].size
+            self.count, self.size = blocks[0].count, BUNDLE_BYTES + blocks[0].size
         else:
             self.count = sum([block.count for block in blocks])
-            self.size = _HEAD.size + sum([block.size for block in blocks])
+            self.size = BUNDLE_BYTES + sum([block.size for block in blocks])
         self.last = envelope.first + self.count
         self._head: bytes | None = None
 
@@ -423,7 +443,13 @@ class Bundle:
     def head(self) -> bytes:
         """The bytes before the blocks; made once, however many channels the bundle takes."""
         if self._head is None:
-            self._head = self._make_head()
+            topic, kind, term, first, session, record, tags = self.envelope
+            if len(self.blocks) == 1 and not record and not tags:
+                self._head = _LONE_HEAD.pack(
+                    kind, 0, 0, session, topic, *term, first, self.count, 1, 0, 0, self.blocks[0].size
+                )
+            else:
+                self._head = self._make_head()
         return self._head
 
     def _make_head(self) -> bytes:
@@ -451,15 +477,18 @@ class Bundle:
         if not 0 <= first <= NUMBER_MAX - count or counter > NUMBER_MAX:
             raise Malformed(f"a bundle of term {counter} from {first}")
         record_at = _HEAD.size + 4 * blocks
-        at = _padded(record_at + record + tags)
+        at = record_at + record + tags + 7 & ~7
         if at > len(data):
             raise Malformed(f"a bundle's head says {at} bytes, {len(data)} came")
-        envelope = Envelope(
-            topic, _KINDS[kind], Term(counter, node), first, session,
+        parts = (
+            topic, _KINDS[kind], new_tuple(Term, (counter, node)), first, session,
             bytes(data[record_at : record_at + record]) if record else b"",
             bytes(data[record_at + record : record_at + record + tags]) if tags else b"",
         )  # fmt: skip
-        bundle = cls(envelope, _cut(data, at, struct.unpack_from(f"<{blocks}I", data, _HEAD.size)))
+        lone = (
+            blocks == 1 and len(data) < _COPIED_BYTES_MAX and _OFFSET.unpack_from(data, _HEAD.size)[0] == len(data) - at
+        )
+        bundle = cls(new_tuple(Envelope, parts), (Block(bytes(data[at:])),) if lone else _cut(data, at, blocks))
         if bundle.count != count:
             raise Malformed(f"a bundle says {count} events, its blocks hold {bundle.count}")
         return bundle
@@ -477,11 +506,12 @@ class Bundle:
 _KINDS = {int(kind): kind for kind in Kind}
 
 
-def _cut(data: bytes | memoryview, at: int, sizes: Sequence[int]) -> tuple[Block, ...]:
+def _cut(data: bytes | memoryview, at: int, count: int) -> tuple[Block, ...]:
     """The blocks of a bundle: within its bytes, or where they are small bytes of their own, which are cheaper."""
+    small = len(data) < _COPIED_BYTES_MAX * count
+    whole = bytes(data) if small else memoryview(data)
+    sizes = struct.unpack_from(f"<{count}I", data, _HEAD.size)
     if at + sum(sizes) != len(data):
         raise Malformed(f"a bundle's blocks say {sum(sizes)} bytes, {len(data) - at} came")
-    small = len(data) < _COPIED_BYTES_MAX * len(sizes)
-    whole = bytes(data) if small else memoryview(data)
     ends = accumulate(sizes, initial=at)
     return tuple([Block(whole[start:end]) for start, end in pairwise(ends)])

@@ -44,8 +44,8 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     token_life_s: float = TOKEN_LIFE_S
     """How long a line to join with is good for."""
 
-    publish_bytes: int = 256 << 10
-    """A publisher's open batch is sealed at this many bytes, 32 of them for each event; measured, see docs/live.md."""
+    publish_bytes: int = 512 << 10
+    """A publisher's open batch is sealed at this many bytes, 48 of them for each event; measured, see docs/live.md."""
 
     subscription_bytes: int = 4 << 20
     """Blocks waiting for a subscription's reader; beyond them the topic's `slow` setting applies."""

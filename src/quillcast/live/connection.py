@@ -52,7 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self.proven_at = 0.0
         self.closing = False
         self._reader = FrameReader(HELLO_BYTES_MAX, links.spare)
-        self._buffer = self._reader.buffer
+        self.get_buffer = self._reader.buffer  # type: ignore[method-assign]  # the event loop asks for each read
 
     @property
     def opener(self) -> bytes:
@@ -81,11 +81,11 @@ class Connection(asyncio.BufferedProtocol):
         self.links.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer()
+        return self._reader.buffer()
 
     def buffer_updated(self, count: int) -> None:
         pump = self.links.pump
-        pump.begin_turn()
+        pump.turning = True
         try:
             if self.theirs is None and self._reader.begins_with(count, *_TLS_STARTS):
                 raise HelloRefused("encrypted", _ENCRYPTED)
@@ -102,6 +102,7 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(problem)
         finally:
             pump.end_turn()
+            pump.go_on()
 
     def pause_writing(self) -> None:
         if self.link is not None:

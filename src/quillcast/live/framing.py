@@ -29,8 +29,8 @@ HEADER_BYTES = _HEADER.size
 _ZEROS = b"\0\0\0"
 _BUFFER_BYTES_MIN = 16 << 10
 _BUFFER_BYTES_MAX = 64 << 10  # of small frames; a frame that is larger is read into memory of its own
-_SPARE_BYTES = 320 << 10  # memory of frames up to this size is used again: a batch with its columns and its head
-_SPARE_MAX = 48  # 15 MiB at most, of a process; a guess: three windows
+_SPARE_BYTES = 576 << 10  # memory of frames up to this size is used again: a batch with its columns and its head
+_SPARE_MAX = 26  # 15 MiB at most, of a process; a guess: three windows
 _UNHELD = 2  # references to what only the deque holds, as `getrefcount` counts
 _PEEK_BYTES = 4 << 10  # read behind a large frame, for another may follow, and what is read here is copied there
 
@@ -118,7 +118,7 @@ class FrameReader:
         """Are the first bytes that come, with the `count` just put into the buffer, one of these?"""
         return self._end + count >= len(starts[0]) and bytes(self._view[: len(starts[0])]) in starts
 
-    def buffer(self) -> memoryview:
+    def buffer(self, sizehint: int = -1) -> memoryview:
         """Where to put the bytes that come next: never empty."""
         if self._large is not None:
             return self._large[self._large_end :]
@@ -141,7 +141,12 @@ class FrameReader:
         at = 0
         try:
             while self._end - at >= HEADER_BYTES:
-                type_, size = self._header(at)
+                size, number, zeros = _HEADER.unpack_from(self._view, at)
+                type_ = _TYPES.get(number)
+                if type_ is None or zeros != _ZEROS:
+                    raise Malformed(f"a frame of type {number} is none of ours")
+                if size > self.frame_bytes_max:
+                    raise Malformed(f"a frame of {size} bytes came, at most {self.frame_bytes_max} are allowed")
                 start, stop = at + HEADER_BYTES, at + HEADER_BYTES + size
                 if stop <= self._end:
                     at = stop
@@ -152,16 +157,10 @@ class FrameReader:
                     self._begin_large(type_, start, size)
                     at = self._end
         finally:
-            self._keep(at, busy=filled)
-
-    def _header(self, at: int) -> tuple[FrameType, int]:
-        """Type and size of the frame that begins at `at`."""
-        size, type_, zeros = _HEADER.unpack_from(self._view, at)
-        if zeros != _ZEROS or type_ not in _TYPES:
-            raise Malformed(f"a frame of type {type_} is none of ours")
-        if size > self.frame_bytes_max:
-            raise Malformed(f"a frame of {size} bytes came, at most {self.frame_bytes_max} are allowed")
-        return _TYPES[type_], size
+            if at == self._end and not filled:
+                self._end = 0
+            else:
+                self._keep(at, busy=filled)
 
     def _begin_large(self, type_: FrameType, start: int, size: int) -> None:
         """A frame that the buffer cannot hold: what came of it moves to memory of its own, and the rest goes there."""

@@ -7,9 +7,10 @@ than `write_bytes_max` ahead; what the kernel does not take stays with the sende
 
 import asyncio
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quillcast.core.bundle import Bundle
+from quillcast.core.bundle import BUNDLE_BYTES, Bundle
 from quillcast.core.errors import Malformed, Unreachable
 from quillcast.core.messages import Contact, Message
 from quillcast.live.connection import Connection
@@ -18,6 +19,7 @@ from quillcast.live.framing import FRAME_BYTES_MAX, HEADER_BYTES, FrameType, fra
 if TYPE_CHECKING:
     from quillcast.live.links import Links
 
+_DATA = attrgetter("data")  # of a block
 NUMBER_BYTES = 8  # of credit and pings
 _JOINED_BYTES_MAX = 64 << 10  # less than that is written as one piece; a guess: a copy is cheaper than a vector
 _CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
@@ -84,8 +86,11 @@ class Link:
         self.idle_here = False
         self._bundles.append(bundle)
         self.credit -= bundle.size
-        self.starved = self.starved or self.room <= 0
-        self._soil()
+        if self.credit <= 0 or self.paused:
+            self.starved = True
+        if not self._dirty:
+            self._dirty = True
+            self.links.flush_soon(self)
 
     def say(self, type_: FrameType, content: bytes = b"") -> None:
         """Queue a small frame."""
@@ -142,7 +147,7 @@ class Link:
         if self.connection is None or self.connection.transport.is_closing():
             return
         transport = self.connection.transport
-        parts = self._small_parts()
+        parts = self._small_parts() if self._frames or self.owed or self._messages else []
         size_bytes = sum(map(len, parts)) + self._add_bundles(parts)
         if size_bytes <= _JOINED_BYTES_MAX:
             transport.write(b"".join(parts))
@@ -183,9 +188,9 @@ class Link:
         while self._bundles and not self.paused and added < self.links.config.write_bytes_max:
             bundle = self._bundles.popleft()
             head = bundle.head
-            size = len(head) + sum([len(block.data) for block in bundle.blocks])
+            size = len(head) + bundle.size - BUNDLE_BYTES
             parts.append(header(FrameType.BUNDLE, size) + head)
-            parts += [block.data for block in bundle.blocks]
+            parts += map(_DATA, bundle.blocks)
             added += HEADER_BYTES + size
         return added
 

@@ -116,7 +116,9 @@ class Links:
     def room(self, to: Contact) -> int:
         """Bytes of credit left towards a peer."""
         link = self.links.get(to.node_id)
-        return self.config.window_bytes if link is None else link.room
+        if link is None:
+            return self.config.window_bytes
+        return 0 if link.paused else link.credit
 
     def release(self, sender: bytes, size_bytes: int) -> None:
         """Give credit back; bytes that came over a link that is gone are paid off first."""
@@ -145,7 +147,7 @@ class Links:
 
     def flush_soon(self, link: Link) -> None:
         """Have the link write at the end of this turn; if none is under way, in this turn of the event loop."""
-        if not self._dirty and not self.pump.busy:
+        if not self._dirty and not self.pump.turning and not self.pump.busy:
             self.loop.call_soon(self._flush)
         self._dirty.append(link)
 
@@ -296,7 +298,8 @@ class Links:
         link.charge(bundle.size)
         if self.links.get(link.contact.node_id) is not link:
             self._owe(link.contact.node_id, bundle.size)
-        self.pump.hand(self.pump.inputs.bundle, link.contact, bundle)
+        if not self.pump.closed:
+            self.pump.call(self.pump.inputs.bundle, link.contact, bundle)
 
     def frame_came(self, link: Link, type_: FrameType, content: bytes) -> None:
         """A frame other than a bundle arrived."""

@@ -355,7 +355,7 @@ class Node:
         )
         self._subscriptions[subscription] = None
         if handler is not None:
-            self._run(subscription.serve(handler))
+            subscription.serve(handler, self._run)
         return subscription
 
     # --- looking --------------------------------------------------------------------------------------------------
@@ -452,7 +452,7 @@ class Node:
             stack.callback(self._journal.close)
         disk = FileDisk(self._pump, self._data)
         stack.callback(disk.close)
-        host = LiveHost(self._pump, self._links, disk, self._note if self._journal is not None else _forget)
+        host = LiveHost(self._pump, self._links, disk, self._journal.trace if self._journal is not None else _forget)
         self._peer = self._pump.inputs = Peer(host, self.config)
         if store is not None:
             self._memory = Memory(store, self._peer, self._pump, self._links)
@@ -584,12 +584,6 @@ class Node:
         task = self._pump.loop.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
-
-    # --- what is kept ---------------------------------------------------------------------------------------------
-
-    def _note(self, record: Record) -> None:
-        assert self._journal is not None
-        self._journal.note(time.time_ns(), record)
 
 
 def _by(credentials: Credentials | None, topic: str) -> str:

@@ -21,7 +21,7 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
 
 EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: they describe, payloads carry
-EVENT_BYTES = 32  # what an event costs in a batch beside its payload, which bounds the events of a batch
+EVENT_BYTES = 48  # what an event costs in a batch beside its payload; of 16 bytes a full one has 8,192
 
 NO_PAYLOADS: list[bytes] = []  # of publishers without room
 Wait = Literal["root", "stable"]
@@ -107,8 +107,8 @@ class Outlet:
     """The way of a node's publishers into one topic; the listener of the peer's publisher, `inner`."""
 
     __slots__ = (
-        "_batch", "_batch_bytes", "_changed", "_ended", "_holder", "_named", "_opened", "_peer", "_pump", "_sharers",
-        "_tickets", "_waiting", "failure", "inner", "limit", "stopped", "topic",
+        "_batch", "_batch_bytes", "_changed", "_due", "_ended", "_filled", "_holder", "_named", "_opened", "_peer",
+        "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "stopped", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +124,8 @@ class Outlet:
         self.failure: QuillcastError | None = None
         self._pump, self._peer, self._batch_bytes = pump, peer, batch_bytes
         self._batch: Batch | None = None  # the open one
+        self._due = False  # a flush comes in the event loop's next turn
+        self._filled = False  # the last batch was sealed because it was full
         self._holder: Sharer | None = None  # whose the batch's last events are
         self._sharers: dict[Sharer, None] = {}
         self._named = False  # the blocks' PublisherId is somebody's
@@ -157,11 +159,23 @@ class Outlet:
     # --- the open batch
 
     def add(self, sharer: Sharer, payload: bytes) -> bool:
-        """Take an event that is a payload only; False if it needs a closer look or a pause."""
+        """Take an event that is a payload only; False if it needs a closer look or a pause.
+
+        The first one of a turn of the event loop leaves at once, unless it follows a batch that was full.
+        """
         if self.stopped or not sharer.plain:
             return False
-        batch, size = self._batch or self._open(), len(payload)
-        if size > self.limit or size + EVENT_BYTES + RUN_BYTES >= self._left(batch) or not batch.plain:
+        size = len(payload)
+        if self._batch is None and not self._due and not self._filled and size <= self.limit:
+            self._flush_soon()
+            batch = Batch(self._batch_bytes)
+            batch.payloads.append(payload)
+            batch.runs.append((sharer, 0))
+            self._seal(batch)
+            return True
+        batch = self._batch or self._open()
+        left = self._left(batch) if self._holder is not None else batch.left
+        if size > self.limit or size + EVENT_BYTES + RUN_BYTES >= left or not batch.plain:
             return False
         self._append(batch, sharer, payload)
         return True
@@ -173,12 +187,23 @@ class Outlet:
         if key is not None or attributes is not None or sharer.timed or not batch.plain:
             batch.add_extras(key, attributes, timed=sharer.timed)
         self._append(batch, sharer, payload)
-        return batch.left <= 0
+        self._filled = batch.left <= 0
+        return self._filled
 
     def _open(self) -> Batch:
-        batch = self._batch = Batch(self._batch_bytes)
-        self._pump.soon(self.flush)
-        return batch
+        self._filled = False
+        if not self._due:
+            self._flush_soon()
+        self._batch = Batch(self._batch_bytes)
+        return self._batch
+
+    def _flush_soon(self) -> None:
+        self._due = True
+        self._pump.soon(self._flush_due)
+
+    def _flush_due(self) -> None:
+        self._due = False
+        self.flush()
 
     def _append(self, batch: Batch, sharer: Sharer, payload: bytes) -> None:
         if self._holder is not sharer:
@@ -213,7 +238,6 @@ class Outlet:
             batch = self._without_larger(batch, limit)
         if batch.payloads and self.failure is None:
             self._seal(batch)
-        self.progressed()
 
     def _seal(self, batch: Batch) -> None:
         runs = self._runs(batch)
@@ -222,6 +246,7 @@ class Outlet:
         )
         for sharer, _ in batch.runs:
             sharer.last, sharer.payloads = last, NO_PAYLOADS
+        self.stopped = self.stopped or self.inner.room() <= 0
 
     def _runs(self, batch: Batch) -> list[Run] | None:
         """Whose the batch's events are, now that they get their sequences; None where they are those of the block."""

@@ -15,7 +15,8 @@ class Pump:
 
     A turn is what comes together: the frames of one read, a timer, a call of the application. What a step of the peer
     gives rise to here (a message to itself, say) follows at the step's end; what was put off to the end of the turn is
-    done there; and then `at_end` has the links write, so that an event goes through a peer in one turn.
+    done there; and then `at_end` has the links write, so that an event goes through a peer in one turn. What is done
+    at the end of a turn may put off more: that comes when the links have written, for it can wait and events cannot.
     """
 
     inputs: Inputs
@@ -28,29 +29,34 @@ class Pump:
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._put_off: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._soon: deque[Callable[[], None]] = deque()
+        self._afterwards: deque[Callable[[], None]] = deque()
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
-        self._stepping = self._turning = False
-        self._closed = False
+        self.turning = False
+        """Inputs follow that belong together. Whoever sets this ends the turn, whatever happens."""
+        self.closed = False
+        """The peer takes no more inputs."""
+        self._stepping = False
 
     @property
     def busy(self) -> bool:
         """Is a turn under way?"""
-        return self._turning or self._stepping
-
-    def begin_turn(self) -> None:
-        """Inputs follow that belong together. Whoever begins a turn ends it, whatever happens."""
-        self._turning = True
+        return self.turning or self._stepping
 
     def end_turn(self) -> None:
-        """Do what was put off, and have the links write."""
-        self._turning = True
-        try:
-            while self._put_off:
-                handler, args = self._put_off.popleft()
-                self.hand(handler, *args)
-        finally:
-            self._turning = False
-            self.at_end()
+        """Do what was put off, and have the links write; what that puts off in its turn is done when they have."""
+        put_off = self._put_off
+        while True:
+            self.turning = True
+            try:
+                for _ in range(len(put_off)):
+                    handler, args = put_off.popleft()
+                    if not self.closed:
+                        self.call(handler, *args)
+            finally:
+                self.turning = False
+                self.at_end()
+            if not put_off:
+                return
 
     def soon(self, function: Callable[[], None]) -> None:
         """Call a function in the event loop's next turn, and all that were given here until then in one turn."""
@@ -59,7 +65,7 @@ class Pump:
         self._soon.append(function)
 
     def _together(self) -> None:
-        self.begin_turn()
+        self.turning = True
         try:
             while self._soon:
                 self._soon.popleft()()
@@ -68,9 +74,20 @@ class Pump:
                 self.loop.call_soon(self._together)
             self.end_turn()
 
+    def afterwards(self, function: Callable[[], None]) -> None:
+        """Call a function of the application when this turn is over, and no step under way."""
+        if not self._afterwards:
+            self.loop.call_soon(self.go_on)
+        self._afterwards.append(function)
+
+    def go_on(self) -> None:
+        """The turn is over: call what was to be called afterwards. Whoever lets inputs in need not wait for that."""
+        while self._afterwards:
+            self._afterwards.popleft()()
+
     def put_off(self, handler: Callable[..., None], *args: Any) -> None:
         """Hand an input in at the end of this turn."""
-        if self.busy:
+        if self._stepping or self.turning:
             self._put_off.append((handler, args))
         else:
             self.loop.call_soon(self.hand, handler, *args)
@@ -79,7 +96,7 @@ class Pump:
         """Hand one input in: now, or where a step is under way, right after it."""
         if self._stepping:
             self._inbox.append((handler, args))
-        elif not self._closed:
+        elif not self.closed:
             self.call(handler, *args)
 
     def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
@@ -94,7 +111,7 @@ class Pump:
                 handler(*inputs)
         finally:
             self._stepping = False
-            if not self._turning:
+            if not self.turning:
                 self.end_turn()
         if self._waiting:
             self._wake()
@@ -102,7 +119,7 @@ class Pump:
 
     def close(self) -> None:
         """The peer takes no more inputs."""
-        self._closed = True
+        self.closed = True
         self._inbox.clear()
         self._put_off.clear()
 

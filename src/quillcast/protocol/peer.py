@@ -76,6 +76,7 @@ class Peer:
             neighbours_layer.__name__: self.neighbours.timer,
             type(self.streams).__module__: self.streams.timer,
             recovery_layer.__name__: self.recovery.timer,
+            type(self.scribe.rendezvous).__module__: self.scribe.rendezvous.timer,
         }
         host.trace(Started(host.contact.address))
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from quillcast.core.bundle import NO_TERM, Block, Bundle, Position, Term
+from quillcast.core.bundle import NO_TERM, Block, Bundle, Position, Term, new_tuple
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
@@ -102,7 +102,7 @@ class Edge(Channel):
         while self.backlog and self.room() > 0:
             self.take(self.backlog.popleft())
         if not self.backlog:
-            super().advance(log)
+            Channel.advance(self, log)
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on."""
@@ -146,7 +146,8 @@ class Edge(Channel):
 
     def take(self, bundle: Bundle) -> None:
         """Deliver a bundle that is next in its term's line; keep one that came beyond a gap."""
-        line = self.line(bundle.envelope.term)
+        term = bundle.envelope.term
+        line = self.lines[-1] if self.lines and self.lines[-1].term == term else self.line(term)
         if line is None or bundle.last <= line.next:
             return
         if bundle.envelope.first > line.next:
@@ -156,7 +157,8 @@ class Edge(Channel):
                 return
             self._tell_lost(bundle.envelope.term, (line.next, bundle.envelope.first), "dropped")
         self._run(bundle, line)
-        self._resume(line)
+        if line.waiting or line.given_up is not NO_RANGES:
+            self._resume(line)
 
     def skip(self, term: Term, ranges: list[Range], why: str) -> None:
         """Positions that nobody has: tell the subscriber, and go on behind them."""
@@ -195,43 +197,52 @@ class Edge(Channel):
         for block in bundle.blocks:
             done = max(0, line.next - index)  # events of the block that came before
             if done < block.count:
-                self._sequence(block, done, Position(term, index))
+                self._sequence(block, done, term, index)
             index += block.count
         line.next = bundle.last
 
-    def _sequence(self, block: Block, done: int, position: Position) -> None:
-        """The last check: a publisher's events go out once each, in order of their sequence."""
+    def _sequence(self, block: Block, done: int, term: Term, index: int) -> None:
+        """The last check: a publisher's events go out once each, in order of their sequence.
+
+        The block begins at `index` of a term; `done` of its events came before.
+        """
         if self.sequences is NOTHING:
             self.sequences, self.terms, self.began = {}, {}, {}
-        expected = self.sequences.get(block.publisher)
+        publisher, expected = block.publisher, self.sequences.get(block.publisher)
         if expected is None or not self.ordered:
             expected = max(block.first + done, expected or 0)
-        if block.first > expected and self.terms.get(block.publisher) != position.term:
-            self.held, self.held_since = self.held or {}, self.held_since or {}
-            self.held.setdefault(block.publisher, []).append((block, position))
-            self.held_since.setdefault(block.publisher, self.host.now())
+        if block.first > expected and self.terms.get(publisher) != term:
+            self._hold(block, term, index)
             return
-        self.terms[block.publisher] = position.term
-        self._tell_late(block, done, position)
+        self.terms[publisher] = term
+        began = self.began.get(publisher)
+        if began is not None and term < began[0] and self.ordered:
+            self._tell_late(block, done, term, index, began[1])
         skip = max(expected - block.first, done)  # a term admits in sequence: what lacks before this was told lost
         if skip > done:
-            self._pass_over(block, done, min(skip, block.count), position)
+            self._pass_over(block, done, min(skip, block.count), term, index)
         if skip >= block.count:
             return
-        self.sequences[block.publisher] = block.last
+        self.sequences[publisher] = block.last
+        first = block.first + skip
         if not self.ordered:
-            self._note_given(block.publisher, block.first + skip, block.last)
-        self.began.setdefault(block.publisher, (position.term, block.first + skip))
-        at = Position(position.term, position.index + skip)
-        self.subscriber.deliver(block, skip, block.count, at)
-        first, count = block.first + skip, block.count - skip
+            self._note_given(publisher, first, block.last)
+        if began is None:
+            self.began[publisher] = (term, first)
+        self.subscriber.deliver(block, skip, block.count, new_tuple(Position, (term, index + skip)))
         self.host.trace(
-            Delivered(self.topic, block.publisher, first, count, block.time_ns, at.term, at.index, self.number)
+            Delivered(self.topic, publisher, first, block.last - first, block.time_ns, term, index + skip, self.number)
         )
-        if block.publisher in self.held:
-            self._release(block.publisher)
+        if publisher in self.held:
+            self._release(publisher)
 
-    def _pass_over(self, block: Block, start: int, stop: int, position: Position) -> None:
+    def _hold(self, block: Block, term: Term, index: int) -> None:
+        """A term begins with a hole before it: it waits, for what lacks may be on its way from another."""
+        self.held, self.held_since = self.held or {}, self.held_since or {}
+        self.held.setdefault(block.publisher, []).append((block, Position(term, index)))
+        self.held_since.setdefault(block.publisher, self.host.now())
+
+    def _pass_over(self, block: Block, start: int, stop: int, term: Term, index: int) -> None:
         """Events from before the publisher's next one here: repeats, but for those that a later one overtook."""
         first, last = block.first + start, block.first + stop
         overtaken = [] if self.ordered else self._never_given(block.publisher, first, last)
@@ -239,9 +250,9 @@ class Edge(Channel):
         if repeats:
             self.repeats += repeats
             self.host.trace(Repeated(self.topic, "edge", repeats))
-        at = position.index - block.first
+        at = index - block.first
         for begin, end in overtaken:
-            self._tell_lost(position.term, (at + begin, at + end), "overtaken")
+            self._tell_lost(term, (at + begin, at + end), "overtaken")
 
     def _never_given(self, publisher: bytes, first: int, last: int) -> list[Range]:
         """Sequences that this subscriber was owed and not given; where reigns admit again, from its first one on."""
@@ -260,19 +271,18 @@ class Edge(Channel):
             (_, gap), (end, _) = given.ranges()[:2]
             given.add(gap, end)
 
-    def _tell_late(self, block: Block, done: int, position: Position) -> None:
+    def _tell_late(self, block: Block, done: int, term: Term, index: int, began: int) -> None:
         """A reign that became known after a later one may hold events from before a publisher's first one here."""
-        term, sequence = self.began.get(block.publisher, (NO_TERM, 0))
-        first, last = block.first + done, min(block.last, sequence)
-        if self.ordered and position.term < term and first < last:
-            start = position.index - block.first
-            self._tell_lost(position.term, (start + first, start + last), "late")
+        first, last = block.first + done, min(block.last, began)
+        if first < last:
+            start = index - block.first
+            self._tell_lost(term, (start + first, start + last), "late")
 
     def _release(self, publisher: bytes) -> None:
         """A hole was filled or given up: what was held behind it goes on."""
         self.held_since.pop(publisher, None)
         for block, position in sorted(self.held.pop(publisher, ()), key=lambda held: held[0].first):
-            self._sequence(block, 0, position)
+            self._sequence(block, 0, *position)
 
     def _tell_lost(self, term: Term, missing: Range, why: str) -> None:
         self.host.trace(Lost(self.topic, term, *missing, why, self.number))

@@ -1,6 +1,6 @@
 """One topic at one peer as the data path sees it: what came (ranges), what is kept (a log), where it goes."""
 
-from quillcast.core.bundle import NO_TERM, Bundle, Envelope, Kind, Term
+from quillcast.core.bundle import NO_TERM, Bundle, Envelope, Kind, Term, new_tuple
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.core.sparing import NOTHING
 from quillcast.protocol.forwarding.channels import Channel
@@ -125,9 +125,10 @@ class Flow:
 
         Returns how many channels a flow that keeps nothing had to pass over for want of room.
         """
-        self.log.append(bundle)
+        log = self.log
+        log.append(bundle)
         for channel in self.channels:
-            channel.advance(self.log)
+            channel.advance(log)
         return 0 if self.keeps else self._let_go()
 
     def _let_go(self) -> int:
@@ -190,4 +191,4 @@ class Flow:
 
 def down(topic: bytes, term: Term, first: int, session: int) -> Envelope:
     """The envelope of a bundle that its root sends down the tree."""
-    return Envelope(topic, Kind.DOWN, term, first, session)
+    return new_tuple(Envelope, (topic, Kind.DOWN, term, first, session, b"", b""))

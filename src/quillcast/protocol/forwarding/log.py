@@ -22,18 +22,19 @@ class Budget:
 class Log:
     """Bundles by serial number, in order of arrival. Channels hold cursors (serials) into it."""
 
-    __slots__ = ("_bundles", "base", "budget", "size_bytes")
+    __slots__ = ("_bundles", "budget", "end", "size_bytes")
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
-        self.base = 0
+        self.end = 0
+        """The serial the next bundle will get."""
         self.size_bytes = 0
         self._bundles = _NO_BUNDLES
 
     @property
-    def end(self) -> int:
-        """The serial the next bundle will get."""
-        return self.base + len(self._bundles)
+    def base(self) -> int:
+        """The serial of the oldest bundle that is kept; `end` if there is none."""
+        return self.end - len(self._bundles)
 
     def __len__(self) -> int:
         return len(self._bundles)
@@ -43,18 +44,20 @@ class Log:
         if self._bundles is _NO_BUNDLES:
             self._bundles = []
         self._bundles.append(bundle)
+        self.end += 1
         self.size_bytes += bundle.size
         self.budget.used_bytes += bundle.size
 
     def at(self, serial: int) -> Bundle | None:
         """The bundle of this serial, or None if it is no longer kept."""
-        return self._bundles[serial - self.base] if serial >= self.base else None
+        behind = self.end - serial
+        return self._bundles[-behind] if behind <= len(self._bundles) else None
 
     def first_over(self, index: int) -> int:
         """The first serial whose bundle reaches past this position index; the end if none does."""
-        for offset, bundle in enumerate(self._bundles):
+        for serial, bundle in enumerate(self._bundles, self.base):
             if bundle.last > index:
-                return self.base + offset
+                return serial
         return self.end
 
     def overlapping(self, ranges: list[Range]) -> list[Bundle]:
@@ -76,7 +79,6 @@ class Log:
         gone = self._bundles[:count]
         if gone:
             del self._bundles[:count]
-            self.base += len(gone)
             size = sum(bundle.size for bundle in gone)
             self.size_bytes -= size
             self.budget.used_bytes -= size

@@ -117,7 +117,7 @@ class Changes:
     def learned(self, descriptor: Descriptor) -> None:
         """This peer learned a change: its publishers go by it, and its children are told."""
         for publisher in self.scribe.publishing.publishers.get(descriptor.topic, {}).values():
-            publisher.descriptor = descriptor
+            publisher.adapt(descriptor)
             publisher.listener.progressed()
         tree = self.scribe.trees.get(descriptor.topic)
         for child in tree.children.values() if tree is not None else ():

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from quillcast.core.bundle import NO_TERM, Block, Bundle, Envelope, Kind, Run, Term
+from quillcast.core.bundle import NO_TERM, Block, Bundle, Envelope, Kind, Run, Term, new_tuple
 from quillcast.core.errors import EventTooLarge, QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
@@ -35,8 +35,9 @@ class Publisher:
         wake: Callable[[bytes], None] = lambda topic: None,
     ) -> None:  # fmt: skip
         """`carry` takes bundles to the root; `wake` hears of the topic when events wait for its word again."""
-        self.host, self.config, self.descriptor, self.id, self.listener = host, config, descriptor, id_, listener
+        self.host, self.config, self.id, self.listener = host, config, id_, listener
         self.topic = descriptor.topic
+        self.adapt(descriptor)
         self._carry, self._wake = carry, wake
         self.warrant = warrant
         self.shared_by = 1  # publishers of the application whose events these are
@@ -52,10 +53,9 @@ class Publisher:
         self.sealed_at: deque[tuple[int, float]] = deque()
         self.full_since: float | None = None
 
-    @property
-    def reliable(self) -> bool:
-        """Are events kept until they are stable?"""
-        return self.descriptor.settings.reliable
+    def adapt(self, descriptor: Descriptor) -> None:
+        """Go by this descriptor from now on; `reliable`: events are kept until they are stable."""
+        self.descriptor, self.reliable = descriptor, descriptor.settings.reliable
 
     def offer(
         self,
@@ -82,15 +82,16 @@ class Publisher:
                 f"an event of {size} bytes is over the limit of {limit} of topic {self.descriptor.name!r}; split it, "
                 "or create the topic with a larger event_bytes_max"
             )
+        now = self.host.now()
         if not self.waiting_bytes:
-            self.progress_at = self.host.now()
+            self.progress_at = now
             self._wake(self.topic)
         self.next = block.last
         self.retained.append(block)
         self.retained_bytes += block.size
         self.waiting.append(block)
         self.waiting_bytes += block.size
-        self.sealed_at.append((block.last, self.host.now()))
+        self.sealed_at.append((block.last, now))
         self.host.trace(Published(self.topic, self.id, block.first, block.count, block.size))
         self.push()
         return self.next
@@ -107,11 +108,13 @@ class Publisher:
         if self.root is None:
             return
         while self.sent < self.next and self.host.room(self.root) > 0:
-            blocks = self._unsent()
+            newest = self.retained[-1]
+            blocks = (newest,) if newest.first == self.sent else self._unsent()
             self.sent = blocks[-1].last
             floor = self.retained[0].first if self.reliable else blocks[0].first
             root = self.root
-            self._carry(self, Bundle(Envelope(self.topic, Kind.UP, self.term, floor), blocks))
+            parts = (self.topic, Kind.UP, self.term, floor, 0, b"", b"")
+            self._carry(self, Bundle(new_tuple(Envelope, parts), blocks))
             if not self.reliable:
                 self._let_go(self.sent)
                 self._admit(self.sent)

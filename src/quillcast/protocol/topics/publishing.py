@@ -146,7 +146,7 @@ class Publishing:
         self.asked_at.pop(topic, None)
         self._watch(topic, root)
         for publisher in publishers:
-            publisher.descriptor = self._standing(descriptor)
+            publisher.adapt(self._standing(descriptor))
             self._tell(publisher, root, term)
         for then in self.wanted.pop(topic, (None, []))[1]:
             then(root)
@@ -184,7 +184,7 @@ class Publishing:
         topic = descriptor.topic
         self.scribe.learn(descriptor)
         for publisher in list(self.publishers.get(topic, {}).values()):
-            publisher.descriptor = self._standing(descriptor)
+            publisher.adapt(self._standing(descriptor))
             publisher.root_lost()
             if (rule := self._denied(publisher)) is not None:
                 self._fail(publisher, AccessDenied(rule))

@@ -44,6 +44,12 @@ class Seal(msgspec.Struct, frozen=True):
     topic: bytes
 
 
+class Acknowledge(msgspec.Struct, frozen=True):
+    """What was sealed is on its way: its publishers get their receipts, and those who sent it their credit."""
+
+    topic: bytes
+
+
 class CreateLater(msgspec.Struct, frozen=True):
     """Enter the topic now, unless it was handed over meanwhile."""
 
@@ -153,6 +159,7 @@ class Rendezvous:
         if root is None:
             return {}
         self._seal(tree)
+        self._acknowledge(tree)
         tree.root = None
         self.scribe.pacing.eased()
         self.scribe.sweeping.wake(tree)
@@ -247,6 +254,8 @@ class Rendezvous:
         root.sealing = False
         for bundle in root.seal():
             self.scribe.move(tree, bundle)
+
+    def _acknowledge(self, tree: Tree) -> None:
         self.send_receipts(tree)
         for node, size in self.unsealed.pop(tree.topic, ()):
             self.scribe.pacing.sealed(tree, node, size)
@@ -352,5 +361,10 @@ class Rendezvous:
                 self.create(message)
             case Seal(topic):
                 tree = self.scribe.trees.get(topic)
-                if tree is not None:
+                if tree is not None and tree.root is not None and tree.root.sealing:
                     self._seal(tree)
+                    self.host.set_timer(Acknowledge(topic), 0.0)
+            case Acknowledge(topic):
+                tree = self.scribe.trees.get(topic)
+                if tree is not None and tree.root is not None:
+                    self._acknowledge(tree)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quillcast.core.messages import Contact
+from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics import claims
 from quillcast.protocol.topics.messages import Leave, Orphaned
@@ -148,11 +149,11 @@ class Reports:
         flow = tree.flow
         if claim.path != tree.path:
             self.touch(tree)
-        tree.follow_path(claim.path)
-        tree.fallbacks, tree.parent_held = claim.fallbacks, claim.held
-        self.scribe.reigns.heard_of(tree, claim.term)
+        tree.follow_path(shared(claim.path))
+        tree.fallbacks, tree.parent_held = shared(claim.fallbacks), claim.held
+        self.scribe.reigns.heard_of(tree, shared(claim.term))
         if claim.term > flow.term:
-            self.scribe.reigns.enter(tree, claim.term, 0)
+            self.scribe.reigns.enter(tree, shared(claim.term), 0)
         if claim.term == flow.term:
             tree.parent_frontier = claim.frontier
             if claim.frontier > flow.frontier:

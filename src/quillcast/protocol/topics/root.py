@@ -27,9 +27,12 @@ class Root:
     """One reign: a term, the next index, and where each publisher stands."""
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float) -> None:
-        self.host, self.config, self.descriptor, self.term = host, config, descriptor, term
+        self.host, self.config, self.term = host, config, term
+        self.topic = descriptor.topic
+        self.adapt(descriptor)
         self.hold_until = hold_until
         self.index = 0
+        self.sealed = 0  # what lies below this index is on its way down
         self.stable = 0
         self.admissions: dict[bytes, Admission] = {}
         self.marks: dict[bytes, bool] = {}  # publishers owed a receipt; True asks them to go back
@@ -42,50 +45,49 @@ class Root:
         self.awaited_until = 0.0  # ... but for those that the root before waited for itself
         self.replicas: tuple[bytes, ...] = ()  # who keeps a copy of the descriptor and the term
 
+    def adapt(self, descriptor: Descriptor) -> None:
+        """Go by this descriptor from now on."""
+        self.descriptor, self.reliable = descriptor, descriptor.settings.reliable
+
     def admit(self, sender: Contact, bundle: Bundle) -> None:
         """Admit what a publisher sent, in sequence; it waits to be sealed."""
         for block in bundle.blocks:
-            floor = max(bundle.envelope.first, self.frontiers.pop(block.publisher, 0))
+            floor = bundle.envelope.first
+            if self.frontiers:
+                floor = max(floor, self.frontiers.pop(block.publisher, 0))
             admission = self.admissions.get(block.publisher)
             if admission is None or (not admission.runs and admission.expected < floor):
                 admission = self.admissions[block.publisher] = Admission(sender, floor)
             admission.contact = sender
-            if not self.descriptor.settings.reliable:
+            if not self.reliable:
                 admission.expected = max(admission.expected, block.first)
             self.marks.setdefault(block.publisher, False)
             if block.last <= admission.expected:
-                self.host.trace(Repeated(self.descriptor.topic, "root", block.count))
+                self.host.trace(Repeated(self.topic, "root", block.count))
             elif block.first > admission.expected:
                 self.marks[block.publisher] = True
             else:
-                self._take(admission, block)
-
-    def _take(self, admission: Admission, block: Block) -> None:
-        index = self.index
-        self.index += block.count
-        admission.expected = block.last
-        admission.runs.append((self.index, block.last))
-        self.waiting.append(block)
-        self.host.trace(Admitted(self.descriptor.topic, block.publisher, block.first, block.count, self.term, index))
+                index, self.index = self.index, self.index + block.count
+                admission.expected = block.last
+                admission.runs.append((self.index, block.last))
+                self.waiting.append(block)
+                self.host.trace(Admitted(self.topic, block.publisher, block.first, block.count, self.term, index))
 
     def seal(self) -> list[Bundle]:
         """What was admitted since the last call, as few bundles under this term."""
         bundles: list[Bundle] = []
         blocks: list[Block] = []
-        size, first = 0, self.index - sum(block.count for block in self.waiting)
+        size, first, self.sealed = 0, self.sealed, self.index
         for block in self.waiting:
             if blocks and size + block.size > self.config.bundle_bytes:
-                bundles.append(self._bundle(first, blocks))
+                bundles.append(Bundle(down(self.topic, self.term, first, session=0), tuple(blocks)))
                 first, blocks, size = bundles[-1].last, [], 0
             blocks.append(block)
             size += block.size
         if blocks:
-            bundles.append(self._bundle(first, blocks))
+            bundles.append(Bundle(down(self.topic, self.term, first, session=0), tuple(blocks)))
         self.waiting = []
         return bundles
-
-    def _bundle(self, first: int, blocks: list[Block]) -> Bundle:
-        return Bundle(down(self.descriptor.topic, self.term, first, session=0), tuple(blocks))
 
     def covered(self, index: int, now: float) -> bool:
         """All live leases cover the term below `index`. True if the stable position moved."""
@@ -103,7 +105,7 @@ class Root:
 
     def turn_away(self, sender: Contact, bundle: Bundle) -> None:
         """Admit nothing of what a publisher sent: it will send it again, to the next root or here (`reopen`)."""
-        self.host.trace(Dropped(self.descriptor.topic, bundle.count, "not_root"))
+        self.host.trace(Dropped(self.topic, bundle.count, "not_root"))
         self.turned_away |= {block.publisher: sender for block in bundle.blocks}
 
     def reopen(self) -> None:
@@ -131,6 +133,7 @@ class Root:
     def check(self) -> None:
         """Raise AssertionError unless positions and publishers' marks agree."""
         assert self.stable <= self.index
+        assert self.sealed + sum(block.count for block in self.waiting) == self.index
         for admission in self.admissions.values():
             assert admission.stable <= admission.expected
             assert all(index <= self.index for index, _ in admission.runs)

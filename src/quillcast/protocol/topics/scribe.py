@@ -129,7 +129,7 @@ class Scribe:
         delivery = descriptor.settings.delivery
         if known is None or known.settings.delivery != delivery:
             self.host.trace(Named(topic, descriptor.name, delivery, descriptor.version))
-        self.descriptors[topic] = descriptor
+        descriptor = self.descriptors[topic] = descriptor.sparing()
         tree = self.trees.get(topic)
         if tree is not None:
             tree.adapt(descriptor)
@@ -271,8 +271,6 @@ class Scribe:
                 self.handing_over.due(topic, term)
             case Sweep():
                 self.sweeping.sweep()
-            case _:
-                self.rendezvous.timer(timer)
 
     def receive(self, sender: Contact, message: Any) -> None:
         """A message of this layer that came straight to this peer."""

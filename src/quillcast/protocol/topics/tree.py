@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from quillcast.core.bundle import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
-from quillcast.core.sparing import NOTHING
+from quillcast.core.sparing import NOTHING, shared
 from quillcast.protocol.forwarding.channels import LinkChannel
 from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
@@ -30,7 +30,7 @@ class Child(LinkChannel):
 
     def claim(self, claim: ChildClaim) -> None:
         """What the child says holds."""
-        self.cover_term, self.cover, self.held, self.came = claim.term, claim.cover, claim.held, claim.came
+        self.cover_term, self.cover, self.held, self.came = shared(claim.term), claim.cover, claim.held, claim.came
         self.spoken = True
 
     @property
@@ -61,12 +61,12 @@ class Tree:
 
     __slots__ = (
         "attempt", "children", "departed", "descriptor", "fallbacks", "flow", "heard", "joining", "keeping_until",
-        "lost_parent", "moved", "parent", "parent_frontier", "parent_held", "path", "reported_bytes", "root",
+        "lost_parent", "moved", "parent", "parent_frontier", "parent_held", "path", "reported_bytes", "root", "topic",
         "unstarted", "waiting",
     )  # fmt: skip
 
     def __init__(self, descriptor: Descriptor, flow: Flow) -> None:
-        self.descriptor, self.flow = descriptor, flow
+        self.descriptor, self.flow, self.topic = descriptor, flow, flow.topic
         self.parent: Contact | None = None
         self.root: Root | None = None
         self.children: dict[bytes, Child] = NOTHING
@@ -86,11 +86,6 @@ class Tree:
         self.reported_bytes = 0
 
     @property
-    def topic(self) -> bytes:
-        """The topic's id."""
-        return self.flow.topic
-
-    @property
     def edges(self) -> dict[int, Edge]:
         """The channels to local subscribers that have begun, by their number."""
         return {channel.number: channel for channel in self.flow.channels if isinstance(channel, Edge)}
@@ -100,7 +95,7 @@ class Tree:
         self.descriptor = descriptor
         self.flow.keeps = descriptor.settings.reliable
         if self.root is not None:
-            self.root.descriptor = descriptor
+            self.root.adapt(descriptor)
 
     def enter(self, child: Child) -> None:
         """Enter a child in the children table and serve it."""
