@@ -138,7 +138,10 @@ class EventCounter:
         batch, count = self._subscription.batch, self._count
         left, began_s = count, 0.0
         while left > 0:
-            for _payload in await batch():
+            taken = await batch()
+            if not taken:
+                raise SystemExit(f"the subscription ended before {left} events")
+            for _payload in taken:
                 if left == count:
                     began_s = time.perf_counter()
                 left -= 1

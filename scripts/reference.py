@@ -22,7 +22,7 @@ CHAPTERS = {
     "Settings": ["Config", "LiveConfig"],
 }
 MADE_BY_NODES = {"Publisher", "Subscription", "BlockingPublisher", "BlockingSubscription"}
-NODES_SIDE = {"open", "end", "serve", "more", "take", "took_its_turn"}  # called by the node, not by applications
+NODES_SIDE = {"open", "end", "serve"}  # called by the node, not by applications
 HEAD = """# Reference
 
 Made by `scripts/reference.py` from the docstrings; a test keeps it true. What the promises mean is in

@@ -41,20 +41,6 @@ def test_what_is_put_off_at_the_end_of_a_turn_comes_when_links_have_written() ->
     assert played(scenario) == ["sealed", "wrote", "acknowledged", "wrote", "returned"]
 
 
-def test_what_the_application_does_afterwards_is_no_part_of_the_turn() -> None:
-    def scenario(pump: Pump, note: Callable[[str], None]) -> None:
-        def work() -> None:
-            assert not pump.busy
-            pump.call(note, "worked")
-
-        pump.turning = True
-        pump.hand(pump.afterwards, work)
-        pump.end_turn()
-        pump.go_on()
-
-    assert played(scenario) == ["wrote", "worked", "wrote", "returned"]
-
-
 def test_a_call_alone_is_a_turn_and_what_its_step_gives_rise_to_is_part_of_it() -> None:
     def scenario(pump: Pump, note: Callable[[str], None]) -> None:
         def step() -> None:

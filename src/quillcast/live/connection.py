@@ -80,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self.ended.set_result(None)
         self.links.closed(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:  # of the reader itself, once there is one
         return self._reader.buffer()
 
     def buffer_updated(self, count: int) -> None:
@@ -102,7 +102,6 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(problem)
         finally:
             pump.end_turn()
-            pump.go_on()
 
     def pause_writing(self) -> None:
         if self.link is not None:

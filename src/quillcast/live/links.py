@@ -147,7 +147,7 @@ class Links:
 
     def flush_soon(self, link: Link) -> None:
         """Have the link write at the end of this turn; if none is under way, in this turn of the event loop."""
-        if not self._dirty and not self.pump.turning and not self.pump.busy:
+        if not self._dirty and not self.pump.busy:
             self.loop.call_soon(self._flush)
         self._dirty.append(link)
 

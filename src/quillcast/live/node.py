@@ -355,7 +355,7 @@ class Node:
         )
         self._subscriptions[subscription] = None
         if handler is not None:
-            subscription.serve(handler, self._run)
+            self._run(subscription.serve(handler))
         return subscription
 
     # --- looking --------------------------------------------------------------------------------------------------

@@ -107,8 +107,8 @@ class Outlet:
     """The way of a node's publishers into one topic; the listener of the peer's publisher, `inner`."""
 
     __slots__ = (
-        "_batch", "_batch_bytes", "_changed", "_due", "_ended", "_filled", "_holder", "_named", "_opened", "_peer",
-        "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "stopped", "topic",
+        "_batch", "_batch_bytes", "_changed", "_ended", "_holder", "_named", "_opened", "_peer", "_pump", "_sharers",
+        "_tickets", "_waiting", "failure", "inner", "limit", "stopped", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -124,8 +124,6 @@ class Outlet:
         self.failure: QuillcastError | None = None
         self._pump, self._peer, self._batch_bytes = pump, peer, batch_bytes
         self._batch: Batch | None = None  # the open one
-        self._due = False  # a flush comes in the event loop's next turn
-        self._filled = False  # the last batch was sealed because it was full
         self._holder: Sharer | None = None  # whose the batch's last events are
         self._sharers: dict[Sharer, None] = {}
         self._named = False  # the blocks' PublisherId is somebody's
@@ -159,21 +157,10 @@ class Outlet:
     # --- the open batch
 
     def add(self, sharer: Sharer, payload: bytes) -> bool:
-        """Take an event that is a payload only; False if it needs a closer look or a pause.
-
-        The first one of a turn of the event loop leaves at once, unless it follows a batch that was full.
-        """
+        """Take an event that is a payload only; False if it needs a closer look or a pause."""
         if self.stopped or not sharer.plain:
             return False
-        size = len(payload)
-        if self._batch is None and not self._due and not self._filled and size <= self.limit:
-            self._flush_soon()
-            batch = Batch(self._batch_bytes)
-            batch.payloads.append(payload)
-            batch.runs.append((sharer, 0))
-            self._seal(batch)
-            return True
-        batch = self._batch or self._open()
+        batch, size = self._batch or self._open(), len(payload)
         left = self._left(batch) if self._holder is not None else batch.left
         if size > self.limit or size + EVENT_BYTES + RUN_BYTES >= left or not batch.plain:
             return False
@@ -187,23 +174,12 @@ class Outlet:
         if key is not None or attributes is not None or sharer.timed or not batch.plain:
             batch.add_extras(key, attributes, timed=sharer.timed)
         self._append(batch, sharer, payload)
-        self._filled = batch.left <= 0
-        return self._filled
+        return batch.left <= 0
 
     def _open(self) -> Batch:
-        self._filled = False
-        if not self._due:
-            self._flush_soon()
-        self._batch = Batch(self._batch_bytes)
-        return self._batch
-
-    def _flush_soon(self) -> None:
-        self._due = True
-        self._pump.soon(self._flush_due)
-
-    def _flush_due(self) -> None:
-        self._due = False
-        self.flush()
+        batch = self._batch = Batch(self._batch_bytes)
+        self._pump.soon(self.flush)
+        return batch
 
     def _append(self, batch: Batch, sharer: Sharer, payload: bytes) -> None:
         if self._holder is not sharer:

@@ -29,7 +29,6 @@ class Pump:
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._put_off: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._soon: deque[Callable[[], None]] = deque()
-        self._afterwards: deque[Callable[[], None]] = deque()
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self.turning = False
         """Inputs follow that belong together. Whoever sets this ends the turn, whatever happens."""
@@ -73,17 +72,6 @@ class Pump:
             if self._soon:
                 self.loop.call_soon(self._together)
             self.end_turn()
-
-    def afterwards(self, function: Callable[[], None]) -> None:
-        """Call a function of the application when this turn is over, and no step under way."""
-        if not self._afterwards:
-            self.loop.call_soon(self.go_on)
-        self._afterwards.append(function)
-
-    def go_on(self) -> None:
-        """The turn is over: call what was to be called afterwards. Whoever lets inputs in need not wait for that."""
-        while self._afterwards:
-            self._afterwards.popleft()()
 
     def put_off(self, handler: Callable[..., None], *args: Any) -> None:
         """Hand an input in at the end of this turn."""

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from itertools import islice, repeat
 from typing import Any, Generic, TypeVar
 
@@ -65,7 +65,7 @@ class Inbox:
     """The peer's side of a subscription (`protocol.forwarding.edge.Subscriber`): takes blocks while it has room."""
 
     __slots__ = (
-        "_waiting", "blocks", "came", "closed", "failure", "losses", "lost_count", "on_lost", "position", "size_bytes",
+        "_waiting", "blocks", "closed", "failure", "losses", "lost_count", "on_lost", "position", "size_bytes",
         "size_bytes_max",
     )  # fmt: skip
 
@@ -78,8 +78,6 @@ class Inbox:
         self.lost_count = 0
         self.on_lost: Callable[[Loss], object] | None = None
         self.closed = False
-        self.came: Callable[[], None] | None = None
-        """Called when something came, or the subscription began or ended, from within a step of the peer."""
         self._waiting: tuple[asyncio.Future[None], ...] = ()  # for something to change
 
     def started(self, position: Position) -> None:
@@ -91,7 +89,8 @@ class Inbox:
             self.blocks = deque()
         self.blocks.append((block, skip, stop, position))
         self.size_bytes += block.size
-        self._tell()
+        if self._waiting:
+            self._tell()
 
     def lost(self, term: Term, first: int, last: int, why: str) -> None:
         loss = Loss(term, first, last, why)
@@ -120,13 +119,11 @@ class Inbox:
         self._waiting = (*self._waiting, waiter)
         try:
             await waiter
-        except asyncio.CancelledError:
+        except BaseException:  # who gives up is not kept
             self._waiting = tuple([other for other in self._waiting if other is not waiter])
             raise
 
     def _tell(self) -> None:
-        if self.came is not None:
-            self.came()
         waiting, self._waiting = self._waiting, ()
         for waiter in waiting:
             if not waiter.done():
@@ -178,8 +175,8 @@ class Subscription(Generic[Item]):
     """
 
     __slots__ = (
-        "_handle", "_inbox", "_join_timeout_s", "_make", "_peer", "_pump", "_reader", "_running",
-        "_taken_bytes", "_turn_events", "items", "malformed_count", "topic",
+        "_handle", "_inbox", "_items", "_join_timeout_s", "_make", "_peer", "_pump", "_reader", "_running",
+        "_taken_bytes", "_turn_events", "malformed_count", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -188,8 +185,7 @@ class Subscription(Generic[Item]):
     ) -> None:  # fmt: skip
         self.topic, self._make, self._reader = topic, make, reader
         self._inbox, self._join_timeout_s, self._running = inbox, join_timeout_s, running
-        self.items: Iterator[Item] = _NO_ITEMS
-        """What is still to be handed out of the block that was taken last."""
+        self._items: Iterator[Item] = _NO_ITEMS
         self._taken_bytes = 0  # of the block whose events are being handed out
         self._turn_events = 0  # handed out since the event loop ran
         self._peer: Peer | None = None
@@ -205,21 +201,21 @@ class Subscription(Generic[Item]):
 
     async def _stream(self) -> AsyncIterator[Item]:
         while True:
-            for event in self.items:
+            for event in self._items:
                 yield event
-            if not await self.more():
+            if not await self._more():
                 return
 
     async def __anext__(self) -> Item:
-        for event in self.items:
+        for event in self._items:
             return event
         return await self._next()
 
     async def batch(self) -> list[Item]:
-        """All events that can be had at once, at least one; it waits for that. None at the end of the subscription."""
-        events = list(self.items)
-        while not events and await self.more():
-            events = list(self.items)
+        """All events that can be had at once, at least one; it waits for that. None of them: the subscription ended."""
+        events = list(self._items)
+        while not events and await self._more():
+            events = list(self._items)
         return events
 
     async def started(self) -> Position:
@@ -261,7 +257,7 @@ class Subscription(Generic[Item]):
         """End it. What was not taken is dropped, and `async for` ends."""
         self._inbox.close()
         self._inbox.blocks.clear()
-        self.items = _NO_ITEMS
+        self._items = _NO_ITEMS
         self._running.pop(self, None)
         if self._pump is not None and self._peer is not None and self._handle is not None:
             self._pump.call(self._peer.unsubscribe, self._handle)
@@ -282,51 +278,47 @@ class Subscription(Generic[Item]):
         """The node stops: `async for` ends after what came."""
         self._inbox.close()
 
-    def serve(self, handler: Handler[Item], run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
-        """Call the handler with every event, one after the other, until the subscription ends (`Serving`)."""
-        assert self._pump is not None
-        Serving(self, handler, self._inbox, self._pump, run).begin()
+    async def serve(self, handler: Handler[Item]) -> None:
+        """Call the handler with every event, one after the other, until the subscription ends.
+
+        An error in a handler is reported to the event loop's exception handler, and the next event goes on.
+        """
+        while await self._more():
+            for event in self._items:
+                try:
+                    result = handler(event)
+                    if result is not None and inspect.isawaitable(result):
+                        await result
+                except Exception as problem:  # noqa: BLE001 - the application's own, and not ours to judge
+                    asyncio.get_running_loop().call_exception_handler(
+                        {"message": f"the handler of {self.topic!r} failed at {event}", "exception": problem}
+                    )
 
     async def _next(self) -> Item:
-        while await self.more():
-            for event in self.items:
+        while await self._more():
+            for event in self._items:
                 return event
         raise StopAsyncIteration
 
-    async def more(self) -> bool:
+    async def _more(self) -> bool:
         """Turn the next block into events; False at the end of the subscription. The event loop runs now and then."""
         inbox = self._inbox
-        if inbox.blocks and self.took_its_turn():
-            self._release()
+        self._release()
+        if self._turn_events >= TURN_EVENTS and inbox.blocks:
+            self._turn_events = 0
             await asyncio.sleep(0)
-        while not self.take():
+        while not inbox.blocks:
             if inbox.failure is not None:
                 raise inbox.failure
             if inbox.closed:
                 return False
             self._turn_events = 0
             await inbox.changed()
-        return True
-
-    def took_its_turn(self) -> bool:
-        """Were so many events handed out since the event loop ran that it is to run now?"""
-        if self._turn_events < TURN_EVENTS:
-            return False
-        self._turn_events = 0
-        return True
-
-    def take(self) -> bool:
-        """Turn the next block into events, if there is one."""
-        inbox = self._inbox
-        if self._taken_bytes:
-            self._release()
-        if not inbox.blocks:
-            return False
         block, skip, stop, position = inbox.blocks.popleft()
         self._taken_bytes = block.size
         self._turn_events += stop - skip
         try:
-            self.items = self._reader.read(self._make, self.topic, block, skip, stop)
+            self._items = self._reader.read(self._make, self.topic, block, skip, stop)
         except Malformed:
             self.malformed_count += 1
             inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")
@@ -334,6 +326,8 @@ class Subscription(Generic[Item]):
 
     def _release(self) -> None:
         """The events of the last block are all handed out."""
+        if not self._taken_bytes:
+            return
         inbox = self._inbox
         was_full = inbox.room() <= 0
         inbox.size_bytes -= self._taken_bytes
@@ -346,80 +340,6 @@ class Subscription(Generic[Item]):
             and self._peer is not None
         ):
             self._pump.call(self._peer.drained, self._handle)
-
-
-class Serving(Generic[Item]):
-    """Has a handler called with every event of a subscription, one after the other.
-
-    A plain function is called in the turn in which the event came. From the first call on that returns something to
-    wait for, a task serves what is left, which `run` runs. An error in a handler is reported to the event loop's
-    exception handler, and the next event goes on.
-    """
-
-    def __init__(
-        self, subscription: Subscription[Item], handler: Handler[Item], inbox: Inbox, pump: Pump,
-        run: Callable[[Coroutine[Any, Any, None]], None],
-    ) -> None:  # fmt: skip
-        self._subscription, self._handler, self._inbox, self._pump, self._run = subscription, handler, inbox, pump, run
-        self._due = False
-
-    def begin(self) -> None:
-        """Serve from now on, and what came before."""
-        self._inbox.came = self._come
-        self._come()
-
-    def _come(self) -> None:
-        if not self._due:
-            self._due = True
-            self._pump.afterwards(self._work)
-
-    def _work(self) -> None:
-        """Call the handler with what came, for as long as it need not be waited for."""
-        subscription = self._subscription
-        while subscription.take():
-            for event in subscription.items:
-                later = self._call(event)
-                if later is not None:
-                    self._inbox.came = None
-                    self._run(self._wait(later))
-                    return
-            if subscription.took_its_turn():
-                self._pump.loop.call_soon(self._work)
-                return
-        self._due = False
-        if self._inbox.failure is not None:
-            self._inbox.came = None
-            self._report(f"the subscription to {subscription.topic!r} ended", self._inbox.failure)
-
-    async def _wait(self, later: Awaitable[None] | None) -> None:
-        """Serve as a task: wait for what the handler returned last, and go on with the next event."""
-        subscription = self._subscription
-        while True:
-            if later is not None:
-                try:
-                    await later
-                except Exception as problem:  # noqa: BLE001 - the application's own, and not ours to judge
-                    self._report(f"the handler of {subscription.topic!r} failed", problem)
-            for event in subscription.items:
-                later = self._call(event)
-                if later is not None:
-                    break
-            else:
-                later = None
-                if not await subscription.more():
-                    return
-
-    def _call(self, event: Item) -> Awaitable[None] | None:
-        """Call the handler; what there is to wait for."""
-        try:
-            result = self._handler(event)
-        except Exception as problem:  # noqa: BLE001 - the application's own, and not ours to judge
-            self._report(f"the handler of {self._subscription.topic!r} failed at {event}", problem)
-            return None
-        return result if result is not None and inspect.isawaitable(result) else None
-
-    def _report(self, message: str, problem: Exception) -> None:
-        self._pump.loop.call_exception_handler({"message": message, "exception": problem})
 
 
 def payloads(topic: str, block: Block, skip: int, stop: int) -> Iterator[bytes]:

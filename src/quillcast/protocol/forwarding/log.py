@@ -51,7 +51,7 @@ class Log:
     def at(self, serial: int) -> Bundle | None:
         """The bundle of this serial, or None if it is no longer kept."""
         behind = self.end - serial
-        return self._bundles[-behind] if behind <= len(self._bundles) else None
+        return self._bundles[-behind] if 0 < behind <= len(self._bundles) else None
 
     def first_over(self, index: int) -> int:
         """The first serial whose bundle reaches past this position index; the end if none does."""

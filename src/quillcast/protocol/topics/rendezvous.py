@@ -45,7 +45,7 @@ class Seal(msgspec.Struct, frozen=True):
 
 
 class Acknowledge(msgspec.Struct, frozen=True):
-    """What was sealed is on its way: its publishers get their receipts, and those who sent it their credit."""
+    """What was sealed is on its way: publishers get their receipts, and those who sent it their credit."""
 
     topic: bytes
 
@@ -64,7 +64,9 @@ class Rendezvous:
         self.leaf_set_changed_at = self.host.now()
         self.lost_at = float("-inf")
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
-        self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once sealed, by topic
+        self.unsealed: dict[
+            bytes, list[tuple[bytes, int]]
+        ] = {}  # credit to give back once that is sealed and sent, by topic
 
     # ---- becoming root
 
