@@ -10,7 +10,7 @@ from clients import COMMON
 from head import Row, in_turns, median, missing_rows, parser, peaks, tell
 
 SYSTEMS = (*COMMON, "quillcast, no journal", "quillcast, TLS", "zenoh, router", "pyzmq, forwarder")
-RATE_PER_S, SIZE_BYTES = 1000.0, 100
+RATE_PER_S, RATE_PER_S_MAX, SIZE_BYTES = 1000.0, 100_000.0, 100
 ROUNDS, SECONDS = 3, 5.0
 QUICK_ROUNDS, QUICK_SECONDS = 1, 1.0
 WARM_UP = 200  # events
@@ -20,6 +20,8 @@ def main() -> None:
     options = parser(__doc__, SYSTEMS)
     options.add_argument("--rate", type=float, default=RATE_PER_S, help="events a second")
     given = options.parse_args()
+    if not 0 < given.rate <= RATE_PER_S_MAX:
+        options.error(f"argument --rate: {given.rate:g} is not above 0 and at most {RATE_PER_S_MAX:,.0f}")
     rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if given.quick else (ROUNDS, SECONDS)
     runs = in_turns(given.systems, rounds, lambda system: measure(system, given.rate, int(given.rate * seconds)))
     rows = [_row(system, given.rate, each) for system, each in runs.items()]

@@ -231,7 +231,7 @@ def test_what_needs_no_pause_is_published_without_one_and_the_rest_is_said_not_t
     run(scenario())
 
 
-def test_a_handler_that_waits_once_is_waited_for_from_then_on_and_order_stays() -> None:
+def test_a_handler_that_waits_now_and_then_is_waited_for_and_order_stays() -> None:
     async def scenario() -> None:
         got: list[bytes] = []
         go_on, finished = asyncio.Event(), asyncio.Event()

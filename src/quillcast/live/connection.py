@@ -52,7 +52,6 @@ class Connection(asyncio.BufferedProtocol):
         self.proven_at = 0.0
         self.closing = False
         self._reader = FrameReader(HELLO_BYTES_MAX, links.spare)
-        self.get_buffer = self._reader.buffer  # type: ignore[method-assign]  # the event loop asks for each read
 
     @property
     def opener(self) -> bytes:
@@ -80,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self.ended.set_result(None)
         self.links.closed(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # of the reader itself, once there is one
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.buffer()
 
     def buffer_updated(self, count: int) -> None:

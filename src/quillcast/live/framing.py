@@ -118,7 +118,7 @@ class FrameReader:
         """Are the first bytes that come, with the `count` just put into the buffer, one of these?"""
         return self._end + count >= len(starts[0]) and bytes(self._view[: len(starts[0])]) in starts
 
-    def buffer(self, sizehint: int = -1) -> memoryview:
+    def buffer(self) -> memoryview:
         """Where to put the bytes that come next: never empty."""
         if self._large is not None:
             return self._large[self._large_end :]

@@ -18,9 +18,7 @@ from quillcast.core.ids import short
 from quillcast.core.journal import Entry
 from quillcast.core.trace import Record
 
-FLUSH_S = (
-    0.25  # a guess: a kill loses no more than this; a flush takes half a millisecond in which nothing else is done
-)
+FLUSH_S = 0.25  # a guess: a kill loses no more; a flush takes half a millisecond in which nothing else is done
 ROWS_MAX = 1024  # records laid out in one step: about a millisecond in which the peer does nothing else
 FILE_BYTES_MAX = 64 << 20  # a guess: 300,000 records, one task of the audit
 BYTES_MAX = 1 << 30  # a guess: what a peer may leave on a disk without being asked
@@ -74,11 +72,7 @@ class Journal:
 
     def trace(self, record: Record) -> None:
         """Take a record of what happens now."""
-        if 0 < len(self._records) < ROWS_MAX - 1:
-            self._times.append(time.time_ns())
-            self._records.append(record)
-        else:
-            self.note(time.time_ns(), record)
+        self.note(time.time_ns(), record)
 
     def note(self, at_ns: int, record: Record) -> None:
         """Take a record that happened at `at_ns` (nanoseconds since 1970 UTC)."""

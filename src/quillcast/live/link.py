@@ -86,11 +86,8 @@ class Link:
         self.idle_here = False
         self._bundles.append(bundle)
         self.credit -= bundle.size
-        if self.credit <= 0 or self.paused:
-            self.starved = True
-        if not self._dirty:
-            self._dirty = True
-            self.links.flush_soon(self)
+        self.starved = self.starved or self.room <= 0
+        self._soil()
 
     def say(self, type_: FrameType, content: bytes = b"") -> None:
         """Queue a small frame."""

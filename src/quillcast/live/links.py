@@ -116,9 +116,7 @@ class Links:
     def room(self, to: Contact) -> int:
         """Bytes of credit left towards a peer."""
         link = self.links.get(to.node_id)
-        if link is None:
-            return self.config.window_bytes
-        return 0 if link.paused else link.credit
+        return self.config.window_bytes if link is None else link.room
 
     def release(self, sender: bytes, size_bytes: int) -> None:
         """Give credit back; bytes that came over a link that is gone are paid off first."""

@@ -161,8 +161,7 @@ class Outlet:
         if self.stopped or not sharer.plain:
             return False
         batch, size = self._batch or self._open(), len(payload)
-        left = self._left(batch) if self._holder is not None else batch.left
-        if size > self.limit or size + EVENT_BYTES + RUN_BYTES >= left or not batch.plain:
+        if size > self.limit or size + EVENT_BYTES + RUN_BYTES >= self._left(batch) or not batch.plain:
             return False
         self._append(batch, sharer, payload)
         return True

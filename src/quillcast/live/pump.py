@@ -75,7 +75,7 @@ class Pump:
 
     def put_off(self, handler: Callable[..., None], *args: Any) -> None:
         """Hand an input in at the end of this turn."""
-        if self._stepping or self.turning:
+        if self.busy:
             self._put_off.append((handler, args))
         else:
             self.loop.call_soon(self.hand, handler, *args)

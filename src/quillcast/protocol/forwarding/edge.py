@@ -102,7 +102,7 @@ class Edge(Channel):
         while self.backlog and self.room() > 0:
             self.take(self.backlog.popleft())
         if not self.backlog:
-            Channel.advance(self, log)
+            super().advance(log)
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on."""

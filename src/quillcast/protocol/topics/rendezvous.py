@@ -64,9 +64,7 @@ class Rendezvous:
         self.leaf_set_changed_at = self.host.now()
         self.lost_at = float("-inf")
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
-        self.unsealed: dict[
-            bytes, list[tuple[bytes, int]]
-        ] = {}  # credit to give back once that is sealed and sent, by topic
+        self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once it is sent, by topic
 
     # ---- becoming root
 

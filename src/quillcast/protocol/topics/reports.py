@@ -146,15 +146,15 @@ class Reports:
             self.scribe.joining.drop_parent(tree, "loop")
             self.scribe.joining.join(tree)
             return
-        flow = tree.flow
+        flow, term = tree.flow, shared(claim.term)
         if claim.path != tree.path:
             self.touch(tree)
         tree.follow_path(shared(claim.path))
         tree.fallbacks, tree.parent_held = shared(claim.fallbacks), claim.held
-        self.scribe.reigns.heard_of(tree, shared(claim.term))
-        if claim.term > flow.term:
-            self.scribe.reigns.enter(tree, shared(claim.term), 0)
-        if claim.term == flow.term:
+        self.scribe.reigns.heard_of(tree, term)
+        if term > flow.term:
+            self.scribe.reigns.enter(tree, term, 0)
+        if term == flow.term:
             tree.parent_frontier = claim.frontier
             if claim.frontier > flow.frontier:
                 self.scribe.gap_noticed(topic)
