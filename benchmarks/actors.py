@@ -198,10 +198,14 @@ def _options(name: str, folder: Path) -> tuple[Options, Options]:
             options: Options = {"folder": str(folder), "network": "benchmark"}
             if variant == "TLS":
                 options["credential"] = _credential(folder)
+            if variant == "TCP":
+                options["nearby"] = False
             return options, options
         case "zenoh", variant:
             tls = {"tls": certificates(folder)} if variant == "TLS" else {}
             endpoint = f"{'tls' if tls else 'tcp'}/127.0.0.1:{free_port()}"
+            if variant == "Unix socket":
+                endpoint = f"unixsock-stream/{folder / 'zenoh'}"
             modes = ("router", "client") if variant == "router" else ("peer", "peer")
             return {"mode": modes[0], "listen": endpoint, **tls}, {"mode": modes[1], "connect": endpoint, **tls}
         case "pyzmq", "forwarder":

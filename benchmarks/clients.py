@@ -153,18 +153,19 @@ class Quillcast(Client):
 
     counter: ClassVar[type[EventCounter]] = EventCounter
 
-    async def connect(self, **options: Any) -> dict[str, Any]:
+    async def connect(self, *, nearby: bool = True, **options: Any) -> dict[str, Any]:
         import quillcast
 
-        self.node = quillcast.Node(**options)
+        live, topics = quillcast.LiveConfig(nearby=nearby), quillcast.Config().topics
+        self.node = quillcast.Node(live=live, **options)
         await self.node.start()
-        live, topics = quillcast.LiveConfig(), quillcast.Config().topics
         return {
             "id": self.node.contact.node_id.hex(),
             "version": quillcast.__version__,
             "delivery": "reliable",
             "journal": "journal" in options,
             "tls": "credential" in options,
+            "links": "Unix sockets" if nearby else "TCP",
             "window_bytes": live.window_bytes,
             "publish_bytes": live.publish_bytes,
             "publisher_window_bytes": topics.window_bytes,
@@ -512,9 +513,11 @@ class System:
 SYSTEMS = {
     "quillcast": System(Quillcast, "quillcast", middle="forwarder"),
     "quillcast, awaited": System(QuillcastAwaited, "quillcast", middle="forwarder"),
+    "quillcast, TCP": System(Quillcast, "quillcast", middle="forwarder"),
     "quillcast, no journal": System(Quillcast, "quillcast", middle="forwarder"),
     "quillcast, TLS": System(Quillcast, "quillcast", middle="forwarder"),
     "zenoh": System(Zenoh, "zenoh"),
+    "zenoh, Unix socket": System(Zenoh, "zenoh"),
     "zenoh, router": System(Zenoh, "zenoh", middle="router"),
     "zenoh, TLS": System(Zenoh, "zenoh"),
     "pyzmq": System(Zmq, "zmq"),

@@ -9,7 +9,15 @@ from actors import running
 from clients import COMMON
 from head import Row, in_turns, median, missing_rows, parser, peaks, tell
 
-SYSTEMS = (*COMMON, "quillcast, no journal", "quillcast, TLS", "zenoh, router", "pyzmq, forwarder")
+SYSTEMS = (
+    *COMMON,
+    "quillcast, TCP",
+    "quillcast, no journal",
+    "quillcast, TLS",
+    "zenoh, Unix socket",
+    "zenoh, router",
+    "pyzmq, forwarder",
+)
 RATE_PER_S, RATE_PER_S_MAX, SIZE_BYTES = 1000.0, 100_000.0, 100
 ROUNDS, SECONDS = 3, 5.0
 QUICK_ROUNDS, QUICK_SECONDS = 1, 1.0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.live import toys
 from tests.live.stage import Stage, Wires, wires
 
 
@@ -25,3 +26,9 @@ def network() -> Iterator[Wires]:
 def no_membership(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever networks the user of this machine belongs to, the tests' nodes do not."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture(params=[True, False], ids=["nearby", "TCP"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Toys are linked as peers of one machine are, and as those of two are."""
+    monkeypatch.setattr(toys, "NEARBY", request.param)

@@ -14,7 +14,7 @@ from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, frame, header
 from quillcast.live.hello import Hello, Identity
 from tests.live.toys import Said, ToyPeer, bundle, run, toy
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]
 
 SMALL = LiveConfig(window_bytes=64 << 10, write_bytes_max=32 << 10)
 

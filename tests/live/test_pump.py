@@ -1,6 +1,9 @@
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
+from quillcast.live import pump as pump_module
 from quillcast.live.pump import Pump
 
 
@@ -72,3 +75,56 @@ def test_what_fails_holds_nothing_else_up() -> None:
         pump.soon(lambda: pump.call(note, "second"))
 
     assert played(scenario) == ["returned", "wrote", "failed", "second", "wrote"]
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, what falls due waits for a turn."""
+    monkeypatch.setattr(pump_module, "SLACK_S", 60.0)
+
+
+async def fallen_due() -> None:
+    """What was to come at once, if it were not for the turn that it waits for, has been put in line by then."""
+    come = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.0, come.set)
+    await come.wait()
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_is_timed_comes_behind_the_next_turn() -> None:
+    async def scenario() -> list[str]:
+        noted: list[str] = []
+        pump = Pump(asyncio.get_running_loop())
+        pump.at_end = lambda: noted.append("wrote")
+        pump.later(0.0, noted.append, "timed")
+        pump.later(0.0, pump.hand, noted.append, "timed input")
+        await fallen_due()
+        pump.call(noted.append, "event")
+        return noted
+
+    assert asyncio.run(scenario()) == ["event", "wrote", "timed", "timed input", "wrote"]
+
+
+def test_what_is_timed_waits_for_no_turn_for_long() -> None:
+    async def scenario() -> None:
+        pump = Pump(asyncio.get_running_loop())
+        come = asyncio.Event()
+        pump.later(0.0, come.set)
+        await asyncio.wait_for(come.wait(), 20.0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_is_timed_is_not_lost_to_another_s_mistake() -> None:
+    async def scenario() -> list[str]:
+        noted: list[str] = []
+        pump = Pump(asyncio.get_running_loop())
+        pump.later(0.0, noted.remove, "nothing")
+        pump.later(0.0, noted.append, "timed")
+        await fallen_due()
+        with pytest.raises(ValueError, match="not in list"):
+            pump.call(noted.append, "event")
+        return noted
+
+    assert asyncio.run(scenario()) == ["event", "timed"]

@@ -19,7 +19,7 @@ from quillcast.live.keyring import Membership
 from quillcast.live.tls import Tls
 from tests.live.toys import ToyPeer, bundle, member, run, toy
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]
 
 SMALL = LiveConfig(window_bytes=64 << 10, write_bytes_max=32 << 10)
 DAY_NS = 86400 * 10**9

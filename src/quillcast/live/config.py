@@ -20,6 +20,9 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     messages_waiting_max: int = 1 << 16
     """Control messages waiting for a link that is being opened; over that it is given up. A guess."""
 
+    nearby: bool = True
+    """Peers of one machine are linked by a Unix socket where both say so, else by TCP."""
+
     strangers_max: int = 128
     """Connections that have not proven who they are; beyond it the oldest are closed. A guess."""
 
@@ -44,8 +47,8 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     token_life_s: float = TOKEN_LIFE_S
     """How long a line to join with is good for."""
 
-    publish_bytes: int = 512 << 10
-    """A publisher's open batch is sealed at this many bytes, 48 of them for each event; measured, see docs/live.md."""
+    publish_bytes: int = 768 << 10
+    """A publisher's open batch is sealed at this many bytes, 80 of them for each event; measured, see docs/live.md."""
 
     subscription_bytes: int = 4 << 20
     """Blocks waiting for a subscription's reader; beyond them the topic's `slow` setting applies."""

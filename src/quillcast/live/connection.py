@@ -1,4 +1,4 @@
-"""One TCP connection between two peers: hellos, proofs, then frames both ways."""
+"""One connection between two peers: hellos, proofs, then frames both ways."""
 
 import asyncio
 import socket
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, RemoteError
-from quillcast.live import hello
+from quillcast.live import addresses, hello, nearby
 from quillcast.live.framing import FRAME_BYTES_MAX, HELLO_BYTES_MAX, FrameReader, FrameType, frame
 from quillcast.live.hello import Hello, HelloRefused
 from quillcast.protocol.security.members import Unadmitted
@@ -38,6 +38,8 @@ class Connection(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
     link: "Link | None" = None
+    other_end = "a stranger"
+    """Where the other side is, as the kernel says, in words."""
     tls: "TlsProtocol | None" = None
     """What lies between this and the socket in a network with a credential."""
 
@@ -67,8 +69,15 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         own = transport.get_extra_info("socket")
-        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * self.links.config.unanswered_timeout_s))
+        if own.family == socket.AF_UNIX:
+            nearby.widen(own)
+            self.other_end = f"process {nearby.process(own)[0]} of this machine"
+        else:
+            if peer := transport.get_extra_info("peername"):  # none if it has gone already
+                self.other_end = addresses.written(*peer[:2])
+            unanswered_ms = int(1000 * self.links.config.unanswered_timeout_s)
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unanswered_ms)
         self.transport.set_write_buffer_limits(high=self.links.config.write_bytes_max)
         self.transport.write(frame(FrameType.HELLO, hello.encode(self.mine)))
         if not self.opened_here:

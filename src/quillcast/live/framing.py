@@ -29,10 +29,10 @@ HEADER_BYTES = _HEADER.size
 _ZEROS = b"\0\0\0"
 _BUFFER_BYTES_MIN = 16 << 10
 _BUFFER_BYTES_MAX = 64 << 10  # of small frames; a frame that is larger is read into memory of its own
-_SPARE_BYTES = 576 << 10  # memory of frames up to this size is used again: a batch with its columns and its head
-_SPARE_MAX = 26  # 15 MiB at most, of a process; a guess: three windows
+_SPARE_BYTES = 832 << 10  # memory of frames up to this size is used again: a batch with its columns and its head
+_SPARE_MAX = 18  # 15 MiB at most, of a process; a guess: three windows
 _UNHELD = 2  # references to what only the deque holds, as `getrefcount` counts
-_PEEK_BYTES = 4 << 10  # read behind a large frame, for another may follow, and what is read here is copied there
+_PEEK_BYTES = 4 << 10  # read behind a large frame along with it: mostly another follows, and so its header is known
 
 
 class FrameType(IntEnum):
@@ -111,8 +111,9 @@ class FrameReader:
         self._view = memoryview(bytearray(_BUFFER_BYTES_MIN))
         self._end = 0
         self._limit = _BUFFER_BYTES_MIN  # where the next read into the buffer ends
-        self._large: memoryview | None = None  # the content of a large frame, as far as `_large_end`
-        self._large_end, self._large_type = 0, FrameType.BUNDLE
+        self._large: memoryview | None = None  # a large frame's content, as far as `_large_end`, and what follows it
+        self._large_end = self._large_size = 0
+        self._large_type = FrameType.BUNDLE
 
     def begins_with(self, count: int, *starts: bytes) -> bool:
         """Are the first bytes that come, with the `count` just put into the buffer, one of these?"""
@@ -131,11 +132,13 @@ class FrameReader:
         """
         if self._large is not None:
             self._large_end += count
-            if self._large_end == len(self._large):
-                large, self._large = self._large, None
-                self._limit = _PEEK_BYTES
-                yield self._large_type, large
-            return
+            count = self._large_end - self._large_size
+            if count < 0:
+                return
+            large, self._large = self._large, None
+            self._view[:count] = large[self._large_size : self._large_end]
+            self._limit = _PEEK_BYTES
+            yield self._large_type, large[: self._large_size]
         filled = self._end + count == self._limit
         self._end += count
         at = 0
@@ -164,7 +167,7 @@ class FrameReader:
 
     def _begin_large(self, type_: FrameType, start: int, size: int) -> None:
         """A frame that the buffer cannot hold: what came of it moves to memory of its own, and the rest goes there."""
-        self._large, self._large_type = self._spare.take(size), type_
+        self._large, self._large_size, self._large_type = self._spare.take(size + _PEEK_BYTES), size, type_
         self._large_end = self._end - start
         self._large[: self._large_end] = self._view[start : self._end]
 

@@ -56,7 +56,7 @@ class LiveHost:
 
     def set_timer(self, timer: Timer, delay_s: float) -> None:
         if delay_s > 0:
-            self._pump.loop.call_later(delay_s + _TICK_S, self._fire, timer)
+            self._pump.later(delay_s + _TICK_S, self._fire, timer)
         else:
             self._pump.put_off(self._pump.inputs.timer, timer)
 

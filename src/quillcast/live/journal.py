@@ -33,7 +33,7 @@ class Journal:
     Args:
         folder: where the files go; made if missing. Any number of peers may share it.
         peer: nodeId of the peer that writes.
-        call_later: `loop.call_later` of the event loop, which then flushes `FLUSH_S` after a record came; without it
+        call_later: `Pump.later` of the peer, which then flushes `FLUSH_S` after a record came; without it
             the caller flushes.
         file_bytes_max: size at which the next file begins.
         bytes_max: size of all files of this peer in the folder, of former processes too; the oldest go first.

@@ -1,4 +1,6 @@
-"""Links: one TCP connection per pair of peers, opened on demand by the first message or bundle.
+"""Links: one connection per pair of peers, opened on demand by the first message or bundle.
+
+It is TCP, or a Unix socket between peers of one machine (`live.nearby`).
 
 Peers that open at once keep the connection that the smaller nodeId opened. A link that breaks is told to the peer and
 forgotten; the next message opens another.
@@ -16,7 +18,7 @@ import msgspec
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import DiskFailed, Malformed, QuillcastError, RemoteError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.live import addresses, certificates, hello
+from quillcast.live import addresses, certificates, hello, nearby
 from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.connection import Connection, Superseded
@@ -72,7 +74,7 @@ class Links:
         self._dirty: list[Link] = []
         self.spare = Spare()
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self.admissions: Admissions | None = None
         """The part of who holds the network's credential; the others send applicants away."""
         self._closing = False
@@ -85,12 +87,25 @@ class Links:
 
         `reached_at` is what others are told to reach this peer at, where it is something else; port 0 is the same one.
         """
-        self._server = await self.loop.create_server(
-            lambda: self._protocol(Connection(self, None, opened_here=False)), host, port
-        )
-        bound = self._server.sockets[0].getsockname()
+        server = await self.loop.create_server(self._accept, host, port)
+        self._servers.append(server)
+        bound = server.sockets[0].getsockname()
         host, port = reached_at or bound[:2]
         self.contact = Contact(self.identity.node_id, addresses.written(host, port or bound[1]))
+        if self.config.nearby and port in (0, bound[1]):
+            await self._listen_nearby()
+
+    async def _listen_nearby(self) -> None:
+        """Accept links of this machine's peers at the same address. Without that they come by TCP."""
+        try:
+            own = nearby.listener(self.contact.address)
+        except OSError as problem:
+            self.problems.append(f"peers of this machine come by TCP: {problem.strerror}: {self.contact.address}")
+        else:
+            self._servers.append(await self.loop.create_unix_server(self._accept, sock=own))
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        return self._protocol(Connection(self, None, opened_here=False))
 
     async def greet(self, address: str) -> Contact:
         """Ask who is at an address. Raises `Unreachable`, which says why."""
@@ -174,8 +189,8 @@ class Links:
     async def close(self) -> None:
         """Write what waits, close every link and accept no more."""
         self._closing = True
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         self._flush()
         open_ = [link.connection for link in self.links.values() if link.connection is not None]
         tasks = [link.opening for link in self.links.values() if link.opening is not None]
@@ -335,10 +350,7 @@ class Links:
         """A connection is closed for what came on it."""
         why = problem.why if isinstance(problem, Unadmitted) else "malformed"
         self.counters[f"refused_{why}"] += 1
-        peer = connection.transport.get_extra_info("peername")
-        self.problems.append(
-            f"closed the link with {addresses.written(*peer[:2]) if peer else 'a stranger'}: {problem}"
-        )
+        self.problems.append(f"closed the link with {connection.other_end}: {problem}")
 
     # --- within -------------------------------------------------------------------------------------------------
 
@@ -362,7 +374,11 @@ class Links:
         if self._unplugged:
             raise OSError(errno.ENETUNREACH, "unplugged, which is a drill")
         connection = Connection(self, wanted, opened_here=True, curious=curious)
-        await self.loop.create_connection(lambda: self._protocol(connection), host, port)
+        own = nearby.connected(addresses.written(host, port)) if self.config.nearby else None
+        if own is not None:
+            await self.loop.create_unix_connection(lambda: self._protocol(connection), sock=own)
+        else:
+            await self.loop.create_connection(lambda: self._protocol(connection), host, port)
         try:
             await (connection.greeted if curious and self.tls is None else connection.proven)
         except Superseded:

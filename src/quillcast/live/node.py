@@ -448,7 +448,7 @@ class Node:
         stack.push_async_callback(self._links.close)
         stack.callback(self._pump.close)
         if self._journal_folder is not None:
-            self._journal = Journal(self._journal_folder, identity.node_id, call_later=loop.call_later)
+            self._journal = Journal(self._journal_folder, identity.node_id, call_later=self._pump.later)
             stack.callback(self._journal.close)
         disk = FileDisk(self._pump, self._data)
         stack.callback(disk.close)

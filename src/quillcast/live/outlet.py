@@ -21,7 +21,7 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
 
 EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: they describe, payloads carry
-EVENT_BYTES = 48  # what an event costs in a batch beside its payload; of 16 bytes a full one has 8,192
+EVENT_BYTES = 80  # what an event costs in a batch beside its payload; of 16 bytes a full one has 8,192
 
 NO_PAYLOADS: list[bytes] = []  # of publishers without room
 Wait = Literal["root", "stable"]

@@ -9,6 +9,8 @@ from quillcast.core.host import Inputs
 
 T = TypeVar("T")
 
+SLACK_S = 0.005  # what is timed waits for the end of a turn so long; a guess: no time-out is that exact
+
 
 class Pump:
     """One peer's inputs, in order, in turns.
@@ -29,6 +31,7 @@ class Pump:
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._put_off: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._soon: deque[Callable[[], None]] = deque()
+        self._due: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self.turning = False
         """Inputs follow that belong together. Whoever sets this ends the turn, whatever happens."""
@@ -55,7 +58,9 @@ class Pump:
                 self.turning = False
                 self.at_end()
             if not put_off:
-                return
+                break
+        if self._due:
+            self._do_due()
 
     def soon(self, function: Callable[[], None]) -> None:
         """Call a function in the event loop's next turn, and all that were given here until then in one turn."""
@@ -71,6 +76,29 @@ class Pump:
         finally:
             if self._soon:
                 self.loop.call_soon(self._together)
+            self.end_turn()
+
+    def later(self, delay_s: float, function: Callable[..., object], *args: Any) -> None:
+        """Call a function when a time has passed: after the next turn, or `SLACK_S` on if there is none.
+
+        What is timed takes a while and is in no hurry: so it comes behind an event, and not in front of one.
+        """
+        self.loop.call_later(delay_s, self._fall_due, function, args)
+
+    def _fall_due(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
+        if not self._due:
+            self.loop.call_later(SLACK_S, self._do_due)
+        self._due.append((function, args))
+
+    def _do_due(self) -> None:
+        if not self._due:
+            return
+        self.turning = True
+        try:
+            for _ in range(len(self._due)):
+                function, args = self._due.popleft()
+                function(*args)
+        finally:
             self.end_turn()
 
     def put_off(self, handler: Callable[..., None], *args: Any) -> None:

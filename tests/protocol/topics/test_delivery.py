@@ -309,7 +309,40 @@ def test_acknowledgements_follow_the_bytes_that_moved_so_that_buffers_stay_small
         village.run(0.005)
         kept.append(max(publisher.retained_bytes, *[kept_by(village, peer) for peer in village.alive()]))
     assert publisher.next == 64
-    assert max(kept) <= 4 << 20
+    assert max(kept) <= 2 * TopicConfig().report_bytes
+
+
+def test_buffers_that_are_full_by_what_is_taken_at_last_are_told_so_at_once() -> None:
+    """They take nothing more that would tell of it; the next report of its own accord is half a minute off."""
+    limits = TopicConfig(
+        report_s=30.0, report_bytes=1 << 18, budget_bytes=1 << 20, window_bytes=1 << 18, retain_bytes=8 << 20
+    )
+    village = Village(4, config=Config(topics=limits), topology=Constant(0.001), window_bytes=1 << 18)
+    reader = Reader(room_bytes=1 << 30)
+    village.subscribe(1, NAME, reader)
+    village.run(2)
+    writer = other_than(village, 1, village.root(NAME))
+    publisher = village.publisher(writer, NAME)
+    village.run(2)
+    reader.room_bytes = 0
+    for _ in range(160):
+        if publisher.room() > 0:
+            village.publish(writer, publisher, bytes(1 << 14))
+        village.run(0.005)
+    assert village.peers[1].table.budget.over
+    held = publisher.next
+    reader.room_bytes = 1 << 30
+    [subscription] = village.peers[1].scribe.subscribing.subscriptions.values()
+    village.act(1, lambda peer: peer.drained(subscription))
+    village.run(0.1)
+    assert not village.peers[1].table.budget.over
+    for _ in range(160):
+        if publisher.room() > 0:
+            village.publish(writer, publisher, bytes(1 << 14))
+        village.run(0.005)
+    village.run(0.1)
+    assert publisher.next > held
+    assert len(reader.payloads) == publisher.next
 
 
 def kept_by(village: Village, peer: int) -> int:

@@ -65,14 +65,20 @@ class Log:
         found = [b for b in self._bundles if any(b.envelope.first < last and first < b.last for first, last in ranges)]
         return sorted(found, key=lambda bundle: bundle.envelope.first)
 
-    def trim(self, stable: int) -> None:
-        """Let go of the leading bundles that lie below this position index."""
-        count = 0
+    def trim(self, stable: int) -> int:
+        """Let go of the leading bundles that lie below this position index; how many bytes that is."""
+        count, before = 0, self.size_bytes
         for bundle in self._bundles:
             if bundle.last > stable:
                 break
             count += 1
         self.drop(count)
+        return before - self.size_bytes
+
+    def bytes_between(self, first: int, last: int) -> int:
+        """Bytes of what is kept of the serials from `first` to before `last`."""
+        base = self.base
+        return sum(bundle.size for bundle in self._bundles[max(0, first - base) : max(0, last - base)])
 
     def drop(self, count: int) -> list[Bundle]:
         """Let go of the `count` oldest bundles, and return them."""

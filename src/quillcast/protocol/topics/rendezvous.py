@@ -278,9 +278,10 @@ class Rendezvous:
         if root is None or not root.covered(tree.cover(now), now):
             return
         flow.stable = root.stable
-        flow.log.trim(root.stable)
+        gone_bytes = flow.log.trim(root.stable)
         self.scribe.pacing.eased()
         self.send_receipts(tree)
+        self.scribe.reports.moved(tree, gone_bytes)
         self.scribe.handing_over.covered(root)
 
     # ---- joining, creating and finding

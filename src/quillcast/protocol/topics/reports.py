@@ -50,8 +50,14 @@ class Reports:
                 self.scribe.sweeping.wake(tree)
                 self.tell(tree)
 
-    def hurry(self, tree: Tree) -> None:
-        """Much has moved since the last report: buffers and publishers wait for the word."""
+    def moved(self, tree: Tree, size_bytes: int) -> None:
+        """So many bytes came, were taken here, or became stable. When that is much, all wait for the word of it."""
+        tree.reported_bytes += size_bytes
+        self.touch(tree)
+        if tree.reported_bytes >= self.config.report_bytes:
+            self._hurry(tree)
+
+    def _hurry(self, tree: Tree) -> None:
         self.tell(tree)
         for contact in tree.neighbours():
             self.streams.hurry(contact.node_id)
@@ -164,6 +170,6 @@ class Reports:
         flow = tree.flow
         if stable > flow.stable:
             flow.stable = stable
-            flow.log.trim(stable)
+            gone_bytes = flow.log.trim(stable)
             self.scribe.pacing.eased()
-            self.touch(tree)
+            self.moved(tree, gone_bytes)

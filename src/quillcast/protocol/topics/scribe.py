@@ -253,10 +253,7 @@ class Scribe:
                 self.gap_noticed(tree.topic)
             if bundle.envelope.kind is Kind.REPAIR:
                 self.host.trace(Repaired(tree.topic, "neighbour", bundle.count))
-            tree.reported_bytes += bundle.size
-            self.reports.touch(tree)
-            if tree.reported_bytes >= self.config.report_bytes:
-                self.reports.hurry(tree)
+            self.reports.moved(tree, bundle.size)
 
     # ---- timers and messages
 

@@ -89,8 +89,9 @@ class Subscribing:
         """The application's queue has room again."""
         tree = self.scribe.trees.get(subscription.topic)
         if tree is not None and subscription in tree.flow.channels:
-            subscription.advance(tree.flow.log)
-            self.scribe.reports.touch(tree)
+            log, first = tree.flow.log, subscription.cursor
+            subscription.advance(log)
+            self.scribe.reports.moved(tree, log.bytes_between(first, subscription.cursor))
 
     def start_waiting(self, tree: Tree) -> None:
         """This peer has a parent or is root: the subscriptions that waited for that begin."""

@@ -1,0 +1,61 @@
+"""The way between peers of one machine: a Unix socket beside the TCP port, named by the same address.
+
+Whoever connects tries it first. Bytes go from one process to the other without passing TCP, which takes half the time.
+The names are abstract (unix(7)): they are as much a network namespace's own as its loopback, and end with the process.
+Loopback is open to every user of a machine, and so may anybody take such a name: who connects looks whose it is.
+"""
+
+import contextlib
+import os
+import socket
+import struct
+
+BUFFER_BYTES = 2 << 20  # what the kernel keeps of what is sent; with a quarter of it TCP is faster; measured
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: `struct ucred` of unix(7)
+
+
+def listener(address: str) -> socket.socket:
+    """A socket bound to the name of an address, `host:port`. Raises `OSError` if somebody has it."""
+    own = _new()
+    try:
+        own.bind(_name(address))
+    except OSError:
+        own.close()
+        raise
+    return own
+
+
+def connected(address: str) -> socket.socket | None:
+    """A socket to the peer of this machine that listens at an address; None where TCP is the way.
+
+    That is if nobody has the name, or a user whom this process need not trust; or if the kernel grants too little
+    memory (net.core.wmem_max).
+    """
+    own = _new()
+    with contextlib.suppress(OSError):
+        own.connect(_name(address))
+        if widen(own) and process(own)[1] in (os.geteuid(), 0):
+            return own
+    own.close()
+    return None
+
+
+def widen(own: socket.socket) -> bool:
+    """Give the socket its memory; False if the kernel grants less."""
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+    return own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) >= BUFFER_BYTES
+
+
+def process(own: socket.socket) -> tuple[int, int]:
+    """The process at the other end, and its user."""
+    credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _ = _CREDENTIALS.unpack(credentials)
+    return pid, user
+
+
+def _new() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+
+
+def _name(address: str) -> str:
+    return f"\0quillcast {address}"
