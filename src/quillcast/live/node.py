@@ -35,7 +35,7 @@ from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.live.store import Store
-from quillcast.live.subscription import Event, Handler, Inbox, Loss, Make, Reader, Subscription, events, payloads
+from quillcast.live.subscription import Desk, Event, Handler, Inbox, Loss, Make, Subscription, events, payloads
 from quillcast.live.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config
@@ -114,8 +114,7 @@ class Node:
         self._publishers: dict[str, Publisher] = {}
         self._running_publishers: dict[Publisher, None] = {}
         self._outlets: dict[str, Outlet] = {}
-        self._reader = Reader()
-        self._subscriptions: dict[Subscription[Any], None] = {}
+        self._desk = Desk(self.live.join_timeout_s)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._stack = AsyncExitStack()
         self._journal: Journal | None = None
@@ -169,7 +168,7 @@ class Node:
         try:
             for publisher in list(self._running_publishers):
                 publisher.close()
-            for subscription in list(self._subscriptions):
+            for subscription in list(self._desk.running):
                 subscription.end()
             self._keep_contacts()
             if self._memory is not None:
@@ -349,11 +348,8 @@ class Node:
         inbox = Inbox(self.live.subscription_bytes)
         inbox.on_lost = on_lost
         make: Make[Any] = payloads if only_payloads else events
-        subscription = Subscription(topic, make, inbox, self._reader, self.live.join_timeout_s, self._subscriptions)
-        subscription.open(
-            self._pump, self._peer, start=start, delivery=delivery, warrant=self._warrant(topic, credentials)
-        )
-        self._subscriptions[subscription] = None
+        subscription = Subscription(topic, make, inbox, self._desk)
+        subscription.open(start=start, delivery=delivery, warrant=self._warrant(topic, credentials))
         if handler is not None:
             self._run(subscription.serve(handler))
         return subscription
@@ -454,6 +450,7 @@ class Node:
         stack.callback(disk.close)
         host = LiveHost(self._pump, self._links, disk, self._journal.trace if self._journal is not None else _forget)
         self._peer = self._pump.inputs = Peer(host, self.config)
+        self._desk.pump, self._desk.peer = self._pump, self._peer
         if store is not None:
             self._memory = Memory(store, self._peer, self._pump, self._links)
             self._memory.recall()

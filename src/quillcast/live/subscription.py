@@ -15,7 +15,7 @@ from quillcast.core.messages import decoded
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics.subscribing import Subscription as PeerSubscription
+from quillcast.protocol.topics.subscription import Subscription as PeerSubscription
 
 LOSSES_MAX = 1000  # reports kept for `Subscription.lost`; a guess
 READ_BYTES_MAX = 4 << 20  # of events that a node keeps for its other subscriptions to a topic; a guess
@@ -130,21 +130,27 @@ class Inbox:
                 waiter.set_result(None)
 
 
-class Reader:
-    """Turns blocks into events or payloads, for all subscriptions of a node: those to one topic share them.
+class Desk:
+    """What all subscriptions of a node share: the peer, and the turning of blocks into events or payloads.
 
     Subscriptions to one topic mostly read a block in the same turn of the event loop; who is late makes its own events.
     Attributes may be changed by those who get them, so events with attributes are nobody else's.
     """
 
-    def __init__(self) -> None:
+    pump: Pump
+    peer: Peer
+    """The node sets both before the first subscription."""
+
+    def __init__(self, join_timeout_s: float) -> None:
+        self.join_timeout_s = join_timeout_s
+        self.running: dict[Subscription[Any], None] = {}
         self._shared: dict[str, None] = {}  # topics with several subscriptions; most have one
         self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
         self._bytes = 0
 
-    def note(self, topic: str, subscriptions: int) -> None:
-        """So many subscriptions to a topic there are now."""
-        if subscriptions > 1:
+    def note(self, topic: str, handle: PeerSubscription) -> None:
+        """Subscriptions to a topic are others now."""
+        if self.peer.subscriptions(handle) > 1:
             self._shared[topic] = None
         elif topic in self._shared:
             del self._shared[topic]
@@ -175,21 +181,14 @@ class Subscription(Generic[Item]):
     """
 
     __slots__ = (
-        "_handle", "_inbox", "_items", "_join_timeout_s", "_make", "_peer", "_pump", "_reader", "_running",
-        "_taken_bytes", "_turn_events", "malformed_count", "topic",
+        "_desk", "_handle", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events", "malformed_count", "topic",
     )  # fmt: skip
 
-    def __init__(
-        self, topic: str, make: Make[Item], inbox: Inbox, reader: Reader, join_timeout_s: float,
-        running: dict["Subscription[Any]", None],
-    ) -> None:  # fmt: skip
-        self.topic, self._make, self._reader = topic, make, reader
-        self._inbox, self._join_timeout_s, self._running = inbox, join_timeout_s, running
+    def __init__(self, topic: str, make: Make[Item], inbox: Inbox, desk: Desk) -> None:
+        self.topic, self._make, self._inbox, self._desk = topic, make, inbox, desk
         self._items: Iterator[Item] = _NO_ITEMS
         self._taken_bytes = 0  # of the block whose events are being handed out
         self._turn_events = 0  # handed out since the event loop ran
-        self._peer: Peer | None = None
-        self._pump: Pump | None = None
         self._handle: PeerSubscription | None = None
         self.malformed_count = 0
         """Blocks dropped because their columns did not check out, which is their publisher's fault."""
@@ -225,12 +224,12 @@ class Subscription(Generic[Item]):
         subscription in time.
         """
         try:
-            async with asyncio.timeout(self._join_timeout_s):
+            async with asyncio.timeout(self._desk.join_timeout_s):
                 while self._inbox.position is None and self._inbox.failure is None:
                     await self._inbox.changed()
         except TimeoutError as problem:
             raise NotJoined(
-                f"no peer accepted the subscription to {self.topic!r} within {self._join_timeout_s:g} s; "
+                f"no peer accepted the subscription to {self.topic!r} within {self._desk.join_timeout_s:g} s; "
                 "it is still tried"
             ) from problem
         if self._inbox.position is None:
@@ -258,21 +257,23 @@ class Subscription(Generic[Item]):
         self._inbox.close()
         self._inbox.blocks.clear()
         self._items = _NO_ITEMS
-        self._running.pop(self, None)
-        if self._pump is not None and self._peer is not None and self._handle is not None:
-            self._pump.call(self._peer.unsubscribe, self._handle)
-            self._reader.note(self.topic, self._peer.subscriptions(self._handle))
+        desk, handle = self._desk, self._handle
+        desk.running.pop(self, None)
+        if handle is not None:
+            desk.pump.call(desk.peer.unsubscribe, handle)
+            desk.note(self.topic, handle)
             self._handle = None
 
     # --- the node's side
 
-    def open(self, pump: Pump, peer: Peer, *, start: str, delivery: str | None, warrant: Warrant | None = None) -> None:
+    def open(self, *, start: str, delivery: str | None, warrant: Warrant | None = None) -> None:
         """Subscribe at the peer."""
-        self._pump, self._peer = pump, peer
-        self._handle = pump.call(
-            peer.subscribe, self.topic, self._inbox, start=start, delivery=delivery, warrant=warrant
+        desk = self._desk
+        self._handle = desk.pump.call(
+            desk.peer.subscribe, self.topic, self._inbox, start=start, delivery=delivery, warrant=warrant
         )
-        self._reader.note(self.topic, peer.subscriptions(self._handle))
+        desk.note(self.topic, self._handle)
+        desk.running[self] = None
 
     def end(self) -> None:
         """The node stops: `async for` ends after what came."""
@@ -318,7 +319,7 @@ class Subscription(Generic[Item]):
         self._taken_bytes = block.size
         self._turn_events += stop - skip
         try:
-            self._items = self._reader.read(self._make, self.topic, block, skip, stop)
+            self._items = self._desk.read(self._make, self.topic, block, skip, stop)
         except Malformed:
             self.malformed_count += 1
             inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")
@@ -332,14 +333,8 @@ class Subscription(Generic[Item]):
         was_full = inbox.room() <= 0
         inbox.size_bytes -= self._taken_bytes
         self._taken_bytes = 0
-        if (
-            was_full
-            and inbox.room() > 0
-            and self._handle is not None
-            and self._pump is not None
-            and self._peer is not None
-        ):
-            self._pump.call(self._peer.drained, self._handle)
+        if was_full and inbox.room() > 0 and self._handle is not None:
+            self._desk.pump.call(self._desk.peer.drained, self._handle)
 
 
 def payloads(topic: str, block: Block, skip: int, stop: int) -> Iterator[bytes]:

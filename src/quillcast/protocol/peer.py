@@ -28,7 +28,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.publishing import CreateDone
 from quillcast.protocol.topics.scribe import Handlers, Scribe
-from quillcast.protocol.topics.subscribing import Subscription
+from quillcast.protocol.topics.subscription import Subscription
 from quillcast.protocol.wire import WireCodec
 
 LEAVE_STEP_S = 0.05  # how often a leaving peer looks whether it may go; a guess

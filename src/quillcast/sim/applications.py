@@ -11,7 +11,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import topic_id
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.subscribing import Subscription
+from quillcast.protocol.topics.subscription import Subscription
 from quillcast.sim.host import SimHost
 
 READER_BYTES = 4096  # of payload that wait for a reader that is slow; a guess, small so that slowness shows soon

@@ -98,7 +98,7 @@ def test_gaps_of_a_best_effort_subscriber_are_remembered_to_a_bound() -> None:
     edge.readmits = False
     for index in range(GIVEN_RANGES_MAX + 1):
         edge.take(down(FIRST, index, block(PAUL, 2 * index)))
-    assert len(edge.given[PAUL]) == GIVEN_RANGES_MAX
+    assert len(edge.authors[PAUL].given) == GIVEN_RANGES_MAX
     edge.begin(SECOND, 0)
     edge.take(down(SECOND, 0, block(PAUL, 1), block(PAUL, 3)))
     assert notes.lost_ == [(2, 1, 2, "overtaken")], "the oldest gap is forgotten"

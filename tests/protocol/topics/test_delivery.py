@@ -137,7 +137,7 @@ def test_a_subscriber_that_cannot_keep_up_is_cut_and_told_which_positions_it_los
     stuck.room_bytes = 0
     count = flood(village, writer, 20, publisher)
     stuck.room_bytes = 1 << 20
-    subscription = next(s for s in village.peers[3].scribe.subscribing.subscriptions.values() if s.subscriber is stuck)
+    subscription = next(s for s in village.peers[3].scribe.subscribing.all() if s.subscriber is stuck)
     village.act(3, lambda peer: peer.drained(subscription))
     village.run(60)
     assert good.payloads == sorted(good.payloads)
@@ -167,7 +167,7 @@ def test_a_topic_that_waits_paces_its_publishers_and_loses_nothing() -> None:
     used = max(peer.table.budget.used_bytes for peer in village.peers.values())
     assert used < 200 * 1024, "buffers stay near their budget"
     slow.room_bytes = 1 << 20
-    subscription = next(s for s in village.peers[3].scribe.subscribing.subscriptions.values() if s.subscriber is slow)
+    subscription = next(s for s in village.peers[3].scribe.subscribing.all() if s.subscriber is slow)
     village.act(3, lambda peer: peer.drained(subscription))
     flood(village, writer, 2, publisher)
     village.run(40)
@@ -205,7 +205,7 @@ def test_a_topic_that_waits_fills_half_of_its_roots_buffers_and_holds_up_no_othe
     village.run(1)
     assert len(good.payloads) == quick.next
     stuck.room_bytes = 1 << 20
-    for subscription in village.peers[reader].scribe.subscribing.subscriptions.values():
+    for subscription in village.peers[reader].scribe.subscribing.all():
         village.act(reader, lambda peer, s=subscription: peer.drained(s))
     flood(village, writer, 2, slow)
     village.run(20)
@@ -332,7 +332,7 @@ def test_buffers_that_are_full_by_what_is_taken_at_last_are_told_so_at_once() ->
     assert village.peers[1].table.budget.over
     held = publisher.next
     reader.room_bytes = 1 << 30
-    [subscription] = village.peers[1].scribe.subscribing.subscriptions.values()
+    [subscription] = village.peers[1].scribe.subscribing.all()
     village.act(1, lambda peer: peer.drained(subscription))
     village.run(0.1)
     assert not village.peers[1].table.budget.over

@@ -217,7 +217,7 @@ class Busy:
         """All that was published comes to every reader, once and in order, and is stable."""
         for peer, reader in self.readers.items():
             reader.room_bytes = 1 << 20
-            for subscription in self.village.peers[peer].scribe.subscribing.subscriptions.values():
+            for subscription in self.village.peers[peer].scribe.subscribing.all():
                 self.village.act(peer, lambda p, s=subscription: p.drained(s))
         self.village.run(45)
         assert self.publisher.stable == self.publisher.next

@@ -8,7 +8,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.subscribing import Subscription
+from quillcast.protocol.topics.subscription import Subscription
 from quillcast.protocol.topics.tree import Tree
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim.host import SimHost

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from quillcast.core.bundle import NO_TERM, Block, Bundle, Position, Term, new_tuple
+from quillcast.core.bundle import Block, Bundle, Position, Term, new_tuple
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
@@ -50,22 +50,36 @@ GIVEN_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: reigns
 
 
 class Line:
-    """One term as an edge takes it: the next index, and what came beyond a gap."""
+    """One term as an edge takes it: the next index, and what came beyond a gap. `older` is the line begun before."""
 
-    __slots__ = ("given_up", "next", "term", "waiting")
+    __slots__ = ("given_up", "next", "older", "term", "waiting")
 
-    def __init__(self, term: Term, start: int) -> None:
-        self.term, self.next = term, start
+    def __init__(self, term: Term, start: int, older: "Line | None") -> None:
+        self.term, self.next, self.older = term, start, older
         self.given_up = NO_RANGES
         self.waiting: dict[int, Bundle] = NOTHING
+
+
+class Author:
+    """A publisher as an edge hears it."""
+
+    __slots__ = ("began", "given", "held", "held_since", "next", "term")
+
+    def __init__(self) -> None:
+        self.next: int | None = None  # one past the last sequence that went out
+        self.term: Term | None = None  # of its last event
+        self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
+        self.given: RangeSet | None = None  # sequences that went out, where gaps are no reason to wait
+        self.held: list[tuple[Block, Position]] = []  # behind a hole
+        self.held_since = 0.0
 
 
 class Edge(Channel):
     """The channel to one local subscriber. Most of what it keeps is made by its first event."""
 
     __slots__ = (
-        "backlog", "began", "given", "held", "held_since", "host", "lines", "number", "ordered", "readmits", "repeats",
-        "sequences", "since", "subscriber", "terms", "topic",
+        "authors", "backlog", "holding", "host", "latest", "number", "ordered", "readmits", "repeats", "since",
+        "subscriber", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -77,13 +91,9 @@ class Edge(Channel):
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
         self.readmits = True  # is what is not stable admitted again by a new reign? Not in a best-effort topic
         self.since: Term | None = None
-        self.lines: tuple[Line, ...] = ()
-        self.sequences: dict[bytes, int] = NOTHING
-        self.terms: dict[bytes, Term] = NOTHING  # of each publisher's last event
-        self.began: dict[bytes, tuple[Term, int]] = NOTHING  # term and sequence of each publisher's first event here
-        self.given: dict[bytes, RangeSet] = NOTHING  # sequences that went out, where gaps are no reason to wait
-        self.held: dict[bytes, list[tuple[Block, Position]]] = NOTHING
-        self.held_since: dict[bytes, float] = NOTHING
+        self.latest: Line | None = None
+        self.authors: dict[bytes, Author] = NOTHING
+        self.holding: dict[Author, None] = NOTHING  # those of whom something is held
         self.repeats = 0
         self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
 
@@ -108,14 +118,14 @@ class Edge(Channel):
         """Take a term from this index on."""
         self.since = self.since or term
         if self.line(term) is None:
-            self.lines = (*self.lines, Line(term, start))
+            self.latest = Line(term, start, self.latest)
 
     def line(self, term: Term) -> Line | None:
         """The line of a term, if this subscription has part in it."""
-        for line in reversed(self.lines):
-            if line.term == term:
-                return line
-        return None
+        line = self.latest
+        while line is not None and line.term != term:
+            line = line.older
+        return line
 
     def owe(self, term: Term, end: int) -> None:
         """An earlier reign is known now up to `end`: its events are owed, or to a later subscription what lies beyond.
@@ -134,7 +144,13 @@ class Edge(Channel):
 
     def forget(self, keep: Callable[[Term], bool]) -> None:
         """Let the lines of terms go that nobody keeps any more."""
-        self.lines = tuple([line for line in self.lines if keep(line.term)])
+        line, kept, self.latest = self.latest, list[Line](), None
+        while line is not None:
+            if keep(line.term):
+                kept.append(line)
+            line = line.older
+        for line in reversed(kept):
+            line.older, self.latest = self.latest, line
 
     def frontier(self, term: Term) -> int:
         """One past the last index taken of a term without a gap."""
@@ -147,7 +163,7 @@ class Edge(Channel):
     def take(self, bundle: Bundle) -> None:
         """Deliver a bundle that is next in its term's line; keep one that came beyond a gap."""
         term = bundle.envelope.term
-        line = self.lines[-1] if self.lines and self.lines[-1].term == term else self.line(term)
+        line = self.line(term)
         if line is None or bundle.last <= line.next:
             return
         if bundle.envelope.first > line.next:
@@ -174,12 +190,12 @@ class Edge(Channel):
 
     def give_up_holes(self, before: float) -> None:
         """Go on past holes in publishers' sequences that have stood since before a time: they are void."""
-        for publisher in [p for p, since in self.held_since.items() if since < before]:
-            block, position = min(self.held[publisher], key=lambda held: held[0].first)
+        for author in [author for author in self.holding if author.held_since < before]:
+            block, position = min(author.held, key=_sequence_of)
             self.host.trace(Mark("void_hole"))
             self._tell_lost(position.term, (position.index, position.index), "void")
-            self.sequences[publisher] = block.first
-            self._release(publisher)
+            author.next = block.first
+            self._release(author)
 
     def _resume(self, line: Line) -> None:
         line.next = line.given_up.contiguous_from(line.next)
@@ -206,46 +222,53 @@ class Edge(Channel):
 
         The block begins at `index` of a term; `done` of its events came before.
         """
-        if self.sequences is NOTHING:
-            self.sequences, self.terms, self.began = {}, {}, {}
-        publisher, expected = block.publisher, self.sequences.get(block.publisher)
+        author = self.authors.get(block.publisher) or self._meet(block.publisher)
+        expected = author.next
         if expected is None or not self.ordered:
             expected = max(block.first + done, expected or 0)
-        if block.first > expected and self.terms.get(publisher) != term:
-            self._hold(block, term, index)
+        if block.first > expected and author.term != term:
+            self._hold(author, block, term, index)
             return
-        self.terms[publisher] = term
-        began = self.began.get(publisher)
+        author.term, began = term, author.began
         if began is not None and term < began[0] and self.ordered:
             self._tell_late(block, done, term, index, began[1])
         skip = max(expected - block.first, done)  # a term admits in sequence: what lacks before this was told lost
         if skip > done:
-            self._pass_over(block, done, min(skip, block.count), term, index)
+            self._pass_over(author, block, done, min(skip, block.count), term, index)
         if skip >= block.count:
             return
-        self.sequences[publisher] = block.last
+        author.next = block.last
         first = block.first + skip
         if not self.ordered:
-            self._note_given(publisher, first, block.last)
+            _note_given(author, first, block.last)
         if began is None:
-            self.began[publisher] = (term, first)
+            author.began = (term, first)
         self.subscriber.deliver(block, skip, block.count, new_tuple(Position, (term, index + skip)))
         self.host.trace(
-            Delivered(self.topic, publisher, first, block.last - first, block.time_ns, term, index + skip, self.number)
+            Delivered(
+                self.topic, block.publisher, first, block.last - first, block.time_ns, term, index + skip, self.number
+            )
         )
-        if publisher in self.held:
-            self._release(publisher)
+        if author.held:
+            self._release(author)
 
-    def _hold(self, block: Block, term: Term, index: int) -> None:
+    def _meet(self, publisher: bytes) -> Author:
+        """A publisher that was not heard here before."""
+        self.authors = self.authors or {}
+        self.authors[publisher] = author = Author()
+        return author
+
+    def _hold(self, author: Author, block: Block, term: Term, index: int) -> None:
         """A term begins with a hole before it: it waits, for what lacks may be on its way from another."""
-        self.held, self.held_since = self.held or {}, self.held_since or {}
-        self.held.setdefault(block.publisher, []).append((block, Position(term, index)))
-        self.held_since.setdefault(block.publisher, self.host.now())
+        if not author.held:
+            self.holding = self.holding or {}
+            self.holding[author], author.held_since = None, self.host.now()
+        author.held.append((block, Position(term, index)))
 
-    def _pass_over(self, block: Block, start: int, stop: int, term: Term, index: int) -> None:
+    def _pass_over(self, author: Author, block: Block, start: int, stop: int, term: Term, index: int) -> None:
         """Events from before the publisher's next one here: repeats, but for those that a later one overtook."""
         first, last = block.first + start, block.first + stop
-        overtaken = [] if self.ordered else self._never_given(block.publisher, first, last)
+        overtaken = [] if self.ordered else self._never_given(author, first, last)
         repeats = last - first - sum(end - begin for begin, end in overtaken)
         if repeats:
             self.repeats += repeats
@@ -254,22 +277,11 @@ class Edge(Channel):
         for begin, end in overtaken:
             self._tell_lost(term, (at + begin, at + end), "overtaken")
 
-    def _never_given(self, publisher: bytes, first: int, last: int) -> list[Range]:
+    def _never_given(self, author: Author, first: int, last: int) -> list[Range]:
         """Sequences that this subscriber was owed and not given; where reigns admit again, from its first one on."""
-        if publisher not in self.given:
+        if author.given is None or author.began is None:
             return []
-        return self.given[publisher].missing(max(first, self.began[publisher][1]) if self.readmits else first, last)
-
-    def _note_given(self, publisher: bytes, first: int, last: int) -> None:
-        self.given = self.given or {}
-        given = self.given.get(publisher)
-        if given is None:
-            _, first = self.began.get(publisher, (NO_TERM, first))  # until now it may have waited at gaps
-            given = self.given[publisher] = RangeSet()
-        given.add(first, last)
-        if len(given) > GIVEN_RANGES_MAX:  # the oldest gap is taken for no gap
-            (_, gap), (end, _) = given.ranges()[:2]
-            given.add(gap, end)
+        return author.given.missing(max(first, author.began[1]) if self.readmits else first, last)
 
     def _tell_late(self, block: Block, done: int, term: Term, index: int, began: int) -> None:
         """A reign that became known after a later one may hold events from before a publisher's first one here."""
@@ -278,12 +290,29 @@ class Edge(Channel):
             start = index - block.first
             self._tell_lost(term, (start + first, start + last), "late")
 
-    def _release(self, publisher: bytes) -> None:
+    def _release(self, author: Author) -> None:
         """A hole was filled or given up: what was held behind it goes on."""
-        self.held_since.pop(publisher, None)
-        for block, position in sorted(self.held.pop(publisher, ()), key=lambda held: held[0].first):
+        del self.holding[author]
+        held, author.held = author.held, []
+        for block, position in sorted(held, key=_sequence_of):
             self._sequence(block, 0, *position)
 
     def _tell_lost(self, term: Term, missing: Range, why: str) -> None:
         self.host.trace(Lost(self.topic, term, *missing, why, self.number))
         self.subscriber.lost(term, *missing, why)
+
+
+def _note_given(author: Author, first: int, last: int) -> None:
+    if author.given is None:
+        author.given = RangeSet()
+        if author.began is not None:
+            _, first = author.began  # until now it may have waited at gaps
+    author.given.add(first, last)
+    if len(author.given) > GIVEN_RANGES_MAX:  # the oldest gap is taken for no gap
+        (_, gap), (end, _) = author.given.ranges()[:2]
+        author.given.add(gap, end)
+
+
+def _sequence_of(held: tuple[Block, Position]) -> int:
+    first: int = held[0].first
+    return first

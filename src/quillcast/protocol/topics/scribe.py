@@ -158,7 +158,7 @@ class Scribe:
     def leave(self) -> None:
         """Leave all trees in good order: roots hand over, children are sent to their grandparent."""
         self.leaving = True
-        for subscription in list(self.subscribing.subscriptions.values()):
+        for subscription in list(self.subscribing.all()):
             self.subscribing.unsubscribe(subscription)
         for tree in list(self.trees.values()):
             tree.keeping_until = None

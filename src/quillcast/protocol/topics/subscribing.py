@@ -1,46 +1,34 @@
 """A peer's subscriptions: where each begins in a topic, and how it ends (Scribe, section 3.1: `subscribe`)."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from quillcast.core.bundle import Position
 from quillcast.core.errors import QuillcastError
-from quillcast.core.host import Host
 from quillcast.core.sparing import NOTHING, shared
 from quillcast.core.trace import Subscribed, Unsubscribed
-from quillcast.protocol.forwarding.edge import Edge, Subscriber
+from quillcast.protocol.forwarding.edge import Subscriber
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.subscription import Subscription, Wish
 from quillcast.protocol.topics.tree import Tree
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
 
-class Wish(NamedTuple):
-    """What a subscriber asks for; most ask for the same."""
-
-    start: str
-    delivery: str | None
-    warrant: Warrant | None
-
-
-class Subscription(Edge):
-    """A local subscription and the channel to its subscriber, for `unsubscribe` and `drained`."""
-
-    __slots__ = ("wish",)
-
-    def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, number: int, wish: Wish) -> None:
-        super().__init__(host, topic, subscriber, cursor, ordered=True, number=number)
-        self.wish = shared(wish)
-
-
 class Subscribing:
-    """All subscriptions of one peer, by number."""
+    """All subscriptions of one peer."""
 
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host = scribe, scribe.host
-        self.subscriptions: dict[int, Subscription] = {}
         self.numbers = 0
+
+    def all(self) -> Iterator[Subscription]:
+        """Every one, begun or not."""
+        for tree in self.scribe.trees.values():
+            yield from tree.edges.values()
+            yield from tree.unstarted.values()
 
     def subscribe(
         self,
@@ -61,7 +49,6 @@ class Subscribing:
         self.numbers += 1
         wish = Wish(start, delivery, warrant)
         subscription = Subscription(self.host, tree.topic, subscriber, tree.flow.log.end, self.numbers, wish)
-        self.subscriptions[subscription.number] = subscription
         if tree.attached:
             self._start(tree, subscription)
         else:
@@ -71,10 +58,12 @@ class Subscribing:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription. A peer that has no more use for the topic leaves the tree once its parent is known."""
-        if self.subscriptions.pop(subscription.number, None) is None:
+        tree = self.scribe.trees.get(subscription.topic)
+        if tree is None:
             return
-        tree = self.scribe.trees[subscription.topic]
         if tree.unstarted.pop(subscription.number, None) is None:
+            if subscription not in tree.flow.channels:
+                return  # it has ended before
             tree.flow.close(subscription)
             self.host.trace(Unsubscribed(tree.topic, subscription.number))
         self.scribe.reports.touch(tree)
@@ -96,15 +85,14 @@ class Subscribing:
     def start_waiting(self, tree: Tree) -> None:
         """This peer has a parent or is root: the subscriptions that waited for that begin."""
         unstarted, tree.unstarted = tree.unstarted, NOTHING
-        for number in unstarted:
-            self._start(tree, self.subscriptions[number])
+        for subscription in unstarted.values():
+            self._start(tree, subscription)
 
     def _start(self, tree: Tree, edge: Subscription) -> None:
         """A subscription begins at this peer's frontier, in every reign it knows: what is admitted after will come."""
         flow = tree.flow
         rule = denied(tree.descriptor, self.host.me, edge.wish.warrant)
         if rule is not None:
-            del self.subscriptions[edge.number]
             edge.subscriber.failed(AccessDenied(rule))
             return
         first = flow.earliest if edge.wish.start == "earliest" else flow.frontier
@@ -122,20 +110,18 @@ class Subscribing:
 
     def adapt(self, tree: Tree) -> None:
         """The topic's guarantee may be another than these subscriptions went by."""
-        for number in tree.edges:
-            _set_order(tree, self.subscriptions[number])
+        for subscription in tree.edges.values():
+            _set_order(tree, subscription)
 
     def wishes(self, tree: Tree) -> tuple[bool, Warrant | None]:
         """What subscriptions here ask of a parent: does one start at earliest, and on whose behalf are they?"""
-        earliest = any(self.subscriptions[key].wish.start == "earliest" for key in tree.unstarted)
-        keys = [*tree.edges, *tree.unstarted]
-        warrants = (self.subscriptions[key].wish.warrant for key in keys)
+        earliest = any(subscription.wish.start == "earliest" for subscription in tree.unstarted.values())
+        warrants = (each.wish.warrant for each in (*tree.edges.values(), *tree.unstarted.values()))
         return earliest, next((warrant for warrant in warrants if warrant is not None), None)
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """No subscription to the topic can stand."""
-        for number, edge in {**tree.unstarted, **tree.edges}.items():
-            self.subscriptions.pop(number, None)
+        for edge in (*tree.unstarted.values(), *tree.edges.values()):
             tree.flow.close(edge)
             edge.subscriber.failed(error)
         tree.unstarted = NOTHING

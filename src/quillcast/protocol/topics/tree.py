@@ -7,12 +7,12 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import NOTHING, shared
 from quillcast.protocol.forwarding.channels import LinkChannel
-from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.topics.claims import CAME_MAX, HELD_RANGES_MAX, ChildClaim, Held, ParentClaim
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Have, Join
 from quillcast.protocol.topics.root import Root
+from quillcast.protocol.topics.subscription import Subscription
 
 
 class Child(LinkChannel):
@@ -72,7 +72,7 @@ class Tree:
         self.children: dict[bytes, Child] = NOTHING
         self.departed: dict[bytes, Departed] = NOTHING
         self.waiting: dict[bytes, Join] = NOTHING  # adopted, to be answered once this peer has a parent itself
-        self.unstarted: dict[int, Edge] = NOTHING
+        self.unstarted: dict[int, Subscription] = NOTHING
         self.path: tuple[bytes, ...] = ()  # from the root to the parent
         self.fallbacks: tuple[Contact, ...] = ()
         self.parent_held: Held = ()
@@ -86,9 +86,9 @@ class Tree:
         self.reported_bytes = 0
 
     @property
-    def edges(self) -> dict[int, Edge]:
+    def edges(self) -> dict[int, Subscription]:
         """The channels to local subscribers that have begun, by their number."""
-        return {channel.number: channel for channel in self.flow.channels if isinstance(channel, Edge)}
+        return {channel.number: channel for channel in self.flow.channels if isinstance(channel, Subscription)}
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by what is known of the topic now; its guarantee may be another than first use had assumed."""
@@ -111,7 +111,7 @@ class Tree:
         self.waiting = self.waiting or {}
         self.waiting[join.child.node_id] = join
 
-    def begin_later(self, edge: Edge) -> None:
+    def begin_later(self, edge: Subscription) -> None:
         """A local subscription that begins once this peer has a parent."""
         self.unstarted = self.unstarted or {}
         self.unstarted[edge.number] = edge
@@ -173,7 +173,7 @@ class Tree:
             return True
         if self.root is not None and self.root.stable < self.root.index:
             return True
-        held = any(channel.held for channel in self.flow.channels if isinstance(channel, Edge))
+        held = any(channel.holding for channel in self.flow.channels if isinstance(channel, Subscription))
         named = any(child.named_until for child in self.children.values())
         return bool(held or named or self.departed or self.flow.past) or self.keeping_until is not None
 
