@@ -168,8 +168,9 @@ class Node:
         try:
             for publisher in list(self._running_publishers):
                 publisher.close()
-            for subscription in list(self._desk.running):
-                subscription.end()
+            for inbox in self._peer.subscribers():
+                if isinstance(inbox, Inbox):
+                    inbox.close()  # `async for` ends after what came
             self._keep_contacts()
             if self._memory is not None:
                 await self._memory.keep()

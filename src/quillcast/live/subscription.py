@@ -57,7 +57,18 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 _NO_BLOCKS: deque[tuple[Block, int, int, Position]] = deque()  # of all inboxes that never held any
-_NO_LOSSES: deque[Loss] = deque()
+
+
+class Losses(deque[Loss]):
+    """The last reports of what will not come, and of how many events in all."""
+
+    total = 0
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=LOSSES_MAX)
+
+
+_NO_LOSSES = Losses()
 _NO_ITEMS: Iterator[Any] = iter(())
 
 
@@ -65,7 +76,7 @@ class Inbox:
     """The peer's side of a subscription (`protocol.forwarding.edge.Subscriber`): takes blocks while it has room."""
 
     __slots__ = (
-        "_waiting", "blocks", "closed", "failure", "losses", "lost_count", "on_lost", "position", "size_bytes",
+        "_waiting", "blocks", "closed", "failure", "losses", "malformed_count", "on_lost", "position", "size_bytes",
         "size_bytes_max",
     )  # fmt: skip
 
@@ -75,7 +86,7 @@ class Inbox:
         self.position: Position | None = None
         self.failure: QuillcastError | None = None
         self.losses = _NO_LOSSES
-        self.lost_count = 0
+        self.malformed_count = 0
         self.on_lost: Callable[[Loss], object] | None = None
         self.closed = False
         self._waiting: tuple[asyncio.Future[None], ...] = ()  # for something to change
@@ -95,9 +106,9 @@ class Inbox:
     def lost(self, term: Term, first: int, last: int, why: str) -> None:
         loss = Loss(term, first, last, why)
         if self.losses is _NO_LOSSES:
-            self.losses = deque(maxlen=LOSSES_MAX)
+            self.losses = Losses()
         self.losses.append(loss)
-        self.lost_count += last - first
+        self.losses.total += last - first
         if self.on_lost is not None:
             asyncio.get_running_loop().call_soon(self.on_lost, loss)
 
@@ -143,7 +154,6 @@ class Desk:
 
     def __init__(self, join_timeout_s: float) -> None:
         self.join_timeout_s = join_timeout_s
-        self.running: dict[Subscription[Any], None] = {}
         self._shared: dict[str, None] = {}  # topics with several subscriptions; most have one
         self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
         self._bytes = 0
@@ -181,7 +191,7 @@ class Subscription(Generic[Item]):
     """
 
     __slots__ = (
-        "_desk", "_handle", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events", "malformed_count", "topic",
+        "_desk", "_handle", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, make: Make[Item], inbox: Inbox, desk: Desk) -> None:
@@ -190,8 +200,6 @@ class Subscription(Generic[Item]):
         self._taken_bytes = 0  # of the block whose events are being handed out
         self._turn_events = 0  # handed out since the event loop ran
         self._handle: PeerSubscription | None = None
-        self.malformed_count = 0
-        """Blocks dropped because their columns did not check out, which is their publisher's fault."""
 
     # --- the application's side
 
@@ -245,7 +253,12 @@ class Subscription(Generic[Item]):
     @property
     def lost_count(self) -> int:
         """How many positions this subscription was told it lost."""
-        return self._inbox.lost_count
+        return self._inbox.losses.total
+
+    @property
+    def malformed_count(self) -> int:
+        """Blocks dropped because their columns did not check out, which is their publisher's fault."""
+        return self._inbox.malformed_count
 
     @property
     def waiting_bytes(self) -> int:
@@ -258,7 +271,6 @@ class Subscription(Generic[Item]):
         self._inbox.blocks.clear()
         self._items = _NO_ITEMS
         desk, handle = self._desk, self._handle
-        desk.running.pop(self, None)
         if handle is not None:
             desk.pump.call(desk.peer.unsubscribe, handle)
             desk.note(self.topic, handle)
@@ -273,11 +285,6 @@ class Subscription(Generic[Item]):
             desk.peer.subscribe, self.topic, self._inbox, start=start, delivery=delivery, warrant=warrant
         )
         desk.note(self.topic, self._handle)
-        desk.running[self] = None
-
-    def end(self) -> None:
-        """The node stops: `async for` ends after what came."""
-        self._inbox.close()
 
     async def serve(self, handler: Handler[Item]) -> None:
         """Call the handler with every event, one after the other, until the subscription ends.
@@ -321,7 +328,7 @@ class Subscription(Generic[Item]):
         try:
             self._items = self._desk.read(self._make, self.topic, block, skip, stop)
         except Malformed:
-            self.malformed_count += 1
+            inbox.malformed_count += 1
             inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")
         return True
 

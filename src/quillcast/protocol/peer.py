@@ -1,6 +1,6 @@
 """One peer: the layers, composed. The only file that knows which sits on which."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -125,6 +125,10 @@ class Peer:
     def subscriptions(self, subscription: Subscription) -> int:
         """How many subscriptions this peer has to the topic of one."""
         return self.scribe.subscribing.count(subscription.topic)
+
+    def subscribers(self) -> Iterator[Subscriber]:
+        """Those of all subscriptions here."""
+        return (subscription.subscriber for subscription in self.scribe.subscribing.all())
 
     def drained(self, subscription: Subscription) -> None:
         """The subscriber's queue has room again."""

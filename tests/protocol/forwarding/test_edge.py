@@ -1,6 +1,7 @@
 """The subscriber's edge: order per publisher, no repeats, and what is lost is told."""
 
 from quillcast.core.bundle import Term
+from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.edge import GIVEN_RANGES_MAX, Edge
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
@@ -22,12 +23,12 @@ def test_bundles_that_overtook_each_other_are_delivered_in_order() -> None:
 
 
 def test_an_event_that_a_new_root_admits_again_is_delivered_once() -> None:
-    edge, notes, _ = an_edge()
+    edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0, b"0", b"1")))
     edge.begin(SECOND, 0)
     edge.take(down(SECOND, 0, block(PAUL, 1), block(PAUL, 2)))
     assert notes.got == [b"0", b"1", b"2"]
-    assert edge.repeats == 1
+    assert Repeated(WEATHER, "edge", 1) in host.records
 
 
 def test_events_behind_a_hole_in_a_publishers_sequence_wait_for_what_fills_it() -> None:
@@ -72,7 +73,7 @@ def test_what_a_publisher_sends_again_from_before_a_subscription_is_not_told_los
 
 def test_a_best_effort_event_that_a_later_one_overtook_in_another_reign_is_told_lost_and_no_repeat() -> None:
     """Order forbids it, and nobody gave it to this subscriber before (DELIVERY.md: drops counted and told)."""
-    edge, notes, _ = an_edge(ordered=False)
+    edge, notes, host = an_edge(ordered=False)
     edge.readmits = False
     edge.take(down(FIRST, 0, block(PAUL, 1)))
     edge.take(down(FIRST, 1, block(PAUL, 4)))
@@ -80,7 +81,7 @@ def test_a_best_effort_event_that_a_later_one_overtook_in_another_reign_is_told_
     edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2", b"3", b"4", b"5")))
     assert notes.got == [b"1", b"4", b"5"]
     assert notes.lost_ == [(2, 0, 1, "overtaken"), (2, 2, 4, "overtaken")]
-    assert edge.repeats == 2
+    assert Repeated(WEATHER, "edge", 2) in host.records
 
 
 def test_what_a_reliable_topic_admits_again_from_before_a_best_effort_subscription_is_not_told_lost() -> None:

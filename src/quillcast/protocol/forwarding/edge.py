@@ -78,7 +78,7 @@ class Edge(Channel):
     """The channel to one local subscriber. Most of what it keeps is made by its first event."""
 
     __slots__ = (
-        "authors", "backlog", "holding", "host", "latest", "number", "ordered", "readmits", "repeats", "since",
+        "authors", "backlog", "holding", "host", "latest", "number", "ordered", "readmits", "since",
         "subscriber", "topic",
     )  # fmt: skip
 
@@ -94,7 +94,6 @@ class Edge(Channel):
         self.latest: Line | None = None
         self.authors: dict[bytes, Author] = NOTHING
         self.holding: dict[Author, None] = NOTHING  # those of whom something is held
-        self.repeats = 0
         self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
 
     def turn(self, log: Log) -> None:
@@ -271,7 +270,6 @@ class Edge(Channel):
         overtaken = [] if self.ordered else self._never_given(author, first, last)
         repeats = last - first - sum(end - begin for begin, end in overtaken)
         if repeats:
-            self.repeats += repeats
             self.host.trace(Repeated(self.topic, "edge", repeats))
         at = index - block.first
         for begin, end in overtaken:
