@@ -50,6 +50,9 @@ class End:
 
     # What they tell their listener
 
+    def kept(self, key: bytes) -> bytes:
+        return key
+
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         assert sender.node_id == self.other.me
         assert self.heard.get(key) != value, "told of a change that is none"

@@ -369,6 +369,9 @@ class Hearing:
     def __init__(self, heard: list[bytes]) -> None:
         self.heard = heard
 
+    def kept(self, key: bytes) -> bytes:
+        return key
+
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         self.heard.append(key)
 
@@ -518,6 +521,9 @@ def test_a_listener_may_forget_the_teller_in_the_midst_of_its_words() -> None:
 class Forgetting:
     def __init__(self, end: End) -> None:
         self.end = end
+
+    def kept(self, key: bytes) -> bytes:
+        return key
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         assert self.end.told(), "heard of a change after it forgot the teller"

@@ -116,3 +116,14 @@ def test_claims_that_are_equal_are_one_object() -> None:
     claims = [claim for each in streams for node in nodes for claim in each.telling(node).values()]
     assert len(claims) == 2 * 12 * (PEERS - 1), "parent and child tell each other of each topic"
     assert len({id(claim) for claim in claims}) == len(set(claims)) < len(claims) / 2
+
+
+def test_what_neighbours_tell_of_a_topic_is_kept_under_the_id_that_is_there_already() -> None:
+    """Their messages bring a copy of it each time."""
+    village = village_with(12)
+    nodes = [village.world.machines[peer].node_id for peer in village.alive()]
+    for peer in village.alive():
+        streams, trees = village.peers[peer].streams, village.peers[peer].scribe.trees
+        told = [topic for node in nodes for topic in (*streams.told(node), *streams.telling(node))]
+        assert len(told) >= 2 * 12
+        assert all(topic is trees[topic].topic for topic in told)

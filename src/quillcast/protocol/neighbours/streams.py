@@ -54,6 +54,10 @@ class StreamListener(Protocol):
         """
         ...
 
+    def kept(self, key: bytes) -> bytes:
+        """The key, as the listener keeps it for itself, where it does: copies would be many."""
+        ...
+
 
 class Flush(msgspec.Struct, frozen=True):
     """Timer: send what changed since the last time."""
@@ -109,7 +113,7 @@ class _Map:
         else:
             change ^= _hash(key, value)
             self.size_bytes += len(key) + len(value)
-            self.entries[shared(key)] = shared(value)
+            self.entries[key] = shared(value)
         if self._buckets is not None:
             self._buckets[_bucket(key)] ^= change
         self.digest ^= change
@@ -406,7 +410,9 @@ class Streams:
         for key, value in changes:
             if self._told.get(sender.node_id) is not told:
                 return False
-            if told.set(key, value) and self.listener is not None:
+            if self.listener is None:
+                told.set(key, value)
+            elif told.set(self.listener.kept(key), value):
                 self.listener.changed(sender, key, value)
             if told.size_bytes > self.config.map_bytes_max:
                 raise RemoteError(f"{sender.address} tells more than {self.config.map_bytes_max} bytes on its stream")

@@ -212,6 +212,11 @@ class Scribe:
         """Upcall of the link's stream: what a neighbour claims about a topic."""
         self.reports.changed(sender, key, value)
 
+    def kept(self, key: bytes) -> bytes:
+        """The topic's id as its tree has it."""
+        tree = self.trees.get(key)
+        return key if tree is None else tree.topic
+
     def room(self, contact: Contact) -> None:
         """There is credit again towards a peer: its channels go on, and so do publishers whose root it is."""
         for topic in self.children.links.topics.get(contact.node_id, ()):
