@@ -4,7 +4,7 @@ quillcast: through a forwarder in a third process, the root of the topic, which 
 journal but where the row says otherwise. zenoh and pyzmq: linked directly, and in rows of their own through a router
 (a process with a session in router mode) or a forwarder (XSUB to XPUB). nats-py, paho-mqtt and redis: through their
 servers. Full queues hold publishers up in all of them. The systems take turns in every round, and stand still while
-another runs; a row is the median of the rounds. The clock runs at the subscriber, from the first event that counts to
+another runs; a row is the median of the rounds, each with processes of its own. The clock runs at the subscriber, from the first event that counts to
 the last; processor time is that of all processes of a system together, memory the peak of each. What is missing on this
 machine is named.
 """
@@ -27,15 +27,17 @@ EVENTS_MIN = 1000
 def main() -> None:
     options = _options()
     here = [system for system in options.systems if missing(system) is None]
-    with ExitStack() as stack:
-        stages = [Stage(stack.enter_context(running(system, ["publisher", "subscriber"]))) for system in here]
-        rows = []
-        for size_bytes in options.sizes:
-            runs: dict[str, list[Row]] = {stage.name: [] for stage in stages}
-            for _ in range(options.rounds):
+    runs: dict[tuple[int, str], list[Row]] = {}
+    settings: dict[str, Any] = {}
+    for _ in range(options.rounds):
+        with ExitStack() as stack:  # started anew every round: one start is luckier than another
+            stages = [Stage(stack.enter_context(running(system, ["publisher", "subscriber"]))) for system in here]
+            settings |= {stage.name: stage.system.settings for stage in stages}
+            for size_bytes in options.sizes:
                 for stage in stages:
-                    runs[stage.name].append(stage.measure(size_bytes, options.seconds))
-            rows += [_row(stage, size_bytes, runs[stage.name]) for stage in stages]
+                    run = stage.measure(size_bytes, options.seconds)
+                    runs.setdefault((size_bytes, stage.name), []).append(run)
+    rows = [_row(name, size_bytes, each, settings[name]) for (size_bytes, name), each in runs.items()]
     tell("throughput", rows + missing_rows(options.systems), options)
 
 
@@ -88,10 +90,10 @@ class Stage:
         return {**taken, "used": used, "by_role": cpu_s_per_million, "sum": sum(cpu_s_per_million.values())}
 
 
-def _row(stage: Stage, size_bytes: int, runs: list[Row]) -> Row:
+def _row(system: str, size_bytes: int, runs: list[Row], settings: Any) -> Row:
     by_role = {role: median([run["by_role"] for run in runs], role, 3) for role in runs[0]["by_role"]}
     return {
-        "system": stage.name,
+        "system": system,
         "size_bytes": size_bytes,
         "events_per_s": median(runs, "events_per_s"),
         "cpu_s_per_million": median(runs, "sum", 3),
@@ -99,7 +101,7 @@ def _row(stage: Stage, size_bytes: int, runs: list[Row]) -> Row:
         "peak_rss_bytes": peaks(run["used"] for run in runs),
         "lost": max(run["lost"] for run in runs),
         "rounds": len(runs),
-        "settings": stage.system.settings,
+        "settings": settings,
     }
 
 
