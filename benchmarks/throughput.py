@@ -4,9 +4,9 @@ quillcast: through a forwarder in a third process, the root of the topic, which 
 journal but where the row says otherwise. zenoh and pyzmq: linked directly, and in rows of their own through a router
 (a process with a session in router mode) or a forwarder (XSUB to XPUB). nats-py, paho-mqtt and redis: through their
 servers. Full queues hold publishers up in all of them. The systems take turns in every round, and stand still while
-another runs; a row is the median of the rounds, each with processes of its own. The clock runs at the subscriber, from the first event that counts to
-the last; processor time is that of all processes of a system together, memory the peak of each. What is missing on this
-machine is named.
+another runs; a row is the median of the rounds, each with processes of its own. The clock runs at the subscriber, from
+the first event that counts to the last; processor time is that of all processes of a system together, memory the peak
+of each. What is missing on this machine is named.
 """
 
 from collections.abc import Callable
