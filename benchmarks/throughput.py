@@ -29,15 +29,16 @@ def main() -> None:
     here = [system for system in options.systems if missing(system) is None]
     runs: dict[tuple[int, str], list[Row]] = {}
     settings: dict[str, Any] = {}
-    for _ in range(options.rounds):
+    for number in range(options.rounds):
+        turns = here[number % len(here) :] + here[: number % len(here)]  # who comes after whom matters, too
         with ExitStack() as stack:  # started anew every round: one start is luckier than another
-            stages = [Stage(stack.enter_context(running(system, ["publisher", "subscriber"]))) for system in here]
+            stages = [Stage(stack.enter_context(running(system, ["publisher", "subscriber"]))) for system in turns]
             settings |= {stage.name: stage.system.settings for stage in stages}
             for size_bytes in options.sizes:
                 for stage in stages:
                     run = stage.measure(size_bytes, options.seconds)
                     runs.setdefault((size_bytes, stage.name), []).append(run)
-    rows = [_row(name, size_bytes, each, settings[name]) for (size_bytes, name), each in runs.items()]
+    rows = [_row(name, size, runs[size, name], settings[name]) for size in options.sizes for name in here]
     tell("throughput", rows + missing_rows(options.systems), options)
 
 
