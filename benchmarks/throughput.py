@@ -9,6 +9,7 @@ the first event that counts to the last; processor time is that of all processes
 of each. What is missing on this machine is named.
 """
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -30,7 +31,8 @@ def main() -> None:
     runs: dict[tuple[int, str], list[Row]] = {}
     settings: dict[str, Any] = {}
     for number in range(options.rounds):
-        turns = here[number % len(here) :] + here[: number % len(here)]  # who comes after whom matters, too
+        turns = deque(here)
+        turns.rotate(-number)  # who comes after whom matters, too
         with ExitStack() as stack:  # started anew every round: one start is luckier than another
             stages = [Stage(stack.enter_context(running(system, ["publisher", "subscriber"]))) for system in turns]
             settings |= {stage.name: stage.system.settings for stage in stages}

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from quillcast.live import nearby
 from tests.live import toys
 from tests.live.stage import Stage, Wires, wires
+
+MODEST_BYTES = 64 << 10  # of a socket's memory: every kernel grants that
 
 
 @pytest.fixture
@@ -32,3 +35,4 @@ def no_membership(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Toys are linked as peers of one machine are, and as those of two are."""
     monkeypatch.setattr(toys, "NEARBY", request.param)
+    monkeypatch.setattr(nearby, "BUFFER_BYTES", MODEST_BYTES)

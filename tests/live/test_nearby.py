@@ -13,11 +13,18 @@ from quillcast.live.host import new_incarnation
 from quillcast.live.links import Links
 from quillcast.live.pump import Pump
 from tests.live import toys
+from tests.live.conftest import MODEST_BYTES
 from tests.live.toys import ToyPeer, run, toy
 
 pytestmark = pytest.mark.live
 
 NOBODY = 65534
+
+
+@pytest.fixture(autouse=True)
+def modest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old kernels grant little unless told otherwise; these tests are about the rest."""
+    monkeypatch.setattr(nearby, "BUFFER_BYTES", MODEST_BYTES)
 
 
 def family(peer: ToyPeer, other: ToyPeer) -> int:
@@ -76,7 +83,7 @@ def test_a_name_that_is_taken_is_said_and_peers_come_by_tcp(monkeypatch: pytest.
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user for a moment")
 def test_a_name_that_another_user_took_is_no_peer_s() -> None:
-    address = "127.0.0.1:1"
+    address = f"of the test process {os.getpid()}"
     with nearby.listener(address) as thief:
         os.seteuid(NOBODY)
         try:
