@@ -16,9 +16,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     join_timeout_s: float = 1.0  # first wait for a parent's answer, doubled up to join_timeout_max_s; a guess
     join_timeout_max_s: float = 4.0
     report_s: float = 0.1  # how often frontiers and covers travel along a busy tree link; a guess
-    report_bytes: int = (
-        3 * MIB
-    )  # ... or after so many bytes that came, were taken or became stable; a guess: below a window
+    report_bytes: int = 3 * MIB  # ... or after so many bytes that came, were taken or became stable; a guess
     sweep_s: float = 1.0  # leases, past terms, agreement of parents and children are looked over this often
     settle_s: float = 2.0  # a root holds stability this long after its leaf set changed: orphans may be on their way
     newcomer_s: float = 0.5  # a peer new in its neighbourhood waits this long before it creates a topic; a guess
