@@ -13,7 +13,7 @@ from quillcast.core import journal as layout
 from quillcast.core.bundle import Term
 from quillcast.core.errors import DiskFailed
 from quillcast.core.trace import Delivered, Mark
-from quillcast.live.journal import ROWS_MAX, Journal, Tail
+from quillcast.live.journal import FLUSH_S, ROWS_MAX, Journal, Tail
 
 PEER = bytes(range(16))
 
@@ -25,7 +25,7 @@ def delivered(n: int) -> Delivered:
 def test_what_was_noted_is_read_back_in_order(tmp_path: Path) -> None:
     with Journal(tmp_path / "made" / "here", PEER) as journal:
         for n in range(3 * ROWS_MAX + 5):
-            journal.note(n, delivered(n) if n % 2 else Mark(str(n)))
+            journal.trace(delivered(n) if n % 2 else Mark(str(n)), n)
     entries = Tail(tmp_path).read()
     assert [entry.entry for entry in entries] == list(range(3 * ROWS_MAX + 5))
     assert all(entry.peer == PEER and entry.started_ns == journal.started_ns for entry in entries)
@@ -36,23 +36,23 @@ def test_what_was_noted_is_read_back_in_order(tmp_path: Path) -> None:
 def test_the_event_loop_flushes_only_when_there_is_something_to_write(tmp_path: Path) -> None:
     async def scenario() -> list[float]:
         loop, asked = asyncio.get_running_loop(), []
-        flushed = asyncio.Event()
+        written = asyncio.Event()  # behind a step of its own
 
         def call_later(delay_s: float, flush: object) -> None:
             asked.append(delay_s)
-            loop.call_later(delay_s, lambda: (flush(), flushed.set()))  # type: ignore[operator]
+            loop.call_later(delay_s, lambda: (flush(), delay_s or written.set()))  # type: ignore[operator]
 
         with Journal(tmp_path, PEER, call_later=call_later) as journal:
             tail = Tail(tmp_path)
             for n in range(10):
-                journal.note(n, Mark("x"))
+                journal.trace(Mark("x"), n)
             assert tail.read() == []
-            await flushed.wait()
+            await written.wait()
             assert len(tail.read()) == 10
             assert tail.read() == []
         return asked
 
-    assert len(asyncio.run(scenario())) == 1
+    assert asyncio.run(scenario()) == [FLUSH_S, 0.0]
 
 
 def test_files_rotate_and_the_oldest_go_when_the_bound_is_reached(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_files_rotate_and_the_oldest_go_when_the_bound_is_reached(tmp_path: Path
     other.write_bytes(layout.beginning())
     with Journal(tmp_path, PEER, file_bytes_max=10_000, bytes_max=50_000) as journal:
         for n in range(100):
-            journal.note(n, Mark("x" * 1000))
+            journal.trace(Mark("x" * 1000), n)
             journal.flush()
     files = sorted(tmp_path.glob(f"{PEER[:8].hex()}-*"))
     assert former not in files
@@ -83,7 +83,7 @@ async def main():
     journal = Journal(sys.argv[1], bytes(range(16)), call_later=asyncio.get_running_loop().call_later)
     while True:
         for n in range(100):
-            journal.note(time.time_ns(), Mark("x" * 50))
+            journal.trace(Mark("x" * 50), time.time_ns())
         await asyncio.sleep(0.001)
 
 asyncio.run(main())
@@ -118,7 +118,7 @@ if sys.argv[2:]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 journal = Journal(sys.argv[1], bytes(range(16)))
 for n in range(1000):
-    journal.note(n, Mark("x" * 1000))
+    journal.trace(Mark("x" * 1000), n)
     journal.flush()
 journal.close()
 assert journal.failed
@@ -160,7 +160,7 @@ def test_a_peer_that_starts_again_writes_a_journal_of_its_own(tmp_path: Path, ca
     caplog.set_level(logging.WARNING)
     for n in range(2):
         with Journal(tmp_path, PEER) as journal:
-            journal.note(n, Mark(str(n)))
+            journal.trace(Mark(str(n)), n)
     entries = Tail(tmp_path).read()
     assert [entry.entry for entry in entries] == [0, 0]
     assert entries[0].started_ns < entries[1].started_ns

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -312,6 +313,46 @@ def test_an_error_in_a_handler_is_reported_and_the_next_event_goes_on() -> None:
             await done.wait()
             assert got == [b"1", b"2"]
             assert reports[0].startswith("the handler of 't' failed at Event(")
+
+    run(scenario())
+
+
+def test_what_handlers_publish_to_each_other_goes_round_without_end_and_without_depth() -> None:
+    async def scenario() -> None:
+        hops = sys.getrecursionlimit()
+        async with Node() as node:
+            arrived = asyncio.get_running_loop().create_future()
+            publishers = [node.publisher(topic) for topic in ("ping", "pong")]
+            for publisher in publishers:
+                await publisher.publish(b"0", wait="root")
+
+            def pass_on(event: Event) -> None:
+                count = int(event.payload) + 1
+                if count <= hops:
+                    assert publishers[event.topic == "ping"].publish_nowait(b"%d" % count)
+                else:
+                    arrived.set_result(count)
+
+            for publisher in publishers:
+                await node.subscribe(publisher.topic, handler=pass_on).started()
+            await publishers[0].publish(b"1")
+            assert await arrived == hops + 1
+
+    run(scenario())
+
+
+def test_a_subscription_with_a_handler_that_fails_says_why() -> None:
+    async def scenario() -> None:
+        reports: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+        async with Node(config=quillcast.Config(topics=TopicConfig(auto_create=False))) as node:
+            subscription = node.subscribe("nowhere", handler=lambda event: None)
+            with pytest.raises(quillcast.UnknownTopic):
+                await subscription.started()
+            await asyncio.sleep(0)
+            (report,) = reports
+            assert report["message"] == "the subscription to 'nowhere' failed"
+            assert isinstance(report["exception"], quillcast.UnknownTopic)
 
     run(scenario())
 

@@ -95,6 +95,35 @@ def test_a_lone_publishers_blocks_name_nobody_else() -> None:
     run(scenario())
 
 
+def test_a_lone_event_leaves_in_the_call_and_what_comes_behind_it_waits_for_the_turn_to_end() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            topic = rooted_at(bob, alice)
+            subscription = bob.subscribe(topic)
+            await subscription.started()
+            first, second = alice.publisher(topic), alice.publisher(topic)
+            await first.publish(b"0", wait="stable")
+            inner = first._outlet.inner
+            await first.publish(b"1")
+            assert inner.next == 1, "one turn with one event is no rule yet"
+            await asyncio.sleep(0)
+            assert (inner.next, inner.sent) == (2, 2)
+            await second.publish(b"2")
+            assert (inner.next, inner.sent) == (3, 3)
+            await first.publish(b"3", b"key")
+            await second.publish(b"4")
+            assert inner.next == 3
+            await asyncio.sleep(0)
+            assert (inner.next, len(inner.retained)) == (5, 3)
+            await first.publish(b"5")
+            assert inner.next == 5, "the turn before brought more than one"
+            events = await take(subscription, 6)
+            assert [event.payload for event in events] == [b"%d" % number for number in range(6)]
+            assert [event.sequence for event in events] == [0, 1, 0, 2, 1, 3]
+
+    run(scenario())
+
+
 def rooted_at(node: Node, other: Node) -> str:
     """A topic whose root is the one and not the other."""
     me, it = node.contact.node_id, other.contact.node_id

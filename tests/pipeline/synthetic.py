@@ -61,7 +61,7 @@ class Network:
 
     def note(self, peer: int, at_ms: float, record: trace.Record) -> None:
         if peer not in self.dead:
-            self.journals[peer].note(self.start_ns + round(at_ms * MS), record)
+            self.journals[peer].trace(record, self.start_ns + round(at_ms * MS))
 
     def _plant(self, name: str) -> Tree:
         forwarders = self.random.sample(range(6), 4)

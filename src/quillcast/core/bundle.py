@@ -331,7 +331,13 @@ class Block:
         """The values of the binary column at byte `at`."""
         count, data = self.count, self.data
         if count == 1:
-            return [self._lone(at)]
+            data_at = at + _LONE_OFFSETS.size
+            if data_at <= len(data):
+                start, size = _LONE_OFFSETS.unpack_from(data, at)
+                right = at != _BLOCK.size or size == self._payload_bytes
+                if not start and 0 <= size <= len(data) - data_at and right:
+                    return [bytes(data[data_at : data_at + size])]
+            raise Malformed(f"the column of an event at byte {at} of {len(data)} does not check out")
         data_at, size = self._extent(at)
         if _EVEN_MIN <= count <= _EVEN_MAX and size % count == 0:
             even, cut = _even(count, size // count)
@@ -340,15 +346,6 @@ class Block:
         offsets = self._offsets(at)
         source = BytesIO(data[data_at : data_at + size])
         return list(map(source.read, map(sub, offsets[1:], offsets)))
-
-    def _lone(self, at: int) -> bytes:
-        """The value of the binary column at byte `at`, where it has one only."""
-        data, data_at = self.data, at + _LONE_OFFSETS.size
-        if data_at <= len(data):
-            start, size = _LONE_OFFSETS.unpack_from(data, at)
-            if not start and 0 <= size <= len(data) - data_at and (at != _BLOCK.size or size == self._payload_bytes):
-                return bytes(data[data_at : data_at + size])
-        raise Malformed(f"the column of an event at byte {at} of {len(data)} does not check out")
 
     def _times_at(self) -> int:
         at = _BLOCK.size + _padded(4 * (self.count + 1)) + _padded(self._payload_bytes)

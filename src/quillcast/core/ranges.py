@@ -20,10 +20,13 @@ class RangeSet:
     The common case, adding right after the last range, is constant time.
     """
 
-    __slots__ = ("_ends", "_starts")
+    __slots__ = ("_ends", "starts")
+
+    starts: list[int]
+    """The first member of each range, in order; to be read only."""
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
-        self._starts = self._ends = _NO_BOUNDS
+        self.starts = self._ends = _NO_BOUNDS
         for first, last in ranges:
             self.add(first, last)
 
@@ -31,9 +34,9 @@ class RangeSet:
         """Add [first, last). True if any of it was new."""
         if first >= last:
             return False
-        starts, ends = self._starts, self._ends
+        starts, ends = self.starts, self._ends
         if not ends:
-            self._starts, self._ends = [first], [last]
+            self.starts, self._ends = [first], [last]
             return True
         if ends[-1] == first:  # grows at its end: a stream in order
             ends[-1] = last
@@ -59,7 +62,7 @@ class RangeSet:
         """Take [first, last) out."""
         if first >= last:
             return
-        starts, ends = self._starts, self._ends
+        starts, ends = self.starts, self._ends
         left = bisect_right(ends, first)
         right = bisect_left(starts, last)
         if left >= right:
@@ -74,7 +77,7 @@ class RangeSet:
         """Is all of [first, last) in the set?"""
         if first >= last:
             return True
-        at = bisect_right(self._starts, first) - 1
+        at = bisect_right(self.starts, first) - 1
         return at >= 0 and last <= self._ends[at]
 
     def __contains__(self, value: int) -> bool:
@@ -83,8 +86,8 @@ class RangeSet:
     def missing(self, first: int, last: int) -> list[Range]:
         """The parts of [first, last) that are not in the set, in order."""
         gaps, at = [], first
-        for index in range(bisect_right(self._ends, first), len(self._starts)):
-            start, end = self._starts[index], self._ends[index]
+        for index in range(bisect_right(self._ends, first), len(self.starts)):
+            start, end = self.starts[index], self._ends[index]
             if start >= last:
                 break
             if start > at:
@@ -99,8 +102,8 @@ class RangeSet:
         found: list[Range] = []
         if first >= last:
             return found
-        for index in range(bisect_right(self._ends, first), len(self._starts)):
-            start, end = self._starts[index], self._ends[index]
+        for index in range(bisect_right(self._ends, first), len(self.starts)):
+            start, end = self.starts[index], self._ends[index]
             if start >= last:
                 break
             found.append((max(start, first), min(end, last)))
@@ -108,7 +111,7 @@ class RangeSet:
 
     def contiguous_from(self, first: int) -> int:
         """The end of the unbroken run that begins at `first`: `first` itself if that is not in the set."""
-        at = bisect_right(self._starts, first) - 1
+        at = bisect_right(self.starts, first) - 1
         return max(first, self._ends[at]) if at >= 0 else first
 
     @property
@@ -119,29 +122,29 @@ class RangeSet:
     @property
     def start(self) -> int:
         """The smallest member; 0 when empty."""
-        return self._starts[0] if self._starts else 0
+        return self.starts[0] if self.starts else 0
 
     @property
     def count(self) -> int:
         """How many integers are in the set."""
-        return sum(self._ends) - sum(self._starts)
+        return sum(self._ends) - sum(self.starts)
 
     def ranges(self) -> list[Range]:
         """The ranges as a list, in order."""
-        return list(zip(self._starts, self._ends, strict=True))
+        return list(zip(self.starts, self._ends, strict=True))
 
     def __iter__(self) -> Iterator[Range]:
         return iter(self.ranges())
 
     def __len__(self) -> int:
         """How many ranges (not integers) the set holds: what it costs."""
-        return len(self._starts)
+        return len(self.starts)
 
     def __bool__(self) -> bool:
-        return bool(self._starts)
+        return bool(self.starts)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RangeSet) and self._starts == other._starts and self._ends == other._ends
+        return isinstance(other, RangeSet) and self.starts == other.starts and self._ends == other._ends
 
     __hash__ = None  # type: ignore[assignment]
 

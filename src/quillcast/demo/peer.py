@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import uvloop
 
 from quillcast.core.errors import QuillcastError
 from quillcast.demo.orders import (
@@ -25,6 +24,7 @@ from quillcast.demo.orders import (
     Unplug,
     Unsubscribe,
 )
+from quillcast.live import runner
 from quillcast.live.hello import Identity
 from quillcast.live.node import Node
 from quillcast.live.publisher import Publisher
@@ -50,8 +50,7 @@ def run(connection: Connection, setting: Setting) -> None:
     """The process's main function."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the conductor's to hear
     os.dup2(os.open(setting.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 2)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(connection, setting))
+    runner.run(_serve(connection, setting))
 
 
 async def _serve(connection: Connection, setting: Setting) -> None:

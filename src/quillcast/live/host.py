@@ -52,7 +52,7 @@ class LiveHost:
         if to.node_id == self.me:
             self._pump.loop.call_soon(self._pump.hand, self._pump.inputs.bundle, to, bundle)
         else:
-            self._links.link(to).carry(bundle)
+            (self._links.links.get(to.node_id) or self._links.link(to)).carry(bundle)
 
     def set_timer(self, timer: Timer, delay_s: float) -> None:
         if delay_s > 0:

@@ -1,7 +1,7 @@
 """The journal: what a peer did, as typed Arrow records in files (docs/journal.md).
 
-Records wait as they are for at most `FLUSH_S`, are laid out together and leave in one `write`, so a killed process
-loses what it noted in that time and tears at most the last batch.
+Records wait as they are for at most `FLUSH_S`, are laid out together and leave in one `write` a turn of the peer later,
+so a killed process loses what it noted in that time and tears at most the last batch.
 """
 
 import logging
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quillcast.core import journal
 from quillcast.core.errors import DiskFailed
@@ -18,7 +18,10 @@ from quillcast.core.ids import short
 from quillcast.core.journal import Entry
 from quillcast.core.trace import Record
 
-FLUSH_S = 0.25  # a guess: a kill loses no more; a flush takes half a millisecond in which nothing else is done
+if TYPE_CHECKING:
+    import pyarrow
+
+FLUSH_S = 0.125  # a guess: a kill loses no more; what a busy peer notes in it is laid out in half a millisecond
 ROWS_MAX = 1024  # records laid out in one step: about a millisecond in which the peer does nothing else
 FILE_BYTES_MAX = 64 << 20  # a guess: 300,000 records, one task of the audit
 BYTES_MAX = 1 << 30  # a guess: what a peer may leave on a disk without being asked
@@ -57,6 +60,7 @@ class Journal:
         self._file_bytes_max, self._bytes_max = file_bytes_max, bytes_max
         self._times: list[int] = []
         self._records: list[Record] = []
+        self._laid_out: list[pyarrow.Buffer] = []
         self._entry = self._part = self._size = 0
         self._file: int | None = None
         try:
@@ -70,29 +74,41 @@ class Journal:
         """The file that is being written."""
         return self.folder / f"{self._stem}-{self.started_ns}-{self._part:04d}{SUFFIX}"
 
-    def trace(self, record: Record) -> None:
-        """Take a record of what happens now."""
-        self.note(time.time_ns(), record)
-
-    def note(self, at_ns: int, record: Record) -> None:
-        """Take a record that happened at `at_ns` (nanoseconds since 1970 UTC)."""
+    def trace(self, record: Record, at_ns: int | None = None) -> None:
+        """Take a record of what happens now, or happened at `at_ns` (nanoseconds since 1970 UTC)."""
         if self._file is None:
             return
         if not self._records and self._call_later is not None:
-            self._call_later(FLUSH_S, self.flush)
-        self._times.append(at_ns)
+            self._call_later(FLUSH_S, self._flush_in_steps)
+        self._times.append(time.time_ns() if at_ns is None else at_ns)
         self._records.append(record)
         if len(self._records) >= ROWS_MAX:
             self.flush()
 
     def flush(self) -> None:
         """Write what waits, in one call."""
+        self._lay_out()
+        self._write_out()
+
+    def _flush_in_steps(self) -> None:
+        """The same with a turn of the peer between laying out and writing: it does nothing else during either."""
+        self._lay_out()
+        if self._call_later is not None:
+            self._call_later(0.0, self._write_out)
+
+    def _lay_out(self) -> None:
         if self._file is None or not self._records:
             return
         times, records, entry = self._times, self._records, self._entry
         self._times, self._records, self._entry = [], [], entry + len(records)
+        self._laid_out += journal.encode(self.peer, self.started_ns, entry, times, records)
+
+    def _write_out(self) -> None:
+        laid_out, self._laid_out = self._laid_out, []
+        if self._file is None or not laid_out:
+            return
         try:
-            self._write(b"".join(journal.encode(self.peer, self.started_ns, entry, times, records)))
+            self._write(b"".join(laid_out))
             if self._size >= self._file_bytes_max:
                 self._rotate()
         except OSError as error:
@@ -144,7 +160,7 @@ class Journal:
     def _stop(self, error: OSError) -> None:
         """The disk refused: leave whole records behind, say so once, and let the peer live."""
         self.failed = f"the journal ends at record {self._entry}: {self.path}: {error.strerror}"
-        self._times, self._records = [], []
+        self._times, self._records, self._laid_out = [], [], []
         if self._file is not None:
             os.ftruncate(self._file, self._size)
             os.close(self._file)

@@ -86,8 +86,11 @@ class Link:
         self.idle_here = False
         self._bundles.append(bundle)
         self.credit -= bundle.size
-        self.starved = self.starved or self.room <= 0
-        self._soil()
+        if self.paused or self.credit <= 0:
+            self.starved = True
+        if not self._dirty:
+            self._dirty = True
+            self.links.flush_soon(self)
 
     def say(self, type_: FrameType, content: bytes = b"") -> None:
         """Queue a small frame."""

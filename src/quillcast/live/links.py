@@ -131,17 +131,21 @@ class Links:
     def room(self, to: Contact) -> int:
         """Bytes of credit left towards a peer."""
         link = self.links.get(to.node_id)
-        return self.config.window_bytes if link is None else link.room
+        if link is None:
+            return self.config.window_bytes
+        return 0 if link.paused else link.credit  # `Link.room`, without a call for every bundle
 
     def release(self, sender: bytes, size_bytes: int) -> None:
         """Give credit back; bytes that came over a link that is gone are paid off first."""
-        debt = self._debts.pop(sender, 0)
-        if debt > size_bytes:
-            self._debts[sender] = debt - size_bytes
-            return
+        if self._debts:
+            debt = self._debts.pop(sender, 0)
+            if debt > size_bytes:
+                self._debts[sender] = debt - size_bytes
+                return
+            size_bytes -= debt
         link = self.links.get(sender)
         if link is not None:
-            link.release(size_bytes - debt)
+            link.release(size_bytes)
 
     def measure(self, to: Contact) -> None:
         """Measure the round trip over the link, once it stands."""
@@ -160,7 +164,8 @@ class Links:
 
     def flush_soon(self, link: Link) -> None:
         """Have the link write at the end of this turn; if none is under way, in this turn of the event loop."""
-        if not self._dirty and not self.pump.busy:
+        pump = self.pump
+        if not (self._dirty or pump.turning or pump.stepping):
             self.loop.call_soon(self._flush)
         self._dirty.append(link)
 

@@ -15,7 +15,7 @@ import msgspec
 from quillcast.core.errors import DiskFailed, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Record
-from quillcast.live import addresses
+from quillcast.live import addresses, runner
 from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.control import Answerer, ControlServer
@@ -159,6 +159,7 @@ class Node:
         self._keep_contacts()
         if self._memory is not None:
             self._run(self._memory.keep_regularly())
+        runner.settle()
 
     async def leave(self) -> None:
         """Leave in good order: make safe what was published, let children move; at most `leave_timeout_s`."""
@@ -352,7 +353,7 @@ class Node:
         subscription = Subscription(topic, make, inbox, self._desk)
         subscription.open(start=start, delivery=delivery, warrant=self._warrant(topic, credentials))
         if handler is not None:
-            self._run(subscription.serve(handler))
+            subscription.serve(handler, self._run)
         return subscription
 
     # --- looking --------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ class Pump:
     gives rise to here (a message to itself, say) follows at the step's end; what was put off to the end of the turn is
     done there; and then `at_end` has the links write, so that an event goes through a peer in one turn. What is done
     at the end of a turn may put off more: that comes when the links have written, for it can wait and events cannot.
+    Then the application hears what came (`after`).
     """
 
     inputs: Inputs
@@ -31,18 +32,16 @@ class Pump:
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._put_off: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._soon: deque[Callable[[], None]] = deque()
+        self._after: deque[Callable[[], None]] = deque()
+        self._telling = False
         self._due: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self.turning = False
         """Inputs follow that belong together. Whoever sets this ends the turn, whatever happens."""
         self.closed = False
         """The peer takes no more inputs."""
-        self._stepping = False
-
-    @property
-    def busy(self) -> bool:
-        """Is a turn under way?"""
-        return self.turning or self._stepping
+        self.stepping = False
+        """A step of the peer is under way."""
 
     def end_turn(self) -> None:
         """Do what was put off, and have the links write; what that puts off in its turn is done when they have."""
@@ -59,8 +58,26 @@ class Pump:
                 self.at_end()
             if not put_off:
                 break
+        if self._after and not self._telling:
+            self._tell()
         if self._due:
             self._do_due()
+
+    def after(self, function: Callable[[], None]) -> None:
+        """Call a function when this turn is over and the links have written. It deals with its own errors."""
+        if self.turning or self.stepping:
+            self._after.append(function)
+        else:
+            self.loop.call_soon(function)
+
+    def _tell(self) -> None:
+        """Tell one after the other: what one of them publishes may have more to tell, and that comes behind it."""
+        self._telling = True
+        try:
+            while self._after:
+                self._after.popleft()()
+        finally:
+            self._telling = False
 
     def soon(self, function: Callable[[], None]) -> None:
         """Call a function in the event loop's next turn, and all that were given here until then in one turn."""
@@ -103,30 +120,30 @@ class Pump:
 
     def put_off(self, handler: Callable[..., None], *args: Any) -> None:
         """Hand an input in at the end of this turn."""
-        if self.busy:
+        if self.turning or self.stepping:
             self._put_off.append((handler, args))
         else:
             self.loop.call_soon(self.hand, handler, *args)
 
     def hand(self, handler: Callable[..., None], *args: Any) -> None:
         """Hand one input in: now, or where a step is under way, right after it."""
-        if self._stepping:
+        if self.stepping:
             self._inbox.append((handler, args))
         elif not self.closed:
             self.call(handler, *args)
 
     def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """An application's call into the peer, and then what it gave rise to. Never from within a step."""
-        if self._stepping:
+        if self.stepping:
             raise RuntimeError(f"{function} was called from within a step of the peer: schedule it with call_soon")
-        self._stepping = True
+        self.stepping = True
         try:
             result = function(*args, **options)
             while self._inbox:
                 handler, inputs = self._inbox.popleft()
                 handler(*inputs)
         finally:
-            self._stepping = False
+            self.stepping = False
             if not self.turning:
                 self.end_turn()
         if self._waiting:

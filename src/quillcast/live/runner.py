@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -10,11 +11,19 @@ T = TypeVar("T")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 _KEPT_BYTES = 64 << 20  # of freed memory that the process may keep; a peer's buffers may have as much
 _BLOCK_BYTES_MAX = 4 << 20  # what is larger than any block in ordinary use still goes back to the system at once
+_YOUNG_MAX = 10_000  # objects more than were freed before they are looked at; a guess: some reports' worth of events
+
+_unsettled = False  # a program runs whose first node has not joined yet
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a new event loop, uvloop's where that can be had; Ctrl-C cancels it, and its nodes leave."""
+    """Run a coroutine on a new event loop, uvloop's where that can be had; Ctrl-C cancels it, and its nodes leave.
+
+    The process is the program's: memory and the collector of cycles are set up for a peer's work.
+    """
+    global _unsettled
     keep_freed_memory()
+    _unsettled = True
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)
 
@@ -38,3 +47,19 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
         mallopt(_M_MMAP_THRESHOLD, _BLOCK_BYTES_MAX)
+
+
+def settle() -> None:
+    """The program's first node has joined: what it was made of stays, and the collector of cycles looks at it no more.
+
+    Otherwise it does after some seconds of work, and then for 25 ms in which the peer does nothing else. What a peer
+    keeps of an event is mostly gone before `_YOUNG_MAX` more objects are there than were. A program that was not begun
+    by `run` has its own ways, which stay as they are.
+    """
+    global _unsettled
+    if _unsettled:
+        _unsettled = False
+        gc.collect()
+        gc.freeze()
+        gc.collect()  # next to nothing is left, and that is what later growth is compared with
+        gc.set_threshold(_YOUNG_MAX)

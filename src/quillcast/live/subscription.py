@@ -3,7 +3,8 @@
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from functools import partial
 from itertools import islice, repeat
 from typing import Any, Generic, TypeVar
 
@@ -89,7 +90,7 @@ class Inbox:
         self.malformed_count = 0
         self.on_lost: Callable[[Loss], object] | None = None
         self.closed = False
-        self._waiting: tuple[asyncio.Future[None], ...] = ()  # for something to change
+        self._waiting: tuple[Callable[[], None], ...] = ()  # to be called once when something changes
 
     def started(self, position: Position) -> None:
         self.position = position
@@ -100,8 +101,9 @@ class Inbox:
             self.blocks = deque()
         self.blocks.append((block, skip, stop, position))
         self.size_bytes += block.size
-        if self._waiting:
-            self._tell()
+        waiting, self._waiting = self._waiting, ()
+        for wake in waiting:
+            wake()
 
     def lost(self, term: Term, first: int, last: int, why: str) -> None:
         loss = Loss(term, first, last, why)
@@ -127,18 +129,27 @@ class Inbox:
     async def changed(self) -> None:
         """Wait until something came, or the subscription began or ended."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting = (*self._waiting, waiter)
+        wake = partial(_wake, waiter)
+        self.tell(wake)
         try:
             await waiter
         except BaseException:  # who gives up is not kept
-            self._waiting = tuple([other for other in self._waiting if other is not waiter])
+            self._waiting = tuple([other for other in self._waiting if other is not wake])
             raise
+
+    def tell(self, wake: Callable[[], None]) -> None:
+        """Call a function, once, when something came, or the subscription began or ended."""
+        self._waiting = (*self._waiting, wake)
 
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, ()
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        for wake in waiting:
+            wake()
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class Desk:
@@ -286,21 +297,13 @@ class Subscription(Generic[Item]):
         )
         desk.note(self.topic, self._handle)
 
-    async def serve(self, handler: Handler[Item]) -> None:
+    def serve(self, handler: Handler[Item], run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         """Call the handler with every event, one after the other, until the subscription ends.
 
-        An error in a handler is reported to the event loop's exception handler, and the next event goes on.
+        That is at the end of the turn in which the event came, or in a task where the handler wants to be awaited. An
+        error in a handler is reported to the event loop's exception handler, and the next event goes on.
         """
-        while await self._more():
-            for event in self._items:
-                try:
-                    result = handler(event)
-                    if result is not None and inspect.isawaitable(result):
-                        await result
-                except Exception as problem:  # noqa: BLE001 - the application's own, and not ours to judge
-                    asyncio.get_running_loop().call_exception_handler(
-                        {"message": f"the handler of {self.topic!r} failed at {event}", "exception": problem}
-                    )
+        Service(self, handler, self._desk.pump, run).go_on_soon()
 
     async def _next(self) -> Item:
         while await self._more():
@@ -310,18 +313,34 @@ class Subscription(Generic[Item]):
 
     async def _more(self) -> bool:
         """Turn the next block into events; False at the end of the subscription. The event loop runs now and then."""
-        inbox = self._inbox
-        self._release()
-        if self._turn_events >= TURN_EVENTS and inbox.blocks:
-            self._turn_events = 0
+        if self._pause_due():
             await asyncio.sleep(0)
-        while not inbox.blocks:
-            if inbox.failure is not None:
-                raise inbox.failure
-            if inbox.closed:
+        while not self._turn_to_next():
+            if self._ended():
                 return False
+            await self._inbox.changed()
+        return True
+
+    def _pause_due(self) -> bool:
+        """Has so much been handed out that the event loop is to run, though more waits?"""
+        due = self._turn_events >= TURN_EVENTS and bool(self._inbox.blocks)
+        if due:
             self._turn_events = 0
-            await inbox.changed()
+        return due
+
+    def _ended(self) -> bool:
+        """Will nothing more come? Raises why the subscription failed."""
+        if self._inbox.failure is not None:
+            raise self._inbox.failure
+        return self._inbox.closed
+
+    def _turn_to_next(self) -> bool:
+        """Turn the next block into events; False if none is there."""
+        self._release()
+        inbox = self._inbox
+        if not inbox.blocks:
+            self._turn_events = 0
+            return False
         block, skip, stop, position = inbox.blocks.popleft()
         self._taken_bytes = block.size
         self._turn_events += stop - skip
@@ -342,6 +361,68 @@ class Subscription(Generic[Item]):
         self._taken_bytes = 0
         if was_full and inbox.room() > 0 and self._handle is not None:
             self._desk.pump.call(self._desk.peer.drained, self._handle)
+
+
+class Service(Generic[Item]):
+    """Calls a handler with what comes, at the end of the turn in which it came.
+
+    So an event is in a plain function's hands without another turn of the event loop. From the first time that the
+    handler wants to be awaited it is called in a task.
+    """
+
+    __slots__ = ("_handler", "_pump", "_run", "_subscription", "go_on_soon")
+
+    def __init__(
+        self, subscription: Subscription[Item], handler: Handler[Item], pump: Pump,
+        run: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:  # fmt: skip
+        self._subscription, self._handler, self._pump, self._run = subscription, handler, pump, run
+        self.go_on_soon = partial(pump.after, self._go_on)
+        """Call the handler with what there is at the end of this turn, and from then on with what comes."""
+
+    def _go_on(self) -> None:
+        subscription = self._subscription
+        try:
+            while subscription._turn_to_next():
+                called = self._call()
+                if called is not None:
+                    self._run(self._await_each(*called))
+                    return
+                if subscription._pause_due():
+                    self._pump.loop.call_soon(self._go_on)
+                    return
+            if not subscription._ended():
+                subscription._inbox.tell(self.go_on_soon)
+        except Exception as problem:  # noqa: BLE001 - else whoever brought the event would fail
+            self._report(f"the subscription to {subscription.topic!r} failed", problem)
+
+    async def _await_each(self, event: Item, awaited: Awaitable[None]) -> None:
+        called: tuple[Item, Awaitable[None]] | None = (event, awaited)
+        while called is not None:
+            try:
+                await called[1]
+            except Exception as problem:  # noqa: BLE001 - the application's own, and not ours to judge
+                self._failed(called[0], problem)
+            while (called := self._call()) is None and await self._subscription._more():
+                pass
+
+    def _call(self) -> tuple[Item, Awaitable[None]] | None:
+        """Call the handler with the block's other events, up to one where it wants to be awaited."""
+        for event in self._subscription._items:
+            try:
+                result = self._handler(event)
+            except Exception as problem:  # noqa: BLE001 - the application's own, and not ours to judge
+                self._failed(event, problem)
+            else:
+                if result is not None and inspect.isawaitable(result):
+                    return event, result
+        return None
+
+    def _failed(self, event: Item, problem: Exception) -> None:
+        self._report(f"the handler of {self._subscription.topic!r} failed at {event}", problem)
+
+    def _report(self, message: str, problem: Exception) -> None:
+        self._pump.loop.call_exception_handler({"message": message, "exception": problem})
 
 
 def payloads(topic: str, block: Block, skip: int, stop: int) -> Iterator[bytes]:

@@ -111,7 +111,7 @@ class Edge(Channel):
         while self.backlog and self.room() > 0:
             self.take(self.backlog.popleft())
         if not self.backlog:
-            super().advance(log)
+            Channel.advance(self, log)
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on."""
@@ -162,7 +162,9 @@ class Edge(Channel):
     def take(self, bundle: Bundle) -> None:
         """Deliver a bundle that is next in its term's line; keep one that came beyond a gap."""
         term = bundle.envelope.term
-        line = self.line(term)
+        line = self.latest
+        if line is None or line.term != term:
+            line = self.line(term)
         if line is None or bundle.last <= line.next:
             return
         if bundle.envelope.first > line.next:

@@ -33,7 +33,7 @@ class Pacing:
 
     def release(self, sender: bytes, size_bytes: int) -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again."""
-        if self.budget.over or self.owed:
+        if self.owed or self.budget.used_bytes > self.budget.limit_bytes:  # `over`, for every bundle
             self.owed.append((sender, size_bytes))
             self._note_over()
         else:

@@ -53,7 +53,8 @@ class Reports:
     def moved(self, tree: Tree, size_bytes: int) -> None:
         """So many bytes came, were taken here, or became stable. When that is much, all wait for the word of it."""
         tree.reported_bytes += size_bytes
-        self.touch(tree)
+        if tree.topic not in self.dirty:
+            self.touch(tree)
         if tree.reported_bytes >= self.config.report_bytes:
             self._hurry(tree)
 

@@ -254,7 +254,7 @@ class Scribe:
         if self.table.move(bundle):
             if bundle.envelope.term != tree.flow.term:
                 _deliver_past(tree, bundle)
-            elif len(tree.flow.seen) > 1:
+            elif len(tree.flow.seen.starts) > 1:
                 self.gap_noticed(tree.topic)
             if bundle.envelope.kind is Kind.REPAIR:
                 self.host.trace(Repaired(tree.topic, "neighbour", bundle.count))
