@@ -148,10 +148,10 @@ def _place(tree: Tree) -> dict[str, Any]:
         "children": [_contact(child.contact) for child in tree.children.values()],
         "subscriptions": len(tree.edges),
         "depth": len(tree.path) if tree.attached else None,
-        "term": _term(tree.flow.term),
-        "frontier": tree.flow.frontier,
-        "stable": tree.flow.stable,
-        "kept_bytes": tree.flow.log.size_bytes,
+        "term": _term(tree.term),
+        "frontier": tree.frontier,
+        "stable": tree.stable,
+        "kept_bytes": tree.log.size_bytes,
     }
 
 

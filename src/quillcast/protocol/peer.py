@@ -29,6 +29,7 @@ from quillcast.protocol.topics.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.publishing import CreateDone
 from quillcast.protocol.topics.scribe import Handlers, Scribe
 from quillcast.protocol.topics.subscription import Subscription
+from quillcast.protocol.topics.tree import Tree
 from quillcast.protocol.wire import WireCodec
 
 LEAVE_STEP_S = 0.05  # how often a leaving peer looks whether it may go; a guess
@@ -62,7 +63,7 @@ class Peer:
         self.streams = Streams(host, self.config.streams)
         self.neighbours = Neighbours(host, self.config.neighbours, self.streams)
         self.overlay = Pastry(host, self.config.overlay, self.neighbours, WireCodec())
-        self.table = ForwardingTable(host, topics.budget_bytes)
+        self.table: ForwardingTable[Tree] = ForwardingTable(host, topics.budget_bytes)
         self.scribe = Scribe(host, topics, self.overlay, self.neighbours, self.streams, self.table)
         self.recovery = Recovery(host, topics, self.scribe)
         self.scribe.gap_noticed = self.recovery.look_soon

@@ -75,7 +75,7 @@ class Reader:
 
     def started(self, position: Position) -> None:
         self.started_at, self.start = self.host.world.now, position
-        self.knew = frozenset(_peer(self.host).scribe.trees[topic_id(self.topic)].flow.past)
+        self.knew = frozenset(_peer(self.host).scribe.trees[topic_id(self.topic)].past)
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
         now = self.host.world.now

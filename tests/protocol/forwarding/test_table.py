@@ -8,10 +8,10 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, RecordingHost, block, down
 
 
-def a_table(*, keeps: bool = True) -> tuple[ForwardingTable, Flow, RecordingHost]:
+def a_table(*, keeps: bool = True) -> tuple[ForwardingTable[Flow], Flow, RecordingHost]:
     host = RecordingHost()
-    table = ForwardingTable(host, 1 << 20)
-    flow = table.open(WEATHER, keeps=keeps)
+    table = ForwardingTable[Flow](host, 1 << 20)
+    flow = table.open(Flow(WEATHER, table.budget, keeps=keeps))
     flow.begin(FIRST, 0, until=60.0)
     for child in (BOB, CAROL):
         flow.open(LinkChannel(host, child, 0))

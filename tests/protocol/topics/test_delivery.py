@@ -85,7 +85,7 @@ def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
     assert (publisher.admitted, publisher.stable) == (1, 0)
     tree = village.tree(root, NAME)
     assert tree is not None
-    village.act(0, lambda peer: peer.scribe.inspection.who_lags(NAME, tree.flow.term, 1))
+    village.act(0, lambda peer: peer.scribe.inspection.who_lags(NAME, tree.term, 1))
     village.run(1)
     assert list(village.peers[0].scribe.inspection.lagging[tree.topic]) == [village.world.machines[silent].node_id]
     village.run(40)  # the lease ends
@@ -347,4 +347,4 @@ def test_buffers_that_are_full_by_what_is_taken_at_last_are_told_so_at_once() ->
 
 def kept_by(village: Village, peer: int) -> int:
     tree = village.tree(peer, NAME)
-    return tree.flow.log.size_bytes if tree is not None else 0
+    return tree.log.size_bytes if tree is not None else 0

@@ -164,7 +164,7 @@ def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
     village.act(root, lambda peer: peer.message(contacts[forwarder], left))
     village.act(root, lambda peer: peer.scribe.children.enter(tree, contacts[child], 5))
     assert [list(lease.awaited) for lease in tree.departed.values()] == [[contacts[child].node_id]]
-    claim = ChildClaim(tree.flow.term, 2, tree.flow.term)
+    claim = ChildClaim(tree.term, 2, tree.term)
     village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(claim)))
     assert not tree.departed
 
@@ -366,7 +366,7 @@ def test_a_child_in_two_reigns_keeps_its_lease_in_the_one_it_does_not_follow(ano
     village.run(5)
     tree = village.tree(child, NAME)
     assert tree is not None
-    term = Term(tree.flow.term.counter - 1, tree.flow.term.node) if another_reign else tree.flow.term
+    term = Term(tree.term.counter - 1, tree.term.node) if another_reign else tree.term
     sent: list[object] = []
     encode = village.world.encode
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
@@ -383,12 +383,12 @@ def test_a_subscriber_is_told_of_what_it_lacked_in_a_reign_that_is_let_go_becaus
     village.run(5)
     tree = village.tree(peer, NAME)
     assert tree is not None
-    first = tree.flow.term
+    first = tree.term
     for counter in range(first.counter + 1, first.counter + 2 + TERMS_KEPT_MAX):
         village.act(peer, lambda p, c=counter: p.scribe.reigns.enter(tree, Term(c, bytes(16)), 0))
     village.act(peer, lambda p: p.scribe.reigns.recall(tree, Term(first.counter, b"\xff" * 16), 5))
     village.run(3)
-    assert len(tree.flow.past) <= TERMS_KEPT_MAX + 1
+    assert len(tree.past) <= TERMS_KEPT_MAX + 1
     assert [gone[:3] for gone in reader.gone] == [(Term(first.counter, b"\xff" * 16), 0, 5)]
 
 
@@ -442,5 +442,5 @@ def test_a_child_that_speaks_of_a_later_reign_says_nothing_of_this_one() -> None
     assert tree is not None
     assert tree.cover(village.world.now) == 4
     claimed = tree.children[village.world.machines[child].node_id]
-    claimed.cover_term = Term(tree.flow.term.counter + 1, tree.flow.term.node)
+    claimed.cover_term = Term(tree.term.counter + 1, tree.term.node)
     assert tree.cover(village.world.now) == 0

@@ -1,27 +1,29 @@
 """The forwarding table: topic to flow. The path of a bundle is `ForwardingTable.move`, and nothing else is on it."""
 
+from typing import Generic, TypeVar
+
 from quillcast.core.bundle import Bundle, Kind
 from quillcast.core.host import Host
 from quillcast.core.trace import Dropped, Repeated
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 
+F = TypeVar("F", bound=Flow)
 
-class ForwardingTable:
-    """What control planes write and the data path reads."""
+
+class ForwardingTable(Generic[F]):
+    """What control planes write and the data path reads: flows, each with what its control plane keeps beside it."""
 
     def __init__(self, host: Host, budget_bytes: int) -> None:
         self.host = host
         self.budget = Budget(budget_bytes)
-        self.flows: dict[bytes, Flow] = {}
+        self.flows: dict[bytes, F] = {}
         self.repeats = 0
         self.dropped = 0
 
-    def open(self, topic: bytes, *, keeps: bool) -> Flow:
-        """The topic's flow, made if there is none."""
-        flow = self.flows.get(topic)
-        if flow is None:
-            flow = self.flows[topic] = Flow(topic, self.budget, keeps=keeps)
+    def open(self, flow: F) -> F:
+        """Enter a topic's flow."""
+        self.flows[flow.topic] = flow
         return flow
 
     def close(self, topic: bytes) -> None:

@@ -86,7 +86,7 @@ class Recovery:
         standing: dict[tuple[bytes, Term], Gap] = {}
         for topic in suspects:
             tree = self.scribe.trees.get(topic)
-            if tree is not None and tree.flow.begun and tree.descriptor.settings.reliable:
+            if tree is not None and tree.begun and tree.descriptor.settings.reliable:
                 standing.update(self._look_over(tree))
         self.gaps = standing
         for topic, _ in standing:
@@ -94,13 +94,13 @@ class Recovery:
 
     def _look_over(self, tree: Tree) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
         self._learn_past_terms(tree)
-        term = tree.flow.term
-        lacking = tree.flow.lacking(tree.known_end)
+        term = tree.term
+        lacking = tree.lacking(tree.known_end)
         if lacking:
             gap = self._gap(tree, term)
             self._fill_present(tree, gap, lacking)
             yield (tree.topic, term), gap
-        for past in sorted(tree.flow.past):
+        for past in sorted(tree.past):
             gap = self._gap(tree, past)
             if self._fill_past(tree, past, gap):
                 yield (tree.topic, past), gap
@@ -122,21 +122,21 @@ class Recovery:
         sources = self._sources(tree)
         source = next((s for s in sources if not self._refused(gap, s, stood[:1])), None)
         if source is not None:
-            self._ask(source, tree.topic, tree.flow.term, gap.unasked(source.node_id, stood))
+            self._ask(source, tree.topic, tree.term, gap.unasked(source.node_id, stood))
         elif now - gap.since > self._patience_s(tree, stood[0]):
-            self._give_up(tree, tree.flow.term, stood[:1], gap)
+            self._give_up(tree, tree.term, stood[:1], gap)
         else:
             gap.refused.clear()  # ask round once more before giving up
 
     def _patience_s(self, tree: Tree, gap: Range) -> float:
         """What is stable is let go everywhere; the rest is still kept at the root, and the way there may be broken."""
-        return self.config.give_up_s if gap[1] <= tree.flow.stable else self.config.lease_s
+        return self.config.give_up_s if gap[1] <= tree.stable else self.config.lease_s
 
     def _sources(self, tree: Tree) -> list[Contact]:
         """Parent, children that cover more, siblings or the grandparent: whom to ask, in this order."""
-        frontier = tree.flow.frontier
+        frontier = tree.frontier
         sources = [tree.parent] if tree.parent is not None else []
-        ahead = (c for c in tree.children.values() if c.cover_term == tree.flow.term and c.cover > frontier)
+        ahead = (c for c in tree.children.values() if c.cover_term == tree.term and c.cover > frontier)
         sources += [child.contact for child in ahead]
         known = {contact.node_id for contact in sources} | {self.host.me}
         return sources + [contact for contact in tree.fallbacks if contact.node_id not in known]
@@ -148,7 +148,7 @@ class Recovery:
     def _give_up(self, tree: Tree, term: Term, ranges: list[Range], gap: Gap) -> None:
         """Nobody has it: go on, and tell every subscriber here what it lost."""
         self.host.trace(Mark("gap_given_up"))
-        tree.flow.give_up(term, ranges)
+        tree.give_up(term, ranges)
         for edge in tree.edges.values():
             edge.skip(term, ranges, "unavailable")
         gap.since = self.host.now()
@@ -170,8 +170,7 @@ class Recovery:
 
     def _fill_past(self, tree: Tree, term: Term, gap: Gap) -> bool:
         """Ask each neighbour for what it alone was found to keep; True while anything stands."""
-        flow = tree.flow
-        past = flow.past[term]
+        past = tree.past[term]
         wanted = RangeSet()
         gap.look(past.end - past.seen.count, self.host.now())
         for contact, held in self._claims(tree):
@@ -208,7 +207,7 @@ class Recovery:
 
     def _answer(self, to: Contact, topic: bytes, term: Term, ranges: list[Range]) -> None:
         tree = self.scribe.trees.get(topic)
-        found = tree.flow.holding(term, ranges) if tree is not None else []
+        found = tree.holding(term, ranges) if tree is not None else []
         for bundle in found:
             if self.host.room(to) <= 0:
                 break  # it asks again for the rest

@@ -7,7 +7,6 @@ from quillcast.core.ids import ring_distance
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import NOTHING, shared
 from quillcast.core.trace import ChildAdded, ChildRemoved, Mark
-from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics import claims
 from quillcast.protocol.topics.links import TreeLinks
@@ -79,11 +78,11 @@ class ChildrenTables:
                 self._accept(tree, join)
         tree.waiting = tree.waiting or NOTHING
         for child in tree.children.values():
-            child.advance(tree.flow.log)
+            child.advance(tree.log)
 
     def _accept(self, tree: Tree, join: Join) -> None:
-        flow, contact = tree.flow, join.child
-        start = _start_for(flow, join)
+        contact = join.child
+        start = _start_for(tree, join)
         self._send_accepted(tree, contact, start, join.digest)
         child = self.enter(tree, contact, start)
         if join.moved:  # as long as a former parent may take to leave, and name it to those above
@@ -93,34 +92,34 @@ class ChildrenTables:
         if handlers is not None:
             for bundle in handlers.subscribe_handler(join):
                 self.host.carry(contact, bundle)
-        child.advance(flow.log)
+        child.advance(tree.log)
         self.scribe.rendezvous.came(tree, (contact.node_id,))  # of this reign it has nothing, and covers nothing yet
         self.scribe.reports.touch(tree)
 
     def _send_accepted(self, tree: Tree, contact: Contact, start: int, digest: bytes) -> None:
         descriptor = None if digest == tree.descriptor.digest else tree.descriptor
         path = tree.path_here(self.host.me)
-        past = tuple((term, reign.end) for term, reign in sorted(tree.flow.past.items()))
+        past = tuple((term, reign.end) for term, reign in sorted(tree.past.items()))
         fallbacks = self.fallbacks(tree)
-        self.host.send(contact, Accepted(tree.topic, tree.flow.term, start, path, fallbacks, descriptor, past))
+        self.host.send(contact, Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past))
 
     def enter(self, tree: Tree, contact: Contact, start: int) -> Child:
         """Enter a child in the children table, to be served from an index of the present term on."""
         contact = shared(contact)
-        node, flow = contact.node_id, tree.flow
-        flow.start = min(flow.start, start)
-        child = Child(self.host, contact, flow.log.first_over(start), flow.term, start)
+        node = contact.node_id
+        tree.start = min(tree.start, start)
+        child = Child(self.host, contact, tree.log.first_over(start), tree.term, start)
         former = tree.children.get(node)  # its Join may come twice
         lease = tree.came_back(node) or former
         tree.enter(child)
-        if lease is not None and lease.cover_term == flow.term:
+        if lease is not None and lease.cover_term == tree.term:
             child.cover = min(start, lease.cover)  # what it has itself says nothing of those below it
         self.scribe.reports.take_up(child, tree.topic)
         self.unheard[tree.topic, node] = self.host.now()
         tree.waiting.pop(node, None)
-        self.links.add(contact, tree.topic)
         self.streams.put(contact, tree.topic, claims.encode(tree.parent_claim(self.host.me, self.fallbacks(tree))))
         if former is None:
+            self.links.add(contact)
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
         return child
 
@@ -156,9 +155,9 @@ class ChildrenTables:
         tree.waiting.pop(node, None)
         if child is None:
             return
-        tree.flow.close(child)
+        tree.close(child)
         self.streams.drop(child.contact, tree.topic)
-        self.links.remove(node, tree.topic)
+        self.links.remove(node)
         if lease:
             tree.depart(child, self.host.now() + self.config.lease_s, whose or (node,))
         self.host.trace(ChildRemoved(tree.topic, node, why))
@@ -207,11 +206,11 @@ class ChildrenTables:
                 self.scribe.joining.leave_if_idle(tree)
 
 
-def _start_for(flow: Flow, join: Join) -> int:
+def _start_for(tree: Tree, join: Join) -> int:
     """From which index on a child is owed the present term."""
     have = join.have
     if have is None:
-        return flow.earliest if join.earliest else flow.frontier
-    if have.term == flow.term:
+        return tree.earliest if join.earliest else tree.frontier
+    if have.term == tree.term:
         return have.frontier
     return 0  # it was here under an earlier root: this one's events are owed from the first

@@ -106,10 +106,9 @@ class HandingOver:
             return
         to = others[0]
         publishers = self.scribe.rendezvous.forget_reign(tree)
-        flow = tree.flow
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
         self.host.send(to, self._last_words(tree, root, to))
-        for bundle in flow.holding(flow.term, [(root.stable, root.index)]):
+        for bundle in tree.holding(tree.term, [(root.stable, root.index)]):
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges
             self.host.carry(to, bundle)
@@ -174,7 +173,7 @@ class HandingOver:
         """The buffer of the reign that ended follows: be this peer root or not, that may be the last copy."""
         if message.index:
             self._keep(tree)
-        if message.term > tree.flow.term:
+        if message.term > tree.term:
             self.scribe.reigns.enter(tree, message.term, 0)
             tree.parent_frontier = message.index
 

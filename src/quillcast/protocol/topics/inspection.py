@@ -69,8 +69,7 @@ class Inspection:
             return
         children = [child.contact for child in tree.children.values()]
         parent = tree.parent.node_id if tree.parent is not None else b""
-        flow = tree.flow
-        branch = Branch(message.topic, message.number, parent, children, len(tree.edges), flow.term, flow.frontier)
+        branch = Branch(message.topic, message.number, parent, children, len(tree.edges), tree.term, tree.frontier)
         self._answer(message.asker, branch)
         for child in children:
             self.host.send(child, msgspec.structs.replace(message, down=True))

@@ -48,7 +48,7 @@ class Joining:
         tree.attempt += 1
         if self.overlay.active:
             if self.overlay.is_closest(tree.topic):
-                how = "took_over" if tree.heard != NO_TERM or tree.flow.begun else "created"
+                how = "took_over" if tree.heard != NO_TERM or tree.begun else "created"
                 self.scribe.rendezvous.become(tree, how)
                 return
             self.overlay.route(self.join_message(tree, fault=fault), tree.topic)
@@ -103,7 +103,7 @@ class Joining:
             self.host.trace(Mark("loop_refused"))
             self.host.send(parent, Leave(message.topic, moved=True))
         elif tree.parent is not None and tree.parent.node_id != parent.node_id:
-            elsewhere = message.term != tree.flow.term  # two reigns: neither speaks for the other's leases
+            elsewhere = message.term != tree.term  # two reigns: neither speaks for the other's leases
             self.host.send(parent, Leave(message.topic, moved=elsewhere))
         else:
             self._attach(tree, parent, message)
@@ -119,16 +119,15 @@ class Joining:
         tree.parent, tree.fallbacks = shared(parent), shared(message.fallbacks)
         tree.follow_path(shared(message.path))
         tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
-        self.parents.add(parent, tree.topic)
-        flow = tree.flow
-        if message.term > flow.term:
+        if message.term > tree.term:
             reigns.enter(tree, shared(message.term), message.start)
-        elif message.term == flow.term:
-            flow.start = min(flow.start, message.start)
+        elif message.term == tree.term:
+            tree.start = min(tree.start, message.start)
         for term, end in message.past:
             reigns.recall(tree, term, end)
         reigns.heard_of(tree, shared(message.term))
         if new:
+            self.parents.add(parent)
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.scribe.streams.put(parent, tree.topic, claims.encode(tree.child_claim(self.host.now())))
         self.settled(tree)
@@ -149,7 +148,7 @@ class Joining:
         tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""
         self.scribe.streams.drop(parent, tree.topic)
-        self.parents.remove(parent.node_id, tree.topic)
+        self.parents.remove(parent.node_id)
         self.scribe.sweeping.wake(tree)
 
     def drop_parent(self, tree: Tree, why: str) -> None:

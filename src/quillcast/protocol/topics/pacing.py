@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.trace import Dropped, Mark
-from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.topics.tree import Tree
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Pacing:
 
     def _has_its_share(self, tree: Tree) -> bool:
         left_bytes = self.budget.limit_bytes - self.budget.used_bytes
-        return tree.descriptor.settings.slow == "wait" and tree.flow.log.size_bytes > left_bytes
+        return tree.descriptor.settings.slow == "wait" and tree.log.size_bytes > left_bytes
 
     def _ease_topics(self) -> None:
         """Topics that are below their share again, or of which this peer is root no more, hold up nobody."""
@@ -85,23 +84,23 @@ class Pacing:
         self.cut(self.budget.limit_bytes * 7 // 8)
         self.eased()
 
-    def _tell_edges(self, flow: Flow, gone: Bundle) -> None:
+    def _tell_edges(self, tree: Tree, gone: Bundle) -> None:
         """Subscribers here that had not taken it lost it; children find out by asking."""
-        for edge in self.scribe.trees[flow.topic].edges.values():
-            if edge.cursor < flow.log.base:
-                edge.cursor = flow.log.base
-                edge.skip(flow.term, [(gone.envelope.first, gone.last)], "cut")
+        for edge in tree.edges.values():
+            if edge.cursor < tree.log.base:
+                edge.cursor = tree.log.base
+                edge.skip(tree.term, [(gone.envelope.first, gone.last)], "cut")
 
     def cut(self, goal_bytes: int) -> None:
         """Let go of past terms first, then of the oldest bundles of the busiest topics that may be cut."""
-        flows = self.scribe.table.flows
-        for flow in flows.values():
-            for term in list(flow.past):
+        trees = self.scribe.trees.values()
+        for tree in trees:
+            for term in list(tree.past):
                 if self.budget.used_bytes > goal_bytes:
-                    flow.thin(term)
-        cuttable = [f for f in flows.values() if self.scribe.trees[f.topic].descriptor.settings.slow == "cut"]
+                    tree.thin(term)
+        cuttable = [tree for tree in trees if tree.descriptor.settings.slow == "cut"]
         while self.budget.used_bytes > goal_bytes and cuttable:
-            busiest = max(cuttable, key=lambda flow: (flow.log.size_bytes, flow.topic))
+            busiest = max(cuttable, key=lambda tree: (tree.log.size_bytes, tree.topic))
             gone = busiest.log.drop(1)
             if not gone:
                 return

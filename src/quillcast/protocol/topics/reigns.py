@@ -17,10 +17,9 @@ class Reigns:
 
     def enter(self, tree: Tree, term: Term, start: int) -> None:
         """A new reign: its events are owed from `start` on to this peer and to its subscribers."""
-        flow = tree.flow
         for edge in tree.edges.values():
-            edge.turn(flow.log)
-        flow.begin(term, start, self.host.now() + self.config.past_terms_s, tree.known_end)
+            edge.turn(tree.log)
+        tree.begin(term, start, self.host.now() + self.config.past_terms_s, tree.known_end)
         for edge in tree.edges.values():
             edge.begin(term, start)
         tree.parent_frontier = 0
@@ -29,8 +28,7 @@ class Reigns:
 
     def recall(self, tree: Tree, term: Term, end: int) -> None:
         """A past reign went up to `end`: who was subscribed before it is owed its events."""
-        flow = tree.flow
-        if flow.may_recall(term, end) and flow.recall(term, end, self.host.now() + self.config.past_terms_s):
+        if tree.may_recall(term, end) and tree.recall(term, end, self.host.now() + self.config.past_terms_s):
             self.scribe.reports.touch(tree)  # neighbours on the other side may not know either
             for edge in tree.edges.values():
                 edge.owe(term, end)

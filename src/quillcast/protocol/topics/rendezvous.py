@@ -87,7 +87,7 @@ class Rendezvous:
         """Begin a reign, under a term above all that was heard of."""
         scribe, topic = self.scribe, tree.topic
         offer = scribe.handing_over.offers.pop(topic, None)
-        heard = max(tree.heard, tree.flow.term, scribe.replication.terms.get(topic, NO_TERM))
+        heard = max(tree.heard, tree.term, scribe.replication.terms.get(topic, NO_TERM))
         if offer is not None and offer.term == heard:
             how = "handed_over"
         else:
@@ -274,11 +274,11 @@ class Rendezvous:
 
     def cover(self, tree: Tree, now: float) -> None:
         """The root's minimum over all leases is the stable position."""
-        root, flow = tree.root, tree.flow
+        root = tree.root
         if root is None or not root.covered(tree.cover(now), now):
             return
-        flow.stable = root.stable
-        gone_bytes = flow.log.trim(root.stable)
+        tree.stable = root.stable
+        gone_bytes = tree.log.trim(root.stable)
         self.scribe.pacing.eased()
         self.send_receipts(tree)
         self.scribe.reports.moved(tree, gone_bytes)

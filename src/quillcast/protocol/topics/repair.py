@@ -32,13 +32,10 @@ class TreeRepair:
     def lost(self, contact: Contact) -> None:
         """Upcall of the failure detector: one neighbour lost means every tree link to it."""
         node = contact.node_id
-        orphaned = [
-            self.scribe.trees[topic]
-            for topic in list(self.scribe.joining.parents.topics.get(node, ()))
-            if topic in self.scribe.trees
-        ]
-        for topic in list(self.scribe.children.links.topics.get(node, ())):
-            self.scribe.children.remove(self.scribe.trees[topic], node, "lost", lease=True)
+        linked = self.scribe.linked(node)
+        orphaned = [tree for tree in linked if tree.parent is not None and tree.parent.node_id == node]
+        for tree in [tree for tree in linked if node in tree.children]:
+            self.scribe.children.remove(tree, node, "lost", lease=True)
         self.scribe.streams.forget(node)
         self.scribe.publishing.lost(node)
         groups: dict[Contact, list[Tree]] = {}

@@ -134,12 +134,12 @@ class Reports:
             self.host.send(sender, Orphaned([topic], tuple(tree.fallbacks) if tree is not None else ()))
             return
         self.host.trace(Mark("child_readopted"))
-        start = claim.cover if claim.term == tree.flow.term else 0
+        start = claim.cover if claim.term == tree.term else 0
         child = children.enter(tree, sender, start)
         child.claim(claim)
         self.scribe.children.came(tree, child)
         self.scribe.reigns.heard_of(tree, claim.heard)
-        child.advance(tree.flow.log)
+        child.advance(tree.log)
         self.touch(tree)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ParentClaim) -> None:
@@ -153,24 +153,23 @@ class Reports:
             self.scribe.joining.drop_parent(tree, "loop")
             self.scribe.joining.join(tree)
             return
-        flow, term = tree.flow, shared(claim.term)
+        term = shared(claim.term)
         if claim.path != tree.path:
             self.touch(tree)
         tree.follow_path(shared(claim.path))
         tree.fallbacks, tree.parent_held = shared(claim.fallbacks), claim.held
         self.scribe.reigns.heard_of(tree, term)
-        if term > flow.term:
+        if term > tree.term:
             self.scribe.reigns.enter(tree, term, 0)
-        if term == flow.term:
+        if term == tree.term:
             tree.parent_frontier = claim.frontier
-            if claim.frontier > flow.frontier:
+            if claim.frontier > tree.frontier:
                 self.scribe.gap_noticed(topic)
             self._stable(tree, claim.stable)
 
     def _stable(self, tree: Tree, stable: int) -> None:
-        flow = tree.flow
-        if stable > flow.stable:
-            flow.stable = stable
-            gone_bytes = flow.log.trim(stable)
+        if stable > tree.stable:
+            tree.stable = stable
+            gone_bytes = tree.log.trim(stable)
             self.scribe.pacing.eased()
             self.moved(tree, gone_bytes)

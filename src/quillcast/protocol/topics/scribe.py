@@ -7,6 +7,7 @@ publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost 
 and what time brings (`sweeping.py`). What travels in the tree is the data path's matter (`protocol.forwarding`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -81,11 +82,11 @@ class Scribe:
 
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, neighbours: Neighbours, streams: Streams,
-        table: ForwardingTable,
+        table: ForwardingTable[Tree],
     ) -> None:  # fmt: skip
         self.host, self.config, self.overlay, self.neighbours = host, config, overlay, neighbours
         self.streams, self.table = streams, table
-        self.trees: dict[bytes, Tree] = {}
+        self.trees = table.flows
         self.descriptors: dict[bytes, Descriptor] = {}
         self.rivals: dict[bytes, Descriptor] = {}  # another owner's word on a topic that is known
         self.handlers: dict[bytes, Handlers] = {}
@@ -141,8 +142,7 @@ class Scribe:
         tree = self.trees.get(topic)
         if tree is None:
             self.learn(descriptor)
-            flow = self.table.open(topic, keeps=descriptor.settings.reliable)
-            tree = self.trees[topic] = Tree(self.descriptors[topic], flow)
+            tree = self.table.open(Tree(topic, self.descriptors[topic], self.table.budget))
             tree.departed = self.joining.left_behind.pop(topic, tree.departed)
             self.sweeping.wake(tree)
             self.sweeping.begin()
@@ -150,7 +150,6 @@ class Scribe:
 
     def forget(self, tree: Tree) -> None:
         """The topic has no tree here any more."""
-        self.trees.pop(tree.topic, None)
         self.sweeping.forget(tree)
         self.reports.forget(tree)
         self.table.close(tree.topic)
@@ -217,11 +216,16 @@ class Scribe:
         tree = self.trees.get(key)
         return key if tree is None else tree.topic
 
+    def linked(self, node: bytes) -> list[Tree]:
+        """The trees in which a neighbour is the parent or a child: it is told something of each."""
+        return [self.trees[topic] for topic in self.streams.telling(node)]
+
     def room(self, contact: Contact) -> None:
         """There is credit again towards a peer: its channels go on, and so do publishers whose root it is."""
-        for topic in self.children.links.topics.get(contact.node_id, ()):
-            tree = self.trees[topic]
-            tree.children[contact.node_id].advance(tree.flow.log)
+        for tree in self.linked(contact.node_id):
+            child = tree.children.get(contact.node_id)
+            if child is not None:
+                child.advance(tree.log)
         self.publishing.room(contact)
 
     # ---- the way of a bundle
@@ -232,11 +236,11 @@ class Scribe:
             self.rendezvous.up(sender, bundle)
             return
         tree = self.trees.get(bundle.topic)
-        if tree is None or not (tree.attached or tree.flow.begun):  # nor is it known yet from where on it is owed
+        if tree is None or not (tree.attached or tree.begun):  # nor is it known yet from where on it is owed
             self.host.release(sender.node_id, bundle.size)
             self.host.trace(Dropped(bundle.topic, bundle.count, "no_tree"))
             return
-        if bundle.envelope.term > tree.flow.term:
+        if bundle.envelope.term > tree.term:
             self.reigns.heard_of(tree, bundle.envelope.term)
             if tree.root is None:
                 self.reigns.enter(tree, bundle.envelope.term, 0)
@@ -252,9 +256,9 @@ class Scribe:
                 return
             bundle = changed
         if self.table.move(bundle):
-            if bundle.envelope.term != tree.flow.term:
+            if bundle.envelope.term != tree.term:
                 _deliver_past(tree, bundle)
-            elif len(tree.flow.seen.starts) > 1:
+            elif len(tree.seen.starts) > 1:
                 self.gap_noticed(tree.topic)
             if bundle.envelope.kind is Kind.REPAIR:
                 self.host.trace(Repaired(tree.topic, "neighbour", bundle.count))
@@ -298,9 +302,13 @@ class Scribe:
         """Raise AssertionError unless every tree is sound and the indexes by link agree with them."""
         trees = self.trees.values()
         for tree in trees:
-            tree.check(self.host.me)
-        assert self.joining.parents.pairs == {(t.parent.node_id, t.topic) for t in trees if t.parent is not None}
-        assert self.children.links.pairs == {(node, tree.topic) for tree in trees for node in tree.children}
+            tree.check_place(self.host.me)
+        parents = [(tree.parent.node_id, tree) for tree in trees if tree.parent is not None]
+        children = [(node, tree) for tree in trees for node in tree.children]
+        assert self.joining.parents.counts == Counter([node for node, _ in parents])
+        assert self.children.links.counts == Counter([node for node, _ in children])
+        for node in dict.fromkeys(node for node, _ in parents + children):
+            assert {*self.linked(node)} == {tree for other, tree in parents + children if other == node}
         restless = {tree.topic for tree in trees if tree.restless}
         assert restless <= {*self.sweeping.restless, *self.reports.dirty}, "time passes by a topic that waits for it"
         assert self.sweeping.restless.keys() <= self.trees.keys()

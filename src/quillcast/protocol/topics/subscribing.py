@@ -48,7 +48,7 @@ class Subscribing:
         tree = self.scribe.tree(descriptor)
         self.numbers += 1
         wish = Wish(start, delivery, warrant)
-        subscription = Subscription(self.host, tree.topic, subscriber, tree.flow.log.end, self.numbers, wish)
+        subscription = Subscription(self.host, tree.topic, subscriber, tree.log.end, self.numbers, wish)
         if tree.attached:
             self._start(tree, subscription)
         else:
@@ -62,9 +62,9 @@ class Subscribing:
         if tree is None:
             return
         if tree.unstarted.pop(subscription.number, None) is None:
-            if subscription not in tree.flow.channels:
+            if subscription not in tree.channels:
                 return  # it has ended before
-            tree.flow.close(subscription)
+            tree.close(subscription)
             self.host.trace(Unsubscribed(tree.topic, subscription.number))
         self.scribe.reports.touch(tree)
         self.scribe.joining.leave_if_idle(tree)
@@ -77,8 +77,8 @@ class Subscribing:
     def drained(self, subscription: Subscription) -> None:
         """The application's queue has room again."""
         tree = self.scribe.trees.get(subscription.topic)
-        if tree is not None and subscription in tree.flow.channels:
-            log, first = tree.flow.log, subscription.cursor
+        if tree is not None and subscription in tree.channels:
+            log, first = tree.log, subscription.cursor
             subscription.advance(log)
             self.scribe.reports.moved(tree, log.bytes_between(first, subscription.cursor))
 
@@ -90,22 +90,21 @@ class Subscribing:
 
     def _start(self, tree: Tree, edge: Subscription) -> None:
         """A subscription begins at this peer's frontier, in every reign it knows: what is admitted after will come."""
-        flow = tree.flow
         rule = denied(tree.descriptor, self.host.me, edge.wish.warrant)
         if rule is not None:
             edge.subscriber.failed(AccessDenied(rule))
             return
-        first = flow.earliest if edge.wish.start == "earliest" else flow.frontier
+        first = tree.earliest if edge.wish.start == "earliest" else tree.frontier
         _set_order(tree, edge)
-        edge.begin(flow.term, first)
-        for term, past in flow.past.items():
+        edge.begin(tree.term, first)
+        for term, past in tree.past.items():
             edge.owe(term, past.end)
-        edge.cursor = flow.log.first_over(first)
-        flow.open(edge)
+        edge.cursor = tree.log.first_over(first)
+        tree.open(edge)
         owed = "reliable" if edge.ordered else "best_effort"
-        self.host.trace(Subscribed(tree.topic, flow.term, first, edge.number, owed))
-        edge.subscriber.started(shared(Position(flow.term, first)))
-        edge.advance(flow.log)
+        self.host.trace(Subscribed(tree.topic, tree.term, first, edge.number, owed))
+        edge.subscriber.started(shared(Position(tree.term, first)))
+        edge.advance(tree.log)
         self.scribe.reports.touch(tree)
 
     def adapt(self, tree: Tree) -> None:
@@ -122,7 +121,7 @@ class Subscribing:
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """No subscription to the topic can stand."""
         for edge in (*tree.unstarted.values(), *tree.edges.values()):
-            tree.flow.close(edge)
+            tree.close(edge)
             edge.subscriber.failed(error)
         tree.unstarted = NOTHING
 

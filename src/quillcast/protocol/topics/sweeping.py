@@ -72,7 +72,7 @@ class Sweeping:
             scribe.joining.join(tree)
         if tree.keeping_until is not None and tree.keeping_until <= now:
             tree.keeping_until = None
-        if not tree.flow.past:  # a topic that was handed over for nothing is let go, too
+        if not tree.past:  # a topic that was handed over for nothing is let go, too
             scribe.joining.leave_if_idle(tree)
 
     def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
@@ -89,11 +89,10 @@ class Sweeping:
                 self.scribe.reports.touch(tree)
 
     def _let_go_of_past(self, tree: Tree, now: float) -> None:
-        flow = tree.flow
-        for term in flow.overdue(now):
+        for term in tree.overdue(now):
             for edge in tree.edges.values():
-                edge.skip(term, edge.lacking(term, flow.past[term]), "unavailable")
-            flow.forget(term)
+                edge.skip(term, edge.lacking(term, tree.past[term]), "unavailable")
+            tree.forget(term)
         for edge in tree.edges.values():
-            edge.forget(lambda term: term == flow.term or term in flow.past or term in flow.forgotten)
+            edge.forget(lambda term: term == tree.term or term in tree.past or term in tree.forgotten)
             edge.give_up_holes(now - self.config.lease_s)

@@ -8,6 +8,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.sparing import NOTHING, shared
 from quillcast.protocol.forwarding.channels import LinkChannel
 from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.claims import CAME_MAX, HELD_RANGES_MAX, ChildClaim, Held, ParentClaim
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Have, Join
@@ -52,21 +53,23 @@ class Departed:
         self.awaited = dict.fromkeys(awaited)
 
 
-class Tree:
+class Tree(Flow):
     """A topic at a peer that is its root, a forwarder, a subscriber, or about to become one.
 
+    It is the topic's entry in the forwarding table, and what Scribe keeps beside what the data path reads.
     A peer may be a leaf of ten thousand: what a leaf has none of is `NOTHING`, until `enter`, `await_parent`,
     `begin_later` or `depart` enters something.
     """
 
     __slots__ = (
-        "attempt", "children", "departed", "descriptor", "fallbacks", "flow", "heard", "joining", "keeping_until",
-        "lost_parent", "moved", "parent", "parent_frontier", "parent_held", "path", "reported_bytes", "root", "topic",
+        "attempt", "children", "departed", "descriptor", "fallbacks", "heard", "joining", "keeping_until",
+        "lost_parent", "moved", "parent", "parent_frontier", "parent_held", "path", "reported_bytes", "root",
         "unstarted", "waiting",
     )  # fmt: skip
 
-    def __init__(self, descriptor: Descriptor, flow: Flow) -> None:
-        self.descriptor, self.flow, self.topic = descriptor, flow, flow.topic
+    def __init__(self, topic: bytes, descriptor: Descriptor, budget: Budget) -> None:
+        super().__init__(topic, budget, keeps=descriptor.settings.reliable)
+        self.descriptor = descriptor
         self.parent: Contact | None = None
         self.root: Root | None = None
         self.children: dict[bytes, Child] = NOTHING
@@ -88,12 +91,12 @@ class Tree:
     @property
     def edges(self) -> dict[int, Subscription]:
         """The channels to local subscribers that have begun, by their number."""
-        return {channel.number: channel for channel in self.flow.channels if isinstance(channel, Subscription)}
+        return {channel.number: channel for channel in self.channels if isinstance(channel, Subscription)}
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by what is known of the topic now; its guarantee may be another than first use had assumed."""
         self.descriptor = descriptor
-        self.flow.keeps = descriptor.settings.reliable
+        self.keeps = descriptor.settings.reliable
         if self.root is not None:
             self.root.adapt(descriptor)
 
@@ -102,9 +105,9 @@ class Tree:
         self.children = self.children or {}
         former = self.children.get(child.contact.node_id)
         if former is not None:
-            self.flow.close(former)
+            self.close(former)
         self.children[child.contact.node_id] = child
-        self.flow.open(child)
+        self.open(child)
 
     def await_parent(self, join: Join) -> None:
         """Whom to answer once this peer has a parent."""
@@ -163,7 +166,7 @@ class Tree:
     @property
     def needed(self) -> bool:
         """Does anything here want the topic's events, or may anybody want what is kept here?"""
-        wanted = self.flow.channels or self.unstarted or self.waiting
+        wanted = self.channels or self.unstarted or self.waiting
         return bool(wanted) or self.keeping_until is not None
 
     @property
@@ -173,20 +176,20 @@ class Tree:
             return True
         if self.root is not None and self.root.stable < self.root.index:
             return True
-        held = any(channel.holding for channel in self.flow.channels if isinstance(channel, Subscription))
+        held = any(channel.holding for channel in self.channels if isinstance(channel, Subscription))
         named = any(child.named_until for child in self.children.values())
-        return bool(held or named or self.departed or self.flow.past) or self.keeping_until is not None
+        return bool(held or named or self.departed or self.past) or self.keeping_until is not None
 
     @property
     def known_end(self) -> int:
         """How far the present term is known to have gone, be it that its events never came here."""
-        covers = [child.cover for child in self.children.values() if child.cover_term == self.flow.term]
-        return max(self.flow.seen.end, self.parent_frontier, *covers)
+        covers = [child.cover for child in self.children.values() if child.cover_term == self.term]
+        return max(self.seen.end, self.parent_frontier, *covers)
 
     def have(self) -> Have | None:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
-        if self.flow.begun:
-            return Have(self.flow.term, self.flow.frontier)
+        if self.begun:
+            return Have(self.term, self.frontier)
         haves = [join.have for join in self.waiting.values() if join.have is not None]
         return min(haves, key=lambda have: (have.term, have.frontier), default=None)
 
@@ -209,8 +212,8 @@ class Tree:
 
         A lease that spoke last of another term, be it a later one, says nothing of this one.
         """
-        term = self.flow.term
-        covers = [self.flow.frontier]
+        term = self.term
+        covers = [self.frontier]
         covers += [edge.frontier(term) for edge in self.edges.values()]
         covers += [lease.cover if lease.cover_term == term else 0 for lease in self.leases(now)]
         return min(covers)
@@ -234,26 +237,25 @@ class Tree:
 
     def held(self) -> Held:
         """How far past terms went and what is kept of them, for neighbours that lack some of it."""
-        past_terms = sorted(self.flow.past.items())
+        past_terms = sorted(self.past.items())
         return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX])) for term, past in past_terms])
 
     def child_claim(self, now: float) -> ChildClaim:
         """What to tell the parent."""
-        heard = max(self.heard, self.flow.term)
-        return ChildClaim(self.flow.term, self.cover(now), heard, self.held(), self.newcomers(now))
+        heard = max(self.heard, self.term)
+        return ChildClaim(self.term, self.cover(now), heard, self.held(), self.newcomers(now))
 
     def parent_claim(self, me: bytes, fallbacks: tuple[Contact, ...]) -> ParentClaim:
         """What to tell the children."""
-        flow = self.flow
-        return ParentClaim(flow.term, flow.frontier, flow.stable, self.path_here(me), fallbacks, self.held())
+        return ParentClaim(self.term, self.frontier, self.stable, self.path_here(me), fallbacks, self.held())
 
-    def check(self, me: bytes) -> None:
-        """Raise AssertionError unless the tree's parts agree with each other."""
+    def check_place(self, me: bytes) -> None:
+        """Raise AssertionError unless the peer's place in the tree and its channels agree with each other."""
         assert self.root is None or self.parent is None, "a root has no parent"
         assert me not in {**self.children, **self.waiting}, "nobody is its own child"
         assert self.parent is None or self.parent.node_id not in self.children, "a parent is no child"
-        served = {channel.contact.node_id: channel for channel in self.flow.channels if isinstance(channel, Child)}
+        served = {channel.contact.node_id: channel for channel in self.channels if isinstance(channel, Child)}
         assert served == self.children, (list(served), list(self.children))
         if self.root is not None:
-            assert self.root.term == self.flow.term, (self.root.term, self.flow.term)
+            assert self.root.term == self.term, (self.root.term, self.term)
             self.root.check()
