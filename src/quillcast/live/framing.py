@@ -13,10 +13,11 @@ All numbers are little endian. `FrameReader` says where the next bytes go: those
 own, which whoever takes the frame keeps, so that the kernel's copy is the only one.
 """
 
+import ctypes
 import struct
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 
 from quillcast.core.errors import Malformed
@@ -79,8 +80,13 @@ def frame(type_: FrameType, content: bytes = b"") -> bytes:
     return _HEADER.pack(len(content), type_, _ZEROS) + content
 
 
+_unfilled: Callable[[None, int], bytearray] = ctypes.pythonapi.PyByteArray_FromStringAndSize
+"""A bytearray whose content is anything: `bytearray(size)` would fill it with zeros, which takes as long as a copy."""
+_unfilled.restype, _unfilled.argtypes = ctypes.py_object, (ctypes.c_char_p, ctypes.c_ssize_t)  # type: ignore[attr-defined]
+
+
 class Spare:
-    """Memory for large frames: that of earlier ones which nobody holds any more, for new pages have to be zeroed."""
+    """Memory for large frames: that of earlier ones which nobody holds any more, for the system zeroes new pages."""
 
     def __init__(self) -> None:
         self._all: deque[bytearray] = deque()
@@ -88,14 +94,14 @@ class Spare:
     def take(self, size: int) -> memoryview:
         """Memory of this size, whose content is anything."""
         if size > _SPARE_BYTES:
-            return memoryview(bytearray(size))
+            return memoryview(_unfilled(None, size))
         for _ in range(min(len(self._all), 2)):  # the oldest is mostly free; one that is not may be held for long
             self._all.rotate(-1)
             if sys.getrefcount(self._all[-1]) == _UNHELD:
                 return memoryview(self._all[-1])[:size]
         if len(self._all) == _SPARE_MAX:
-            return memoryview(bytearray(size))
-        self._all.append(bytearray(_SPARE_BYTES))
+            return memoryview(_unfilled(None, size))
+        self._all.append(_unfilled(None, _SPARE_BYTES))
         return memoryview(self._all[-1])[:size]
 
 
