@@ -336,7 +336,8 @@ class Subscription(Generic[Item]):
 
     def _turn_to_next(self) -> bool:
         """Turn the next block into events; False if none is there."""
-        self._release()
+        if self._taken_bytes:
+            self._release()
         inbox = self._inbox
         if not inbox.blocks:
             self._turn_events = 0
@@ -353,8 +354,6 @@ class Subscription(Generic[Item]):
 
     def _release(self) -> None:
         """The events of the last block are all handed out."""
-        if not self._taken_bytes:
-            return
         inbox = self._inbox
         was_full = inbox.room() <= 0
         inbox.size_bytes -= self._taken_bytes
