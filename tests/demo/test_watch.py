@@ -23,7 +23,7 @@ class Peers:
     def note(self, peer: bytes, *records: Record) -> None:
         for record in records:
             self.now_ns += 1
-            self.journals[peer].note(self.now_ns, record)
+            self.journals[peer].trace(record, self.now_ns)
         self.journals[peer].flush()
 
 
