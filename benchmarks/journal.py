@@ -42,7 +42,7 @@ def cost(make: Callable[[int], Record], runs_per_s: int, count: int) -> dict[str
     with tempfile.TemporaryDirectory() as folder, Journal(folder, PEER) as journal:
         began = time.process_time()
         for n, record in enumerate(records):
-            journal.note(n, record)
+            journal.trace(record, n)
             if n % flush_rows == flush_rows - 1:
                 journal.flush()
         journal.flush()
@@ -80,7 +80,7 @@ def throughput(size_bytes: int, pairs: int, seconds: float) -> Row:
 def main() -> None:
     options = parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder, Journal(folder, PEER) as journal:  # loads pyarrow
-        journal.note(0, MIXES["delivered"](0))
+        journal.trace(MIXES["delivered"](0), 0)
     rows: list[dict[str, Any]] = []
     for kind, make in MIXES.items():
         for runs_per_s in (20, 1_000, 10_000, 100_000):
