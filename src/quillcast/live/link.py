@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quillcast.core.bundle import BUNDLE_BYTES, Bundle
-from quillcast.core.errors import Unreachable
+from quillcast.core.errors import Malformed, Unreachable
 from quillcast.core.messages import Contact, Message
 from quillcast.live.connection import Connection
 from quillcast.live.framing import FRAME_BYTES_MAX, HEADER_BYTES, FrameType, frame, header
@@ -103,6 +103,13 @@ class Link:
         self.owed += size_bytes
         if self.owed * _CREDIT_PARTS >= self.links.config.window_bytes:
             self._soil()
+
+    def charge(self, size_bytes: int) -> None:
+        """A bundle came. Raises `Malformed` when the other side overdrew its credit."""
+        self.idle_there = False
+        self.charged += size_bytes
+        if self.charged > self.links.config.window_bytes + FRAME_BYTES_MAX:
+            raise Malformed(f"{self.charged} bytes came on a window of {self.links.config.window_bytes}")
 
     def credited(self, size_bytes: int) -> None:
         """Credit came back."""

@@ -22,7 +22,7 @@ from quillcast.live import addresses, certificates, hello, nearby
 from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.connection import Connection, Superseded
-from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, Spare
+from quillcast.live.framing import FrameType, Spare
 from quillcast.live.hello import Hello, HelloRefused, Identity
 from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
 from quillcast.live.pump import Pump
@@ -310,13 +310,10 @@ class Links:
             self.round_trips.ask(link)
 
     def bundle_came(self, link: Link, bundle: Bundle) -> None:
-        """A bundle arrived. Raises `Malformed`."""
+        """A bundle arrived."""
         self.counters["bundles_in"] += 1
         self.counters["bytes_in"] += bundle.size
-        link.idle_there = False
-        link.charged += bundle.size
-        if link.charged > self.config.window_bytes + FRAME_BYTES_MAX:  # the other side overdrew its credit
-            raise Malformed(f"{link.charged} bytes came on a window of {self.config.window_bytes}")
+        link.charge(bundle.size)
         if self.links.get(link.contact.node_id) is not link:
             self._owe(link.contact.node_id, bundle.size)
         if not self.pump.closed:

@@ -336,8 +336,7 @@ class Subscription(Generic[Item]):
 
     def _turn_to_next(self) -> bool:
         """Turn the next block into events; False if none is there."""
-        if self._taken_bytes:
-            self._release()
+        self._release()
         inbox = self._inbox
         if not inbox.blocks:
             self._turn_events = 0
@@ -354,6 +353,8 @@ class Subscription(Generic[Item]):
 
     def _release(self) -> None:
         """The events of the last block are all handed out."""
+        if not self._taken_bytes:
+            return
         inbox = self._inbox
         was_full = inbox.room() <= 0
         inbox.size_bytes -= self._taken_bytes

@@ -20,13 +20,25 @@ class Channel:
         self.cursor = cursor
         self.filters = filters
 
-    def advance(self, log: Log) -> None:
-        """Take what waits in the log, as far as there is room: the same bytes, by reference."""
+    def room(self) -> int:
+        """Bytes this channel takes now; nothing is given to it while that is not positive."""
+        raise AssertionError("a channel says how much room it has")
+
+    def take(self, bundle: Bundle) -> None:
+        """Carry the bundle out: the same bytes, by reference."""
         raise AssertionError("a channel takes bundles")
 
     def admits(self, bundle: Bundle) -> bool:
         """Do all filters let the bundle pass?"""
         return all(passes(bundle) for passes in self.filters)
+
+    def advance(self, log: Log) -> None:
+        """Take what waits in the log, as far as there is room."""
+        while self.cursor < log.end and self.room() > 0:
+            bundle = log.at(self.cursor)
+            self.cursor += 1
+            if bundle is not None and (not self.filters or self.admits(bundle)):
+                self.take(bundle)
 
 
 class LinkChannel(Channel):
@@ -38,10 +50,8 @@ class LinkChannel(Channel):
         super().__init__(cursor, filters)
         self.host, self.contact = host, contact
 
-    def advance(self, log: Log) -> None:
-        host, contact = self.host, self.contact
-        while self.cursor < log.end and host.room(contact) > 0:
-            bundle = log.at(self.cursor)
-            self.cursor += 1
-            if bundle is not None and (not self.filters or self.admits(bundle)):
-                host.carry(contact, bundle)
+    def room(self) -> int:
+        return self.host.room(self.contact)
+
+    def take(self, bundle: Bundle) -> None:
+        self.host.carry(self.contact, bundle)

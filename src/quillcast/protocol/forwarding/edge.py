@@ -108,14 +108,10 @@ class Edge(Channel):
 
     def advance(self, log: Log) -> None:
         """Take what waits, the backlog first."""
-        room = self.subscriber.room
-        while self.backlog and room() > 0:
+        while self.backlog and self.room() > 0:
             self.take(self.backlog.popleft())
-        while self.cursor < log.end and room() > 0:
-            bundle = log.at(self.cursor)
-            self.cursor += 1
-            if bundle is not None and (not self.filters or self.admits(bundle)):
-                self.take(bundle)
+        if not self.backlog:
+            Channel.advance(self, log)
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on."""
@@ -159,6 +155,9 @@ class Edge(Channel):
         """One past the last index taken of a term without a gap."""
         line = self.line(term)
         return line.next if line else 0
+
+    def room(self) -> int:
+        return self.subscriber.room()
 
     def take(self, bundle: Bundle) -> None:
         """Deliver a bundle that is next in its term's line; keep one that came beyond a gap."""

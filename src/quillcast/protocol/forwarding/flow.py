@@ -114,6 +114,12 @@ class Flow:
         if len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
 
+    def note(self, bundle: Bundle) -> bool:
+        """Note a bundle of the current term. False for a repeat, which ends here."""
+        if self.seen is NO_RANGES:
+            self.seen = RangeSet()
+        return self.seen.add(bundle.envelope.first, bundle.last)
+
     def move(self, bundle: Bundle) -> int:
         """Hand a bundle that was new to every channel, at each one's pace.
 

@@ -4,7 +4,6 @@ from typing import Generic, TypeVar
 
 from quillcast.core.bundle import Bundle, Kind
 from quillcast.core.host import Host
-from quillcast.core.ranges import NO_RANGES, RangeSet
 from quillcast.core.trace import Dropped, Repeated
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
@@ -42,9 +41,7 @@ class ForwardingTable(Generic[F]):
             return self._drop(bundle, "no_flow")
         if bundle.envelope.term != flow.term:
             return self._other_term(flow, bundle)
-        if flow.seen is NO_RANGES:
-            flow.seen = RangeSet()
-        if not flow.seen.add(bundle.envelope.first, bundle.last):
+        if not flow.note(bundle):
             return self._repeat(bundle)
         passed_over = flow.move(bundle)
         if passed_over:
