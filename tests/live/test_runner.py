@@ -19,7 +19,9 @@ async def main():
         async with quillcast.Node():
             print(first > 10_000, gc.get_freeze_count() <= first, gc.get_threshold() == before)
 
+before = gc.get_threshold()
 {}(main())
+assert (gc.get_freeze_count(), gc.get_threshold()) == (0, before), "what follows is not the program's"
 """
 
 

@@ -19,13 +19,19 @@ _unsettled = False  # a program runs whose first node has not joined yet
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on a new event loop, uvloop's where that can be had; Ctrl-C cancels it, and its nodes leave.
 
-    The process is the program's: memory and the collector of cycles are set up for a peer's work.
+    The process is the program's until it ends: memory and the collector of cycles are set up for a peer's work.
     """
     global _unsettled
     keep_freed_memory()
-    _unsettled = True
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(main)
+    threshold, _unsettled = gc.get_threshold(), True
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(main)
+    finally:
+        if not _unsettled:
+            gc.unfreeze()
+            gc.set_threshold(*threshold)
+        _unsettled = False
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
