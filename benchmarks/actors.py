@@ -196,9 +196,9 @@ def _options(name: str, folder: Path) -> tuple[Options, Options]:
     match name_of(name), name.partition(", ")[2]:
         case "quillcast", variant:
             options: Options = {"folder": str(folder), "network": "benchmark"}
-            if variant == "TLS":
+            if variant.startswith("TLS"):
                 options["credential"] = _credential(folder)
-            if variant == "TCP":
+            if variant.endswith("TCP"):
                 options["nearby"] = False
             return options, options
         case "zenoh", variant:

@@ -516,6 +516,7 @@ SYSTEMS = {
     "quillcast, TCP": System(Quillcast, "quillcast", middle="forwarder"),
     "quillcast, no journal": System(Quillcast, "quillcast", middle="forwarder"),
     "quillcast, TLS": System(Quillcast, "quillcast", middle="forwarder"),
+    "quillcast, TLS over TCP": System(Quillcast, "quillcast", middle="forwarder"),
     "zenoh": System(Zenoh, "zenoh"),
     "zenoh, Unix socket": System(Zenoh, "zenoh"),
     "zenoh, router": System(Zenoh, "zenoh", middle="router"),

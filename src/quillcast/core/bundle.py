@@ -160,6 +160,10 @@ def _packed(runs: Sequence[Run], count: int) -> bytes:
     return column + _ZEROS[: -len(column) % 8]
 
 
+Join = Callable[[list[bytes]], bytes | memoryview]
+"""Lays pieces of memory down one after the other."""
+
+
 class Block:
     """One publisher's run of events in one topic; immutable, passed on by reference.
 
@@ -199,13 +203,14 @@ class Block:
         keys: Sequence[bytes] | None = None,
         attributes: Sequence[bytes] | None = None,
         runs: Sequence[Run] | None = None,
+        join: "Join" = b"".join,
     ) -> "Block":
         """Lay events out as one block.
 
         `first` is the sequence of the first; `time_ns` its publish time; `times`, `keys` and `attributes`, where
         given, hold one entry per payload (attributes are MessagePack maps), and `runs`, where events are not the
-        publisher's own, say whose they are. Raises `LocalError` where they do not, or where there are more events or
-        bytes than a block can hold.
+        publisher's own, say whose they are; `join` lays the pieces down. Raises `LocalError` where they do not, or
+        where there are more events or bytes than a block can hold.
         """
         count = len(payloads)
         if not 0 < count <= EVENT_COUNT_MAX:
@@ -226,7 +231,7 @@ class Block:
             parts.append(_packed(runs, count))
             size += len(parts[-1])
         parts[0] = _BLOCK.pack(size, _LAYOUT, flags, 0, publisher, first, time_ns, count, payload_bytes)
-        return cls(b"".join(parts))
+        return cls(join(parts))
 
     def payloads(self) -> list[bytes]:
         """Every event's payload. Raises `Malformed` if the columns do not check out."""
@@ -464,8 +469,11 @@ class Bundle:
         return b"".join([self.head, *(block.data for block in self.blocks)])
 
     @classmethod
-    def decode(cls, data: bytes | memoryview) -> "Bundle":
-        """The bundle of these bytes, which it keeps: nobody may write to them any more. Raises `Malformed`."""
+    def decode(cls, data: bytes | memoryview, cut: "Cut | None" = None) -> "Bundle":
+        """The bundle of these bytes, which it keeps: nobody may write to them any more. Raises `Malformed`.
+
+        `cut` finds the blocks where they do not follow the head as they are.
+        """
         if len(data) < _HEAD.size:
             raise Malformed(f"a bundle of {len(data)} bytes is shorter than its head of {_HEAD.size}")
         kind, _, _, session, topic, counter, node, first, count, blocks, record, tags = _HEAD.unpack_from(data)
@@ -485,7 +493,11 @@ class Bundle:
         lone = (
             blocks == 1 and len(data) < _COPIED_BYTES_MAX and _OFFSET.unpack_from(data, _HEAD.size)[0] == len(data) - at
         )
-        bundle = cls(new_tuple(Envelope, parts), (Block(bytes(data[at:])),) if lone else _cut(data, at, blocks))
+        if lone:
+            bundle = cls(new_tuple(Envelope, parts), (Block(bytes(data[at:])),))
+        else:
+            sizes = struct.unpack_from(f"<{blocks}I", data, _HEAD.size)
+            bundle = cls(new_tuple(Envelope, parts), (cut or _cut)(data, at, sizes))
         if bundle.count != count:
             raise Malformed(f"a bundle says {count} events, its blocks hold {bundle.count}")
         return bundle
@@ -503,11 +515,14 @@ class Bundle:
 _KINDS = {int(kind): kind for kind in Kind}
 
 
-def _cut(data: bytes | memoryview, at: int, count: int) -> tuple[Block, ...]:
+Cut = Callable[[bytes | memoryview, int, tuple[int, ...]], tuple[Block, ...]]
+"""Finds the blocks of a bundle, of these sizes, whose head ends here."""
+
+
+def _cut(data: bytes | memoryview, at: int, sizes: tuple[int, ...]) -> tuple[Block, ...]:
     """The blocks of a bundle: within its bytes, or where they are small bytes of their own, which are cheaper."""
-    small = len(data) < _COPIED_BYTES_MAX * count
+    small = len(data) < _COPIED_BYTES_MAX * len(sizes)
     whole = bytes(data) if small else memoryview(data)
-    sizes = struct.unpack_from(f"<{count}I", data, _HEAD.size)
     if at + sum(sizes) != len(data):
         raise Malformed(f"a bundle's blocks say {sum(sizes)} bytes, {len(data) - at} came")
     ends = accumulate(sizes, initial=at)

@@ -21,7 +21,7 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Control messages waiting for a link that is being opened; over that it is given up. A guess."""
 
     nearby: bool = True
-    """Peers of one machine are linked by a Unix socket where both say so, else by TCP."""
+    """Peers of one machine are linked by a Unix socket, and lend each other large blocks, where both say so."""
 
     strangers_max: int = 128
     """Connections that have not proven who they are; beyond it the oldest are closed. A guess."""

@@ -40,6 +40,8 @@ class Connection(asyncio.BufferedProtocol):
     link: "Link | None" = None
     other_end = "a stranger"
     """Where the other side is, as the kernel says, in words."""
+    process = 0
+    """The process at the other end, if it is one of this machine."""
     tls: "TlsProtocol | None" = None
     """What lies between this and the socket in a network with a credential."""
 
@@ -71,7 +73,8 @@ class Connection(asyncio.BufferedProtocol):
         own = transport.get_extra_info("socket")
         if own.family == socket.AF_UNIX:
             nearby.widen(own)
-            self.other_end = f"process {nearby.process(own)[0]} of this machine"
+            self.process = nearby.process(own)[0]
+            self.other_end = f"process {self.process} of this machine"
         else:
             if peer := transport.get_extra_info("peername"):  # none if it has gone already
                 self.other_end = addresses.written(*peer[:2])

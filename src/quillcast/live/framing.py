@@ -65,6 +65,12 @@ class FrameType(IntEnum):
     """Take these keys in as members: `live.admission.Application`."""
     ADMITTED = 13
     """Their certificates: `live.admission.Admitted`."""
+    BORROWS = 14
+    """This side may open what the other one's process lends: `live.lending`."""
+    LENT = 15
+    """One bundle, with places where its blocks are lent instead of them."""
+    TAKEN = 16
+    """8 bytes: how many more lent bundles this side has opened."""
 
 
 _TYPES = {int(type_): type_ for type_ in FrameType}

@@ -48,6 +48,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     """The network's public key, for who knows its fingerprint only."""
     clock_ns: Number = 0
     """This peer's wall clock, nanoseconds since 1970 UTC; 0 in a network without a credential."""
+    lends: bytes = b""
+    """Where its process lends the incarnation, for who may open that; nothing if it lends nothing (`live.lending`)."""
 
     @property
     def contact(self) -> Contact:

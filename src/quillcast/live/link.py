@@ -10,9 +10,10 @@ from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quillcast.core.bundle import BUNDLE_BYTES, Bundle
+from quillcast.core.bundle import BUNDLE_BYTES, Block, Bundle
 from quillcast.core.errors import Malformed, Unreachable
 from quillcast.core.messages import Contact, Message
+from quillcast.live import lending
 from quillcast.live.connection import Connection
 from quillcast.live.framing import FRAME_BYTES_MAX, HEADER_BYTES, FrameType, frame, header
 
@@ -52,6 +53,11 @@ class Link:
         self.starved = False  # there was no room, and nobody was told yet that there is again
         self.idle_here = self.idle_there = False
         self.measuring = False
+        self.lends = False  # blocks, to a process that may open what this one lends
+        self.borrows = False  # blocks of a process that lends what this one may open
+        self.taken = 0  # lent bundles opened, of which the other side does not know yet
+        self._all_taken: asyncio.Event | None = None  # there is somebody who waits for that
+        self._lent: deque[tuple[Block, ...]] = deque()  # kept until the other side has them
         self._dirty = False
         self._frames: list[bytes] = []
         self._messages: list[Message] = []
@@ -116,6 +122,30 @@ class Link:
         self.credit = min(self.credit + size_bytes, self.links.config.window_bytes)
         self._quench()
 
+    def lent(self, content: bytes) -> Bundle:
+        """The bundle of a frame that says where its blocks are lent. Raises `Malformed`."""
+        assert self.connection is not None
+        bundle = lending.borrowed(content, self.connection.process)
+        self.taken += 1
+        return bundle
+
+    def took(self, count: int) -> None:
+        """The other side has opened so many more lent bundles. Raises `Malformed`."""
+        if count > len(self._lent):
+            raise Malformed(f"{count} bundles are said to be taken, {len(self._lent)} were lent")
+        for _ in range(count):
+            self._lent.popleft()
+        if self._all_taken is not None and not self._lent:
+            self._all_taken.set()
+
+    async def all_taken(self) -> None:
+        """Wait until the other side has all that was lent, or the connection ends."""
+        if self._lent and self.connection is not None:
+            taken = self._all_taken = asyncio.Event()
+            self.connection.ended.add_done_callback(lambda _: taken.set())
+            self.say(FrameType.PING, bytes(NUMBER_BYTES))  # what was taken is told along with the answer
+            await taken.wait()
+
     def pause(self) -> None:
         """The socket takes no more for now."""
         self.paused = self.starved = True
@@ -134,6 +164,9 @@ class Link:
         self.credit += connection.peer.window_bytes - self.links.config.window_bytes
         connection.serve(self)
         self.stands.set()
+        if self.links.may_borrow(connection):
+            self.borrows = True
+            self.say(FrameType.BORROWS)
         self._soil()
 
     def finish(self) -> None:
@@ -168,6 +201,9 @@ class Link:
         if self.owed:
             parts.append(frame(FrameType.CREDIT, self.owed.to_bytes(NUMBER_BYTES, "little")))
             self.owed = 0
+        if self.taken:
+            parts.append(frame(FrameType.TAKEN, self.taken.to_bytes(NUMBER_BYTES, "little")))
+            self.taken = 0
         if self._messages:
             messages, self._messages = self._messages, []
             parts += self._control_frames(messages)
@@ -188,9 +224,17 @@ class Link:
         while self._bundles and not self.paused and added < self.links.config.write_bytes_max:
             bundle = self._bundles.popleft()
             head = bundle.head
-            size = len(head) + bundle.size - BUNDLE_BYTES
-            parts.append(header(FrameType.BUNDLE, size) + head)
-            parts += map(_DATA, bundle.blocks)
+            lends = self.lends and bundle.size > lending.LENT_BYTES_MIN
+            places = self.links.lender.places(bundle.blocks) if lends else None
+            if not places:
+                size = len(head) + bundle.size - BUNDLE_BYTES
+                parts.append(header(FrameType.BUNDLE, size) + head)
+                parts += map(_DATA, bundle.blocks)
+            else:
+                size = len(head) + len(places)
+                parts.append(header(FrameType.LENT, size) + head + places)
+                self._lent.append(bundle.blocks)
+                self.links.counters["bytes_out"] += bundle.size - BUNDLE_BYTES
             added += HEADER_BYTES + size
         return added
 

@@ -18,12 +18,13 @@ import msgspec
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import DiskFailed, Malformed, QuillcastError, RemoteError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.live import addresses, certificates, hello, nearby
+from quillcast.live import addresses, certificates, hello, lending, nearby
 from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.connection import Connection, Superseded
 from quillcast.live.framing import FrameType, Spare
 from quillcast.live.hello import Hello, HelloRefused, Identity
+from quillcast.live.lending import Lender
 from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
 from quillcast.live.pump import Pump
 from quillcast.live.roundtrips import RoundTrips
@@ -74,6 +75,8 @@ class Links:
         self._dirty: list[Link] = []
         self.spare = Spare()
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
+        self.lender = Lender()
+        self._sample = self.lender.sample(incarnation) if config.nearby else None
         self._servers: list[asyncio.Server] = []
         self.admissions: Admissions | None = None
         """The part of who holds the network's credential; the others send applicants away."""
@@ -147,6 +150,11 @@ class Links:
         if link is not None:
             link.release(size_bytes)
 
+    def join(self, parts: list[bytes]) -> bytes | memoryview:
+        """Lay the pieces of a block down: where it can be lent from, if there is somebody to lend it to."""
+        lends = any(link.lends for link in self.links.values())
+        return (self.lender.lay(parts) if lends else None) or b"".join(parts)
+
     def measure(self, to: Contact) -> None:
         """Measure the round trip over the link, once it stands."""
         link = self.link(to)
@@ -197,6 +205,7 @@ class Links:
         for server in self._servers:
             server.close()
         self._flush()
+        await self._lent_is_taken()
         open_ = [link.connection for link in self.links.values() if link.connection is not None]
         tasks = [link.opening for link in self.links.values() if link.opening is not None]
         for task in tasks:
@@ -215,7 +224,7 @@ class Links:
         """What a new connection says first."""
         said = Hello(
             self.network, self.identity.public_key, self.contact.address, hello.nonce(), self.incarnation,
-            self.config.window_bytes,
+            self.config.window_bytes, lends=lending.place(self._sample or b""),
         )  # fmt: skip
         if self.tls is None:
             return said
@@ -327,6 +336,12 @@ class Links:
                 for message in self.codec.decode_all(content):
                     self.counters["messages_in"] += 1
                     self.pump.hand(self.pump.inputs.message, link.contact, message)
+            case FrameType.LENT if link.borrows:
+                self._lent_came(link, content)
+            case FrameType.TAKEN if len(content) == NUMBER_BYTES:
+                link.took(int.from_bytes(content, "little"))
+            case FrameType.BORROWS if not content and self._sample:
+                link.lends = True
             case FrameType.CREDIT if len(content) == NUMBER_BYTES:
                 link.credited(int.from_bytes(content, "little"))
             case FrameType.PING if len(content) == NUMBER_BYTES:
@@ -343,6 +358,11 @@ class Links:
             case _:
                 raise Malformed(f"a {type_.name} frame of {len(content)} bytes came out of turn")
 
+    def may_borrow(self, connection: Connection) -> bool:
+        """Can this process open what the one at the other end lends?"""
+        pid, peer = connection.process, connection.peer
+        return pid > 0 and self.config.nearby and lending.may_borrow(pid, peer.lends, peer.incarnation)
+
     def closed(self, connection: Connection) -> None:
         """A connection ended."""
         self._strangers.pop(connection, None)
@@ -358,6 +378,24 @@ class Links:
         self.problems.append(f"closed the link with {connection.other_end}: {problem}")
 
     # --- within -------------------------------------------------------------------------------------------------
+
+    def _lent_came(self, link: Link, content: bytes) -> None:
+        try:
+            bundle = link.lent(content)
+        except lending.Gone as problem:  # with what it still had to lend: as if the link had broken before
+            assert link.connection is not None
+            self.problems.keep(f"lost the link with {link.connection.other_end}: {problem}")
+            link.connection.abort()
+        else:
+            self.bundle_came(link, bundle)
+
+    async def _lent_is_taken(self) -> None:
+        """What is lent goes with this process: wait until the others have it."""
+        lenders = [self.loop.create_task(link.all_taken()) for link in self.links.values()]
+        if lenders:
+            _, late = await asyncio.wait(lenders, timeout=self.config.close_timeout_s)
+            for task in late:
+                task.cancel()
 
     async def _open(self, link: Link) -> None:
         try:

@@ -550,7 +550,10 @@ class Node:
         outlet = self._outlets.get(who)
         if outlet is None or outlet.failure is not None:
             warrant = self._warrant(topic, credentials)
-            outlet = Outlet(topic, self._pump, self._peer, self.live.publish_bytes, warrant, partial(self._ended, who))
+            outlet = Outlet(
+                topic, self._pump, self._peer, self.live.publish_bytes, self._links.join, warrant,
+                partial(self._ended, who),
+            )  # fmt: skip
             self._outlets[who] = outlet
         return Publisher(outlet, self._pump, self._peer, self._running_publishers, timed=timed)
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from quillcast.core.bundle import RUN_BYTES, Run
+from quillcast.core.bundle import RUN_BYTES, Join, Run
 from quillcast.core.errors import EventTooLarge, QuillcastError
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
@@ -110,12 +110,12 @@ class Outlet:
     """The way of a node's publishers into one topic; the listener of the peer's publisher, `inner`."""
 
     __slots__ = (
-        "_batch", "_batch_bytes", "_changed", "_ended", "_gone", "_holder", "_lone_turns", "_named", "_opened", "_peer",
-        "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "stopped", "topic",
+        "_batch", "_batch_bytes", "_changed", "_ended", "_gone", "_holder", "_join", "_lone_turns", "_named", "_opened",
+        "_peer", "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "stopped", "topic",
     )  # fmt: skip
 
     def __init__(
-        self, topic: str, pump: Pump, peer: Peer, batch_bytes: int, warrant: Warrant | None,
+        self, topic: str, pump: Pump, peer: Peer, batch_bytes: int, join: Join, warrant: Warrant | None,
         ended: Callable[["Outlet"], None],
     ) -> None:  # fmt: skip
         """Open it; `ended` hears when the last publisher left. Raises `LocalError` for a name that is no topic's."""
@@ -125,7 +125,7 @@ class Outlet:
         self.stopped = True
         """Publishers have to look: the topic is not known yet, there is no room, or it failed."""
         self.failure: QuillcastError | None = None
-        self._pump, self._peer, self._batch_bytes = pump, peer, batch_bytes
+        self._pump, self._peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
         self._batch: Batch | None = None  # the open one
         self._holder: Sharer | None = None  # whose the batch's last events are
         self._lone_turns = 0  # that brought one event each, up to the last one
@@ -248,8 +248,9 @@ class Outlet:
     def _seal(self, batch: Batch) -> None:
         runs = self._runs(batch)
         last = self._pump.call(
-            self.inner.offer, batch.payloads, times=batch.times, keys=batch.keys, attributes=batch.attributes, runs=runs
-        )
+            self.inner.offer, batch.payloads, times=batch.times, keys=batch.keys, attributes=batch.attributes,
+            runs=runs, join=self._join,
+        )  # fmt: skip
         for sharer, _ in batch.runs:
             sharer.last, sharer.payloads = last, NO_PAYLOADS
         self.stopped = self.stopped or self.inner.room() <= 0

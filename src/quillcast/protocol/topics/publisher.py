@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from quillcast.core.bundle import NO_TERM, Block, Bundle, Envelope, Kind, Run, Term, new_tuple
+from quillcast.core.bundle import NO_TERM, Block, Bundle, Envelope, Join, Kind, Run, Term, new_tuple
 from quillcast.core.errors import EventTooLarge, QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
@@ -65,16 +65,17 @@ class Publisher:
         keys: Sequence[bytes] | None = None,
         attributes: Sequence[bytes] | None = None,
         runs: Sequence[Run] | None = None,
+        join: Join = b"".join,
     ) -> int:
         """Publish events as one block; returns one past the last one's sequence.
 
         `times` are nanoseconds since 1970 UTC, one per payload; without them all have the time of this call. `runs` say
-        whose the events are, where several share this publisher. Raises `EventTooLarge`, and then publishes none of
-        them.
+        whose the events are, where several share this publisher; `join` lays the block's pieces down. Raises
+        `EventTooLarge`, and then publishes none of them.
         """
         block = Block.seal(
             self.id, self.next, payloads, time_ns=times[0] if times else self.host.wall_ns(),
-            times=times, keys=keys, attributes=attributes, runs=runs,
+            times=times, keys=keys, attributes=attributes, runs=runs, join=join,
         )  # fmt: skip
         limit = self.descriptor.settings.event_bytes_max
         if block.size > limit and (size := max(map(len, payloads))) > limit:

@@ -1,0 +1,209 @@
+"""Blocks that peers of one machine lend each other: a reference is passed on, and nobody on the way copies them.
+
+A large block is laid down in a file that is in memory only and has no name (memfd_create(2)). A link to a process that
+may open it tells where it is, the number of the descriptor and the inode, instead of sending it. The other side opens
+it to read by `/proc/PID/fd`, maps it, and lends it on in the same way; who lends keeps it until it is said to be taken.
+Files keep their size, so that no reader can fail, and are used again when nobody else has them open. The kernel tells
+that: it grants a lease (fcntl(2)) on nothing that others have open, however they came by it, and wherever they ended.
+"""
+
+import fcntl
+import mmap
+import os
+import resource
+import struct
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import ClassVar
+
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.errors import Malformed
+
+LENT_BYTES_MIN = 64 << 10
+"""Smaller blocks are sent: a copy costs less than the system calls; a guess."""
+
+_POSSIBLE = hasattr(os, "memfd_create")
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW if _POSSIBLE else 0
+_PLACE = struct.Struct("<QQ")
+_PARTS_MAX = 256  # more are joined first: copied twice, but in two pieces; a guess
+_MEMORY_BYTES = 832 << 10  # a batch with its columns; what is larger gets memory of its own, which is not used again
+_MEMORIES_MAX = 84  # 68 MiB at most, of a process: what a publisher keeps until it is stable, and a window more
+_UNHELD = 2  # references to what only the deque holds, as `getrefcount` counts
+
+
+class Gone(Exception):
+    """Whoever lent something has let go of it: mostly its process has ended."""
+
+
+class Memory(mmap.mmap):
+    """A file in memory, mapped. It is closed when nobody looks at it any more."""
+
+    held: ClassVar[int] = 0
+    """How many this process has."""
+    held_max: ClassVar[int] = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+    """Beyond that blocks are copied. Each takes two descriptors, and half of what a process may have is others'."""
+
+    descriptor: int
+    place: bytes
+    """Where it is, for processes that may open it."""
+
+    def __new__(cls, descriptor: int, inode: int, size_bytes: int, access: int = mmap.PROT_READ) -> "Memory":
+        """Raises `OSError`; else the descriptor is this one's."""
+        made = super().__new__(cls, descriptor, size_bytes, mmap.MAP_SHARED, access)
+        made.descriptor, made.place = descriptor, _PLACE.pack(descriptor, inode)
+        Memory.held += 1
+        return made
+
+    @classmethod
+    def new(cls, size_bytes: int) -> "Memory":
+        """One of this process. Raises `OSError`."""
+        made = os.memfd_create("quillcast", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        own = -1
+        try:
+            os.ftruncate(made, size_bytes)
+            fcntl.fcntl(made, fcntl.F_ADD_SEALS, _SEALS)
+            own = os.open(f"/proc/self/fd/{made}", os.O_RDWR | os.O_CLOEXEC)  # leases are granted on what was opened
+            return cls(own, os.fstat(own).st_ino, size_bytes, mmap.PROT_READ | mmap.PROT_WRITE)
+        except OSError:
+            if own >= 0:
+                os.close(own)
+            raise
+        finally:
+            os.close(made)
+
+    def fill(self, parts: Sequence[bytes | memoryview]) -> memoryview:
+        """Lay these bytes down; where they are."""
+        view, at = memoryview(self), 0
+        for part in parts if len(parts) < _PARTS_MAX else [b"".join(parts)]:
+            view[at : at + len(part)] = part
+            at += len(part)
+        return view[:at]
+
+    def is_returned(self) -> bool:
+        """Has nobody else got it open?"""
+        try:
+            fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError:
+            return False
+        fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return True
+
+    def __del__(self) -> None:
+        Memory.held -= 1
+        os.close(self.descriptor)
+
+
+class Lender:
+    """What a peer lends from."""
+
+    def __init__(self) -> None:
+        self._all: deque[Memory] = deque()
+
+    def lay(self, parts: Sequence[bytes | memoryview]) -> memoryview | None:
+        """These bytes, one after the other, where they can be lent.
+
+        None if they are too few to be worth it, or this process can lend no more for now.
+        """
+        size = sum(map(len, parts))
+        if size < LENT_BYTES_MIN:
+            return None
+        try:
+            memory = self._unused() if size <= _MEMORY_BYTES else _new(size)
+        except OSError:  # no descriptor left
+            return None
+        return None if memory is None else memory.fill(parts)
+
+    def sample(self, content: bytes) -> memoryview | None:
+        """Something to lend, for others to find out whether they may open it.
+
+        None where this process cannot lend, or the kernel does not tell who has a file open.
+        """
+        if not _POSSIBLE:
+            return None
+        try:
+            memory = Memory.new(len(content))
+            other = os.open(f"/proc/self/fd/{memory.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+            told = not memory.is_returned()
+            os.close(other)
+        except OSError:  # a container's rules may forbid it
+            return None
+        return memory.fill([content]) if told and memory.is_returned() else None
+
+    def places(self, blocks: Sequence[Block]) -> bytes | None:
+        """Where these blocks are lent, which are moved there if need be; None if they are to be sent."""
+        found = []
+        for block in blocks:
+            if not place(block.data):
+                lent = self.lay([block.data])
+                if lent is None:
+                    return None
+                block.data = lent
+            found.append(place(block.data))
+        return b"".join(found)
+
+    def _unused(self) -> Memory | None:
+        for _ in range(min(len(self._all), 2)):  # the oldest is mostly free; one that is not may be held for long
+            self._all.rotate(-1)
+            if sys.getrefcount(self._all[-1]) == _UNHELD and self._all[-1].is_returned():
+                return self._all[-1]
+        made = _new(_MEMORY_BYTES) if len(self._all) < _MEMORIES_MAX else None
+        if made is not None:
+            self._all.append(made)
+        return made
+
+
+def _new(size_bytes: int) -> Memory | None:
+    return Memory.new(size_bytes) if Memory.held < Memory.held_max else None
+
+
+def place(data: bytes | memoryview) -> bytes:
+    """Where these bytes are lent, from the first on; nothing if they are in no such memory."""
+    memory = data.obj if isinstance(data, memoryview) else None
+    return memory.place if isinstance(memory, Memory) else b""
+
+
+def borrowed(content: bytes, pid: int) -> Bundle:
+    """The bundle whose head this is, with places instead of blocks, as a process of this machine said them.
+
+    Raises `Gone` or `Malformed`.
+    """
+
+    def borrow_all(data: bytes | memoryview, at: int, sizes: tuple[int, ...]) -> tuple[Block, ...]:
+        if len(data) != at + len(sizes) * _PLACE.size:
+            raise Malformed(f"a bundle lends {len(sizes)} blocks, and {len(data) - at} bytes say where")
+        places = [data[start : start + _PLACE.size] for start in range(at, len(data), _PLACE.size)]
+        return tuple([Block(borrow(pid, place, size)) for place, size in zip(places, sizes, strict=True)])
+
+    return Bundle.decode(content, borrow_all)
+
+
+def may_borrow(pid: int, place: bytes, content: bytes) -> bool:
+    """May this process open what that one lends? It lends this content at this place, to find out."""
+    try:
+        return len(place) == _PLACE.size and borrow(pid, place, len(content)) == content
+    except (Gone, Malformed):
+        return False
+
+
+def borrow(pid: int, place: bytes | memoryview, size_bytes: int) -> bytes | memoryview:
+    """What another process lends. Raises `Gone`, or `Malformed` if it is not as said, or could become too short."""
+    descriptor, inode = _PLACE.unpack(place)
+    own = -1
+    try:
+        own = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        seals, found = fcntl.fcntl(own, fcntl.F_GET_SEALS), os.fstat(own)
+        if seals & _SEALS != _SEALS or found.st_ino != inode or found.st_size < size_bytes:
+            raise Malformed(f"process {pid} lends {size_bytes} bytes, and something else is there")
+        if Memory.held >= Memory.held_max:
+            return os.pread(own, size_bytes, 0)
+        memory = Memory(own, inode, size_bytes)
+        own = -1
+        return memoryview(memory)
+    except (FileNotFoundError, ProcessLookupError) as problem:
+        raise Gone(f"process {pid} lends nothing there any more") from problem
+    except OSError as problem:
+        raise Malformed(f"what process {pid} lends cannot be opened: {problem.strerror}") from problem
+    finally:
+        if own >= 0:
+            os.close(own)

@@ -1,0 +1,450 @@
+"""Peers of one machine lend each other large blocks, and what is lent stays as it was until nobody looks at it."""
+
+import asyncio
+import fcntl
+import gc
+import mmap
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from quillcast.core.bundle import Block, Bundle, Envelope, Kind
+from quillcast.core.errors import Malformed
+from quillcast.live import lending, nearby
+from quillcast.live.certificates import Authority
+from quillcast.live.framing import FrameType
+from quillcast.live.lending import LENT_BYTES_MIN, Gone, Lender, Memory, borrow, borrowed, may_borrow, place
+from quillcast.live.link import NUMBER_BYTES, Link
+from tests.live import toys
+from tests.live.conftest import MODEST_BYTES
+from tests.live.toys import ToyPeer, bundle, member, run, toy
+
+pytestmark = pytest.mark.live
+
+SIZE = 100_000
+NOBODY = 65534
+HERE = os.getpid()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Old kernels grant little unless told otherwise; and whatever a test lends, no descriptor is left of it."""
+    monkeypatch.setattr(nearby, "BUFFER_BYTES", MODEST_BYTES)
+    gc.collect()
+    before = Memory.held
+    yield
+    gc.collect()
+    assert Memory.held == before
+
+
+def large(first: int = 0, blocks: int = 1, size_bytes: int = SIZE) -> Bundle:
+    """A bundle of blocks of one event each, all different."""
+    made = [Block.seal(b"p" * 16, first + n, [bytes([first + n]) * size_bytes], time_ns=0) for n in range(blocks)]
+    return Bundle(Envelope(b"t" * 16, Kind.DOWN, first=first), tuple(made))
+
+
+def payloads(peer: ToyPeer) -> list[bytes]:
+    return [payload for _, came in peer.bundles for block in came.blocks for payload in block.payloads()]
+
+
+def lent(peer: ToyPeer) -> list[bool]:
+    """Of the bundles that came: were they lent?"""
+    return [all(place(block.data) for block in came.blocks) for _, came in peer.bundles]
+
+
+async def meet(alice: ToyPeer, bob: ToyPeer) -> Link:
+    """Have a link made; alice's end of it."""
+    said = len(bob.texts), len(alice.texts)
+    alice.say(bob, "hello")
+    await bob.until(lambda: len(bob.texts) > said[0])
+    bob.say(alice, "hello")
+    await alice.until(lambda: len(alice.texts) > said[1])
+    return alice.links.links[bob.contact.node_id]
+
+
+def test_a_large_block_is_passed_on_and_nobody_copies_it() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob, toy() as carol:
+            (await meet(alice, bob)).carry(large())
+            await bob.until(lambda: len(bob.bundles) == 1)
+            came = bob.bundles[0][1]
+            (await meet(bob, carol)).carry(came)
+            await carol.until(lambda: len(carol.bundles) == 1)
+            assert payloads(bob) == payloads(carol) == [bytes(SIZE)]
+            files = [os.fstat(peer.bundles[0][1].blocks[0].data.obj.descriptor).st_ino for peer in (bob, carol)]
+            assert files[0] == files[1]
+            assert came.blocks[0] == large().blocks[0]
+            assert alice.links.counters["bytes_out"] > SIZE
+
+    run(scenario())
+
+
+def test_members_of_a_network_with_a_credential_lend_too() -> None:
+    async def scenario() -> None:
+        authority = Authority.new("toys", time.time_ns())
+        async with toy(membership=member(authority)) as alice, toy(membership=member(authority)) as bob:
+            (await meet(alice, bob)).carry(large())
+            await bob.until(lambda: len(bob.bundles) == 1)
+            assert (lent(bob), payloads(bob)) == ([True], [bytes(SIZE)])
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("size_bytes", "expected"), [(SIZE, True), (LENT_BYTES_MIN // 2, False)])
+def test_only_large_blocks_are_lent(size_bytes: int, expected: bool) -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            link = await meet(alice, bob)
+            link.carry(large(0, 3, size_bytes))
+            await bob.until(lambda: len(bob.bundles) == 1)
+            assert lent(bob) == [expected]
+            assert payloads(bob) == [bytes([n]) * size_bytes for n in range(3)]
+
+    run(scenario())
+
+
+def test_a_bundle_with_one_small_block_is_sent() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            mixed = Bundle(large().envelope, large().blocks + bundle(100, 1).blocks)
+            (await meet(alice, bob)).carry(mixed)
+            await bob.until(lambda: len(bob.bundles) == 1)
+            assert (lent(bob), bob.bundles[0][1]) == ([False], mixed)
+
+    run(scenario())
+
+
+def test_peers_linked_by_tcp_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            link = await meet(alice, bob)
+            assert (link.lends, link.borrows) == (False, False)
+            link.carry(large())
+            await bob.until(lambda: len(bob.bundles) == 1)
+            assert (lent(bob), payloads(bob)) == ([False], [bytes(SIZE)])
+
+    monkeypatch.setattr(toys, "NEARBY", False)
+    run(scenario())
+
+
+def test_a_process_that_cannot_lend_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: object) -> int:
+        raise PermissionError("a container's rules")
+
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            (await meet(alice, bob)).carry(large())
+            await bob.until(lambda: len(bob.bundles) == 1)
+            assert (lent(bob), payloads(bob)) == ([False], [bytes(SIZE)])
+
+    monkeypatch.setattr(os, "memfd_create", forbidden)
+    run(scenario())
+
+
+def test_a_kernel_that_does_not_tell_who_has_a_file_open_is_lent_nothing_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Memory, "is_returned", lambda self: True)
+    assert Lender().sample(b"content") is None
+
+
+# --- memory
+
+
+def test_memory_is_used_again_once_nobody_has_it_open() -> None:
+    lender = Lender()
+    first = lender.lay([b"a" * SIZE])
+    assert first is not None
+    where = place(first)
+    found = borrow(HERE, where, SIZE)
+    del first
+    other = lender.lay([b"b" * SIZE])
+    assert place(other) != where, "somebody else has it open"
+    assert bytes(found) == b"a" * SIZE
+    held = Memory.held
+    del found, other
+    assert Memory.held == held - 1
+    again = [lender.lay([b"c" * SIZE]), lender.lay([b"d" * SIZE])]
+    assert where in [place(each) for each in again]
+    assert [bytes(each[:1]) for each in again] == [b"c", b"d"]
+    assert Memory.held == held - 1
+
+
+def test_memory_that_another_process_maps_is_not_written_to_until_it_ends() -> None:
+    lender = Lender()
+    view = lender.lay([b"a" * SIZE])
+    assert view is not None
+    code = f"""
+        import sys
+        from quillcast.live.lending import borrow
+        found = borrow({HERE}, {place(view)!r}, {SIZE})
+        print("open", flush=True)
+        sys.stdin.read()
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as borrower:
+        assert borrower.stdout is not None
+        assert borrower.stdout.readline() == b"open\n"
+        memory = view.obj
+        assert not memory.is_returned()
+        borrower.kill()
+    assert memory.is_returned()
+
+
+def test_what_is_larger_than_any_batch_gets_memory_of_its_own() -> None:
+    lender = Lender()
+    view = lender.lay([bytes(1 << 20), b"end"])
+    assert view is not None
+    assert bytes(view[-4:]) == b"\0end"
+    assert len(view.obj) == len(view) == (1 << 20) + 3
+    held = Memory.held
+    del view
+    assert Memory.held == held - 1
+
+
+def test_a_block_of_many_events_is_laid_down_whole() -> None:
+    values = [b"%06d" % n for n in range(20_000)]
+    view = Lender().lay(values)
+    assert view is not None
+    assert bytes(view) == b"".join(values)
+
+
+def test_a_lender_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lending, "_MEMORIES_MAX", 3)
+    lender = Lender()
+    kept = [lender.lay([bytes(SIZE)]) for _ in range(5)]
+    assert [each is None for each in kept] == [False, False, False, True, True]
+    del kept
+    assert lender.lay([bytes(SIZE)]) is not None
+
+
+def test_who_has_too_many_descriptors_open_copies_and_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            link = await meet(alice, bob)
+            monkeypatch.setattr(Memory, "held_max", Memory.held + 3)  # two at bob's end for one at alice's
+            for first in range(4):
+                link.carry(large(first))
+            await bob.until(lambda: len(bob.bundles) == 4)
+            assert payloads(bob) == [bytes([n]) * SIZE for n in range(4)]
+            assert not all(lent(bob))
+
+    run(scenario())
+
+
+# --- what ends
+
+
+def test_what_was_lent_is_kept_until_it_is_taken() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            link = await meet(alice, bob)
+            held = Memory.held
+            bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
+            link.carry(large())
+            link.flush()
+            alice.links.lender = Lender()  # nobody but the link holds the block now
+            gc.collect()
+            assert Memory.held == held + 1
+            bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
+            await bob.until(lambda: len(bob.bundles) == 1)
+            assert payloads(bob) == [bytes(SIZE)]
+            bob.bundles.clear()
+            await meet(alice, bob)
+            assert Memory.held == held, "bob said that he has it, along with his message"
+
+    run(scenario())
+
+
+def test_a_peer_that_closes_waits_until_what_it_lent_is_taken() -> None:
+    async def scenario() -> None:
+        async with toy() as bob:
+            async with toy() as alice:
+                link = await meet(alice, bob)
+                for first in range(5):
+                    link.carry(large(first))
+            assert payloads(bob) == [bytes([n]) * SIZE for n in range(5)]
+
+    run(scenario())
+
+
+def test_a_lender_that_is_gone_is_a_lost_link_and_no_broken_promise() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            link = await meet(alice, bob)
+            bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
+            link.carry(large())
+            link.flush()
+            link._lent.clear()
+            alice.links.lender = Lender()
+            gc.collect()
+            bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
+            await bob.until(lambda: bob.losses == [alice.contact.node_id])
+            assert bob.bundles == []
+            assert bob.links.counters["refused_malformed"] == 0
+            line = f"lost the link with process {HERE} of this machine: process {HERE} lends nothing there any more"
+            assert list(bob.links.problems) == [line]
+
+    run(scenario())
+
+
+def test_a_link_that_breaks_lets_go_of_what_it_lent() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            link = await meet(alice, bob)
+            bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
+            link.carry(large())
+            link.flush()
+            where = alice.links.lender._all[0].place
+            assert place(alice.links.lender.lay([bytes(SIZE)])) != where
+            link.connection.abort()
+            await alice.until(lambda: alice.losses == [bob.contact.node_id])
+            del link
+            gc.collect()
+            assert where in [place(alice.links.lender.lay([bytes(SIZE)])) for _ in range(2)]
+
+    run(scenario())
+
+
+# --- bad input
+
+
+def frames(link: Link, type_: FrameType, content: bytes) -> None:
+    link.say(type_, content)
+    link.flush()
+
+
+async def is_cut_off(bob: ToyPeer, alice: ToyPeer, words: str) -> None:
+    await bob.until(lambda: bob.losses == [alice.contact.node_id])
+    assert bob.links.counters["refused_malformed"] == 1
+    assert words in bob.links.problems[-1]
+
+
+def place_of(descriptor: int) -> bytes:
+    return lending._PLACE.pack(descriptor, os.fstat(descriptor).st_ino)
+
+
+@pytest.mark.parametrize("what", ["a file", "a pipe", "what can shrink", "another file", "too short", "a part"])
+def test_who_lends_what_is_not_as_said_is_cut_off(what: str, tmp_path) -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            link = await meet(alice, bob)
+            said, size, opened = large(), SIZE, []
+            match what:
+                case "a file":
+                    (tmp_path / "file").write_bytes(bytes(2 * SIZE))
+                    opened = [os.open(tmp_path / "file", os.O_RDWR)]
+                case "a pipe":
+                    opened = list(os.pipe())
+                case "what can shrink":
+                    opened = [os.memfd_create("test", os.MFD_ALLOW_SEALING)]
+                    os.ftruncate(opened[0], 2 * SIZE)
+                    fcntl.fcntl(opened[0], fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+                case "too short":
+                    size = 100
+            memory = Memory.new(size)
+            where = place_of(opened[0]) if opened else memory.place
+            if what == "another file":
+                where = where[:8] + b"\1" * 8
+            if what == "a part":
+                where = where[:12]
+            frames(link, FrameType.LENT, said.head + where)
+            await is_cut_off(bob, alice, "lends")
+            for descriptor in opened:
+                os.close(descriptor)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("nearby_", [True, False])
+def test_who_says_that_more_was_taken_than_lent_or_lends_unasked_is_cut_off(
+    nearby_: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            link = await meet(alice, bob)
+            if nearby_:
+                frames(link, FrameType.TAKEN, (1).to_bytes(NUMBER_BYTES, "little"))
+                await is_cut_off(bob, alice, "1 bundles are said to be taken, 0 were lent")
+            else:
+                frames(link, FrameType.LENT, large().head + Memory.new(SIZE).place)
+                await is_cut_off(bob, alice, "a LENT frame of")
+
+    monkeypatch.setattr(toys, "NEARBY", nearby_)
+    run(scenario())
+
+
+def test_what_cannot_be_opened_is_not_borrowed() -> None:
+    memory = Memory.new(SIZE)
+    memory.fill([b"incarnation"])
+    assert may_borrow(HERE, memory.place, b"incarnation")
+    assert not may_borrow(HERE, memory.place, b"another one")
+    assert not may_borrow(HERE, b"", b"")
+    where = memory.place
+    del memory
+    assert not may_borrow(HERE, where, b"incarnation")
+    with pytest.raises(Gone):
+        borrow(HERE, where, SIZE)
+    with pytest.raises(Malformed, match="lends 1 blocks, and 0 bytes say where"):
+        borrowed(large().head, HERE)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user for a moment")
+def test_another_user_opens_nothing() -> None:
+    memory = Memory.new(SIZE)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        assert may_borrow(HERE, memory.place, bytes(SIZE))
+        os.seteuid(NOBODY)
+        try:
+            with pytest.raises(Malformed, match="cannot be opened: Permission denied"):
+                borrow(other.pid, lending._PLACE.pack(0, 0), 0)
+        finally:
+            os.seteuid(0)
+            other.communicate(b"\n")
+
+
+def test_what_is_lent_keeps_its_size() -> None:
+    memory = Memory.new(SIZE)
+    for size in (SIZE - 1, SIZE + 1):
+        with pytest.raises(PermissionError):
+            os.ftruncate(memory.descriptor, size)
+    with mmap.mmap(memory.descriptor, SIZE, prot=mmap.PROT_READ) as mapped:
+        assert len(mapped) == SIZE
+
+
+def test_a_process_that_ends_after_closing_loses_nothing() -> None:
+    """Bytes in a socket outlive their sender, memory that it lends does not: closing waits until it is taken."""
+    code = """
+        import asyncio, os, sys
+        from quillcast.core.messages import Contact
+        from tests.live import toys
+        from tests.live.test_lending import large
+
+        async def main():
+            async with toys.toy() as alice:
+                link = alice.links.link(Contact(bytes.fromhex(sys.argv[1]), sys.argv[2]))
+                alice.links.measure(link.contact)
+                await alice.until(lambda: alice.measures)
+                assert link.lends
+                for first in range(8):
+                    link.carry(large(first))
+            os._exit(0)
+
+        toys.run(main())
+    """
+
+    async def scenario() -> None:
+        async with toy() as bob:
+            lender = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", textwrap.dedent(code), bob.contact.node_id.hex(), bob.contact.address
+            )
+            assert await lender.wait() == 0
+            await bob.until(lambda: len(bob.losses) == 1)
+            assert payloads(bob) == [bytes([n]) * SIZE for n in range(8)]
+            assert any(lent(bob))
+
+    run(scenario())
