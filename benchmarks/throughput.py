@@ -3,20 +3,18 @@
 quillcast: through a forwarder in a third process, the root of the topic, which is reliable; every process writes its
 journal but where the row says otherwise. zenoh and pyzmq: linked directly, and in rows of their own through a router
 (a process with a session in router mode) or a forwarder (XSUB to XPUB). nats-py, paho-mqtt and redis: through their
-servers. Full queues hold publishers up in all of them. The systems take turns in every round, and stand still while
-another runs; a row is the median of the rounds, each with processes of its own. The clock runs at the subscriber, from
-the first event that counts to the last; processor time is that of all processes of a system together, memory the peak
-of each. What is missing on this machine is named.
+servers. Full queues hold publishers up in all of them. The systems take turns in every round, each alone on the machine
+with processes of its own; a row is the median of the rounds. The clock runs at the subscriber, from the first event
+that counts to the last; processor time is that of all processes of a system together, memory the peak of each. What is
+missing on this machine is named.
 """
 
-from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 from actors import Running, name_of, running
-from clients import SYSTEMS, missing
-from head import Row, median, missing_rows, parser, peaks, tell
+from clients import SYSTEMS
+from head import Row, in_turns, median, missing_rows, parser, peaks, tell
 
 SIZES = (16, 100, 1000, 10_000)
 ROUNDS, QUICK_ROUNDS = 3, 1
@@ -27,21 +25,16 @@ EVENTS_MIN = 1000
 
 def main() -> None:
     options = _options()
-    here = [system for system in options.systems if missing(system) is None]
-    runs: dict[tuple[int, str], list[Row]] = {}
-    settings: dict[str, Any] = {}
-    for number in range(options.rounds):
-        turns = deque(here)
-        turns.rotate(-number)  # who comes after whom matters, too
-        with ExitStack() as stack:  # started anew every round: one start is luckier than another
-            stages = [Stage(stack.enter_context(running(system, ["publisher", "subscriber"]))) for system in turns]
-            settings |= {stage.name: stage.system.settings for stage in stages}
-            for size_bytes in options.sizes:
-                for stage in stages:
-                    run = stage.measure(size_bytes, options.seconds)
-                    runs.setdefault((size_bytes, stage.name), []).append(run)
-    rows = [_row(name, size, runs[size, name], settings[name]) for size in options.sizes for name in here]
+    runs = in_turns(options.systems, options.rounds, lambda system: measure(system, options.sizes, options.seconds))
+    rows = [_row(system, size, [each[size] for each in runs[system]]) for size in options.sizes for system in runs]
     tell("throughput", rows + missing_rows(options.systems), options)
+
+
+def measure(name: str, sizes: list[int], seconds: float) -> dict[int, Row]:
+    """One round of a system: a run of each size."""
+    with running(name, ["publisher", "subscriber"]) as system:
+        stage = Stage(system)
+        return {size_bytes: stage.measure(size_bytes, seconds) for size_bytes in sizes}
 
 
 def _options() -> Any:
@@ -90,10 +83,16 @@ class Stage:
         taken = self.subscriber.answer()
         used = self.system.used()
         cpu_s_per_million = {role: 1e6 * figures["cpu_s"] / count for role, figures in used.items()}
-        return {**taken, "used": used, "by_role": cpu_s_per_million, "sum": sum(cpu_s_per_million.values())}
+        return {
+            **taken,
+            "settings": self.system.settings,
+            "used": used,
+            "by_role": cpu_s_per_million,
+            "sum": sum(cpu_s_per_million.values()),
+        }
 
 
-def _row(system: str, size_bytes: int, runs: list[Row], settings: Any) -> Row:
+def _row(system: str, size_bytes: int, runs: list[Row]) -> Row:
     by_role = {role: median([run["by_role"] for run in runs], role, 3) for role in runs[0]["by_role"]}
     return {
         "system": system,
@@ -104,7 +103,7 @@ def _row(system: str, size_bytes: int, runs: list[Row], settings: Any) -> Row:
         "peak_rss_bytes": peaks(run["used"] for run in runs),
         "lost": max(run["lost"] for run in runs),
         "rounds": len(runs),
-        "settings": settings,
+        "settings": runs[0]["settings"],
     }
 
 
