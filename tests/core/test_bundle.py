@@ -141,6 +141,19 @@ def test_a_bundle_may_carry_as_many_blocks_as_are_allowed() -> None:
 # The layout is the documented one
 
 
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 100, 100_000])
+def test_a_lone_event_is_sealed_like_any_other(size: int) -> None:
+    payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    lone = Block.seal(b"p" * 16, 5, [payload], time_ns=7)
+    timed = Block.seal(b"p" * 16, 5, [payload], time_ns=7, times=[7])
+    for block in (lone, Block(lone.data)):
+        assert (block.publisher, block.first, block.last, block.count) == (b"p" * 16, 5, 6, 1)
+        assert (block.payloads(), block.times(), block.keys(), block.attributes()) == ([payload], [7], None, None)
+        assert block.size == len(lone.data) == timed.size - 8
+        assert (block.shared, block.has_attributes) == (False, False)
+    assert lone.data[6:] == timed.data[6 : lone.size]
+
+
 def test_a_block_is_laid_out_as_documented() -> None:
     data = FULL.data
     assert struct.unpack_from("<IBBH16sqqII", data) == (len(data), 1, 1 | 2 | 4, 0, PUBLISHER, 7, 1_000, 3, 4)

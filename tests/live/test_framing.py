@@ -45,7 +45,7 @@ def test_a_frame_larger_than_the_buffer_comes_out_whole_and_the_buffer_shrinks_a
 
 def test_a_frame_over_the_limit_is_refused_by_its_header_alone() -> None:
     with pytest.raises(Malformed, match="a frame of 1001 bytes came, at most 1000 are allowed"):
-        feed(FrameReader(frame_bytes_max=1000), header(FrameType.BUNDLE, 1001), 100)
+        feed(FrameReader(frame_bytes_max=1000), header(1001, FrameType.BUNDLE), 100)
 
 
 @given(st.binary(min_size=8, max_size=2000), st.integers(1, 100))

@@ -325,7 +325,7 @@ def test_a_peer_that_cannot_prove_its_key_is_refused_and_no_link_is_disturbed() 
 @pytest.mark.parametrize(
     "bad",
     [
-        header(FrameType.BUNDLE, FRAME_BYTES_MAX + 1),
+        header(FRAME_BYTES_MAX + 1, FrameType.BUNDLE),
         frame(FrameType.BUNDLE, b"no bundle"),
         frame(FrameType.CONTROL, b"\xc1"),
         frame(FrameType.CREDIT, b"short"),

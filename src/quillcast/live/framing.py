@@ -76,14 +76,13 @@ class FrameType(IntEnum):
 _TYPES = {int(type_): type_ for type_ in FrameType}
 
 
-def header(type_: FrameType, size_bytes: int) -> bytes:
-    """The header of a frame that goes on for `size_bytes`."""
-    return _HEADER.pack(size_bytes, type_, _ZEROS)
+header: Callable[[int, FrameType], bytes] = struct.Struct("<IB3x").pack
+"""The header of a frame that goes on for so many bytes."""
 
 
 def frame(type_: FrameType, content: bytes = b"") -> bytes:
     """A whole frame."""
-    return _HEADER.pack(len(content), type_, _ZEROS) + content
+    return header(len(content), type_) + content
 
 
 _unfilled: Callable[[None, int], bytearray] = ctypes.pythonapi.PyByteArray_FromStringAndSize

@@ -228,11 +228,11 @@ class Link:
             places = self.links.lender.places(bundle.blocks) if lends else None
             if not places:
                 size = len(head) + bundle.size - BUNDLE_BYTES
-                parts.append(header(FrameType.BUNDLE, size) + head)
+                parts.append(header(size, FrameType.BUNDLE) + head)
                 parts += map(_DATA, bundle.blocks)
             else:
                 size = len(head) + len(places)
-                parts.append(header(FrameType.LENT, size) + head + places)
+                parts.append(header(size, FrameType.LENT) + head + places)
                 self._lent.append(bundle.blocks)
                 self.links.counters["bytes_out"] += bundle.size - BUNDLE_BYTES
             added += HEADER_BYTES + size
