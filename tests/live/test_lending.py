@@ -1,6 +1,8 @@
 """Peers of one machine lend each other large blocks, and what is lent stays as it was until nobody looks at it."""
 
 import asyncio
+import contextlib
+import errno
 import fcntl
 import gc
 import mmap
@@ -17,7 +19,8 @@ from quillcast.core.bundle import Block, Bundle, Envelope, Kind
 from quillcast.core.errors import Malformed
 from quillcast.live import lending, nearby
 from quillcast.live.certificates import Authority
-from quillcast.live.framing import FrameType
+from quillcast.live.config import LiveConfig
+from quillcast.live.framing import FRAME_BYTES_MAX, FrameType
 from quillcast.live.lending import LENT_BYTES_MIN, Gone, Lender, Memory, borrow, borrowed, may_borrow, place
 from quillcast.live.link import NUMBER_BYTES, Link
 from tests.live import toys
@@ -46,6 +49,11 @@ def large(first: int = 0, blocks: int = 1, size_bytes: int = SIZE) -> Bundle:
     """A bundle of blocks of one event each, all different."""
     made = [Block.seal(b"p" * 16, first + n, [bytes([first + n]) * size_bytes], time_ns=0) for n in range(blocks)]
     return Bundle(Envelope(b"t" * 16, Kind.DOWN, first=first), tuple(made))
+
+
+def file_of(where: bytes) -> bytes:
+    """The part of a place that is the same in its file's next use."""
+    return where[:16]
 
 
 def payloads(peer: ToyPeer) -> list[bytes]:
@@ -147,7 +155,7 @@ def test_a_process_that_cannot_lend_sends(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_kernel_that_does_not_tell_who_has_a_file_open_is_lent_nothing_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Memory, "is_returned", lambda self: True)
+    monkeypatch.setattr(Memory, "take_back", lambda self: True)
     assert Lender().sample(b"content") is None
 
 
@@ -162,13 +170,13 @@ def test_memory_is_used_again_once_nobody_has_it_open() -> None:
     found = borrow(HERE, where, SIZE)
     del first
     other = lender.lay([b"b" * SIZE])
-    assert place(other) != where, "somebody else has it open"
+    assert file_of(place(other)) != file_of(where), "somebody else has it open"
     assert bytes(found) == b"a" * SIZE
     held = Memory.held
     del found, other
     assert Memory.held == held - 1
     again = [lender.lay([b"c" * SIZE]), lender.lay([b"d" * SIZE])]
-    assert where in [place(each) for each in again]
+    assert file_of(where) in [file_of(place(each)) for each in again]
     assert [bytes(each[:1]) for each in again] == [b"c", b"d"]
     assert Memory.held == held - 1
 
@@ -190,9 +198,9 @@ def test_memory_that_another_process_maps_is_not_written_to_until_it_ends() -> N
         assert borrower.stdout is not None
         assert borrower.stdout.readline() == b"open\n"
         memory = view.obj
-        assert not memory.is_returned()
+        assert not memory.take_back()
         borrower.kill()
-    assert memory.is_returned()
+    assert memory.take_back()
 
 
 def test_what_is_larger_than_any_batch_gets_memory_of_its_own() -> None:
@@ -200,7 +208,7 @@ def test_what_is_larger_than_any_batch_gets_memory_of_its_own() -> None:
     view = lender.lay([bytes(1 << 20), b"end"])
     assert view is not None
     assert bytes(view[-4:]) == b"\0end"
-    assert len(view.obj) == len(view) == (1 << 20) + 3
+    assert (len(view), len(view.obj)) == ((1 << 20) + 3, (1 << 20) + 11)
     held = Memory.held
     del view
     assert Memory.held == held - 1
@@ -226,7 +234,8 @@ def test_who_has_too_many_descriptors_open_copies_and_sends(monkeypatch: pytest.
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
-            monkeypatch.setattr(Memory, "held_max", Memory.held + 3)  # two at bob's end for one at alice's
+            most = Memory.held + 3  # two at bob's end for one at alice's
+            monkeypatch.setattr(lending, "held_max", lambda: most)
             for first in range(4):
                 link.carry(large(first))
             await bob.until(lambda: len(bob.bundles) == 4)
@@ -236,7 +245,149 @@ def test_who_has_too_many_descriptors_open_copies_and_sends(monkeypatch: pytest.
     run(scenario())
 
 
+def test_a_place_of_an_earlier_use_leads_to_nothing() -> None:
+    lender = Lender()
+    first = place(lender.lay([b"a" * SIZE]))
+    second = place(lender.lay([b"b" * SIZE]))
+    assert (file_of(first), first != second) == (file_of(second), True)
+    with pytest.raises(Gone):
+        borrow(HERE, first, SIZE)
+    assert borrow(HERE, second, SIZE) == b"b" * SIZE
+
+
+def test_a_lender_outlives_whoever_opens_its_memory_at_the_wrong_moment() -> None:
+    """The kernel tells the holder of a lease that somebody wants to open the file, by a signal."""
+    code = """
+        import sys
+        from quillcast.live.lending import Memory
+        memory = Memory.new(100)
+        print(memory.place.hex(), flush=True)
+        taken = 0
+        while taken < 20_000:
+            taken += memory.take_back()
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE) as lender:
+        assert lender.stdout is not None
+        where = bytes.fromhex(lender.stdout.readline().decode())
+        opened = 0
+        while lender.poll() is None:
+            with contextlib.suppress(Gone):
+                borrow(lender.pid, where[:16] + bytes(8), 100)
+            opened += 1
+    assert (lender.returncode, opened > 0) == (0, True)
+
+
+def test_a_fork_ends_the_use_of_what_its_child_may_look_at() -> None:
+    lender = Lender()
+    before = file_of(place(lender.lay([bytes(SIZE)])))
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert file_of(place(lender.lay([bytes(SIZE)]))) != before
+
+
+def test_memory_that_cannot_be_mapped_is_not_held() -> None:
+    held = Memory.held
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        Memory(1 << 20, 0, SIZE)
+    gc.collect()
+    assert Memory.held == held
+
+
+def test_who_never_says_what_was_taken_is_lent_two_windows_and_sent_the_rest() -> None:
+    config = LiveConfig(window_bytes=3 * SIZE)
+
+    async def scenario() -> None:
+        async with toy(config=config) as alice, toy(config=config) as bob:
+            link = await meet(alice, bob)
+            theirs = bob.links.links[alice.contact.node_id]
+            for first in range(10):
+                link.carry(large(first))
+                await bob.until(lambda count=first + 1: len(bob.bundles) == count)
+                theirs.taken = 0
+                bob.links.release(alice.contact.node_id, bob.bundles[-1][1].size)
+            assert lent(bob) == [True] * 6 + [False] * 4
+            assert payloads(bob) == [bytes([n]) * SIZE for n in range(10)]
+
+    run(scenario())
+
+
+def test_a_peer_of_another_user_is_linked_and_sent_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+            link = await meet(alice, bob)
+            monkeypatch.undo()
+            assert (link.lends, link.borrows) == (False, False)
+            link.carry(large())
+            await bob.until(lambda: len(bob.bundles) == 1)
+            assert (lent(bob), payloads(bob)) == ([False], [bytes(SIZE)])
+
+    run(scenario())
+
+
+def test_a_peer_without_descriptors_loses_the_link_once_and_borrows_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scarce(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            link = await meet(alice, bob)
+            with monkeypatch.context() as patch:
+                link.carry(large())
+                link.flush()
+                patch.setattr(os, "open", scarce)
+                await bob.until(lambda: bob.losses == [alice.contact.node_id])
+            assert bob.links.counters["refused_malformed"] == 0
+            assert "Too many open files" in bob.links.problems[-1]
+            await alice.until(lambda: alice.losses == [bob.contact.node_id])
+            (await meet(alice, bob)).carry(large())
+            await bob.until(lambda: len(bob.bundles) == 1)
+            assert (lent(bob), payloads(bob)) == ([False], [bytes(SIZE)])
+
+    run(scenario())
+
+
 # --- what ends
+
+
+def test_what_crosses_the_end_of_a_link_comes() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            link = await meet(alice, bob)
+            alice.links.disconnect(bob.contact.node_id)
+            theirs = bob.links.links[alice.contact.node_id]
+            alice.links.measure(bob.contact)
+            await alice.until(lambda: alice.measures)
+            assert theirs.idle_there
+            bob.links.disconnect(alice.contact.node_id)
+            theirs.flush()
+            assert alice.contact.node_id not in bob.links.links, "bob has said that he is done"
+            link.carry(large())
+            link.flush()
+            alice.links.lender.retire()
+            del link
+            gc.collect()
+            await bob.until(lambda: len(bob.bundles) == 1)
+            assert payloads(bob) == [bytes(SIZE)]
+
+    run(scenario())
+
+
+def test_a_peer_that_closes_waits_for_links_that_are_ending_too() -> None:
+    async def scenario() -> None:
+        async with toy() as bob:
+            async with toy() as alice:
+                link = await meet(alice, bob)
+                link.carry(large())
+                link.flush()
+                alice.links.end(link)
+                alice.links.lender.retire()
+                del link
+            assert payloads(bob) == [bytes(SIZE)]
+
+    run(scenario())
 
 
 def test_what_was_lent_is_kept_until_it_is_taken() -> None:
@@ -247,7 +398,7 @@ def test_what_was_lent_is_kept_until_it_is_taken() -> None:
             bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
             link.carry(large())
             link.flush()
-            alice.links.lender = Lender()  # nobody but the link holds the block now
+            alice.links.lender.retire()  # nobody but the link holds the block now
             gc.collect()
             assert Memory.held == held + 1
             bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
@@ -280,7 +431,7 @@ def test_a_lender_that_is_gone_is_a_lost_link_and_no_broken_promise() -> None:
             link.carry(large())
             link.flush()
             link._lent.clear()
-            alice.links.lender = Lender()
+            alice.links.lender.retire()
             gc.collect()
             bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
             await bob.until(lambda: bob.losses == [alice.contact.node_id])
@@ -300,12 +451,17 @@ def test_a_link_that_breaks_lets_go_of_what_it_lent() -> None:
             link.carry(large())
             link.flush()
             where = alice.links.lender._all[0].place
-            assert place(alice.links.lender.lay([bytes(SIZE)])) != where
+            assert file_of(place(alice.links.lender.lay([bytes(SIZE)]))) != file_of(where)
             link.connection.abort()
             await alice.until(lambda: alice.losses == [bob.contact.node_id])
             del link
             gc.collect()
-            assert where in [place(alice.links.lender.lay([bytes(SIZE)])) for _ in range(2)]
+            again = [place(alice.links.lender.lay([b"\1" * SIZE])) for _ in range(2)]
+            assert file_of(where) in map(file_of, again)
+            assert where not in again
+            bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
+            await bob.until(lambda: bob.losses == [alice.contact.node_id])
+            assert bob.bundles == [], "what was said before leads to nothing now"
 
     run(scenario())
 
@@ -325,10 +481,10 @@ async def is_cut_off(bob: ToyPeer, alice: ToyPeer, words: str) -> None:
 
 
 def place_of(descriptor: int) -> bytes:
-    return lending._PLACE.pack(descriptor, os.fstat(descriptor).st_ino)
+    return lending._PLACE.pack(descriptor, os.fstat(descriptor).st_ino, 0)
 
 
-@pytest.mark.parametrize("what", ["a file", "a pipe", "what can shrink", "another file", "too short", "a part"])
+@pytest.mark.parametrize("what", ["a file", "a pipe", "what can shrink", "too short", "a part"])
 def test_who_lends_what_is_not_as_said_is_cut_off(what: str, tmp_path) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
@@ -348,8 +504,6 @@ def test_who_lends_what_is_not_as_said_is_cut_off(what: str, tmp_path) -> None:
                     size = 100
             memory = Memory.new(size)
             where = place_of(opened[0]) if opened else memory.place
-            if what == "another file":
-                where = where[:8] + b"\1" * 8
             if what == "a part":
                 where = where[:12]
             frames(link, FrameType.LENT, said.head + where)
@@ -373,6 +527,10 @@ def test_who_says_that_more_was_taken_than_lent_or_lends_unasked_is_cut_off(
             else:
                 frames(link, FrameType.LENT, large().head + Memory.new(SIZE).place)
                 await is_cut_off(bob, alice, "a LENT frame of")
+                await alice.until(lambda: alice.losses == [bob.contact.node_id])
+                (await meet(alice, bob)).say(FrameType.BORROWS)
+                await bob.until(lambda: len(bob.losses) == 2)
+                assert "a BORROWS frame of 0 bytes came out of turn" in bob.links.problems[-1]
 
     monkeypatch.setattr(toys, "NEARBY", nearby_)
     run(scenario())
@@ -389,8 +547,18 @@ def test_what_cannot_be_opened_is_not_borrowed() -> None:
     assert not may_borrow(HERE, where, b"incarnation")
     with pytest.raises(Gone):
         borrow(HERE, where, SIZE)
+    assert not may_borrow(HERE, where, b"")
     with pytest.raises(Malformed, match="lends 1 blocks, and 0 bytes say where"):
         borrowed(large().head, HERE)
+
+
+@pytest.mark.parametrize("size", [0, FRAME_BYTES_MAX + 1])
+def test_a_size_that_no_block_has_is_malformed(size: int) -> None:
+    head = bytearray(large().head)
+    at = head.rindex(large().blocks[0].size.to_bytes(4, "little"))
+    head[at : at + 4] = size.to_bytes(4, "little")
+    with pytest.raises(Malformed, match=f"lends blocks of {size} bytes"):
+        borrowed(bytes(head) + Memory.new(SIZE).place, HERE)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user for a moment")
@@ -401,7 +569,7 @@ def test_another_user_opens_nothing() -> None:
         os.seteuid(NOBODY)
         try:
             with pytest.raises(Malformed, match="cannot be opened: Permission denied"):
-                borrow(other.pid, lending._PLACE.pack(0, 0), 0)
+                borrow(other.pid, lending._PLACE.pack(0, 0, 0), 1)
         finally:
             os.seteuid(0)
             other.communicate(b"\n")
@@ -412,8 +580,8 @@ def test_what_is_lent_keeps_its_size() -> None:
     for size in (SIZE - 1, SIZE + 1):
         with pytest.raises(PermissionError):
             os.ftruncate(memory.descriptor, size)
-    with mmap.mmap(memory.descriptor, SIZE, prot=mmap.PROT_READ) as mapped:
-        assert len(mapped) == SIZE
+    with mmap.mmap(memory.descriptor, 0, prot=mmap.PROT_READ) as mapped:
+        assert len(mapped) == SIZE + 8
 
 
 def test_a_process_that_ends_after_closing_loses_nothing() -> None:

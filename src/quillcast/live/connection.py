@@ -1,6 +1,7 @@
 """One connection between two peers: hellos, proofs, then frames both ways."""
 
 import asyncio
+import os
 import socket
 from typing import TYPE_CHECKING, cast
 
@@ -41,7 +42,7 @@ class Connection(asyncio.BufferedProtocol):
     other_end = "a stranger"
     """Where the other side is, as the kernel says, in words."""
     process = 0
-    """The process at the other end, if it is one of this machine."""
+    """The process at the other end, if it is one of this machine and user."""
     tls: "TlsProtocol | None" = None
     """What lies between this and the socket in a network with a credential."""
 
@@ -73,8 +74,9 @@ class Connection(asyncio.BufferedProtocol):
         own = transport.get_extra_info("socket")
         if own.family == socket.AF_UNIX:
             nearby.widen(own)
-            self.process = nearby.process(own)[0]
-            self.other_end = f"process {self.process} of this machine"
+            pid, user = nearby.process(own)
+            self.process = pid if user == os.geteuid() else 0
+            self.other_end = f"process {pid} of this machine"
         else:
             if peer := transport.get_extra_info("peername"):  # none if it has gone already
                 self.other_end = addresses.written(*peer[:2])

@@ -10,7 +10,7 @@ from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quillcast.core.bundle import BUNDLE_BYTES, Block, Bundle
+from quillcast.core.bundle import BUNDLE_BYTES, Bundle
 from quillcast.core.errors import Malformed, Unreachable
 from quillcast.core.messages import Contact, Message
 from quillcast.live import lending
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _DATA = attrgetter("data")  # of a block
 NUMBER_BYTES = 8  # of credit and pings
 _JOINED_BYTES_MAX = 64 << 10  # less than that is written as one piece; a guess: a copy is cheaper than a vector
+_LENT_WINDOWS = 2  # bundles of so many windows may be lent and not said to be taken; more are sent
 _CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
 
 
@@ -56,8 +57,9 @@ class Link:
         self.lends = False  # blocks, to a process that may open what this one lends
         self.borrows = False  # blocks of a process that lends what this one may open
         self.taken = 0  # lent bundles opened, of which the other side does not know yet
-        self._all_taken: asyncio.Event | None = None  # there is somebody who waits for that
-        self._lent: deque[tuple[Block, ...]] = deque()  # kept until the other side has them
+        self._lent: deque[Bundle] = deque()  # kept until the other side has them
+        self._lent_bytes = 0
+        self._closing = False  # when they are taken
         self._dirty = False
         self._frames: list[bytes] = []
         self._messages: list[Message] = []
@@ -67,6 +69,11 @@ class Link:
     def room(self) -> int:
         """Bytes of bundles that may be handed over."""
         return 0 if self.paused else self.credit
+
+    @property
+    def is_nearby(self) -> bool:
+        """Is a process of this machine and user at the other end?"""
+        return self.connection is not None and self.connection.process > 0
 
     @property
     def waiting_bytes(self) -> int:
@@ -134,17 +141,19 @@ class Link:
         if count > len(self._lent):
             raise Malformed(f"{count} bundles are said to be taken, {len(self._lent)} were lent")
         for _ in range(count):
-            self._lent.popleft()
-        if self._all_taken is not None and not self._lent:
-            self._all_taken.set()
+            self._lent_bytes -= self._lent.popleft().size
+        if self._closing and not self._lent and self.connection is not None:
+            self.connection.close()
 
-    async def all_taken(self) -> None:
-        """Wait until the other side has all that was lent, or the connection ends."""
-        if self._lent and self.connection is not None:
-            taken = self._all_taken = asyncio.Event()
-            self.connection.ended.add_done_callback(lambda _: taken.set())
+    def close(self) -> None:
+        """Close the connection, once the other side has what was lent to it; it is given some time for that."""
+        assert self.connection is not None
+        if not self._lent:
+            self.connection.close()
+        elif not self._closing:
+            self._closing = True
             self.say(FrameType.PING, bytes(NUMBER_BYTES))  # what was taken is told along with the answer
-            await taken.wait()
+            self.links.loop.call_later(self.links.config.close_timeout_s, self.connection.close)
 
     def pause(self) -> None:
         """The socket takes no more for now."""
@@ -224,19 +233,27 @@ class Link:
         while self._bundles and not self.paused and added < self.links.config.write_bytes_max:
             bundle = self._bundles.popleft()
             head = bundle.head
-            lends = self.lends and bundle.size > lending.LENT_BYTES_MIN
-            places = self.links.lender.places(bundle.blocks) if lends else None
-            if not places:
+            places = self._lend(bundle) if self.lends and bundle.size > lending.LENT_BYTES_MIN else None
+            if places is None:
                 size = len(head) + bundle.size - BUNDLE_BYTES
                 parts.append(header(size, FrameType.BUNDLE) + head)
                 parts += map(_DATA, bundle.blocks)
             else:
                 size = len(head) + len(places)
                 parts.append(header(size, FrameType.LENT) + head + places)
-                self._lent.append(bundle.blocks)
-                self.links.counters["bytes_out"] += bundle.size - BUNDLE_BYTES
             added += HEADER_BYTES + size
         return added
+
+    def _lend(self, bundle: Bundle) -> bytes | None:
+        """Where the bundle's blocks are lent from now on; None if they are to be sent."""
+        if self._lent_bytes > _LENT_WINDOWS * self.links.config.window_bytes:
+            return None
+        places = self.links.lender.places(bundle.blocks)
+        if places is not None:
+            self._lent.append(bundle)
+            self._lent_bytes += bundle.size
+            self.links.counters["bytes_out"] += bundle.size - BUNDLE_BYTES
+        return places
 
     def _soil(self) -> None:
         if not self._dirty:

@@ -76,6 +76,7 @@ class Links:
         self.spare = Spare()
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
         self.lender = Lender()
+        self._borrows = config.nearby
         self._sample = self.lender.sample(incarnation) if config.nearby else None
         self._servers: list[asyncio.Server] = []
         self.admissions: Admissions | None = None
@@ -205,13 +206,13 @@ class Links:
         for server in self._servers:
             server.close()
         self._flush()
-        await self._lent_is_taken()
         open_ = [link.connection for link in self.links.values() if link.connection is not None]
         tasks = [link.opening for link in self.links.values() if link.opening is not None]
         for task in tasks:
             task.cancel()
         for connection in [*open_, *self._strangers, *self._ending]:
-            connection.close()
+            (connection if connection.link is None else connection.link).close()
+        open_ += self._ending
         await asyncio.gather(*tasks, return_exceptions=True)
         if open_:
             await asyncio.wait([connection.ended for connection in open_], timeout=self.config.close_timeout_s)
@@ -340,7 +341,7 @@ class Links:
                 self._lent_came(link, content)
             case FrameType.TAKEN if len(content) == NUMBER_BYTES:
                 link.took(int.from_bytes(content, "little"))
-            case FrameType.BORROWS if not content and self._sample:
+            case FrameType.BORROWS if not content and self._sample and link.is_nearby:
                 link.lends = True
             case FrameType.CREDIT if len(content) == NUMBER_BYTES:
                 link.credited(int.from_bytes(content, "little"))
@@ -361,7 +362,7 @@ class Links:
     def may_borrow(self, connection: Connection) -> bool:
         """Can this process open what the one at the other end lends?"""
         pid, peer = connection.process, connection.peer
-        return pid > 0 and self.config.nearby and lending.may_borrow(pid, peer.lends, peer.incarnation)
+        return pid > 0 and self._borrows and lending.may_borrow(pid, peer.lends, peer.incarnation)
 
     def closed(self, connection: Connection) -> None:
         """A connection ended."""
@@ -384,18 +385,11 @@ class Links:
             bundle = link.lent(content)
         except lending.Gone as problem:  # with what it still had to lend: as if the link had broken before
             assert link.connection is not None
+            self._borrows = self._borrows and not isinstance(problem, lending.Short)
             self.problems.keep(f"lost the link with {link.connection.other_end}: {problem}")
             link.connection.abort()
         else:
             self.bundle_came(link, bundle)
-
-    async def _lent_is_taken(self) -> None:
-        """What is lent goes with this process: wait until the others have it."""
-        lenders = [self.loop.create_task(link.all_taken()) for link in self.links.values()]
-        if lenders:
-            _, late = await asyncio.wait(lenders, timeout=self.config.close_timeout_s)
-            for task in late:
-                task.cancel()
 
     async def _open(self, link: Link) -> None:
         try:
@@ -459,7 +453,8 @@ class Links:
             link.flush()
             self.round_trips.lost(link)
         assert link.connection is not None
-        link.connection.close()
+        self._ending[link.connection] = None
+        link.close()
 
     def _forget(self, link: Link) -> None:
         del self.links[link.contact.node_id]
