@@ -46,6 +46,8 @@ def _options() -> Any:
     given = options.parse_args()
     given.rounds = given.rounds or (QUICK_ROUNDS if given.quick else ROUNDS)
     given.seconds = given.seconds or (QUICK_SECONDS if given.quick else SECONDS)
+    if min(*given.sizes, given.rounds) < 1 or given.seconds < 0:
+        options.error("sizes and rounds are at least 1, and seconds more than 0")
     return given
 
 
@@ -66,7 +68,7 @@ class Stage:
         assert self.system.middle is not None
         root, leaf = self.system.middle.first["id"], self.subscriber.first["id"]
         until = time.monotonic() + PATIENCE_S
-        while True:  # two that have just joined may each take themselves for the root, for a moment
+        while True:  # peers that have just joined may still have to agree on the root
             tree = self.system.middle.ask("tree", topic=topic)
             if {(peer["node_id"], peer["parent"]) for peer in tree["peers"]} == {(root, None), (leaf, root)}:
                 return

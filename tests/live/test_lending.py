@@ -75,6 +75,19 @@ async def meet(alice: ToyPeer, bob: ToyPeer) -> Link:
     return alice.links.links[bob.contact.node_id]
 
 
+async def lend_unread(alice: ToyPeer, bob: ToyPeer) -> Link:
+    """Have alice lend bob a block that he does not read of yet; alice's end of the link."""
+    link = await meet(alice, bob)
+    bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
+    link.carry(large())
+    link.flush()
+    return link
+
+
+def read_on(bob: ToyPeer, alice: ToyPeer) -> None:
+    bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
+
+
 def test_a_large_block_is_passed_on_and_nobody_copies_it() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob, toy() as carol:
@@ -393,15 +406,13 @@ def test_a_peer_that_closes_waits_for_links_that_are_ending_too() -> None:
 def test_what_was_lent_is_kept_until_it_is_taken() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
-            link = await meet(alice, bob)
+            await meet(alice, bob)
             held = Memory.held
-            bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
-            link.carry(large())
-            link.flush()
+            await lend_unread(alice, bob)
             alice.links.lender.retire()  # nobody but the link holds the block now
             gc.collect()
             assert Memory.held == held + 1
-            bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
+            read_on(bob, alice)
             await bob.until(lambda: len(bob.bundles) == 1)
             assert payloads(bob) == [bytes(SIZE)]
             bob.bundles.clear()
@@ -426,14 +437,11 @@ def test_a_peer_that_closes_waits_until_what_it_lent_is_taken() -> None:
 def test_a_lender_that_is_gone_is_a_lost_link_and_no_broken_promise() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
-            link = await meet(alice, bob)
-            bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
-            link.carry(large())
-            link.flush()
+            link = await lend_unread(alice, bob)
             link._lent.clear()
             alice.links.lender.retire()
             gc.collect()
-            bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
+            read_on(bob, alice)
             await bob.until(lambda: bob.losses == [alice.contact.node_id])
             assert bob.bundles == []
             assert bob.links.counters["refused_malformed"] == 0
@@ -446,10 +454,7 @@ def test_a_lender_that_is_gone_is_a_lost_link_and_no_broken_promise() -> None:
 def test_a_link_that_breaks_lets_go_of_what_it_lent() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
-            link = await meet(alice, bob)
-            bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
-            link.carry(large())
-            link.flush()
+            link = await lend_unread(alice, bob)
             where = alice.links.lender._all[0].place
             assert file_of(place(alice.links.lender.lay([bytes(SIZE)]))) != file_of(where)
             link.connection.abort()
@@ -459,7 +464,7 @@ def test_a_link_that_breaks_lets_go_of_what_it_lent() -> None:
             again = [place(alice.links.lender.lay([b"\1" * SIZE])) for _ in range(2)]
             assert file_of(where) in map(file_of, again)
             assert where not in again
-            bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
+            read_on(bob, alice)
             await bob.until(lambda: bob.losses == [alice.contact.node_id])
             assert bob.bundles == [], "what was said before leads to nothing now"
 
@@ -548,6 +553,9 @@ def test_what_cannot_be_opened_is_not_borrowed() -> None:
     with pytest.raises(Gone):
         borrow(HERE, where, SIZE)
     assert not may_borrow(HERE, where, b"")
+    small = Memory.new(1)
+    with pytest.raises(Gone):
+        borrow(HERE, small.place[:8] + where[8:], SIZE)  # the number is another file's by now
     with pytest.raises(Malformed, match="lends 1 blocks, and 0 bytes say where"):
         borrowed(large().head, HERE)
 

@@ -213,8 +213,8 @@ class Block:
         publisher's own, say whose they are; `join` lays the pieces down. Raises `LocalError` where they do not, or
         where there are more events or bytes than a block can hold.
         """
-        count = len(payloads)
-        if count == 1 and times is None and keys is None and attributes is None and runs is None:
+        count, plain = len(payloads), times is None and keys is None and attributes is None and runs is None
+        if count == 1 and plain and len(payloads[0]) < _COPIED_BYTES_MAX:
             return cls._lone(publisher, first, payloads[0], time_ns)
         if not 0 < count <= EVENT_COUNT_MAX:
             raise LocalError(f"{count} events for one block, which holds 1 to {EVENT_COUNT_MAX}")
@@ -238,10 +238,8 @@ class Block:
 
     @classmethod
     def _lone(cls, publisher: bytes, first: int, payload: bytes, time_ns: int) -> "Block":
-        """What `seal` makes of one event that is a payload only, in fewer steps: the way of events that come alone."""
+        """What `seal` makes of a small event that is a payload only, in fewer steps: many come alone."""
         payload_bytes = len(payload)
-        if payload_bytes > BLOCK_BYTES_MAX:
-            raise LocalError(f"an event of {payload_bytes} bytes for one block, which holds at most {BLOCK_BYTES_MAX}")
         block = cls.__new__(cls)
         block.publisher, block.first, block.last, block.count = publisher, first, first + 1, 1
         block.size = size = _LONE_BLOCK.size + (payload_bytes + 7 & ~7)

@@ -91,14 +91,10 @@ class Memory(mmap.mmap):
         """Where its content is, for processes that may open it."""
         return _PLACE.pack(self.descriptor, self.inode, self.use)
 
-    def content(self, size_bytes: int) -> memoryview:
-        """What it holds, so many bytes of it."""
-        return memoryview(self)[_USE.size : _USE.size + size_bytes]
-
     def fill(self, parts: Sequence[bytes | memoryview]) -> memoryview:
         """Lay these bytes down; where they are."""
         view, at = memoryview(self), _USE.size
-        for part in parts if len(parts) < _PARTS_MAX else [b"".join(parts)]:
+        for part in parts:
             view[at : at + len(part)] = part
             at += len(part)
         return view[_USE.size : at]
@@ -126,6 +122,11 @@ class Lender:
     def __init__(self) -> None:
         self._all: deque[Memory] = deque()
         _LENDERS.add(self)
+
+    def join(self, parts: list[bytes]) -> bytes | memoryview:
+        """The pieces of a block, one after the other: where they can be lent, if that is worth it."""
+        pieces = parts if len(parts) < _PARTS_MAX else [b"".join(parts)]
+        return self.lay(pieces) or b"".join(pieces)
 
     def lay(self, parts: Sequence[bytes | memoryview]) -> memoryview | None:
         """These bytes, one after the other, where they can be lent.
@@ -235,7 +236,7 @@ def may_borrow(pid: int, place: bytes, content: bytes) -> bool:
         return False
 
 
-def borrow(pid: int, place: bytes | memoryview, size_bytes: int) -> bytes | memoryview:
+def borrow(pid: int, place: bytes | memoryview, size_bytes: int) -> memoryview:
     """What another process lends. Raises `Gone`, or `Malformed` if it is nothing that is lent."""
     descriptor, inode, use = _PLACE.unpack(place)
     own = -1
@@ -243,16 +244,19 @@ def borrow(pid: int, place: bytes | memoryview, size_bytes: int) -> bytes | memo
         own = os.open(
             f"/proc/{pid}/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         )  # from now on it is not used again
-        seals, found = fcntl.fcntl(own, fcntl.F_GET_SEALS), os.fstat(own)
-        if seals & _SEALS != _SEALS or (found.st_ino == inode and found.st_size < _USE.size + size_bytes):
-            raise Malformed(f"process {pid} lends {size_bytes} bytes, and something else is there")
-        if found.st_ino != inode or os.pread(own, _USE.size, 0) != _USE.pack(use):
+        found = os.fstat(own)
+        if found.st_ino != inode:
             raise Gone(f"process {pid} lends nothing there any more")
-        if Memory.held >= held_max():
-            return os.pread(own, size_bytes, _USE.size)
-        memory = Memory(own, inode, size_bytes)
-        own = -1
-        return memory.content(size_bytes)
+        if fcntl.fcntl(own, fcntl.F_GET_SEALS) & _SEALS != _SEALS or found.st_size < _USE.size + size_bytes:
+            raise Malformed(f"process {pid} lends {size_bytes} bytes, and something else is there")
+        if Memory.held < held_max():
+            whole = memoryview(Memory(own, inode, size_bytes))
+            own = -1
+        else:
+            whole = memoryview(os.pread(own, _USE.size + size_bytes, 0))
+        if _USE.unpack_from(whole)[0] != use:
+            raise Gone(f"process {pid} lends nothing there any more")
+        return whole[_USE.size :]
     except (FileNotFoundError, ProcessLookupError, BlockingIOError) as problem:  # the last while it is taken back
         raise Gone(f"process {pid} lends nothing there any more") from problem
     except OSError as problem:

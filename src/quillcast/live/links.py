@@ -76,7 +76,7 @@ class Links:
         self.spare = Spare()
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
         self.lender = Lender()
-        self._borrows = config.nearby
+        self._lends, self._borrows = False, config.nearby
         self._sample = self.lender.sample(incarnation) if config.nearby else None
         self._servers: list[asyncio.Server] = []
         self.admissions: Admissions | None = None
@@ -152,9 +152,8 @@ class Links:
             link.release(size_bytes)
 
     def join(self, parts: list[bytes]) -> bytes | memoryview:
-        """Lay the pieces of a block down: where it can be lent from, if there is somebody to lend it to."""
-        lends = any(link.lends for link in self.links.values())
-        return (self.lender.lay(parts) if lends else None) or b"".join(parts)
+        """Lay the pieces of a block down: where it can be lent from, if anybody ever borrowed here."""
+        return self.lender.join(parts) if self._lends else b"".join(parts)
 
     def measure(self, to: Contact) -> None:
         """Measure the round trip over the link, once it stands."""
@@ -342,7 +341,7 @@ class Links:
             case FrameType.TAKEN if len(content) == NUMBER_BYTES:
                 link.took(int.from_bytes(content, "little"))
             case FrameType.BORROWS if not content and self._sample and link.is_nearby:
-                link.lends = True
+                link.lends = self._lends = True
             case FrameType.CREDIT if len(content) == NUMBER_BYTES:
                 link.credited(int.from_bytes(content, "little"))
             case FrameType.PING if len(content) == NUMBER_BYTES:
