@@ -3,36 +3,10 @@
 from pathlib import Path
 
 from quillcast.core import trace
-from quillcast.core.bundle import Term
-from quillcast.core.trace import Record
 from quillcast.demo.watch import Watch
-from quillcast.live.journal import Journal
+from tests.demo.journals import INNER, LEAF, ROOT, TERM, TOPIC, chain
 
-ROOT, INNER, LEAF = (bytes([number]) * 16 for number in (1, 2, 3))
-TOPIC, PUBLISHER = b"t" * 16, b"p" * 16
-TERM = Term(1, ROOT)
-
-
-class Peers:
-    """Journals of several peers, written by hand."""
-
-    def __init__(self, folder: Path) -> None:
-        self.journals = {peer: Journal(folder, peer) for peer in (ROOT, INNER, LEAF)}
-        self.now_ns = 0
-
-    def note(self, peer: bytes, *records: Record) -> None:
-        for record in records:
-            self.now_ns += 1
-            self.journals[peer].trace(record, self.now_ns)
-        self.journals[peer].flush()
-
-
-def chain(folder: Path) -> Peers:
-    peers = Peers(folder)
-    peers.note(ROOT, trace.Activated(2), trace.Named(TOPIC, "a/b"), trace.BecameRoot(TOPIC, TERM, "created"))
-    peers.note(INNER, trace.Attached(TOPIC, ROOT, "joined", 1))
-    peers.note(LEAF, trace.Attached(TOPIC, INNER, "joined", 2), trace.Subscribed(TOPIC, TERM, 0))
-    return peers
+PUBLISHER = b"p" * 16
 
 
 def test_a_tree_is_read_from_the_journals(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from quillcast.core.journal import Entry
-from quillcast.core.trace import Attached, BecameRoot
 from quillcast.demo import roles
 from quillcast.demo.display import Display
 from quillcast.demo.orders import Unplug
 from quillcast.demo.processes import PeerFailed, PeerProcess
+from quillcast.demo.repair import Repair
 from quillcast.demo.state import State
 from quillcast.pipeline.run import Kill
 
@@ -54,9 +54,7 @@ class Kills:
         self.over = asyncio.Event()
         """The stream has ended: whoever is cut off or slow is let go."""
         self._turn = asyncio.Lock()  # one repair is watched at a time
-        self._orphans: dict[tuple[bytes, bytes], None] = {}
-        self._found: dict[tuple[bytes, bytes], Entry] = {}
-        self._since_ns = 0
+        self._repair: Repair | None = None
         self._lasting: dict[asyncio.Task[None], None] = {}
 
     async def perform(self, spare: Sequence[bytes], length_s: float) -> None:
@@ -77,11 +75,8 @@ class Kills:
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Note who found a parent again."""
-        for entry in entries:
-            match entry.record:
-                case Attached(topic=topic) | BecameRoot(topic=topic) if (topic, entry.peer) in self._orphans:
-                    if entry.at_ns > self._since_ns:
-                        self._found.setdefault((topic, entry.peer), entry)
+        if self._repair is not None:
+            self._repair.take(entries)
 
     # --- what people order
 
@@ -95,23 +90,22 @@ class Kills:
         """Cut a peer off from all others for so long."""
         async with self._turn:
             self._check(victim)
-            at_ns = time.time_ns()
-            below = self._strike(victim, at_ns)
+            repair = self._struck(victim, time.time_ns())
             await self.processes[victim].order(Unplug(yes=True))
             self.state.away[victim] = None
             self._last(self._plug_in(victim, seconds))
-            return await self._watch(f"cut off for {seconds:g} s: {self._named(victim)}", below, victim)
+            return await self._watch(f"cut off for {seconds:g} s: {self._named(victim)}", repair)
 
     async def slow(self, victim: bytes, seconds: float) -> Strike:
         """Let a peer run a fifth of the time for so long."""
         async with self._turn:
             self._check(victim)
-            below = self._strike(victim, time.time_ns())
+            struck = self._struck(victim, time.time_ns())
             self.state.slow[victim] = None
             self._last(self._let_run(victim, seconds))
             text = f"slowed down to a fifth for {seconds:g} s: {self._named(victim)}"
             self.display.note(text)
-            return Strike(text, sum(map(len, below.values())), sum(map(bool, below.values())), None, "")
+            return Strike(text, struck.children, struck.trees, None, "")
 
     async def end(self) -> None:
         """Let go of whoever is cut off or slow, and wait until they are."""
@@ -144,39 +138,29 @@ class Kills:
         return next((peer for peer in found if peer in spare), None)
 
     async def _kill(self, victim: bytes, part: str) -> Strike:
-        below = self._strike(victim, 0)
         at_ns = self.processes[victim].kill()
-        self._since_ns = at_ns
+        repair = self._struck(victim, at_ns)
         self.done.append(Kill(victim, at_ns, part))
         self.state.dead[victim] = None
-        return await self._watch(f"SIGKILL {self.state.name(victim)}, {part}", below, victim)
+        return await self._watch(f"SIGKILL {self.state.name(victim)}, {part}", repair)
 
-    def _strike(self, victim: bytes, at_ns: int) -> dict[bytes, list[bytes]]:
-        """Remember whose parent the victim is, by topic."""
-        state = self.state
-        below = {topic: view.children(victim, state.dead) for topic, view in state.watch.topics.items()}
-        self._orphans = {(topic, peer): None for topic, children in below.items() for peer in children}
-        self._found, self._since_ns = {}, at_ns
-        return below
+    def _struck(self, victim: bytes, at_ns: int) -> Repair:
+        """What is told from now on is the repair of this strike."""
+        self._repair = Repair(self.state.watch, victim, self.state.dead, at_ns)
+        return self._repair
 
-    async def _watch(self, text: str, below: Mapping[bytes, Sequence[bytes]], victim: bytes) -> Strike:
+    async def _watch(self, text: str, repair: Repair) -> Strike:
         """Wait until nobody lacks a parent because of the victim."""
-        children, trees = len(self._orphans), sum(map(bool, below.values()))
-        self.display.note(f"{text}: {children} children in {trees} trees lose their parent")
-        state = self.state
-        mended = await state.until(lambda: not state.watch.orphans([*state.dead, victim]), REPAIR_BOUND_S)
-        return Strike(text, children, trees, *self._tell_repair(victim, mended=mended))
-
-    def _tell_repair(self, victim: bytes, *, mended: bool) -> tuple[float | None, str]:
-        found = sorted(self._found.values(), key=lambda entry: entry.at_ns)
-        last_s, how = None, self._how(found) or "in other trees"
-        if found:
-            last_s = (found[-1].at_ns - self._since_ns) / 1e9
-            self.display.note(f"mended after {1000 * last_s:.0f} ms: {how}")
+        state, display = self.state, self.display
+        display.note(f"{text}: {repair.children} children in {repair.trees} trees lose their parent")
+        mended = await state.until(lambda: repair.mended, REPAIR_BOUND_S)
+        how, lasted_s = repair.how(state.view, state.name), repair.lasted_s
+        if lasted_s is not None:
+            display.note(f"mended after {1000 * lasted_s:.0f} ms: {how or 'in other trees'}")
         if not mended:
-            count = self.state.watch.orphans([*self.state.dead, victim])
-            self.display.note(f"{count} still look for a parent after {REPAIR_BOUND_S:g} s")
-        return last_s if mended else None, how if found else ""
+            lack = f"{repair.seeking} still look for a parent and {repair.rootless} trees for a root"
+            display.note(f"{lack} after {REPAIR_BOUND_S:g} s")
+        return Strike(text, repair.children, repair.trees, lasted_s if mended else None, how)
 
     def _named(self, victim: bytes) -> str:
         return f"{self.state.name(victim)}, {self.part(victim)} of {self.state.busiest}"
@@ -228,17 +212,3 @@ class Kills:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.over.wait()
-
-    def _how(self, found: Sequence[Entry]) -> str:
-        """Who found whom in the busiest topic's tree, by parent."""
-        words: dict[str, list[bytes]] = {}
-        for entry in found:
-            match entry.record:
-                case Attached(topic=topic, parent=parent, how=how) if self._is_busiest(topic):
-                    words.setdefault(f"under {self.state.name(parent)} ({how})", []).append(entry.peer)
-                case BecameRoot(topic=topic) if self._is_busiest(topic):
-                    words["is the new root"] = [entry.peer]
-        return "; ".join(f"{self.state.names_of(peers)} {where}" for where, peers in words.items())
-
-    def _is_busiest(self, topic: bytes) -> bool:
-        return self.state.watch.topics[topic] is self.state.view

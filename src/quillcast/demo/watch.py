@@ -51,6 +51,10 @@ class TopicView:
         below = [peer for peer, parent in self.places.items() if parent in dead and parent is not None]
         return [peer for peer in {**self.seeking, **dict.fromkeys(below)} if peer not in dead]
 
+    def rooted(self, dead: Collection[bytes]) -> bool:
+        """Is a living member the root?"""
+        return any(parent is None and peer not in dead for peer, parent in self.places.items())
+
     def behind(self, dead: Collection[bytes]) -> dict[bytes, int]:
         """How many events each living subscriber still lacks."""
         living = [peer for peer in self.subscribers if peer not in dead]
