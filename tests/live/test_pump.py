@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +14,7 @@ def played(scenario: Callable[[Pump, Callable[[str], None]], None]) -> list[str]
 
     async def play() -> None:
         pump = Pump(asyncio.get_running_loop())
-        pump.at_end = lambda: noted.append("wrote")
+        pump.at_end = lambda: bool(noted.append("wrote"))
         scenario(pump, noted.append)
         noted.append("returned")
         for _ in range(3):
@@ -90,19 +91,116 @@ async def fallen_due() -> None:
     await come.wait()
 
 
+def heard(pump: Pump, function: Callable[[str], None], text: str) -> None:
+    """A turn with what another peer sent."""
+    pump.turning = True
+    pump.call(function, text)
+    pump.end_turn(resting=True)
+
+
 @pytest.mark.usefixtures("patient")
-def test_what_is_timed_comes_behind_the_next_turn() -> None:
+def test_what_is_timed_comes_behind_what_others_sent() -> None:
     async def scenario() -> list[str]:
         noted: list[str] = []
         pump = Pump(asyncio.get_running_loop())
-        pump.at_end = lambda: noted.append("wrote")
+        pump.at_end = lambda: bool(noted.append("wrote"))
         pump.later(0.0, noted.append, "timed")
         pump.later(0.0, pump.hand, noted.append, "timed input")
         await fallen_due()
-        pump.call(noted.append, "event")
+        pump.call(noted.append, "own event")
+        heard(pump, noted.append, "event")
         return noted
 
-    assert asyncio.run(scenario()) == ["event", "wrote", "timed", "timed input", "wrote"]
+    assert asyncio.run(scenario()) == ["own event", "wrote", "event", "wrote", "timed", "timed input", "wrote"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_is_timed_waits_while_events_leave() -> None:
+    async def scenario() -> list[str]:
+        noted: list[str] = []
+        pump = Pump(asyncio.get_running_loop())
+        left = [True, False]
+        pump.at_end = lambda: left.pop(0)
+        pump.later(0.0, noted.append, "timed")
+        await fallen_due()
+        heard(pump, noted.append, "event")
+        left.append(False)
+        heard(pump, noted.append, "receipt")
+        return noted
+
+    assert asyncio.run(scenario()) == ["event", "receipt", "timed"]
+
+
+class Processor:
+    """Another process that waits for this one's processor, as far as `sched_yield` shows it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, noted: list[str]) -> None:
+        self.keeps_s, self._noted = 0.0, noted
+        monkeypatch.setattr(pump_module.os, "sched_yield", self._yield)
+
+    def _yield(self) -> None:
+        self._noted.append("gave way")
+        by = time.monotonic() + self.keeps_s
+        while time.monotonic() < by:
+            pass
+
+
+def turn(pump: Pump, noted: list[str]) -> None:
+    """One in which events leave, with something left to do then."""
+    pump.at_end = lambda: True
+    pump.call(pump.put_off, lambda: pump.put_off(noted.append, "acknowledged"))
+
+
+def test_whom_the_links_woke_may_run_before_what_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[str] = []
+    Processor(monkeypatch, noted)
+
+    async def scenario() -> None:
+        pump = Pump(asyncio.get_running_loop())
+        turn(pump, noted)
+        pump.call(noted.append, "alone")
+        pump.at_end = lambda: False
+        pump.call(pump.put_off, lambda: pump.put_off(noted.append, "no event left"))
+
+    asyncio.run(scenario())
+    assert noted == ["gave way", "acknowledged", "alone", "no event left"]
+
+
+def test_the_application_hears_what_came_before_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[str] = []
+    Processor(monkeypatch, noted)
+
+    async def scenario() -> None:
+        pump = Pump(asyncio.get_running_loop())
+        pump.at_end = lambda: True
+
+        def step() -> None:
+            pump.after(lambda: noted.append("heard"))
+            pump.put_off(pump.put_off, noted.append, "acknowledged")
+
+        pump.call(step)
+
+    asyncio.run(scenario())
+    assert noted == ["acknowledged", "heard"]
+
+
+def test_who_keeps_the_processor_is_not_given_way_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[str] = []
+    other = Processor(monkeypatch, noted)
+
+    async def scenario() -> None:
+        pump = Pump(asyncio.get_running_loop())
+        other.keeps_s = 2 * pump_module.AWAY_S
+        turn(pump, noted)
+        turn(pump, noted)
+        assert noted == ["gave way", "acknowledged", "acknowledged"]
+        monkeypatch.setattr(pump_module, "UNYIELDING_S", 0.0)
+        pump = Pump(asyncio.get_running_loop())
+        turn(pump, noted)
+        turn(pump, noted)
+        assert noted[3:] == ["gave way", "acknowledged", "gave way", "acknowledged"]
+
+    asyncio.run(scenario())
 
 
 def test_what_is_timed_waits_for_no_turn_for_long() -> None:
@@ -124,7 +222,7 @@ def test_what_is_timed_is_not_lost_to_another_s_mistake() -> None:
         pump.later(0.0, noted.append, "timed")
         await fallen_due()
         with pytest.raises(ValueError, match="not in list"):
-            pump.call(noted.append, "event")
+            heard(pump, noted.append, "event")
         return noted
 
     assert asyncio.run(scenario()) == ["event", "timed"]

@@ -464,14 +464,17 @@ class Links:
         if size_bytes:
             self._debts[node] = self._debts.get(node, 0) + size_bytes
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
+        """Have the links write what waits. Were there events?"""
         if not self._dirty:
-            return
+            return False
         dirty, self._dirty = self._dirty, []
         if len(dirty) > 1:
             dirty.sort(key=Link.carries_nothing)  # receipts and credit can wait for a system call, events cannot
+        carried = not dirty[0].carries_nothing()
         for link in dirty:
             link.flush()
+        return carried
 
 
 def _unreachable(address: str, problem: Exception) -> Unreachable:

@@ -1,6 +1,8 @@
 """The pump hands inputs to a peer one at a time; it never calls into a peer in the midst of that peer's step."""
 
 import asyncio
+import os
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,6 +12,8 @@ from quillcast.core.host import Inputs
 T = TypeVar("T")
 
 SLACK_S = 0.005  # what is timed waits for the end of a turn so long; a guess: no time-out is that exact
+AWAY_S = 0.001  # a guess: whom an event woke is done with it by then; who is longer at it wants the whole processor
+UNYIELDING_S = 1.0  # a guess: how long a peer then keeps what it has of the processor
 
 
 class Pump:
@@ -20,6 +24,9 @@ class Pump:
     done there; and then `at_end` has the links write, so that an event goes through a peer in one turn. What is done
     at the end of a turn may put off more: that comes when the links have written, for it can wait and events cannot.
     Then the application hears what came (`after`).
+
+    Before what can wait, a peer gives way to those whom its events woke: the kernel has them queue for the processor of
+    whom it takes to sleep next, and a chain of peers that stays on one processor is faster than one that wakes another.
     """
 
     inputs: Inputs
@@ -27,8 +34,8 @@ class Pump:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.at_end: Callable[[], None] = _nothing
-        """What is to be done at the end of every turn."""
+        self.at_end: Callable[[], bool] = _nothing
+        """What is to be done at the end of every turn; it says whether events left."""
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._put_off: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._soon: deque[Callable[[], None]] = deque()
@@ -36,6 +43,7 @@ class Pump:
         self._telling = False
         self._due: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._unyielding_until = 0.0
         self.turning = False
         """Inputs follow that belong together. Whoever sets this ends the turn, whatever happens."""
         self.closed = False
@@ -43,8 +51,12 @@ class Pump:
         self.stepping = False
         """A step of the peer is under way."""
 
-    def end_turn(self) -> None:
-        """Do what was put off, and have the links write; what that puts off in its turn is done when they have."""
+    def end_turn(self, *, resting: bool = False) -> None:
+        """Do what was put off, and have the links write; what that puts off in its turn is done when they have.
+
+        What is due follows where this peer is `resting` then, for it has nothing of its own under way, and no events
+        left in this turn.
+        """
         put_off = self._put_off
         while True:
             self.turning = True
@@ -55,13 +67,24 @@ class Pump:
                         self.call(handler, *args)
             finally:
                 self.turning = False
-                self.at_end()
+                events_left = self.at_end()
             if not put_off:
                 break
+            if events_left and not self._after:
+                self._give_way()
         if self._after and not self._telling:
             self._tell()
-        if self._due:
+        if self._due and resting and not events_left:
+            self._give_way()
             self._do_due()
+
+    def _give_way(self) -> None:
+        """Let others run on this processor first, unless somebody kept it for long when that was last done."""
+        now = time.monotonic()
+        if now >= self._unyielding_until:
+            os.sched_yield()
+            if time.monotonic() - now > AWAY_S:
+                self._unyielding_until = now + UNYIELDING_S
 
     def after(self, function: Callable[[], None]) -> None:
         """Call a function when this turn is over and the links have written. It deals with its own errors."""
@@ -96,9 +119,10 @@ class Pump:
             self.end_turn()
 
     def later(self, delay_s: float, function: Callable[..., object], *args: Any) -> None:
-        """Call a function when a time has passed: after the next turn, or `SLACK_S` on if there is none.
+        """Call a function when a time has passed: behind what others sent next, or `SLACK_S` on.
 
-        What is timed takes a while and is in no hurry: so it comes behind an event, and not in front of one.
+        What is timed takes a while and is in no hurry: so it comes when an event has been through, and not in front of
+        one, nor while the peers that it goes to next would find this process running beside them.
         """
         self.loop.call_later(delay_s, self._fall_due, function, args)
 
@@ -116,7 +140,7 @@ class Pump:
                 function, args = self._due.popleft()
                 function(*args)
         finally:
-            self.end_turn()
+            self.end_turn(resting=True)
 
     def put_off(self, handler: Callable[..., None], *args: Any) -> None:
         """Hand an input in at the end of this turn."""
@@ -173,5 +197,5 @@ class Pump:
                 waiter.set_result(None)
 
 
-def _nothing() -> None:
-    pass
+def _nothing() -> bool:
+    return False
