@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         except RemoteError as problem:
             self.refuse(problem)
         finally:
-            pump.end_turn(resting=True)
+            pump.end_turn()
 
     def pause_writing(self) -> None:
         if self.link is not None:

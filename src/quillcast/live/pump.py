@@ -51,12 +51,8 @@ class Pump:
         self.stepping = False
         """A step of the peer is under way."""
 
-    def end_turn(self, *, resting: bool = False) -> None:
-        """Do what was put off, and have the links write; what that puts off in its turn is done when they have.
-
-        What is due follows where this peer is `resting` then, for it has nothing of its own under way, and no events
-        left in this turn.
-        """
+    def end_turn(self) -> None:
+        """Do what was put off, and have the links write; what that puts off in its turn is done when they have."""
         put_off = self._put_off
         while True:
             self.turning = True
@@ -74,7 +70,7 @@ class Pump:
                 self._give_way()
         if self._after and not self._telling:
             self._tell()
-        if self._due and resting and not events_left:
+        if self._due:
             self._give_way()
             self._do_due()
 
@@ -119,10 +115,9 @@ class Pump:
             self.end_turn()
 
     def later(self, delay_s: float, function: Callable[..., object], *args: Any) -> None:
-        """Call a function when a time has passed: behind what others sent next, or `SLACK_S` on.
+        """Call a function when a time has passed: after the next turn, or `SLACK_S` on if there is none.
 
-        What is timed takes a while and is in no hurry: so it comes when an event has been through, and not in front of
-        one, nor while the peers that it goes to next would find this process running beside them.
+        What is timed takes a while and is in no hurry: so it comes behind an event, and not in front of one.
         """
         self.loop.call_later(delay_s, self._fall_due, function, args)
 
@@ -140,7 +135,7 @@ class Pump:
                 function, args = self._due.popleft()
                 function(*args)
         finally:
-            self.end_turn(resting=True)
+            self.end_turn()
 
     def put_off(self, handler: Callable[..., None], *args: Any) -> None:
         """Hand an input in at the end of this turn."""
