@@ -44,9 +44,11 @@ def _options() -> Any:
     options.add_argument("--rounds", type=int, help=f"rounds per size ({ROUNDS})")
     options.add_argument("--seconds", type=float, help=f"length of one measurement ({SECONDS})")
     given = options.parse_args()
-    given.rounds = given.rounds or (QUICK_ROUNDS if given.quick else ROUNDS)
-    given.seconds = given.seconds or (QUICK_SECONDS if given.quick else SECONDS)
-    if min(*given.sizes, given.rounds) < 1 or given.seconds < 0:
+    if given.rounds is None:
+        given.rounds = QUICK_ROUNDS if given.quick else ROUNDS
+    if given.seconds is None:
+        given.seconds = QUICK_SECONDS if given.quick else SECONDS
+    if min(*given.sizes, given.rounds) < 1 or not given.seconds > 0:
         options.error("sizes and rounds are at least 1, and seconds more than 0")
     return given
 
