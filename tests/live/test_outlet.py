@@ -1,8 +1,10 @@
 """Publishers of a node that share a way into a topic: one batch, one line of blocks, and a line of sequences each."""
 
 import asyncio
+import time
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +12,7 @@ import quillcast
 from quillcast import Event, Node
 from quillcast.core.errors import EventTooLarge
 from quillcast.core.ids import ring_distance, topic_id
-from quillcast.live.outlet import Batch
+from quillcast.live.outlet import LONE_S, Batch
 from quillcast.live.publisher import Publisher
 from quillcast.protocol.topics.config import TopicConfig
 from tests.live.test_node import QUICK, pair, refused, run, take
@@ -95,7 +97,12 @@ def test_a_lone_publishers_blocks_name_nobody_else() -> None:
     run(scenario())
 
 
-def test_a_lone_event_leaves_in_the_call_and_what_comes_behind_it_waits_for_the_turn_to_end() -> None:
+def test_a_lone_event_leaves_in_the_call_and_what_comes_close_behind_waits_for_the_turn_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(now=1.0, monotonic=lambda: clock.now, time_ns=time.time_ns)
+    monkeypatch.setattr("quillcast.live.outlet.time", clock)
+
     async def scenario() -> None:
         async with pair() as (alice, bob):
             topic = rooted_at(bob, alice)
@@ -110,16 +117,22 @@ def test_a_lone_event_leaves_in_the_call_and_what_comes_behind_it_waits_for_the_
             assert (inner.next, inner.sent) == (2, 2)
             await second.publish(b"2")
             assert (inner.next, inner.sent) == (3, 3)
-            await first.publish(b"3", b"key")
-            await second.publish(b"4")
-            assert inner.next == 3
+            clock.now += 2 * LONE_S
+            await second.publish(b"3")
+            assert (inner.next, inner.sent) == (4, 4), "the one before left long ago"
+            clock.now += LONE_S / 2
+            await first.publish(b"4")
+            clock.now += 2 * LONE_S
+            await first.publish(b"5", b"key")
+            await second.publish(b"6")
+            assert inner.next == 4
             await asyncio.sleep(0)
-            assert (inner.next, len(inner.retained)) == (5, 3)
-            await first.publish(b"5")
-            assert inner.next == 5, "the turn before brought more than one"
-            events = await take(subscription, 6)
-            assert [event.payload for event in events] == [b"%d" % number for number in range(6)]
-            assert [event.sequence for event in events] == [0, 1, 0, 2, 1, 3]
+            assert (inner.next, len(inner.retained)) == (7, 4)
+            await first.publish(b"7")
+            assert inner.next == 7, "the turn before brought more than one"
+            events = await take(subscription, 8)
+            assert [event.payload for event in events] == [b"%d" % number for number in range(8)]
+            assert [event.sequence for event in events] == [0, 1, 0, 1, 2, 3, 2, 4]
 
     run(scenario())
 

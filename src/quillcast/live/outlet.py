@@ -1,7 +1,7 @@
 """What the publishers of a node to one topic share: the open batch, and the peer's publisher that seals and keeps it.
 
 An event that comes alone leaves in the call that publishes it; where a turn of the event loop brings more, they wait
-for its end. Which it will be is told by the turns before: a burst behind lone events takes two blocks, not one.
+for its end. Which it will be is told by those before: a burst behind lone events takes two blocks, not one.
 Events gather in one batch, whoever publishes them; runs note where another publisher goes on. So a block, its way to
 the root, its receipt and its place in memory are worth as many events as came in one turn of the event loop, be they of
 one publisher or of thousands (docs/decisions/shared-blocks.md).
@@ -23,7 +23,8 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
 
 EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: they describe, payloads carry
-LONE_TURNS = 2  # in a row, after which the next event is taken for a lone one; a guess
+LONE_BLOCKS = 2  # in a row with one event each, after which the next event is taken for a lone one; a guess
+LONE_S = 1e-4  # a guess, some two turns of a busy event loop: what comes closer behind a lone event waits for its turn
 EVENT_BYTES = 80  # what an event costs in a batch beside its payload; of 16 bytes a full one has 8,192
 
 NO_PAYLOADS: list[bytes] = []  # of publishers without room
@@ -110,8 +111,8 @@ class Outlet:
     """The way of a node's publishers into one topic; the listener of the peer's publisher, `inner`."""
 
     __slots__ = (
-        "_batch", "_batch_bytes", "_changed", "_ended", "_gone", "_holder", "_join", "_lone_turns", "_named", "_opened",
-        "_peer", "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "stopped", "topic",
+        "_batch", "_batch_bytes", "_changed", "_ended", "_holder", "_join", "_lone_at", "_lone_blocks", "_named",
+        "_opened", "_peer", "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "stopped", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -128,8 +129,8 @@ class Outlet:
         self._pump, self._peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
         self._batch: Batch | None = None  # the open one
         self._holder: Sharer | None = None  # whose the batch's last events are
-        self._lone_turns = 0  # that brought one event each, up to the last one
-        self._gone = False  # this turn's first event has left already
+        self._lone_blocks = 0  # with one event each, up to the last one
+        self._lone_at = 0.0  # when an event last left at once
         self._sharers: dict[Sharer, None] = {}
         self._named = False  # the blocks' PublisherId is somebody's
         self._changed: asyncio.Future[None] | None = None
@@ -165,8 +166,12 @@ class Outlet:
         """Take an event that is a payload only; False if it needs a closer look or a pause."""
         if self.stopped or not sharer.plain:
             return False
-        if self._lone_turns >= LONE_TURNS and self._batch is None and not self._gone and not self._pump.stepping:
-            return self._send_at_once(sharer, payload)
+        if self._lone_blocks >= LONE_BLOCKS and self._batch is None and not self._pump.stepping:
+            now = time.monotonic()
+            if now - self._lone_at >= LONE_S:
+                self._lone_at = now
+                return self._send_at_once(sharer, payload)
+            self._lone_blocks = 0
         batch, size = self._batch or self._open(), len(payload)
         if size > self.limit or size + EVENT_BYTES + RUN_BYTES >= self._left(batch) or not batch.plain:
             return False
@@ -184,31 +189,25 @@ class Outlet:
 
     def _open(self) -> Batch:
         batch = self._batch = Batch(self._batch_bytes)
-        if not self._gone:
-            self._pump.soon(self._turn_over)
+        self._pump.soon(self._turn_over)
         return batch
 
     def _send_at_once(self, sharer: Sharer, payload: bytes) -> bool:
-        """The turn's first event, and likely its only one: it does not wait for others. False if it is too large."""
+        """An event that is likely its turn's only one: it does not wait for others. False if it is too large."""
         inner = self.inner
         if len(payload) > inner.descriptor.settings.event_bytes_max:
             return False
-        self._gone = True
         own = sharer.id == inner.id and sharer.next == inner.next
         runs = None if own else [(sharer.id, sharer.next, 1)]
         sharer.next += 1
-        try:
-            sharer.last = self._pump.call(inner.offer, (payload,), runs=runs)
-        finally:
-            self._pump.soon(self._turn_over)
+        sharer.last = self._pump.call(inner.offer, (payload,), runs=runs)
         self.stopped = self.stopped or inner.room() <= 0
         return True
 
     def _turn_over(self) -> None:
         batch = self._batch
-        alone = batch is None if self._gone else batch is not None and len(batch.payloads) == 1
-        self._lone_turns = self._lone_turns + 1 if alone else 0
-        self._gone = False
+        alone = batch is not None and len(batch.payloads) == 1
+        self._lone_blocks = self._lone_blocks + 1 if alone else 0
         self.flush()
 
     def _append(self, batch: Batch, sharer: Sharer, payload: bytes) -> None:
