@@ -21,7 +21,7 @@ from quillcast.core.trace import Record
 if TYPE_CHECKING:
     import pyarrow
 
-FLUSH_S = 0.125  # a guess: a kill loses no more; what a busy peer notes in it is laid out in half a millisecond
+FLUSH_S = 0.25  # a kill loses no more; flushes twice as often are what one event in a hundred waits for
 ROWS_MAX = 1024  # records laid out in one step: about a millisecond in which the peer does nothing else
 FILE_BYTES_MAX = 64 << 20  # a guess: 300,000 records, one task of the audit
 BYTES_MAX = 1 << 30  # a guess: what a peer may leave on a disk without being asked
