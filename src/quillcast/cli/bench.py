@@ -21,6 +21,7 @@ from quillcast.cli.tables import sized
 from quillcast.core.errors import QuillcastError
 from quillcast.live.node import Node
 from quillcast.live.publisher import Publisher
+from quillcast.live.subscription import Event, Subscription
 
 STRIDE = 64  # events between two looks at the clock at full speed
 PROBE_S = 0.01  # between two measurements of an acknowledgement
@@ -160,10 +161,11 @@ async def _at_rate(publisher: Publisher, payload: bytes, rate: float, seconds: f
 
 
 async def _at_full_speed(publisher: Publisher, payload: bytes, seconds: float) -> None:
-    publish, until = publisher.publish, time.perf_counter() + seconds
+    publish_nowait, publish, until = publisher.publish_nowait, publisher.publish, time.perf_counter() + seconds
     while time.perf_counter() < until:
         for _ in range(STRIDE):
-            await publish(payload)
+            if not publish_nowait(payload):
+                await publish(payload)
 
 
 async def _probe(publisher: Publisher, delays: "Samples") -> None:
@@ -186,18 +188,18 @@ class Audience:
         self._first_s = self._last_s = 0.0
         self._delays = Samples()
 
-    async def take(self, events: Any) -> None:
-        """Take events until there are enough."""
-        add, now_ns = self._delays.add, time.time_ns
-        async for event in events:
-            add(now_ns() - event.time_ns)
+    async def take(self, subscription: Subscription[Event]) -> None:
+        """Take events until there are enough, or the subscription ends."""
+        while self._count != self._count_max and (events := await subscription.batch()):
+            now_ns = time.time_ns()
             if not self._count:
                 self._first_s = time.perf_counter()
-            self._count += 1
-            self._size_bytes += len(event.payload)
+            left = None if self._count_max is None else self._count_max - self._count
+            for event in events[:left]:
+                self._delays.add(now_ns - event.time_ns)
+                self._size_bytes += len(event.payload)
+            self._count += len(events[:left])
             self._last_s = time.perf_counter()
-            if self._count == self._count_max:
-                return
 
     async def ended(self, taking: "asyncio.Future[None]") -> None:
         """Wait until there are enough, or none came for a while after the first."""
