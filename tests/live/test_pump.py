@@ -1,6 +1,6 @@
 import asyncio
-import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,14 +110,13 @@ class Processor:
     """Another process that waits for this one's processor, as far as `sched_yield` shows it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, noted: list[str]) -> None:
-        self.keeps_s, self._noted = 0.0, noted
-        monkeypatch.setattr(pump_module.os, "sched_yield", self._yield)
+        self.keeps_s, self._now, self._noted = 0.0, 1.0, noted
+        monkeypatch.setattr(pump_module, "os", SimpleNamespace(sched_yield=self._yield))
+        monkeypatch.setattr(pump_module, "time", SimpleNamespace(monotonic=lambda: self._now))
 
     def _yield(self) -> None:
         self._noted.append("gave way")
-        by = time.monotonic() + self.keeps_s
-        while time.monotonic() < by:
-            pass
+        self._now += self.keeps_s
 
 
 def turn(pump: Pump, noted: list[str]) -> None:
@@ -174,23 +173,25 @@ def test_whom_the_links_woke_may_run_before_what_is_due(monkeypatch: pytest.Monk
     assert noted == ["event", "gave way", "timed"]
 
 
-def test_who_keeps_the_processor_is_not_given_way_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_keeps_the_processor_every_time_is_not_given_way_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[str] = []
     other = Processor(monkeypatch, noted)
 
-    async def scenario() -> None:
-        pump = Pump(asyncio.get_running_loop())
-        other.keeps_s = 2 * pump_module.AWAY_S
-        turn(pump, noted)
-        turn(pump, noted)
-        assert noted == ["gave way", "acknowledged", "acknowledged"]
-        monkeypatch.setattr(pump_module, "UNYIELDING_S", 0.0)
-        pump = Pump(asyncio.get_running_loop())
-        turn(pump, noted)
-        turn(pump, noted)
-        assert noted[3:] == ["gave way", "acknowledged", "gave way", "acknowledged"]
+    async def turns(kept: list[bool]) -> list[bool]:
+        """In which of some turns is way given, where the other one keeps the processor for long in these?"""
+        pump, given = Pump(asyncio.get_running_loop()), []
+        for long in kept:
+            noted.clear()
+            other.keeps_s = 2 * pump_module.AWAY_S if long else 0.0
+            turn(pump, noted)
+            assert noted[-1] == "acknowledged"
+            given.append("gave way" in noted)
+        return given
 
-    asyncio.run(scenario())
+    assert asyncio.run(turns([True, True, True, False])) == [True, True, False, False]
+    assert asyncio.run(turns([True, False, True, False, True])) == [True] * 5
+    monkeypatch.setattr(pump_module, "UNYIELDING_S", 0.0)
+    assert asyncio.run(turns([True] * 5)) == [True] * 5
 
 
 def test_what_is_timed_waits_for_no_turn_for_long() -> None:

@@ -112,7 +112,8 @@ class Outlet:
 
     __slots__ = (
         "_batch", "_batch_bytes", "_changed", "_ended", "_holder", "_join", "_lone_at", "_lone_blocks", "_named",
-        "_opened", "_peer", "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "stopped", "topic",
+        "_opened", "_peer", "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "stopped",
+        "topic",
     )  # fmt: skip
 
     def __init__(

@@ -12,7 +12,8 @@ from quillcast.core.host import Inputs
 T = TypeVar("T")
 
 SLACK_S = 0.005  # what is timed waits for the end of a turn so long; a guess: no time-out is that exact
-AWAY_S = 0.001  # a guess: whom an event woke is done with it by then; who is longer at it wants the whole processor
+AWAY_S = 0.001  # a guess: whom an event woke is done with it by then
+AWAYS = 2  # in a row that took longer: then somebody wants the whole processor; one alone may be laying out its journal
 UNYIELDING_S = 1.0  # a guess: how long a peer then keeps what it has of the processor
 
 
@@ -43,6 +44,7 @@ class Pump:
         self._telling = False
         self._due: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._aways = 0  # in a row that were long
         self._unyielding_until = 0.0
         self.turning = False
         """Inputs follow that belong together. Whoever sets this ends the turn, whatever happens."""
@@ -75,12 +77,13 @@ class Pump:
             self._do_due()
 
     def _give_way(self) -> None:
-        """Let others run on this processor first, unless somebody kept it for long when that was last done."""
+        """Let others run on this processor first, unless somebody keeps it for long whenever that is done."""
         now = time.monotonic()
         if now >= self._unyielding_until:
             os.sched_yield()
-            if time.monotonic() - now > AWAY_S:
-                self._unyielding_until = now + UNYIELDING_S
+            self._aways = self._aways + 1 if time.monotonic() - now > AWAY_S else 0
+            if self._aways >= AWAYS:
+                self._aways, self._unyielding_until = 0, now + UNYIELDING_S
 
     def after(self, function: Callable[[], None]) -> None:
         """Call a function when this turn is over and the links have written. It deals with its own errors."""
