@@ -194,11 +194,12 @@ class Audience:
             now_ns = time.time_ns()
             if not self._count:
                 self._first_s = time.perf_counter()
-            left = None if self._count_max is None else self._count_max - self._count
-            for event in events[:left]:
+            if self._count_max is not None:
+                del events[self._count_max - self._count :]
+            for event in events:
                 self._delays.add(now_ns - event.time_ns)
                 self._size_bytes += len(event.payload)
-            self._count += len(events[:left])
+            self._count += len(events)
             self._last_s = time.perf_counter()
 
     async def ended(self, taking: "asyncio.Future[None]") -> None:

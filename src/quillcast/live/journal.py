@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 FLUSH_S = 0.25  # a kill loses no more; flushes twice as often are what one event in a hundred waits for
 ROWS_MAX = 1024  # records laid out in one step: about a millisecond in which the peer does nothing else
-SPREAD = 0.25  # of it, by which peers differ: those that an event goes through would else lay it out at the same time
 FILE_BYTES_MAX = 64 << 20  # a guess: 300,000 records, one task of the audit
 BYTES_MAX = 1 << 30  # a guess: what a peer may leave on a disk without being asked
 SUFFIX = ".arrows"  # the registered ending of Arrow streams
@@ -37,7 +36,7 @@ class Journal:
     Args:
         folder: where the files go; made if missing. Any number of peers may share it.
         peer: nodeId of the peer that writes.
-        call_later: `Pump.later` of the peer, which then flushes up to `FLUSH_S` after a record came; without it
+        call_later: `Pump.later` of the peer, which then flushes `FLUSH_S` after a record came; without it
             the caller flushes.
         file_bytes_max: size at which the next file begins.
         bytes_max: size of all files of this peer in the folder, of former processes too; the oldest go first.
@@ -57,7 +56,7 @@ class Journal:
     ) -> None:
         self.folder, self.peer, self.started_ns = Path(folder), peer, time.time_ns()
         self.failed: str | None = None
-        self._call_later, self._flush_s = call_later, FLUSH_S * (1 - SPREAD * peer[0] / 256)
+        self._call_later = call_later
         self._file_bytes_max, self._bytes_max = file_bytes_max, bytes_max
         self._times: list[int] = []
         self._records: list[Record] = []
@@ -80,7 +79,7 @@ class Journal:
         if self._file is None:
             return
         if not self._records and self._call_later is not None:
-            self._call_later(self._flush_s, self._flush_in_steps)
+            self._call_later(FLUSH_S, self._flush_in_steps)
         self._times.append(time.time_ns() if at_ns is None else at_ns)
         self._records.append(record)
         if len(self._records) >= ROWS_MAX:
