@@ -43,6 +43,7 @@ def cost(make: Callable[[int], Record], runs_per_s: int, count: int) -> dict[str
         began = time.process_time()
         for n, record in enumerate(records):
             journal.trace(record, n)
+            journal.note()
             if n % flush_rows == flush_rows - 1:
                 journal.flush()
         journal.flush()

@@ -26,9 +26,9 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-def records_of(kind: type[Record]) -> st.SearchStrategy[Record]:
-    hints = get_type_hints(kind)
-    return st.builds(kind, **{field.name: VALUES[hints[field.name]] for field in msgspec.structs.fields(kind)})
+def records_of(kind: type[Record], ids: st.SearchStrategy[bytes] = VALUES[bytes]) -> st.SearchStrategy[Record]:
+    hints, values = get_type_hints(kind), VALUES | {bytes: ids}
+    return st.builds(kind, **{field.name: values[hints[field.name]] for field in msgspec.structs.fields(kind)})
 
 
 ANY_RECORDS = st.lists(st.one_of([records_of(kind) for kind in get_args(AnyRecord)]), max_size=20)
@@ -36,10 +36,11 @@ SOME = [Stopped(), Delivered(b"t" * 16, b"p" * 16, 5, 3, 77, Term(2, b"n" * 16),
 
 
 def file_of(*flushes: list[Record]) -> bytes:
-    parts, entry = [journal.beginning()], 0
+    parts, ledger = [journal.beginning()], journal.Ledger(b"peer", 1, 20)
     for records in flushes:
-        parts += journal.encode(b"peer", 1, entry, [1000 + entry + n for n in range(len(records))], records)
-        entry += len(records)
+        for record in records:
+            ledger.note(1000 + ledger.noted, record)
+        parts += ledger.lay_out()
     return b"".join(parts)
 
 
@@ -48,10 +49,28 @@ def read(data: bytes) -> list[journal.Entry]:
     return sorted(found, key=lambda entry: entry.entry)
 
 
-@given(ANY_RECORDS)
+ID = st.binary(min_size=16, max_size=16)
+ANY_RUNS = st.lists(
+    st.one_of([records_of(kind, ID) for kind in journal.RUNS] + [records_of(kind) for kind in journal.RUNS]),
+    max_size=20,
+)
+
+
+@given(ANY_RECORDS | ANY_RUNS)
 def test_every_record_comes_back_as_it_was_noted(records: list[Record]) -> None:
     expected = [journal.Entry(b"peer", 1, n, 1000 + n, record) for n, record in enumerate(records)]
     assert read(file_of(records)) == expected
+
+
+def test_a_sheet_is_as_long_as_its_rows_and_empty_after_every_lay_out() -> None:
+    ledger, size = journal.Ledger(b"p" * 16, 1, 1000), len(file_of(SOME[1:2])) - len(file_of())
+    for round_ in range(3):
+        for n in range(round_, 1 + 2 * round_):
+            ledger.note(n, SOME[1])
+        data = b"".join([journal.beginning(), *ledger.lay_out()])
+        assert [entry.at_ns for entry in read(data)] == list(range(round_, 1 + 2 * round_))
+        assert len(data) - len(file_of()) <= (1 + round_) * size
+    assert not ledger.lay_out()
 
 
 def test_the_file_is_a_plain_arrow_stream() -> None:
@@ -108,8 +127,13 @@ def test_the_layout_does_not_load_pyarrow() -> None:
 def test_writing_a_journal_does_not_load_pandas() -> None:
     """pyarrow's own conversions do: 0.4 s in which a peer does nothing else, and 50 MB."""
     program = (
-        "import sys; from quillcast.core import journal; from quillcast.core.trace import LeafSetChanged, Mark\n"
-        "journal.encode(bytes(16), 1, 0, [1, 2], [Mark('x'), LeafSetChanged((bytes(16),))])\n"
+        "import sys; from quillcast.core import journal\n"
+        "from quillcast.core.trace import LeafSetChanged, Mark, Published\n"
+        "ledger = journal.Ledger(bytes(16), 1, 3)\n"
+        "ledger.note(1, Mark('x'))\n"
+        "ledger.note(2, LeafSetChanged((bytes(16),)))\n"
+        "ledger.note(3, Published(bytes(16), bytes(16), 0, 1, 100))\n"
+        "ledger.lay_out()\n"
         "print('pandas' in sys.modules)"
     )
     written = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

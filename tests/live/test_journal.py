@@ -33,6 +33,16 @@ def test_what_was_noted_is_read_back_in_order(tmp_path: Path) -> None:
     assert layout.whole(journal.path.read_bytes()).closed
 
 
+def test_what_is_noted_turn_by_turn_is_laid_out_before_there_is_too_much(tmp_path: Path) -> None:
+    with Journal(tmp_path, PEER) as journal:
+        for n in range(2 * ROWS_MAX):
+            journal.trace(delivered(n) if n % 3 else Mark(str(n)), n)
+            if n % 7 == 0:
+                journal.note()
+        assert Tail(tmp_path).read() == []  # laid out, and written with what follows
+    assert [entry.at_ns for entry in Tail(tmp_path).read()] == list(range(2 * ROWS_MAX))
+
+
 def test_the_event_loop_flushes_only_when_there_is_something_to_write(tmp_path: Path) -> None:
     async def scenario() -> list[float]:
         loop, asked = asyncio.get_running_loop(), []

@@ -92,6 +92,21 @@ async def fallen_due() -> None:
 
 
 @pytest.mark.usefixtures("patient")
+def test_what_wants_nobody_to_wait_comes_behind_turns_that_sent_no_events_last() -> None:
+    def scenario(pump: Pump, note: Callable[[str], None]) -> None:
+        pump.at_rest = lambda: note("at rest")
+        pump.call(lambda: pump.after(lambda: pump.call(note, "answered by the application")))
+        nothing_left, pump.at_end = pump.at_end, lambda: True
+        pump.call(note, "published")
+        pump.at_end = nothing_left
+        pump.call(note, "heard of it")
+
+    assert played(scenario) == [
+        "wrote", "answered by the application", "wrote", "at rest", "published", "heard of it", "wrote", "at rest",
+        "returned",
+    ]  # fmt: skip
+
+
 def test_what_is_timed_comes_behind_the_next_turn() -> None:
     async def scenario() -> list[str]:
         noted: list[str] = []

@@ -12,13 +12,15 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import accumulate, chain
 from operator import attrgetter
+from struct import Struct, calcsize
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import msgspec
 
 from quillcast.core.bundle import Term
 from quillcast.core.errors import Malformed
-from quillcast.core.trace import AnyRecord, Record
+from quillcast.core.ids import ID_BYTES
+from quillcast.core.trace import Admitted, AnyRecord, Delivered, Published, Record
 
 if TYPE_CHECKING:
     import pyarrow
@@ -90,6 +92,22 @@ def _columns(kind: type[Record]) -> dict[str, str]:
 _COLUMNS = {kind: _columns(kind) for kind in KINDS.values()}
 
 
+def _cells(kind: type[Record]) -> dict[str, str]:
+    """Where in a record the value of each column stands; a term fills two."""
+    term = {"term_counter": "term.counter", "term_node": "term.node"}
+    cells: dict[str, str] = {}
+    for field, column in _COLUMNS[kind].items():
+        cells |= term if column == "term" else {column: field}
+    return cells
+
+
+_CELLS = {kind: _cells(kind) for kind in KINDS.values()}
+_FORMATS = {"int64": "q", "binary": f"{ID_BYTES}s"}
+
+RUNS = (Published, Admitted, Delivered)
+"""What a peer notes for every run of events: these are many, all other records few."""
+
+
 @cache
 def schema() -> "pyarrow.Schema":
     """The journal's Arrow schema."""
@@ -106,51 +124,129 @@ def beginning() -> bytes:
     return bytes(schema().serialize())
 
 
-def encode(
-    peer: bytes, started_ns: int, first_entry: int, times: Sequence[int], records: Sequence[Record]
-) -> list["pyarrow.Buffer"]:
-    """Lay records out as Arrow messages, one per record type among them.
+class Ledger:
+    """What a process noted and has not laid out yet.
 
-    `times` holds each record's nanoseconds since 1970 UTC; the records are numbered from `first_entry`.
+    Args:
+        peer: nodeId of the writer.
+        started_ns: when its process opened the journal, nanoseconds since 1970 UTC.
+        rows_max: records that may be noted before they are laid out.
     """
-    by_kind: dict[type[Record], list[int]] = {}
-    for place, record in enumerate(records):
-        by_kind.setdefault(type(record), []).append(place)
-    return [
-        _batch(
-            {"peer": peer, "started_ns": started_ns, "record": kind.__name__.encode()},
-            {"entry": [first_entry + place for place in places], "at_ns": [times[place] for place in places]}
-            | _values(kind, [records[place] for place in places]),
-            len(places),
-        ).serialize()
-        for kind, places in by_kind.items()
-    ]
+
+    def __init__(self, peer: bytes, started_ns: int, rows_max: int) -> None:
+        self.noted = 0
+        """Records since the beginning, and so the number of the next one."""
+        self.waiting = 0
+        """Records since the last lay-out."""
+        self._constant = {"peer": peer, "started_ns": started_ns}
+        self._sheets: dict[type[Record], Sheet] = {kind: Sheet(kind, self._constant, rows_max) for kind in RUNS}
+        self._others: dict[type[Record], list[tuple[int, int, Record]]] = {}
+
+    def note(self, at_ns: int, record: Record) -> None:
+        """Take a record of what happened at `at_ns`, nanoseconds since 1970 UTC."""
+        sheet = self._sheets.get(type(record))
+        if sheet is None or not sheet.note(self.noted, at_ns, record):
+            self._others.setdefault(type(record), []).append((self.noted, at_ns, record))
+        self.noted += 1
+        self.waiting += 1
+
+    def lay_out(self) -> list["pyarrow.Buffer"]:
+        """What waits, as Arrow messages: one per type of record, or two if some of its ids are odd."""
+        self.waiting = 0
+        others, self._others = self._others, {}
+        sheets = [sheet.lay_out() for sheet in self._sheets.values() if sheet.count]
+        return sheets + [self._message(kind, *zip(*noted, strict=True)) for kind, noted in others.items()]
+
+    def _message(self, kind: type[Record], *noted: Sequence[Any]) -> "pyarrow.Buffer":
+        """Records of one type that waited as they came: their numbers, their times and they themselves."""
+        entries, times, records = noted
+        columns: dict[str, Sequence[Any]] = {
+            column: list(map(attrgetter(path), records)) for column, path in _CELLS[kind].items()
+        }
+        for name in ("text", "delivery"):
+            if name in columns:
+                columns[name] = list(map(str.encode, columns[name]))
+        columns |= {"entry": entries, "at_ns": times}
+        arrays = {name: _array(values, schema().field(name).type) for name, values in columns.items()}
+        return _batch(kind, self._constant, arrays, len(records)).serialize()
 
 
-def _values(kind: type[Record], records: list[Record]) -> dict[str, Sequence[Any]]:
-    """The columns that records of one type fill."""
-    columns: dict[str, Sequence[Any]] = {
-        column: list(map(attrgetter(field), records)) for field, column in _COLUMNS[kind].items()
-    }
-    for name in ("text", "delivery"):
-        if name in columns:
-            columns[name] = list(map(str.encode, columns[name]))
-    if "term" in columns:
-        terms = columns.pop("term")
-        columns["term_counter"], columns["term_node"] = [term[0] for term in terms], [term[1] for term in terms]
-    return columns
+class Sheet:
+    """Rows of one of the types in `RUNS`, as words of 8 bytes, until they are laid out.
+
+    Records that waited as they came would keep their numbers and ids all over memory, and every event would have to
+    take some that the processor has forgotten. The rows become columns word by word; the batch is made once, over the
+    memory of the columns, so that laying out takes one call of pyarrow for any number of rows.
+    """
+
+    def __init__(self, kind: type[Record], constant: dict[str, Any], rows_max: int) -> None:
+        formats = {name: _FORMATS[COLUMNS[name][0]] for name in ("entry", "at_ns", *_CELLS[kind])}
+        row = Struct("=" + "".join(formats.values()))
+        self.count = 0
+        self._values, self._pack, self._row_bytes = attrgetter(*_CELLS[kind].values()), row.pack_into, row.size
+        self._rows = bytearray(rows_max * row.size)
+        self._moves: list[tuple[memoryview, memoryview]] = []  # to a column, from the rows
+        words, arrays = memoryview(self._rows).cast("q"), {}
+        for name, format_ in formats.items():
+            width = calcsize(format_) // 8
+            column = bytearray(rows_max * width * 8)
+            for word in range(width):
+                place = len(self._moves)
+                self._moves.append((memoryview(column).cast("q")[word::width], words[place :: row.size // 8]))
+            arrays[name] = _array_over(column, width, rows_max)
+        self._batch = _batch(kind, constant, arrays, rows_max)
+
+    def note(self, entry: int, at_ns: int, record: Any) -> bool:
+        """Take a row. Not if an id has not the 16 bytes that all have: it would be cut, or filled up."""
+        if len(record.topic) != ID_BYTES or len(record.publisher) != ID_BYTES:
+            return False
+        self._pack(self._rows, self.count * self._row_bytes, entry, at_ns, *self._values(record))
+        self.count += 1
+        return True
+
+    def lay_out(self) -> "pyarrow.Buffer":
+        """The rows as an Arrow message; the sheet is empty again."""
+        count, self.count = self.count, 0
+        for column, words in self._moves:
+            column[:count] = words[:count]
+        return self._batch.slice(0, count).serialize()
 
 
-def _batch(constant: dict[str, Any], varying: dict[str, Sequence[Any]], count: int) -> "pyarrow.RecordBatch":
-    """A batch of columns that hold one value, columns that hold many, and nulls in all others."""
+def _batch(
+    kind: type[Record], constant: dict[str, Any], arrays: dict[str, "pyarrow.Array"], count: int
+) -> "pyarrow.RecordBatch":
+    """A batch of these columns, of those that hold one value, and of nulls in all others."""
     import pyarrow as pa
 
-    def column(name: str, kind: "pyarrow.DataType") -> "pyarrow.Array":
-        if name in varying:
-            return _array(varying[name], kind)
-        return _array([constant[name]] * count, kind) if name in constant else pa.nulls(count, kind)
+    constant = constant | {"record": kind.__name__.encode()}
+
+    def column(name: str, type_: "pyarrow.DataType") -> "pyarrow.Array":
+        if name in arrays:
+            return arrays[name]
+        return _array([constant[name]] * count, type_) if name in constant else _nulls(count, type_)
 
     return pa.RecordBatch.from_arrays([column(field.name, field.type) for field in schema()], schema=schema())
+
+
+def _nulls(count: int, kind: "pyarrow.DataType") -> "pyarrow.Array":
+    """Nulls of which a slice is as short as it can be; pyarrow's own of lists keep the items of all."""
+    import pyarrow as pa
+
+    if not pa.types.is_list(kind):
+        return pa.nulls(count, kind)
+    none, offsets = pa.py_buffer(bytes(count // 8 + 1)), pa.py_buffer(bytes(4 * (count + 1)))
+    return pa.Array.from_buffers(kind, count, [none, offsets], children=[pa.nulls(0, kind.value_type)])
+
+
+def _array_over(column: bytearray, width: int, count: int) -> "pyarrow.Array":
+    """An array whose values are what stands in this memory at the time: numbers, or ids of two words."""
+    import pyarrow as pa
+
+    values = pa.py_buffer(column)
+    if width == 1:
+        return pa.Array.from_buffers(pa.int64(), count, [None, values])
+    offsets = pa.py_buffer(array("i", range(0, ID_BYTES * count + 1, ID_BYTES)))
+    return pa.Array.from_buffers(pa.binary(), count, [None, offsets, values])
 
 
 def _array(values: Sequence[Any], kind: "pyarrow.DataType") -> "pyarrow.Array":

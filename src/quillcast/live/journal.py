@@ -1,7 +1,7 @@
 """The journal: what a peer did, as typed Arrow records in files (docs/journal.md).
 
-Records wait as they are for at most `FLUSH_S`, are laid out together and leave in one `write` a turn of the peer later,
-so a killed process loses what it noted in that time and tears at most the last batch.
+Records are put down when the peer has nothing else to do. They wait for at most `FLUSH_S`, are laid out together and
+leave in one `write` a turn later, so a killed process loses what came in that time and tears at most the last batch.
 """
 
 import logging
@@ -60,8 +60,9 @@ class Journal:
         self._file_bytes_max, self._bytes_max = file_bytes_max, bytes_max
         self._times: list[int] = []
         self._records: list[Record] = []
+        self._ledger = journal.Ledger(peer, self.started_ns, ROWS_MAX)
         self._laid_out: list[pyarrow.Buffer] = []
-        self._entry = self._part = self._size = 0
+        self._part = self._size = 0
         self._file: int | None = None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -78,12 +79,23 @@ class Journal:
         """Take a record of what happens now, or happened at `at_ns` (nanoseconds since 1970 UTC)."""
         if self._file is None:
             return
-        if not self._records and self._call_later is not None:
+        if not self._records and not self._ledger.waiting and self._call_later is not None:
             self._call_later(FLUSH_S, self._flush_in_steps)
         self._times.append(time.time_ns() if at_ns is None else at_ns)
         self._records.append(record)
         if len(self._records) >= ROWS_MAX:
             self.flush()
+
+    def note(self) -> None:
+        """Put down what came. When is the caller's choice: best where nobody waits for anything else of this peer."""
+        if not self._records:
+            return
+        if self._ledger.waiting + len(self._records) > ROWS_MAX:
+            self._laid_out += self._ledger.lay_out()
+        for at_ns, record in zip(self._times, self._records, strict=True):
+            self._ledger.note(at_ns, record)
+        self._times.clear()
+        self._records.clear()
 
     def flush(self) -> None:
         """Write what waits, in one call."""
@@ -97,11 +109,8 @@ class Journal:
             self._call_later(0.0, self._write_out)
 
     def _lay_out(self) -> None:
-        if self._file is None or not self._records:
-            return
-        times, records, entry = self._times, self._records, self._entry
-        self._times, self._records, self._entry = [], [], entry + len(records)
-        self._laid_out += journal.encode(self.peer, self.started_ns, entry, times, records)
+        self.note()
+        self._laid_out += self._ledger.lay_out()
 
     def _write_out(self) -> None:
         laid_out, self._laid_out = self._laid_out, []
@@ -159,7 +168,7 @@ class Journal:
 
     def _stop(self, error: OSError) -> None:
         """The disk refused: leave whole records behind, say so once, and let the peer live."""
-        self.failed = f"the journal ends at record {self._entry}: {self.path}: {error.strerror}"
+        self.failed = f"the journal ends at record {self._ledger.noted}: {self.path}: {error.strerror}"
         self._times, self._records, self._laid_out = [], [], []
         if self._file is not None:
             os.ftruncate(self._file, self._size)

@@ -447,6 +447,7 @@ class Node:
         stack.callback(self._pump.close)
         if self._journal_folder is not None:
             self._journal = Journal(self._journal_folder, identity.node_id, call_later=self._pump.later)
+            self._pump.at_rest = self._journal.note
             stack.callback(self._journal.close)
         disk = FileDisk(self._pump, self._data)
         stack.callback(disk.close)

@@ -37,6 +37,9 @@ class Pump:
         self.loop = loop
         self.at_end: Callable[[], bool] = _nothing
         """What is to be done at the end of every turn; it says whether events left."""
+        self.at_rest: Callable[[], object] = _nothing
+        """What is best done where nobody waits for this peer: behind a turn, unless the last it did was to send events
+        on. Whom they woke may be queueing for this very processor."""
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._put_off: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._soon: deque[Callable[[], None]] = deque()
@@ -70,8 +73,11 @@ class Pump:
                 break
             if events_left and not self._after:
                 self._give_way()
-        if self._after and not self._telling:
-            self._tell()
+        if not self._telling:
+            if self._after:
+                self._tell()
+            if not events_left:
+                self.at_rest()
         if self._due:
             self._give_way()
             self._do_due()
