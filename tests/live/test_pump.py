@@ -91,7 +91,6 @@ async def fallen_due() -> None:
     await come.wait()
 
 
-@pytest.mark.usefixtures("patient")
 def test_what_wants_nobody_to_wait_comes_behind_turns_that_sent_no_events_last() -> None:
     def scenario(pump: Pump, note: Callable[[str], None]) -> None:
         pump.at_rest = lambda: note("at rest")
@@ -107,6 +106,7 @@ def test_what_wants_nobody_to_wait_comes_behind_turns_that_sent_no_events_last()
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("patient")
 def test_what_is_timed_comes_behind_the_next_turn() -> None:
     async def scenario() -> list[str]:
         noted: list[str] = []
@@ -119,6 +119,22 @@ def test_what_is_timed_comes_behind_the_next_turn() -> None:
         return noted
 
     assert asyncio.run(scenario()) == ["event", "wrote", "timed", "timed input", "wrote"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_is_timed_comes_behind_no_turn_that_sent_events_last() -> None:
+    async def scenario() -> list[str]:
+        noted: list[str] = []
+        pump = Pump(asyncio.get_running_loop())
+        pump.later(0.0, noted.append, "timed")
+        await fallen_due()
+        pump.at_end = lambda: True
+        pump.call(noted.append, "published")
+        pump.at_end = lambda: False
+        pump.call(noted.append, "acknowledged")
+        return noted
+
+    assert asyncio.run(scenario()) == ["published", "acknowledged", "timed"]
 
 
 class Processor:

@@ -78,7 +78,7 @@ class Pump:
                 self._tell()
             if not events_left:
                 self.at_rest()
-        if self._due:
+        if self._due and not events_left:  # else whom they woke may be queueing: the next turn is soon enough
             self._give_way()
             self._do_due()
 
@@ -124,7 +124,7 @@ class Pump:
             self.end_turn()
 
     def later(self, delay_s: float, function: Callable[..., object], *args: Any) -> None:
-        """Call a function when a time has passed: after the next turn, or `SLACK_S` on if there is none.
+        """Call a function when a time has passed: behind the next turn that sent no events last, or `SLACK_S` on.
 
         What is timed takes a while and is in no hurry: so it comes behind an event, and not in front of one.
         """
