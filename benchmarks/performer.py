@@ -17,8 +17,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from beat import Beat
 from clients import PATIENCE_S, STRIDE, SYSTEMS, Client, Publish
+
+from quillcast.cli.beat import Beat
 
 SAMPLE_S = 0.001
 STAMP_BYTES = 8

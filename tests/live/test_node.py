@@ -13,7 +13,7 @@ import pytest
 
 import quillcast
 from quillcast import Config, Event, LiveConfig, Node
-from quillcast.live import control
+from quillcast.live import addresses, control
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.protocol.topics.config import TopicConfig
 
@@ -531,6 +531,33 @@ def test_contacts_that_cannot_be_reached_are_named_with_the_reason(runtime: Path
                 assert f"cannot reach {nobody}: nobody listens there" in text
                 assert f"cannot link with {red.address}: it belongs to the network 'red', this peer to 'blue'" in text
         assert list((runtime / "quillcast" / "blue").glob("*.*")) == []  # nothing is left behind
+
+    run(scenario())
+
+
+def test_who_hears_of_problems_may_call_the_node_and_fail() -> None:
+    async def scenario() -> None:
+        failures: list[BaseException] = []
+        failed = asyncio.Event()
+
+        def report(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            failures.append(context["exception"])
+            failed.set()
+
+        def on_problem(line: str) -> None:
+            assert node.publisher("problems").publish_nowait(line.encode())
+            raise ZeroDivisionError("the program's own mistake")
+
+        asyncio.get_running_loop().set_exception_handler(report)
+        async with Node(config=QUICK, on_problem=on_problem) as node:
+            problems = node.subscribe("problems")
+            await node.publisher("problems").publish(b"none yet")
+            _, writer = await asyncio.open_connection(*addresses.parse(node.address))
+            writer.write(b"GET / HTTP/1.0\r\n\r\n")
+            await failed.wait()
+            assert [type(failure) for failure in failures] == [ZeroDivisionError]
+            assert "it is no quillcast peer" in str((await take(problems, 2))[1].payload)
+            writer.close()
 
     run(scenario())
 

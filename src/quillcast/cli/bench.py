@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import click
 import msgspec
 
+from quillcast.cli.beat import Beat
 from quillcast.cli.options import JSON, TOPIC
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
@@ -27,7 +29,7 @@ STRIDE = 64  # events between two looks at the clock at full speed
 PROBE_S = 0.01  # between two measurements of an acknowledgement
 SAMPLES_MAX = 1 << 20  # beyond them every other one is kept
 IDLE_S = 2.0  # a stream that pauses for so long has ended
-SLEEP_S_MIN = 0.0005  # what an event loop can keep; what is due by then is published together
+STROKES_MIN, STROKES_MAX = 1.0, 1000.0  # looks a second at what is due; what is due at one is published together
 
 SIZE = click.option("--size", "size_bytes", type=click.IntRange(min=0), default=100, show_default=True, help="Bytes.")
 SECONDS = click.option(
@@ -151,13 +153,19 @@ async def _publish(node: Node, topic: str, size_bytes: int, rate: float | None, 
 
 
 async def _at_rate(publisher: Publisher, payload: bytes, rate: float, seconds: float) -> None:
-    began, published = time.perf_counter(), 0
-    while published < rate * seconds:
-        due = int((time.perf_counter() - began) * rate) + 1
-        for _ in range(published, due):
-            await publisher.publish(payload)
-        published = max(published, due)
-        await asyncio.sleep(max(SLEEP_S_MIN, began + published / rate - time.perf_counter()))
+    strokes = min(max(rate, STROKES_MIN), STROKES_MAX)
+    early = 0.5 * rate / strokes  # events of half a stroke: what is due about now is due
+    published, wanted = 0, math.ceil(rate * seconds)
+    async with Beat(strokes) as beat:
+        began = time.perf_counter()
+        while True:
+            due = min(wanted, int((time.perf_counter() - began) * rate + early) + 1)
+            for _ in range(published, due):
+                await publisher.publish(payload)
+            published = max(published, due)
+            if published == wanted:
+                return
+            await beat.next()
 
 
 async def _at_full_speed(publisher: Publisher, payload: bytes, seconds: float) -> None:

@@ -65,7 +65,8 @@ class Node:
             configuration folder, remembers the admission; later starts need no line.
         credential: file with the network's credential (`network.pem`), if it lies in neither of these folders.
         make_credential: make the network's credential if there is none yet and `listen` is beyond loopback.
-        on_problem: called with each line about what went wrong on a link; `status` has the last ones.
+        on_problem: called with each line about what went wrong on a link, in a turn of the event loop of its own;
+            `status` has the last ones.
         advertise: `host` or `host:port` that others are told to reach this node at, where that is not where it listens:
             behind a router that forwards a port, or in a container.
 
@@ -440,7 +441,8 @@ class Node:
         identity, tls = await self._become_member(store)
         self._pump = Pump(loop)
         self._links = Links(self._pump, identity, self.network, new_incarnation(), wire, self.live, tls=tls)
-        self._links.problems.listener = self._on_problem
+        if (on_problem := self._on_problem) is not None:
+            self._links.problems.listener = lambda line: loop.call_soon(on_problem, line)
         self._admit_others()
         await self._start_listening()
         stack.push_async_callback(self._links.close)
