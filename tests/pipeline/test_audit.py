@@ -109,9 +109,10 @@ def test_a_lost_a_repeated_and_a_late_event_are_each_found(spark: SparkSession, 
     records = [entry.record for entry in kept]
     lost, repeated = runs[5], runs[9]
     records[lost] = records[repeated]
-    times = [entry.at_ns for entry in kept]
-    content = journal.encode(kept[0].peer, kept[0].started_ns, 0, times, records)
-    victim.write_bytes(journal.beginning() + b"".join(content))
+    ledger = journal.Ledger(kept[0].peer, kept[0].started_ns, len(kept))
+    for entry, record in zip(kept, records, strict=True):
+        ledger.note(entry.at_ns, record)
+    victim.write_bytes(journal.beginning() + b"".join(ledger.lay_out()))
     found = audit(spark, tmp_path, run.kills, end_ns=run.end_ns)
     broken = {name: figure for name, (holds, figure) in verdicts(found).items() if not holds}
     gone, twice = kept[lost].record.count, kept[repeated].record.count
@@ -135,9 +136,11 @@ def best_effort() -> Noted:
 def write(folder: Path, records: Noted) -> None:
     """One journal per peer, as live ones write it."""
     for peer in {peer for _, peer, _ in records}:
-        mine = [(at_ns, record) for at_ns, who, record in records if who == peer]
-        content = journal.encode(peer, 10**18, 0, [at_ns for at_ns, _ in mine], [record for _, record in mine])
-        (folder / f"{peer.hex()}.arrows").write_bytes(journal.beginning() + b"".join(content) + journal.END)
+        ledger = journal.Ledger(peer, 10**18, len(records))
+        for at_ns, who, record in records:
+            if who == peer:
+                ledger.note(at_ns, record)
+        (folder / f"{peer.hex()}.arrows").write_bytes(journal.beginning() + b"".join(ledger.lay_out()) + journal.END)
 
 
 def test_a_best_effort_topic_may_drop_and_must_tell_and_never_repeats(tmp_path: Path, best_effort: Noted) -> None:

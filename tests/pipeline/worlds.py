@@ -83,9 +83,9 @@ class World:
             path.write_bytes(journal.beginning() + b"".join(self.flushes(peer, started_ns, entries)))
 
     def flushes(self, peer: bytes, started_ns: int, entries: Sequence[Entry]) -> list[bytes]:
-        done, parts = 0, []
-        while done < len(entries):
-            some = entries[done : done + self.random.randint(1, 40)]
-            parts += journal.encode(peer, started_ns, done, [e.at_ns for e in some], [e.record for e in some])
-            done += len(some)
+        ledger, parts = journal.Ledger(peer, started_ns, 40), []
+        while ledger.noted < len(entries):
+            for entry in entries[ledger.noted : ledger.noted + self.random.randint(1, 40)]:
+                ledger.note(entry.at_ns, entry.record)
+            parts += ledger.lay_out()
         return [bytes(part) for part in parts]
