@@ -24,7 +24,7 @@ from actors import Process, ask_all
 PEERS = 16
 TOPICS, SECONDS = (1, 100, 10_000), (20.0, 20.0)  # still, and while subscriptions change
 QUICK_TOPICS, QUICK_SECONDS = (1, 100, 500), (5.0, 2.0)
-SETTLE_S = 3.0  # from the last subscription to the measurement
+SETTLE_S, QUICK_SETTLE_S = 20.0, 3.0  # from the last subscription to the measurement: until what it set off is over
 CHANGING = 0.01  # of the subscriptions, every second
 STRIDE = 64  # subscriptions that a peer makes at once
 STEP_S = 0.05  # changes are made this often
@@ -43,7 +43,8 @@ def main() -> None:
         return perform(options.peer)
     topics = tuple(options.topics or (QUICK_TOPICS if options.quick else TOPICS))
     rows = []
-    for row in measure(topics, QUICK_SECONDS if options.quick else SECONDS):
+    seconds, settle_s = (QUICK_SECONDS, QUICK_SETTLE_S) if options.quick else (SECONDS, SETTLE_S)
+    for row in measure(topics, seconds, settle_s):
         print(row, flush=True)
         rows.append(row)
     if options.json:
@@ -51,7 +52,7 @@ def main() -> None:
     return None
 
 
-def measure(topics: tuple[int, ...], seconds: tuple[float, float]) -> Iterator[Row]:
+def measure(topics: tuple[int, ...], seconds: tuple[float, float], settle_s: float) -> Iterator[Row]:
     """All rows, in one network that grows."""
     with network() as peers:
         first: dict[float, Row] = {}
@@ -59,7 +60,7 @@ def measure(topics: tuple[int, ...], seconds: tuple[float, float]) -> Iterator[R
             began = time.monotonic()
             ask_all(peers, "hold", topics=count)
             held_s = time.monotonic() - began
-            time.sleep(SETTLE_S)
+            time.sleep(settle_s)
             for changing, each_s in zip((0.0, CHANGING), seconds, strict=True):
                 row = _row(peers, count, each_s, changing) | {"held_s": round(held_s, 1)}
                 yield row | _grown(row, first.setdefault(changing, row), first[0.0])
