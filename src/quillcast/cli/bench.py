@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from quillcast.cli.beat import Beat
-from quillcast.cli.options import JSON, TOPIC
+from quillcast.cli.options import JSON, TOPIC, Amount
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.tables import sized
@@ -32,9 +32,7 @@ IDLE_S = 2.0  # a stream that pauses for so long has ended
 STROKES_MIN, STROKES_MAX = 1.0, 1000.0  # looks a second at what is due; what is due at one is published together
 
 SIZE = click.option("--size", "size_bytes", type=click.IntRange(min=0), default=100, show_default=True, help="Bytes.")
-SECONDS = click.option(
-    "--seconds", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True, help="How long."
-)
+SECONDS = click.option("--seconds", type=Amount(min=0, min_open=True), default=5.0, show_default=True, help="How long.")
 
 
 @click.group(invoke_without_command=True, short_help="Measure rates and delays: bench pub, sub, latency.")
@@ -48,7 +46,7 @@ def command(context: click.Context) -> None:
 @command.command("pub")
 @TOPIC
 @SIZE
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Events a second; else full speed.")
+@click.option("--rate", type=Amount(min=0, min_open=True), help="Events a second; else full speed.")
 @SECONDS
 @JSON
 @peering
@@ -93,9 +91,7 @@ def sub(topic: str, count: int | None, as_json: bool, peering: Peering) -> None:
 
 
 @command.command("latency")
-@click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), default=1000.0, show_default=True, help="Events/s."
-)
+@click.option("--rate", type=Amount(min=0, min_open=True), default=1000.0, show_default=True, help="Events/s.")
 @SIZE
 @SECONDS
 @JSON
@@ -162,7 +158,7 @@ async def _at_rate(publisher: Publisher, payload: bytes, rate: float, seconds: f
             due = min(wanted, int((time.perf_counter() - began) * rate + early) + 1)
             for _ in range(published, due):
                 await publisher.publish(payload)
-            published = max(published, due)
+            published = due
             if published == wanted:
                 return
             await beat.next()

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from quillcast.cli.options import JSON
+from quillcast.cli.options import JSON, Amount
 from quillcast.cli.running import interruptible, run
 from quillcast.cli.tables import table
 from quillcast.core.errors import LocalError, Unreachable
@@ -17,15 +17,13 @@ ANSWER_TIMEOUT_S = 60.0  # a repair is waited for, and others before it
 
 
 PEER = click.argument("peer", metavar="PEER")
-SECONDS = click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="For how long."
-)
+SECONDS = click.option("--seconds", type=Amount(min=0.1), default=10.0, show_default=True, help="For how long.")
 DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, where several run.")
 
 
 @click.group(invoke_without_command=True, short_help="See a network lose peers and no event.")
 @click.option("--peers", type=click.IntRange(min=4, max=100), default=16, show_default=True, help="Processes to start.")
-@click.option("--rate", type=click.FloatRange(min=1), default=250, show_default=True, help="Events a second.")
+@click.option("--rate", type=Amount(min=1), default=250, show_default=True, help="Events a second.")
 @click.option(
     "--events",
     "file",

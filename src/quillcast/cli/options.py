@@ -1,9 +1,10 @@
 """Options that commands share, and their completion in shells."""
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +14,16 @@ if TYPE_CHECKING:
     from quillcast.live.credentials import Credentials
 
 COMPLETION_TIMEOUT_S = 0.5  # a guess: nobody waits longer after a key
+
+
+class Amount(click.FloatRange):
+    """A finite number of a range: `inf` is in some, and `nan` in all."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def coloured(fd: int) -> bool:

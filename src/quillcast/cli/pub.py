@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 import msgspec
 
-from quillcast.cli.options import AS, JSON, TOPIC
+from quillcast.cli.options import AS, JSON, TOPIC, Amount
 from quillcast.cli.peering import Peering, alone, peering
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     default=None,
     help="Fill in {{count}}, {{time}} and others.  [default: in MESSAGEs and not in lines or files]",
 )
-@click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), help="Events a second; else as fast as they are taken."
-)
+@click.option("--rate", type=Amount(min=0, min_open=True), help="Events a second; else as fast as they are taken.")
 @click.option(
     "--wait",
     type=click.Choice(["root", "stable"]),

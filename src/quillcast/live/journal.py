@@ -92,10 +92,10 @@ class Journal:
             return
         if self._ledger.waiting + len(self._records) > ROWS_MAX:
             self._laid_out += self._ledger.lay_out()
-        for at_ns, record in zip(self._times, self._records, strict=True):
+        times, records = self._times, self._records
+        self._times, self._records = [], []
+        for at_ns, record in zip(times, records, strict=True):
             self._ledger.note(at_ns, record)
-        self._times.clear()
-        self._records.clear()
 
     def flush(self) -> None:
         """Write what waits, in one call."""
