@@ -1,5 +1,6 @@
 """`credentials=`: a topic's owner says who publishes and who subscribes; whoever else tries is told the rule."""
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -114,7 +115,7 @@ def test_a_warrant_of_another_peer_or_topic_is_worth_nothing() -> None:
                 Warrant(FRIEND.public_key, bytes(64)),
             ):
                 subscription = other.subscribe("u")
-                other._pump.call(other._peer.subscribe, "t", subscription._inbox, warrant=stolen)
+                other._pump.call(partial(other._peer.subscribe, "t", subscription._inbox, warrant=stolen))
                 inbox = subscription._inbox
                 while inbox.failure is None:
                     await inbox.changed()

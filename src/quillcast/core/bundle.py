@@ -59,6 +59,7 @@ _LONE_HEAD = struct.Struct(_HEAD.format + "I")  # of a bundle of one block, with
 _OFFSET = struct.Struct("<i")
 _LONE_OFFSETS = struct.Struct("<ii")  # of a column of one value
 _LONE_BLOCK = struct.Struct(_BLOCK.format + "ii")  # all that comes before the payload of a block's only event
+_LONE_BUNDLE = struct.Struct(_LONE_HEAD.format + _BLOCK.format[1:])  # all that comes before the columns of its block
 _RUN_COUNT = struct.Struct("<II")
 _ZEROS = b"\0" * 8
 _TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE, _RUNS = 1, 2, 4, 8, 16
@@ -215,7 +216,7 @@ class Block:
         """
         count, plain = len(payloads), times is None and keys is None and attributes is None and runs is None
         if count == 1 and plain and len(payloads[0]) < _COPIED_BYTES_MAX:
-            return cls._lone(publisher, first, payloads[0], time_ns)
+            return cls.lone(publisher, first, payloads[0], time_ns)
         if not 0 < count <= EVENT_COUNT_MAX:
             raise LocalError(f"{count} events for one block, which holds 1 to {EVENT_COUNT_MAX}")
         parts: list[bytes] = [b""]  # the header's place
@@ -237,8 +238,8 @@ class Block:
         return cls(join(parts))
 
     @classmethod
-    def _lone(cls, publisher: bytes, first: int, payload: bytes, time_ns: int) -> "Block":
-        """What `seal` makes of a small event that is a payload only, in fewer steps: many come alone."""
+    def lone(cls, publisher: bytes, first: int, payload: bytes, time_ns: int) -> "Block":
+        """What `seal` makes of one event that is a payload only, in fewer steps: many come alone."""
         payload_bytes = len(payload)
         block = cls.__new__(cls)
         block.publisher, block.first, block.last, block.count = publisher, first, first + 1, 1
@@ -250,6 +251,10 @@ class Block:
 
     def payloads(self) -> list[bytes]:
         """Every event's payload. Raises `Malformed` if the columns do not check out."""
+        if self.count == 1:
+            data, end = self.data, _LONE_BLOCK.size + self._payload_bytes
+            if end <= len(data) and _LONE_OFFSETS.unpack_from(data, _BLOCK.size) == (0, self._payload_bytes):
+                return [bytes(data[_LONE_BLOCK.size : end])]
         return self._values(_BLOCK.size)
 
     def times(self) -> list[int]:
@@ -350,14 +355,6 @@ class Block:
     def _values(self, at: int) -> list[bytes]:
         """The values of the binary column at byte `at`."""
         count, data = self.count, self.data
-        if count == 1:
-            data_at = at + _LONE_OFFSETS.size
-            if data_at <= len(data):
-                start, size = _LONE_OFFSETS.unpack_from(data, at)
-                right = at != _BLOCK.size or size == self._payload_bytes
-                if not start and 0 <= size <= len(data) - data_at and right:
-                    return [bytes(data[data_at : data_at + size])]
-            raise Malformed(f"the column of an event at byte {at} of {len(data)} does not check out")
         data_at, size = self._extent(at)
         if _EVEN_MIN <= count <= _EVEN_MAX and size % count == 0:
             even, cut = _even(count, size // count)
@@ -489,6 +486,8 @@ class Bundle:
 
         `cut` finds the blocks where they do not follow the head as they are.
         """
+        if cut is None and _LONE_BUNDLE.size < len(data) < _COPIED_BYTES_MAX and (lone := cls._lone(data)) is not None:
+            return lone
         if len(data) < _HEAD.size:
             raise Malformed(f"a bundle of {len(data)} bytes is shorter than its head of {_HEAD.size}")
         kind, _, _, session, topic, counter, node, first, count, blocks, record, tags = _HEAD.unpack_from(data)
@@ -505,16 +504,36 @@ class Bundle:
             bytes(data[record_at : record_at + record]) if record else b"",
             bytes(data[record_at + record : record_at + record + tags]) if tags else b"",
         )  # fmt: skip
-        lone = (
-            blocks == 1 and len(data) < _COPIED_BYTES_MAX and _OFFSET.unpack_from(data, _HEAD.size)[0] == len(data) - at
-        )
-        if lone:
-            bundle = cls(new_tuple(Envelope, parts), (Block(bytes(data[at:])),))
-        else:
-            sizes = struct.unpack_from(f"<{blocks}I", data, _HEAD.size)
-            bundle = cls(new_tuple(Envelope, parts), (cut or _cut)(data, at, sizes))
+        sizes = struct.unpack_from(f"<{blocks}I", data, _HEAD.size)
+        bundle = cls(new_tuple(Envelope, parts), (cut or _cut)(data, at, sizes))
         if bundle.count != count:
             raise Malformed(f"a bundle says {count} events, its blocks hold {bundle.count}")
+        return bundle
+
+    @classmethod
+    def _lone(cls, data: bytes | memoryview) -> "Bundle | None":
+        """What `decode` makes of one small block and nothing beside it, in fewer steps; None where it has to look."""
+        (
+            kind, _, _, session, topic, counter, node, index, events, blocks, record, tags, block_size,
+            size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes,
+        ) = _LONE_BUNDLE.unpack_from(data)  # fmt: skip
+        if blocks != 1 or record or tags or not size == block_size == len(data) - _LONE_HEAD.size:
+            return None
+        if size % 8 or layout != _LAYOUT or flags > 31 or zero or 4 * (count + 1) > size - _BLOCK.size:
+            return None
+        if not 0 < count == events or kind not in _KINDS or counter > NUMBER_MAX:
+            return None
+        if not 0 <= first <= NUMBER_MAX - count or not 0 <= index <= NUMBER_MAX - count:
+            return None
+        block = Block.__new__(Block)
+        block.data, block.publisher, block.first, block.count = bytes(data[_LONE_HEAD.size :]), publisher, first, count
+        block.last, block.size, block.time_ns = first + count, size, time_ns
+        block._flags, block._payload_bytes = flags, payload_bytes
+        bundle = cls.__new__(cls)
+        term = new_tuple(Term, (counter, node))
+        bundle.envelope = new_tuple(Envelope, (topic, _KINDS[kind], term, index, session, b"", b""))
+        bundle.topic, bundle.blocks, bundle.count, bundle.last = topic, (block,), count, index + count
+        bundle.size, bundle._head = BUNDLE_BYTES + size, None
         return bundle
 
     def __eq__(self, other: object) -> bool:

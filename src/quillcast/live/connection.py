@@ -102,7 +102,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if self.theirs is None and self._reader.begins_with(count, *_TLS_STARTS):
                 raise HelloRefused("encrypted", _ENCRYPTED)
-            for type_, content in self._reader.frames(count):
+            whole = self._reader.whole(count)
+            for type_, content in self._reader.frames(count) if whole is None else (whole,):
                 if self.link is None:
                     self._stranger(type_, bytes(content))
                 elif type_ is FrameType.BUNDLE:

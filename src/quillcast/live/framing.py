@@ -113,7 +113,8 @@ class Spare:
 class FrameReader:
     """Finds frames in what a socket reads: `buffer` says where the next bytes go, `frames` what they complete.
 
-    A frame's content is the taker's to keep, and nobody writes to it any more.
+    A frame's content is the taker's to keep, and nobody writes to it any more. `whole` is for what mostly comes where
+    events are few: one small frame, and nothing else.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, spare: Spare | None = None) -> None:
@@ -135,6 +136,16 @@ class FrameReader:
         if self._large is not None:
             return self._large[self._large_end :]
         return self._view[self._end : self._limit]
+
+    def whole(self, count: int) -> tuple[FrameType, bytes] | None:
+        """The frame that the `count` bytes put into the buffer are; None where they are not just one, for `frames`."""
+        if self._end or self._large is not None or not HEADER_BYTES <= count < self._limit:
+            return None
+        size, number, zeros = _HEADER.unpack_from(self._view)
+        type_ = _TYPES.get(number)
+        if size + HEADER_BYTES != count or type_ is None or zeros != _ZEROS or size > self.frame_bytes_max:
+            return None
+        return type_, bytes(self._view[HEADER_BYTES:count])
 
     def frames(self, count: int) -> Iterator[tuple[FrameType, bytes | memoryview]]:
         """Take note of `count` bytes put into the buffer; yields every frame that is whole now.

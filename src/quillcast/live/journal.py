@@ -58,8 +58,7 @@ class Journal:
         self.failed: str | None = None
         self._call_later = call_later
         self._file_bytes_max, self._bytes_max = file_bytes_max, bytes_max
-        self._times: list[int] = []
-        self._records: list[Record] = []
+        self._came: list[tuple[int, Record]] = []
         self._ledger = journal.Ledger(peer, self.started_ns, ROWS_MAX)
         self._laid_out: list[pyarrow.Buffer] = []
         self._part = self._size = 0
@@ -79,22 +78,20 @@ class Journal:
         """Take a record of what happens now, or happened at `at_ns` (nanoseconds since 1970 UTC)."""
         if self._file is None:
             return
-        if not self._records and not self._ledger.waiting and self._call_later is not None:
+        if not self._came and not self._ledger.waiting and self._call_later is not None:
             self._call_later(FLUSH_S, self._flush_in_steps)
-        self._times.append(time.time_ns() if at_ns is None else at_ns)
-        self._records.append(record)
-        if len(self._records) >= ROWS_MAX:
+        self._came.append((time.time_ns() if at_ns is None else at_ns, record))
+        if len(self._came) >= ROWS_MAX:
             self.flush()
 
     def note(self) -> None:
         """Put down what came. When is the caller's choice: best where nobody waits for anything else of this peer."""
-        if not self._records:
+        if not self._came:
             return
-        if self._ledger.waiting + len(self._records) > ROWS_MAX:
+        if self._ledger.waiting + len(self._came) > ROWS_MAX:
             self._laid_out += self._ledger.lay_out()
-        times, records = self._times, self._records
-        self._times, self._records = [], []
-        for at_ns, record in zip(times, records, strict=True):
+        came, self._came = self._came, []
+        for at_ns, record in came:
             self._ledger.note(at_ns, record)
 
     def flush(self) -> None:
@@ -169,7 +166,7 @@ class Journal:
     def _stop(self, error: OSError) -> None:
         """The disk refused: leave whole records behind, say so once, and let the peer live."""
         self.failed = f"the journal ends at record {self._ledger.noted}: {self.path}: {error.strerror}"
-        self._times, self._records, self._laid_out = [], [], []
+        self._came, self._laid_out = [], []
         if self._file is not None:
             os.ftruncate(self._file, self._size)
             os.close(self._file)

@@ -117,13 +117,6 @@ class Link:
         if self.owed * _CREDIT_PARTS >= self.links.config.window_bytes:
             self._soil()
 
-    def charge(self, size_bytes: int) -> None:
-        """A bundle came. Raises `Malformed` when the other side overdrew its credit."""
-        self.idle_there = False
-        self.charged += size_bytes
-        if self.charged > self.links.config.window_bytes + FRAME_BYTES_MAX:
-            raise Malformed(f"{self.charged} bytes came on a window of {self.links.config.window_bytes}")
-
     def credited(self, size_bytes: int) -> None:
         """Credit came back."""
         self.credit = min(self.credit + size_bytes, self.links.config.window_bytes)
@@ -183,14 +176,16 @@ class Link:
         self.say(FrameType.DONE)
         self.flush()
 
-    def flush(self) -> None:
-        """Write what waits, in one call."""
+    def flush(self) -> bool:
+        """Write what waits, in one call. Were there bundles?"""
         self._dirty = False
         if self.connection is None or self.connection.transport.is_closing():
-            return
+            return False
         transport = self.connection.transport
         parts = self._small_parts() if self._frames or self.owed or self._messages else []
-        size_bytes = sum(map(len, parts)) + self._add_bundles(parts)
+        size_bytes = sum(map(len, parts)) if parts else 0
+        carried_bytes = self._add_bundles(parts) if self._bundles else 0
+        size_bytes += carried_bytes
         if size_bytes <= _JOINED_BYTES_MAX:
             transport.write(b"".join(parts))
         else:
@@ -202,6 +197,7 @@ class Link:
             self.connection.abort()
         elif self.idle_here and self.idle_there:
             self.links.end(self)
+        return carried_bytes > 0
 
     def _small_parts(self) -> list[bytes | memoryview]:
         """Everything but bundles."""

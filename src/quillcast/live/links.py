@@ -22,7 +22,7 @@ from quillcast.live import addresses, certificates, hello, lending, nearby
 from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.connection import Connection, Superseded
-from quillcast.live.framing import FrameType, Spare
+from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, Spare
 from quillcast.live.hello import Hello, HelloRefused, Identity
 from quillcast.live.lending import Lender
 from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
@@ -319,10 +319,13 @@ class Links:
             self.round_trips.ask(link)
 
     def bundle_came(self, link: Link, bundle: Bundle) -> None:
-        """A bundle arrived."""
+        """A bundle arrived. Raises `Malformed` when the other side overdrew its credit."""
         self.counters["bundles_in"] += 1
         self.counters["bytes_in"] += bundle.size
-        link.charge(bundle.size)
+        link.idle_there = False
+        link.charged += bundle.size
+        if link.charged > self.config.window_bytes + FRAME_BYTES_MAX:
+            raise Malformed(f"{link.charged} bytes came on a window of {self.config.window_bytes}")
         if self.links.get(link.contact.node_id) is not link:
             self._owe(link.contact.node_id, bundle.size)
         if not self.pump.closed:
@@ -471,9 +474,9 @@ class Links:
         dirty, self._dirty = self._dirty, []
         if len(dirty) > 1:
             dirty.sort(key=Link.carries_nothing)  # receipts and credit can wait for a system call, events cannot
-        carried = not dirty[0].carries_nothing()
+        carried = False
         for link in dirty:
-            link.flush()
+            carried = link.flush() or carried
         return carried
 
 

@@ -10,6 +10,7 @@ one publisher or of thousands (docs/decisions/shared-blocks.md).
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Literal, Protocol
@@ -198,10 +199,12 @@ class Outlet:
         inner = self.inner
         if len(payload) > inner.descriptor.settings.event_bytes_max:
             return False
-        own = sharer.id == inner.id and sharer.next == inner.next
-        runs = None if own else [(sharer.id, sharer.next, 1)]
+        own, runs = sharer.id == inner.id and sharer.next == inner.next, [(sharer.id, sharer.next, 1)]
         sharer.next += 1
-        sharer.last = self._pump.call(inner.offer, (payload,), runs=runs)
+        if own:
+            sharer.last = self._pump.call(inner.offer_lone, payload)
+        else:
+            sharer.last = self._pump.call(partial(inner.offer, (payload,), runs=runs))
         self.stopped = self.stopped or inner.room() <= 0
         return True
 
@@ -247,10 +250,11 @@ class Outlet:
 
     def _seal(self, batch: Batch) -> None:
         runs = self._runs(batch)
-        last = self._pump.call(
+        offer = partial(
             self.inner.offer, batch.payloads, times=batch.times, keys=batch.keys, attributes=batch.attributes,
             runs=runs, join=self._join,
         )  # fmt: skip
+        last = self._pump.call(offer)
         for sharer, _ in batch.runs:
             sharer.last, sharer.payloads = last, NO_PAYLOADS
         self.stopped = self.stopped or self.inner.room() <= 0

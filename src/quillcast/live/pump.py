@@ -160,13 +160,13 @@ class Pump:
         elif not self.closed:
             self.call(handler, *args)
 
-    def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+    def call(self, function: Callable[..., T], *args: Any) -> T:
         """An application's call into the peer, and then what it gave rise to. Never from within a step."""
         if self.stepping:
             raise RuntimeError(f"{function} was called from within a step of the peer: schedule it with call_soon")
         self.stepping = True
         try:
-            result = function(*args, **options)
+            result = function(*args)
             while self._inbox:
                 handler, inputs = self._inbox.popleft()
                 handler(*inputs)

@@ -292,9 +292,8 @@ class Subscription(Generic[Item]):
     def open(self, *, start: str, delivery: str | None, warrant: Warrant | None = None) -> None:
         """Subscribe at the peer."""
         desk = self._desk
-        self._handle = desk.pump.call(
-            desk.peer.subscribe, self.topic, self._inbox, start=start, delivery=delivery, warrant=warrant
-        )
+        subscribe = partial(desk.peer.subscribe, start=start, delivery=delivery, warrant=warrant)
+        self._handle = desk.pump.call(subscribe, self.topic, self._inbox)
         desk.note(self.topic, self._handle)
 
     def serve(self, handler: Handler[Item], run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
@@ -336,7 +335,8 @@ class Subscription(Generic[Item]):
 
     def _turn_to_next(self) -> bool:
         """Turn the next block into events; False if none is there."""
-        self._release()
+        if self._taken_bytes:
+            self._release()
         inbox = self._inbox
         if not inbox.blocks:
             self._turn_events = 0
@@ -353,8 +353,6 @@ class Subscription(Generic[Item]):
 
     def _release(self) -> None:
         """The events of the last block are all handed out."""
-        if not self._taken_bytes:
-            return
         inbox = self._inbox
         was_full = inbox.room() <= 0
         inbox.size_bytes -= self._taken_bytes

@@ -27,6 +27,7 @@ from quillcast.protocol.topics import messages as topic_messages
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.publishing import CreateDone
+from quillcast.protocol.topics.rendezvous import Acknowledge, Seal
 from quillcast.protocol.topics.scribe import Handlers, Scribe
 from quillcast.protocol.topics.subscription import Subscription
 from quillcast.protocol.topics.tree import Tree
@@ -73,7 +74,12 @@ class Peer:
         self.left = False
         self._leave_by: float | None = None
         self._linger_by: float | None = None
-        self._timers: dict[str, Any] = {
+        self._timers: dict[type, Callable[[Any], None]] = {
+            LeaveStep: self._leave_step,
+            Seal: self.scribe.rendezvous.seal,
+            Acknowledge: self.scribe.rendezvous.acknowledge,
+        }
+        self._timers_of = {
             neighbours_layer.__name__: self.neighbours.timer,
             type(self.streams).__module__: self.streams.timer,
             recovery_layer.__name__: self.recovery.timer,
@@ -151,9 +157,9 @@ class Peer:
         """Leave in good order: wait, bounded, until what was published here is safe, hand over, go; then `left`."""
         if self._leave_by is None:
             self._leave_by = self.host.now() + self.config.topics.leave_s
-            self._leave_step()
+            self._leave_step(LeaveStep())
 
-    def _leave_step(self) -> None:
+    def _leave_step(self, timer: LeaveStep) -> None:
         now, by = self.host.now(), self._leave_by
         assert by is not None
         if not self.scribe.leaving and (now >= by or self._safe_to_leave(now)):
@@ -163,7 +169,7 @@ class Peer:
             self.left = True
             self.host.trace(Stopped())
             return
-        self.host.set_timer(LeaveStep(), LEAVE_STEP_S)
+        self.host.set_timer(timer, LEAVE_STEP_S)
 
     def _safe_to_leave(self, now: float) -> bool:
         """All that was published here is admitted; it is stable too, or a second was allowed for that."""
@@ -189,14 +195,11 @@ class Peer:
 
     def timer(self, timer: Timer) -> None:
         """A timer is due: it goes to the layer whose module declares it."""
-        if type(timer) is LeaveStep:
-            self._leave_step()
-            return
-        module = type(timer).__module__
-        handle = self._timers.get(module)
+        handle = self._timers.get(type(timer))
         if handle is None:
-            handle = self.overlay.timer if ".overlay" in module else self.scribe.timer
-            self._timers[module] = handle
+            module = type(timer).__module__
+            handle = self._timers_of.get(module, self.overlay.timer if ".overlay" in module else self.scribe.timer)
+            self._timers[type(timer)] = handle
         handle(timer)
 
     def link_up(self, contact: Contact) -> None:

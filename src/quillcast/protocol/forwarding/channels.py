@@ -34,11 +34,12 @@ class Channel:
 
     def advance(self, log: Log) -> None:
         """Take what waits in the log, as far as there is room."""
+        kept = log.kept
         while self.cursor < log.end and self.room() > 0:
-            bundle = log.at(self.cursor)
+            behind = log.end - self.cursor
             self.cursor += 1
-            if bundle is not None and (not self.filters or self.admits(bundle)):
-                self.take(bundle)
+            if behind <= len(kept) and (not self.filters or self.admits(kept[-behind])):  # else it is kept no more
+                self.take(kept[-behind])
 
 
 class LinkChannel(Channel):

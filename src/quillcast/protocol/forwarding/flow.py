@@ -114,24 +114,23 @@ class Flow:
         if len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
 
-    def note(self, bundle: Bundle) -> bool:
-        """Note a bundle of the current term. False for a repeat, which ends here."""
+    def move(self, bundle: Bundle) -> bool:
+        """Hand a bundle of the current term to every channel, at each one's pace. False for a repeat: it ends here.
+
+        A flow that keeps nothing is to let go of it (`let_go`).
+        """
         if self.seen is NO_RANGES:
             self.seen = RangeSet()
-        return self.seen.add(bundle.envelope.first, bundle.last)
-
-    def move(self, bundle: Bundle) -> int:
-        """Hand a bundle that was new to every channel, at each one's pace.
-
-        Returns how many channels a flow that keeps nothing had to pass over for want of room.
-        """
+        if not self.seen.add(bundle.envelope.first, bundle.last):
+            return False
         log = self.log
         log.append(bundle)
         for channel in self.channels:
             channel.advance(log)
-        return 0 if self.keeps else self._let_go()
+        return True
 
-    def _let_go(self) -> int:
+    def let_go(self) -> int:
+        """Keep nothing of what was moved; returns how many channels had to be passed over for want of room."""
         passed_over = 0
         for channel in self.channels:
             passed_over += channel.cursor < self.log.end

@@ -41,10 +41,9 @@ class ForwardingTable(Generic[F]):
             return self._drop(bundle, "no_flow")
         if bundle.envelope.term != flow.term:
             return self._other_term(flow, bundle)
-        if not flow.note(bundle):
+        if not flow.move(bundle):
             return self._repeat(bundle)
-        passed_over = flow.move(bundle)
-        if passed_over:
+        if not flow.keeps and flow.let_go():
             self._drop(bundle, "no_room")
         return True
 

@@ -83,6 +83,13 @@ class Publisher:
                 f"an event of {size} bytes is over the limit of {limit} of topic {self.descriptor.name!r}; split it, "
                 "or create the topic with a larger event_bytes_max"
             )
+        return self._publish(block)
+
+    def offer_lone(self, payload: bytes) -> int:
+        """What `offer` does with one event that is a payload only, and within the topic's limit: many come alone."""
+        return self._publish(Block.lone(self.id, self.next, payload, self.host.wall_ns()))
+
+    def _publish(self, block: Block) -> int:
         now = self.host.now()
         if not self.waiting_bytes:
             self.progress_at = now

@@ -7,7 +7,7 @@ until those whom the root before names have come (docs/decisions/hand-over.md).
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -158,7 +158,7 @@ class Rendezvous:
         root = tree.root
         if root is None:
             return {}
-        self._seal(tree)
+        self._seal(tree, root)
         self._acknowledge(tree)
         tree.root = None
         self.scribe.pacing.eased()
@@ -247,13 +247,23 @@ class Rendezvous:
             self.scribe.sweeping.wake(tree)
             self.host.set_timer(Seal(tree.topic), 0.0)
 
-    def _seal(self, tree: Tree) -> None:
-        root = tree.root
-        if root is None:
-            return
+    def seal(self, timer: Seal) -> None:
+        """The turn in which events were admitted is over."""
+        tree = self.scribe.trees.get(timer.topic)
+        if tree is not None and tree.root is not None and tree.root.sealing:
+            self._seal(tree, tree.root)
+            self.host.set_timer(Acknowledge(timer.topic), 0.0)
+
+    def _seal(self, tree: Tree, root: Root) -> None:
         root.sealing = False
         for bundle in root.seal():
             self.scribe.move(tree, bundle)
+
+    def acknowledge(self, timer: Acknowledge) -> None:
+        """What was sealed is on its way."""
+        tree = self.scribe.trees.get(timer.topic)
+        if tree is not None and tree.root is not None:
+            self._acknowledge(tree)
 
     def _acknowledge(self, tree: Tree) -> None:
         self.send_receipts(tree)
@@ -355,17 +365,6 @@ class Rendezvous:
         else:
             self.host.send(to, message)
 
-    def timer(self, timer: Any) -> None:
-        """Time to seal, or to create what waited."""
-        match timer:
-            case CreateLater(message):
-                self.create(message)
-            case Seal(topic):
-                tree = self.scribe.trees.get(topic)
-                if tree is not None and tree.root is not None and tree.root.sealing:
-                    self._seal(tree)
-                    self.host.set_timer(Acknowledge(topic), 0.0)
-            case Acknowledge(topic):
-                tree = self.scribe.trees.get(topic)
-                if tree is not None and tree.root is not None:
-                    self._acknowledge(tree)
+    def timer(self, timer: CreateLater) -> None:
+        """Time to create what waited."""
+        self.create(timer.message)

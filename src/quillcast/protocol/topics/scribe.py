@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from quillcast.core.bundle import Bundle, Kind
+from quillcast.core.bundle import NO_TERM, Bundle, Kind
 from quillcast.core.errors import Malformed
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
@@ -236,7 +236,7 @@ class Scribe:
             self.rendezvous.up(sender, bundle)
             return
         tree = self.trees.get(bundle.topic)
-        if tree is None or not (tree.attached or tree.begun):  # nor is it known yet from where on it is owed
+        if tree is None or (tree.term == NO_TERM and not tree.attached):  # nor is it known yet from where on it is owed
             self.host.release(sender.node_id, bundle.size)
             self.host.trace(Dropped(bundle.topic, bundle.count, "no_tree"))
             return
