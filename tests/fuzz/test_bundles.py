@@ -2,6 +2,7 @@
 
 import struct
 from contextlib import suppress
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -164,3 +165,35 @@ def test_a_bundle_that_claims_many_blocks_costs_no_memory() -> None:
 def test_events_of_no_bytes_cost_in_proportion_to_their_offsets() -> None:
     block = Block.seal(bytes(16), 0, [b""] * 10_000, time_ns=0)
     assert peak_bytes(block.payloads) < 50 * block.size
+
+
+@FUZZ
+@given(IDS, st.binary(max_size=600), st.integers(0, NUMBER_MAX - 1), st.data())
+def test_a_bundle_of_one_event_is_read_as_any_other(
+    publisher: bytes, payload: bytes, first: int, data: st.DataObject
+) -> None:
+    """It takes a shorter way, which a bundle whose blocks lie elsewhere may not take: both come to the same."""
+    envelope = Envelope(bytes(16), Kind.DOWN, Term(data.draw(st.integers(0, NUMBER_MAX)), bytes(16)), first)
+    whole = Bundle(envelope, (Block.seal(publisher, first, [payload], time_ns=0),)).encode()
+    came = data.draw(st.just(whole) | damaged(st.just(whole)))
+
+    def cut(content: bytes | memoryview, at: int, sizes: tuple[int, ...]) -> tuple[Block, ...]:
+        if at + sum(sizes) != len(content):
+            raise Malformed("sizes")
+        ends = accumulate(sizes, initial=at)
+        return tuple(Block(bytes(content[start:end])) for start, end in pairwise(ends))
+
+    try:
+        expected = Bundle.decode(came, cut)
+    except Malformed:
+        with pytest.raises(Malformed):
+            Bundle.decode(came)
+        return
+    found = Bundle.decode(came)
+    assert found == expected
+    assert found.encode() == expected.encode()
+    assert (found.topic, found.count, found.last, found.size) == (
+        expected.topic, expected.count, expected.last, expected.size,
+    )  # fmt: skip
+    for name in ("publisher", "first", "last", "count", "size", "time_ns"):
+        assert getattr(found.blocks[0], name) == getattr(expected.blocks[0], name)

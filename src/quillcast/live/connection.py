@@ -102,8 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if self.theirs is None and self._reader.begins_with(count, *_TLS_STARTS):
                 raise HelloRefused("encrypted", _ENCRYPTED)
-            whole = self._reader.whole(count)
-            for type_, content in self._reader.frames(count) if whole is None else (whole,):
+            for type_, content in self._reader.frames(count):
                 if self.link is None:
                     self._stranger(type_, bytes(content))
                 elif type_ is FrameType.BUNDLE:

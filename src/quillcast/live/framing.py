@@ -17,7 +17,7 @@ import ctypes
 import struct
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 
 from quillcast.core.errors import Malformed
@@ -113,8 +113,7 @@ class Spare:
 class FrameReader:
     """Finds frames in what a socket reads: `buffer` says where the next bytes go, `frames` what they complete.
 
-    A frame's content is the taker's to keep, and nobody writes to it any more. `whole` is for what mostly comes where
-    events are few: one small frame, and nothing else.
+    A frame's content is the taker's to keep, and nobody writes to it any more.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, spare: Spare | None = None) -> None:
@@ -137,21 +136,21 @@ class FrameReader:
             return self._large[self._large_end :]
         return self._view[self._end : self._limit]
 
-    def whole(self, count: int) -> tuple[FrameType, bytes] | None:
-        """The frame that the `count` bytes put into the buffer are; None where they are not just one, for `frames`."""
-        if self._end or self._large is not None or not HEADER_BYTES <= count < self._limit:
-            return None
-        size, number, zeros = _HEADER.unpack_from(self._view)
-        type_ = _TYPES.get(number)
-        if size + HEADER_BYTES != count or type_ is None or zeros != _ZEROS or size > self.frame_bytes_max:
-            return None
-        return type_, bytes(self._view[HEADER_BYTES:count])
-
-    def frames(self, count: int) -> Iterator[tuple[FrameType, bytes | memoryview]]:
+    def frames(self, count: int) -> Iterable[tuple[FrameType, bytes | memoryview]]:
         """Take note of `count` bytes put into the buffer; yields every frame that is whole now.
 
-        Raises `Malformed` at a header that is none, or that announces more than `frame_bytes_max`.
+        Raises `Malformed` at a header that is none, or that announces more than `frame_bytes_max`. Where events are few
+        it is mostly one frame and nothing else, which takes fewer steps.
         """
+        if not self._end and self._large is None and HEADER_BYTES <= count < self._limit:
+            size, number, zeros = _HEADER.unpack_from(self._view)
+            type_ = _TYPES.get(number)
+            if size + HEADER_BYTES == count and type_ is not None and zeros == _ZEROS and size <= self.frame_bytes_max:
+                return ((type_, bytes(self._view[HEADER_BYTES:count])),)
+        return self._several(count)
+
+    def _several(self, count: int) -> Iterator[tuple[FrameType, bytes | memoryview]]:
+        """The same for whatever comes."""
         if self._large is not None:
             self._large_end += count
             count = self._large_end - self._large_size

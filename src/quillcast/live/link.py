@@ -24,7 +24,7 @@ _DATA = attrgetter("data")  # of a block
 NUMBER_BYTES = 8  # of credit and pings
 _JOINED_BYTES_MAX = 64 << 10  # less than that is written as one piece; a guess: a copy is cheaper than a vector
 _LENT_WINDOWS = 2  # bundles of so many windows may be lent and not said to be taken; more are sent
-_CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
+CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
 
 
 class ControlCodec(Protocol):
@@ -92,7 +92,7 @@ class Link:
         if self.connection is None and len(self._messages) > self.links.config.messages_waiting_max:
             self.links.give_up(self, Unreachable(f"{len(self._messages)} messages wait for {self.contact.address}"))
         else:
-            self._soil()
+            self.soil()
 
     def carry(self, bundle: Bundle) -> None:
         """Queue a bundle, at the cost of credit."""
@@ -108,14 +108,7 @@ class Link:
     def say(self, type_: FrameType, content: bytes = b"") -> None:
         """Queue a small frame."""
         self._frames.append(frame(type_, content))
-        self._soil()
-
-    def release(self, size_bytes: int) -> None:
-        """A bundle's bytes have left this peer: the other side may send as many again."""
-        self.charged -= size_bytes
-        self.owed += size_bytes
-        if self.owed * _CREDIT_PARTS >= self.links.config.window_bytes:
-            self._soil()
+        self.soil()
 
     def credited(self, size_bytes: int) -> None:
         """Credit came back."""
@@ -155,7 +148,7 @@ class Link:
     def resume(self) -> None:
         """The socket takes more again."""
         self.paused = False
-        self._soil()
+        self.soil()
         self._quench()
 
     def adopt(self, connection: Connection) -> None:
@@ -169,7 +162,7 @@ class Link:
         if self.links.may_borrow(connection):
             self.borrows = True
             self.say(FrameType.BORROWS)
-        self._soil()
+        self.soil()
 
     def finish(self) -> None:
         """Write what waits, and say that nothing follows."""
@@ -192,7 +185,7 @@ class Link:
             transport.writelines(parts)
         self.links.counters["bytes_out"] += size_bytes
         if self._bundles and not self.paused:
-            self._soil()
+            self.soil()
         if transport.get_write_buffer_size() > self.links.config.unread_bytes_max:
             self.connection.abort()
         elif self.idle_here and self.idle_there:
@@ -251,7 +244,8 @@ class Link:
             self.links.counters["bytes_out"] += bundle.size - BUNDLE_BYTES
         return places
 
-    def _soil(self) -> None:
+    def soil(self) -> None:
+        """Have the link write at the end of this turn."""
         if not self._dirty:
             self._dirty = True
             self.links.flush_soon(self)

@@ -25,7 +25,7 @@ from quillcast.live.connection import Connection, Superseded
 from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, Spare
 from quillcast.live.hello import Hello, HelloRefused, Identity
 from quillcast.live.lending import Lender
-from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
+from quillcast.live.link import CREDIT_PARTS, NUMBER_BYTES, ControlCodec, Link
 from quillcast.live.pump import Pump
 from quillcast.live.roundtrips import RoundTrips
 from quillcast.live.tls import Tls
@@ -149,7 +149,10 @@ class Links:
             size_bytes -= debt
         link = self.links.get(sender)
         if link is not None:
-            link.release(size_bytes)
+            link.charged -= size_bytes
+            link.owed += size_bytes
+            if link.owed * CREDIT_PARTS >= self.config.window_bytes:
+                link.soil()
 
     def join(self, parts: list[bytes]) -> bytes | memoryview:
         """Lay the pieces of a block down: where it can be lent from, if anybody ever borrowed here."""

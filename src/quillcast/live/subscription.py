@@ -165,22 +165,23 @@ class Desk:
 
     def __init__(self, join_timeout_s: float) -> None:
         self.join_timeout_s = join_timeout_s
-        self._shared: dict[str, None] = {}  # topics with several subscriptions; most have one
+        self.shared: dict[str, None] = {}
+        """Topics with several subscriptions; most have one, which makes what it hands out itself."""
         self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
         self._bytes = 0
 
     def note(self, topic: str, handle: PeerSubscription) -> None:
         """Subscriptions to a topic are others now."""
         if self.peer.subscriptions(handle) > 1:
-            self._shared[topic] = None
-        elif topic in self._shared:
-            del self._shared[topic]
+            self.shared[topic] = None
+        elif topic in self.shared:
+            del self.shared[topic]
             self._read.clear()
             self._bytes = 0
 
     def read(self, make: Make[Item], topic: str, block: Block, skip: int, stop: int) -> Iterator[Item]:
-        """What `make` makes of events `skip` to `stop` of a block. Raises `Malformed`."""
-        if topic not in self._shared or (make is events and block.has_attributes):
+        """What `make` makes of events `skip` to `stop` of a block in a shared topic. Raises `Malformed`."""
+        if make is events and block.has_attributes:
             return make(topic, block, skip, stop)
         for known, maker, items in self._read:
             if known is block and maker is make:
@@ -345,7 +346,10 @@ class Subscription(Generic[Item]):
         self._taken_bytes = block.size
         self._turn_events += stop - skip
         try:
-            self._items = self._desk.read(self._make, self.topic, block, skip, stop)
+            if self.topic in self._desk.shared:
+                self._items = self._desk.read(self._make, self.topic, block, skip, stop)
+            else:
+                self._items = self._make(self.topic, block, skip, stop)
         except Malformed:
             inbox.malformed_count += 1
             inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")

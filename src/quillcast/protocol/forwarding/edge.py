@@ -108,10 +108,14 @@ class Edge(Channel):
 
     def advance(self, log: Log) -> None:
         """Take what waits, the backlog first."""
-        while self.backlog and self.room() > 0:
+        room, kept = self.subscriber.room, log.kept
+        while self.backlog and room() > 0:
             self.take(self.backlog.popleft())
-        if not self.backlog:
-            Channel.advance(self, log)
+        while not self.backlog and self.cursor < log.end and room() > 0:
+            behind = log.end - self.cursor
+            self.cursor += 1
+            if behind <= len(kept):  # else it is kept no more
+                self.take(kept[-behind])
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on."""
@@ -156,9 +160,6 @@ class Edge(Channel):
         line = self.line(term)
         return line.next if line else 0
 
-    def room(self) -> int:
-        return self.subscriber.room()
-
     def take(self, bundle: Bundle) -> None:
         """Deliver a bundle that is next in its term's line; keep one that came beyond a gap."""
         term = bundle.envelope.term
@@ -173,7 +174,11 @@ class Edge(Channel):
                 line.waiting[bundle.envelope.first] = bundle
                 return
             self._tell_lost(bundle.envelope.term, (line.next, bundle.envelope.first), "dropped")
-        self._run(bundle, line)
+        if len(bundle.blocks) == 1 and bundle.envelope.first == line.next:
+            self._sequence(bundle.blocks[0], 0, term, line.next)
+            line.next = bundle.last
+        else:
+            self._run(bundle, line)
         if line.waiting or line.given_up is not NO_RANGES:
             self._resume(line)
 

@@ -158,7 +158,8 @@ class Rendezvous:
         root = tree.root
         if root is None:
             return {}
-        self._seal(tree, root)
+        for bundle in root.seal():
+            self.scribe.move(tree, bundle)
         self._acknowledge(tree)
         tree.root = None
         self.scribe.pacing.eased()
@@ -251,13 +252,9 @@ class Rendezvous:
         """The turn in which events were admitted is over."""
         tree = self.scribe.trees.get(timer.topic)
         if tree is not None and tree.root is not None and tree.root.sealing:
-            self._seal(tree, tree.root)
+            for bundle in tree.root.seal():
+                self.scribe.move(tree, bundle)
             self.host.set_timer(Acknowledge(timer.topic), 0.0)
-
-    def _seal(self, tree: Tree, root: Root) -> None:
-        root.sealing = False
-        for bundle in root.seal():
-            self.scribe.move(tree, bundle)
 
     def acknowledge(self, timer: Acknowledge) -> None:
         """What was sealed is on its way."""

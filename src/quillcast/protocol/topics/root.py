@@ -75,6 +75,7 @@ class Root:
 
     def seal(self) -> list[Bundle]:
         """What was admitted since the last call, as few bundles under this term."""
+        self.sealing = False
         bundles: list[Bundle] = []
         blocks: list[Block] = []
         size, first, self.sealed = 0, self.sealed, self.index
