@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, RemoteError
 from quillcast.live import addresses, hello, nearby
-from quillcast.live.framing import FRAME_BYTES_MAX, HELLO_BYTES_MAX, FrameReader, FrameType, frame
+from quillcast.live.framing import BUNDLE, FRAME_BYTES_MAX, HELLO_BYTES_MAX, FrameReader, FrameType, frame
 from quillcast.live.hello import Hello, HelloRefused
 from quillcast.protocol.security.members import Unadmitted
 
@@ -105,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
             for type_, content in self._reader.frames(count):
                 if self.link is None:
                     self._stranger(type_, bytes(content))
-                elif type_ is FrameType.BUNDLE:
+                elif type_ is BUNDLE:
                     self.links.bundle_came(self.link, Bundle.decode(content))
                 else:
                     self.links.frame_came(self.link, type_, bytes(content))

@@ -73,6 +73,7 @@ class FrameType(IntEnum):
     """8 bytes: how many more lent bundles this side has opened."""
 
 
+BUNDLE = FrameType.BUNDLE  # for every bundle: to ask the class for it takes as long as two calls
 _TYPES = {int(type_): type_ for type_ in FrameType}
 
 
@@ -124,7 +125,7 @@ class FrameReader:
         self._limit = _BUFFER_BYTES_MIN  # where the next read into the buffer ends
         self._large: memoryview | None = None  # a large frame's content, as far as `_large_end`, and what follows it
         self._large_end = self._large_size = 0
-        self._large_type = FrameType.BUNDLE
+        self._large_type = BUNDLE
 
     def begins_with(self, count: int, *starts: bytes) -> bool:
         """Are the first bytes that come, with the `count` just put into the buffer, one of these?"""

@@ -15,7 +15,7 @@ from quillcast.core.errors import Malformed, Unreachable
 from quillcast.core.messages import Contact, Message
 from quillcast.live import lending
 from quillcast.live.connection import Connection
-from quillcast.live.framing import FRAME_BYTES_MAX, HEADER_BYTES, FrameType, frame, header
+from quillcast.live.framing import BUNDLE, FRAME_BYTES_MAX, HEADER_BYTES, FrameType, frame, header
 
 if TYPE_CHECKING:
     from quillcast.live.links import Links
@@ -225,7 +225,7 @@ class Link:
             places = self._lend(bundle) if self.lends and bundle.size > lending.LENT_BYTES_MIN else None
             if places is None:
                 size = len(head) + bundle.size - BUNDLE_BYTES
-                parts.append(header(size, FrameType.BUNDLE) + head)
+                parts.append(header(size, BUNDLE) + head)
                 parts += map(_DATA, bundle.blocks)
             else:
                 size = len(head) + len(places)

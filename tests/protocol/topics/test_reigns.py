@@ -2,11 +2,11 @@
 
 import pytest
 
-from quillcast.core.bundle import NO_TERM, Block, Bundle, Kind, Term
+from quillcast.core.bundle import NO_TERM, Block, Bundle, Envelope, Kind, Term
 from quillcast.core.ids import from_number, number
 from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config
-from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX, down
+from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX
 from quillcast.protocol.topics.claims import ChildClaim, encode
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
@@ -348,7 +348,7 @@ def test_the_last_copy_is_found_in_a_peer_that_was_handed_the_topic_by_mistake()
     assert village.tree(by_mistake, NAME) is None
     term, gone = Term(7, bytes(16)), village.world.machines[by_distance(village)[2]].contact
     block = Block.seal(bytes(16), 0, [b"last copy"], time_ns=0)
-    bundle = Bundle(down(TOPIC, term, 0, 0)._replace(kind=Kind.REPAIR), (block,))
+    bundle = Bundle(Envelope(TOPIC, Kind.REPAIR, term), (block,))
     village.act(by_mistake, lambda peer: peer.message(gone, HandOver(described(NAME), term, 1, 0)))
     village.act(by_mistake, lambda peer: peer.scribe.table.move(bundle))
     village.run(20)

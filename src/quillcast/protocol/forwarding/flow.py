@@ -1,6 +1,8 @@
 """One topic at one peer as the data path sees it: what came (ranges), what is kept (a log), where it goes."""
 
-from quillcast.core.bundle import NO_TERM, Bundle, Envelope, Kind, Term, new_tuple
+import msgspec
+
+from quillcast.core.bundle import NO_TERM, REPAIR, Bundle, Term
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.core.sparing import NOTHING
 from quillcast.protocol.forwarding.channels import Channel
@@ -160,7 +162,7 @@ class Flow:
             past = self.past.get(term)
             kept = past.bundles if past else []
             found = [b for b in kept if any(b.envelope.first < last and first < b.last for first, last in ranges)]
-        return [bundle.under(bundle.envelope._replace(kind=Kind.REPAIR)) for bundle in found]
+        return [bundle.under(msgspec.structs.replace(bundle.envelope, kind=REPAIR)) for bundle in found]
 
     def give_up(self, term: Term, ranges: list[Range]) -> None:
         """Treat ranges that nobody has as if they had come, so that what follows goes on."""
@@ -186,8 +188,3 @@ class Flow:
         assert all(channel.cursor <= self.log.end for channel in self.channels)
         held = RangeSet((b.envelope.first, b.last) for b in self.log.bundles())
         assert all(self.seen.covers(first, last) for first, last in held)
-
-
-def down(topic: bytes, term: Term, first: int, session: int) -> Envelope:
-    """The envelope of a bundle that its root sends down the tree."""
-    return new_tuple(Envelope, (topic, Kind.DOWN, term, first, session, b"", b""))

@@ -2,7 +2,7 @@
 
 from typing import Generic, TypeVar
 
-from quillcast.core.bundle import Bundle, Kind
+from quillcast.core.bundle import REPAIR, Bundle
 from quillcast.core.host import Host
 from quillcast.core.trace import Dropped, Repeated
 from quillcast.protocol.forwarding.flow import Flow
@@ -49,7 +49,7 @@ class ForwardingTable(Generic[F]):
 
     def _other_term(self, flow: Flow, bundle: Bundle) -> bool:
         """A repair of a past reign is kept; a root that does not know that its reign is over is not listened to."""
-        if bundle.envelope.kind is not Kind.REPAIR:
+        if bundle.envelope.kind is not REPAIR:
             return self._drop(bundle, "stale_term")
         if not flow.restore(bundle):
             return self._repeat(bundle)

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from quillcast.core.bundle import NO_TERM, Block, Bundle, Envelope, Join, Kind, Run, Term, new_tuple
+from quillcast.core.bundle import NO_TERM, UP, Block, Bundle, Envelope, Join, Run, Term
 from quillcast.core.errors import EventTooLarge, QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
@@ -121,8 +121,7 @@ class Publisher:
             self.sent = blocks[-1].last
             floor = self.retained[0].first if self.reliable else blocks[0].first
             root = self.root
-            parts = (self.topic, Kind.UP, self.term, floor, 0, b"", b"")
-            self._carry(self, Bundle(new_tuple(Envelope, parts), blocks))
+            self._carry(self, Bundle(Envelope(self.topic, UP, self.term, floor), blocks))
             if not self.reliable:
                 self._let_go(self.sent)
                 self._admit(self.sent)

@@ -2,11 +2,10 @@
 
 from collections import deque
 
-from quillcast.core.bundle import Block, Bundle, Term
+from quillcast.core.bundle import DOWN, Block, Bundle, Envelope, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Admitted, Dropped, Repeated
-from quillcast.protocol.forwarding.flow import down
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -81,12 +80,12 @@ class Root:
         size, first, self.sealed = 0, self.sealed, self.index
         for block in self.waiting:
             if blocks and size + block.size > self.config.bundle_bytes:
-                bundles.append(Bundle(down(self.topic, self.term, first, session=0), tuple(blocks)))
+                bundles.append(Bundle(Envelope(self.topic, DOWN, self.term, first), tuple(blocks)))
                 first, blocks, size = bundles[-1].last, [], 0
             blocks.append(block)
             size += block.size
         if blocks:
-            bundles.append(Bundle(down(self.topic, self.term, first, session=0), tuple(blocks)))
+            bundles.append(Bundle(Envelope(self.topic, DOWN, self.term, first), tuple(blocks)))
         self.waiting = []
         return bundles
 

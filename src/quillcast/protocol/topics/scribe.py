@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from quillcast.core.bundle import NO_TERM, Bundle, Kind
+from quillcast.core.bundle import NO_TERM, REPAIR, UP, Bundle
 from quillcast.core.errors import Malformed
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
@@ -232,7 +232,7 @@ class Scribe:
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle came: up to be admitted, or down to be moved on."""
-        if bundle.envelope.kind is Kind.UP:
+        if bundle.envelope.kind is UP:
             self.rendezvous.up(sender, bundle)
             return
         tree = self.trees.get(bundle.topic)
@@ -260,7 +260,7 @@ class Scribe:
                 _deliver_past(tree, bundle)
             elif len(tree.seen.starts) > 1:
                 self.gap_noticed(tree.topic)
-            if bundle.envelope.kind is Kind.REPAIR:
+            if bundle.envelope.kind is REPAIR:
                 self.host.trace(Repaired(tree.topic, "neighbour", bundle.count))
             self.reports.moved(tree, bundle.size)
 
