@@ -42,7 +42,7 @@ class OrderedDelivery:
     def forward_handler(self, bundle: Bundle, *, is_root: bool) -> Bundle | None:
         if is_root:
             tags = self.assigned.to_bytes(8, "big")
-            bundle = bundle.under(bundle.envelope._replace(tags=tags))
+            bundle = bundle.under(msgspec.structs.replace(bundle.envelope, tags=tags))
             self.assigned += bundle.count
         number = int.from_bytes(bundle.envelope.tags, "big")
         if number < self.next or number in self.early:
@@ -65,7 +65,7 @@ class OrderedDelivery:
             return []
         lacking = int.from_bytes(join.note, "big")
         recent = [bundle for bundle in self.buffer if int.from_bytes(bundle.envelope.tags, "big") >= lacking]
-        return [bundle.under(bundle.envelope._replace(kind=Kind.REPAIR)) for bundle in recent]
+        return [bundle.under(msgspec.structs.replace(bundle.envelope, kind=Kind.REPAIR)) for bundle in recent]
 
 
 class Silent:

@@ -251,7 +251,7 @@ class Block:
         block.size = size = _LONE_BLOCK.size + (payload_bytes + 7 & ~7)
         block.time_ns, block._flags, block._payload_bytes = time_ns, 0, payload_bytes
         head = _LONE_BLOCK.pack(size, _LAYOUT, 0, 0, publisher, first, time_ns, 1, payload_bytes, 0, payload_bytes)
-        block.data = head + payload + _ZEROS[: -payload_bytes % 8]
+        block.data = b"".join((head, payload, _ZEROS[: -payload_bytes % 8]))
         return block
 
     def payloads(self) -> list[bytes]:

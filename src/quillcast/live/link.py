@@ -24,7 +24,6 @@ _DATA = attrgetter("data")  # of a block
 NUMBER_BYTES = 8  # of credit and pings
 _JOINED_BYTES_MAX = 64 << 10  # less than that is written as one piece; a guess: a copy is cheaper than a vector
 _LENT_WINDOWS = 2  # bundles of so many windows may be lent and not said to be taken; more are sent
-CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
 
 
 class ControlCodec(Protocol):

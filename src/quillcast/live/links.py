@@ -25,12 +25,13 @@ from quillcast.live.connection import Connection, Superseded
 from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, Spare
 from quillcast.live.hello import Hello, HelloRefused, Identity
 from quillcast.live.lending import Lender
-from quillcast.live.link import CREDIT_PARTS, NUMBER_BYTES, ControlCodec, Link
+from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
 from quillcast.live.pump import Pump
 from quillcast.live.roundtrips import RoundTrips
 from quillcast.live.tls import Tls
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
 
+_CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
 PROBLEMS_MAX = 20  # kept for `status`
 
 
@@ -151,7 +152,7 @@ class Links:
         if link is not None:
             link.charged -= size_bytes
             link.owed += size_bytes
-            if link.owed * CREDIT_PARTS >= self.config.window_bytes:
+            if link.owed * _CREDIT_PARTS >= self.config.window_bytes:
                 link.soil()
 
     def join(self, parts: list[bytes]) -> bytes | memoryview:

@@ -199,12 +199,12 @@ class Outlet:
         inner = self.inner
         if len(payload) > inner.descriptor.settings.event_bytes_max:
             return False
-        own, runs = sharer.id == inner.id and sharer.next == inner.next, [(sharer.id, sharer.next, 1)]
-        sharer.next += 1
-        if own:
+        first = sharer.next
+        sharer.next = first + 1
+        if sharer.id == inner.id and first == inner.next:
             sharer.last = self._pump.call(inner.offer_lone, payload)
         else:
-            sharer.last = self._pump.call(partial(inner.offer, (payload,), runs=runs))
+            sharer.last = self._pump.call(partial(inner.offer, (payload,), runs=[(sharer.id, first, 1)]))
         self.stopped = self.stopped or inner.room() <= 0
         return True
 
