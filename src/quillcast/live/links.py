@@ -327,7 +327,7 @@ class Links:
         self.counters["bundles_in"] += 1
         self.counters["bytes_in"] += bundle.size
         link.idle_there = False
-        link.charged += bundle.size
+        link.charged += bundle.size  # here and in `release` without a call for every bundle
         if link.charged > self.config.window_bytes + FRAME_BYTES_MAX:
             raise Malformed(f"{link.charged} bytes came on a window of {self.config.window_bytes}")
         if self.links.get(link.contact.node_id) is not link:

@@ -38,9 +38,9 @@ class LinkChannel(Channel):
         return all(passes(bundle) for passes in self.filters)
 
     def advance(self, log: Log) -> None:
-        host, contact, kept = self.host, self.contact, log.kept
+        host, contact = self.host, self.contact
         while self.cursor < log.end and host.room(contact) > 0:
-            behind = log.end - self.cursor
+            bundle = log.at(self.cursor)
             self.cursor += 1
-            if behind <= len(kept) and (not self.filters or self.admits(kept[-behind])):  # else it is kept no more
-                host.carry(contact, kept[-behind])
+            if bundle is not None and (not self.filters or self.admits(bundle)):
+                host.carry(contact, bundle)

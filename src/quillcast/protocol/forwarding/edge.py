@@ -108,14 +108,14 @@ class Edge(Channel):
 
     def advance(self, log: Log) -> None:
         """Take what waits, the backlog first."""
-        room, kept = self.subscriber.room, log.kept
+        room = self.subscriber.room
         while self.backlog and room() > 0:
             self.take(self.backlog.popleft())
         while not self.backlog and self.cursor < log.end and room() > 0:
-            behind = log.end - self.cursor
+            bundle = log.at(self.cursor)
             self.cursor += 1
-            if behind <= len(kept):  # else it is kept no more
-                self.take(kept[-behind])
+            if bundle is not None:
+                self.take(bundle)
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on."""
@@ -174,11 +174,7 @@ class Edge(Channel):
                 line.waiting[bundle.envelope.first] = bundle
                 return
             self._tell_lost(bundle.envelope.term, (line.next, bundle.envelope.first), "dropped")
-        if len(bundle.blocks) == 1 and bundle.envelope.first == line.next:
-            self._sequence(bundle.blocks[0], 0, term, line.next)
-            line.next = bundle.last
-        else:
-            self._run(bundle, line)
+        self._run(bundle, line)
         if line.waiting or line.given_up is not NO_RANGES:
             self._resume(line)
 

@@ -22,29 +22,28 @@ class Budget:
 class Log:
     """Bundles by serial number, in order of arrival. Channels hold cursors (serials) into it."""
 
-    __slots__ = ("budget", "end", "kept", "size_bytes")
+    __slots__ = ("_bundles", "budget", "end", "size_bytes")
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self.end = 0
         """The serial the next bundle will get."""
         self.size_bytes = 0
-        self.kept = _NO_BUNDLES
-        """All that is kept, in order of arrival; to be read only."""
+        self._bundles = _NO_BUNDLES
 
     @property
     def base(self) -> int:
         """The serial of the oldest bundle that is kept; `end` if there is none."""
-        return self.end - len(self.kept)
+        return self.end - len(self._bundles)
 
     def __len__(self) -> int:
-        return len(self.kept)
+        return len(self._bundles)
 
     def append(self, bundle: Bundle) -> None:
         """Keep a bundle."""
-        if self.kept is _NO_BUNDLES:
-            self.kept = []
-        self.kept.append(bundle)
+        if self._bundles is _NO_BUNDLES:
+            self._bundles = []
+        self._bundles.append(bundle)
         self.end += 1
         self.size_bytes += bundle.size
         self.budget.used_bytes += bundle.size
@@ -52,24 +51,24 @@ class Log:
     def at(self, serial: int) -> Bundle | None:
         """The bundle of this serial, or None if it is no longer kept."""
         behind = self.end - serial
-        return self.kept[-behind] if 0 < behind <= len(self.kept) else None
+        return self._bundles[-behind] if 0 < behind <= len(self._bundles) else None
 
     def first_over(self, index: int) -> int:
         """The first serial whose bundle reaches past this position index; the end if none does."""
-        for serial, bundle in enumerate(self.kept, self.base):
+        for serial, bundle in enumerate(self._bundles, self.base):
             if bundle.last > index:
                 return serial
         return self.end
 
     def overlapping(self, ranges: list[Range]) -> list[Bundle]:
         """The bundles that hold any of these position indexes, in order of position."""
-        found = [b for b in self.kept if any(b.envelope.first < last and first < b.last for first, last in ranges)]
+        found = [b for b in self._bundles if any(b.envelope.first < last and first < b.last for first, last in ranges)]
         return sorted(found, key=lambda bundle: bundle.envelope.first)
 
     def trim(self, stable: int) -> int:
         """Let go of the leading bundles that lie below this position index; how many bytes that is."""
         count, before = 0, self.size_bytes
-        for bundle in self.kept:
+        for bundle in self._bundles:
             if bundle.last > stable:
                 break
             count += 1
@@ -79,13 +78,13 @@ class Log:
     def bytes_between(self, first: int, last: int) -> int:
         """Bytes of what is kept of the serials from `first` to before `last`."""
         base = self.base
-        return sum(bundle.size for bundle in self.kept[max(0, first - base) : max(0, last - base)])
+        return sum(bundle.size for bundle in self._bundles[max(0, first - base) : max(0, last - base)])
 
     def drop(self, count: int) -> list[Bundle]:
         """Let go of the `count` oldest bundles, and return them."""
-        gone = self.kept[:count]
+        gone = self._bundles[:count]
         if gone:
-            del self.kept[:count]
+            del self._bundles[:count]
             size = sum(bundle.size for bundle in gone)
             self.size_bytes -= size
             self.budget.used_bytes -= size
@@ -93,4 +92,4 @@ class Log:
 
     def bundles(self) -> list[Bundle]:
         """All that is kept, in order of arrival."""
-        return list(self.kept)
+        return list(self._bundles)
