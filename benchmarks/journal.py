@@ -18,7 +18,7 @@ from actors import running
 from head import Row, parser, tell
 from throughput import Stage
 
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.trace import Attached, Delivered, Published, Record
 from quillcast.live.journal import FLUSH_S, Journal
 

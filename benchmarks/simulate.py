@@ -18,7 +18,8 @@ from multiprocessing import get_context
 from random import Random
 from typing import Any
 
-from quillcast.core.bundle import Block, Position, Term
+from quillcast.core.bundle import Block
+from quillcast.core.envelope import Position, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import ID_BYTES
 from quillcast.protocol.config import Config

@@ -14,7 +14,8 @@ from random import Random
 
 import msgspec
 
-from quillcast.core.bundle import Bundle, Kind
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Kind
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.peer import Peer

@@ -10,18 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quillcast.core.bundle import (
-    BLOCK_COUNT_MAX,
-    EVENT_COUNT_MAX,
-    NO_TERM,
-    Block,
-    Bundle,
-    Envelope,
-    Kind,
-    Position,
-    Run,
-    Term,
-)
+from quillcast.core.bundle import BLOCK_COUNT_MAX, EVENT_COUNT_MAX, Block, Bundle, Run
+from quillcast.core.envelope import NO_TERM, Envelope, Kind, Position, Term
 from quillcast.core.errors import LocalError, Malformed
 from quillcast.core.messages import NUMBER_MAX
 
@@ -80,7 +70,7 @@ FULL = sealed([b"a", b"", b"ccc"], times=[1, 2, 3], keys=[b"k", b"l", b""], attr
 
 @given(events())
 def test_a_block_holds_what_was_sealed(given_events: dict[str, Any]) -> None:
-    block = Block(Block.seal(**given_events).data)
+    block = Block.parse(Block.seal(**given_events).data)
     count = len(given_events["payloads"])
     assert (block.publisher, block.first, block.count) == (given_events["publisher"], given_events["first"], count)
     assert block.last == block.first + count
@@ -127,7 +117,7 @@ def test_events_of_one_size_come_out_like_any_others(count: int, size: int) -> N
 
 def test_the_largest_block_is_read_back() -> None:
     block = sealed([b""] * EVENT_COUNT_MAX)
-    assert Block(block.data).payloads() == [b""] * EVENT_COUNT_MAX
+    assert Block.parse(block.data).payloads() == [b""] * EVENT_COUNT_MAX
 
 
 def test_a_bundle_may_carry_as_many_blocks_as_are_allowed() -> None:
@@ -146,7 +136,7 @@ def test_a_lone_event_is_sealed_like_any_other(size: int) -> None:
     payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
     lone = Block.seal(b"p" * 16, 5, [payload], time_ns=7)
     timed = Block.seal(b"p" * 16, 5, [payload], time_ns=7, times=[7])
-    for block in (lone, Block(lone.data)):
+    for block in (lone, Block.parse(lone.data)):
         assert (block.publisher, block.first, block.last, block.count) == (b"p" * 16, 5, 6, 1)
         assert (block.payloads(), block.times(), block.keys(), block.attributes()) == ([payload], [7], None, None)
         assert block.size == len(lone.data) == timed.size - 8
@@ -312,7 +302,7 @@ def patched(offset: int, layout: str, *values: int) -> bytes:
 )
 def test_a_header_that_cannot_be_is_malformed(data: bytes, text: str) -> None:
     with pytest.raises(Malformed, match=text):
-        Block(data)
+        Block.parse(data)
 
 
 READERS: list[Callable[[Block], object]] = [Block.payloads, Block.times, Block.keys, Block.attributes, Block.arrow]
@@ -336,7 +326,7 @@ READERS: list[Callable[[Block], object]] = [Block.payloads, Block.times, Block.k
 def test_columns_that_do_not_check_out_are_malformed(
     data: bytes, readers: set[Callable[[Block], object]], text: str
 ) -> None:
-    block = Block(data)
+    block = Block.parse(data)
     for reader in readers:
         with pytest.raises(Malformed, match=text):
             reader(block)
@@ -359,7 +349,7 @@ def test_columns_that_do_not_check_out_are_malformed(
 def test_runs_that_do_not_check_out_are_malformed(offset: int, layout: str, value: Any, text: str) -> None:
     data = bytearray(sealed([b"a", b"b", b"c"], runs=[(NODE, 5, 1), (TOPIC, 0, 2)]).data)
     struct.pack_into(layout, data, 72 + offset, *(value if isinstance(value, tuple) else (value,)))
-    block = Block(bytes(data))
+    block = Block.parse(bytes(data))
     assert block.payloads() == [b"a", b"b", b"c"]
     with pytest.raises(Malformed, match=text):
         block.authors()

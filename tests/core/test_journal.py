@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quillcast.core import journal
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.errors import Malformed
 from quillcast.core.trace import AnyRecord, Attached, Delivered, Mark, Record, Stopped
 

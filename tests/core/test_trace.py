@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from quillcast.core import trace
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.trace import AnyRecord, Delivered, LeafSetChanged, Record
 
 KINDS = [

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from quillcast.core import trace
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.trace import Record
 from quillcast.live.journal import Journal
 

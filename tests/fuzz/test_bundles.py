@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quillcast.core.bundle import Block, Bundle, Envelope, Kind, Term
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import Envelope, Kind, Term
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import NUMBER_MAX
 from quillcast.live.subscription import events
@@ -106,7 +107,7 @@ def test_a_damaged_bundle_is_another_or_malformed(data: bytes) -> None:
 @given(damaged(blocks().map(lambda block: block.data)))
 def test_a_damaged_block_is_another_or_malformed(data: bytes) -> None:
     with suppress(Malformed):
-        read(Block(data))
+        read(Block.parse(data))
 
 
 @FUZZ
@@ -115,7 +116,7 @@ def test_a_damaged_column_is_another_or_malformed(block: Block, place: int, valu
     """Damage behind the header, where only columns stand: any offset may be any number."""
     data = bytearray(block.data)
     struct.pack_into("<i", data, 48 + place % (len(data) - 48) // 4 * 4, value)
-    read(Block(bytes(data)))
+    read(Block.parse(bytes(data)))
 
 
 @FUZZ
@@ -135,7 +136,7 @@ def test_a_header_that_lies_about_its_columns_is_found_out(block: Block, count: 
     data[5] = flags
     struct.pack_into("<II", data, 40, count, size)
     with suppress(Malformed):
-        read(Block(bytes(data)))
+        read(Block.parse(bytes(data)))
 
 
 def header(count: int, payload_bytes: int = 0, flags: int = 0) -> bytes:
@@ -146,14 +147,14 @@ def header(count: int, payload_bytes: int = 0, flags: int = 0) -> bytes:
 def test_events_that_are_only_claimed_cost_no_memory(count: int) -> None:
     def claimed() -> None:
         with pytest.raises(Malformed):
-            Block(header(count))
+            Block.parse(header(count))
 
     assert peak_bytes(claimed) < 1 << 16
 
 
 @pytest.mark.parametrize("flags", [0, 1, 2, 4, 7, 15, 16, 31])
 def test_bytes_that_are_only_claimed_cost_no_memory(flags: int) -> None:
-    block = Block(header(2, (1 << 32) - 1, flags))
+    block = Block.parse(header(2, (1 << 32) - 1, flags))
     assert peak_bytes(lambda: read(block)) < 1 << 16
 
 
@@ -181,7 +182,7 @@ def test_a_bundle_of_one_event_is_read_as_any_other(
         if at + sum(sizes) != len(content):
             raise Malformed("sizes")
         ends = accumulate(sizes, initial=at)
-        return tuple(Block(bytes(content[start:end])) for start, end in pairwise(ends))
+        return tuple(Block.parse(bytes(content[start:end])) for start, end in pairwise(ends))
 
     try:
         expected = Bundle.decode(came, cut)

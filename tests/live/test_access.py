@@ -8,7 +8,8 @@ import pytest
 
 import quillcast
 from quillcast import AccessDenied, Config, Credentials, Node
-from quillcast.core.bundle import Block, Bundle, Envelope, Kind
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.ids import topic_id
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.security.access import Warrant

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quillcast.core import journal as layout
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.errors import DiskFailed
 from quillcast.core.trace import Delivered, Mark
 from quillcast.live.journal import FLUSH_S, ROWS_MAX, Journal, Tail

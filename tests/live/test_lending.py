@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from quillcast.core.bundle import Block, Bundle, Envelope, Kind
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.errors import Malformed
 from quillcast.live import lending, nearby
 from quillcast.live.certificates import Authority

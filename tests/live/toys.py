@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import uvloop
 
-from quillcast.core.bundle import Block, Bundle, Envelope, Kind
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import Contact, Message
 from quillcast.live.certificates import Authority

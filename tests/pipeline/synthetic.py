@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from quillcast.core import trace
-from quillcast.core.bundle import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.ids import topic_id
 from quillcast.live.journal import Journal
 from quillcast.pipeline.run import Kill, Run, write_run

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 from quillcast.core import journal, trace
-from quillcast.core.bundle import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.journal import Entry
 from quillcast.core.trace import Record
 from quillcast.pipeline.run import Kill

@@ -3,7 +3,8 @@
 from random import Random
 from typing import Any
 
-from quillcast.core.bundle import Block, Bundle, Envelope, Kind, Position, Term
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import Envelope, Kind, Position, Term
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
 

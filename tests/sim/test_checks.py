@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.ids import NodeId
 from quillcast.core.trace import Admitted
 from quillcast.sim import checks

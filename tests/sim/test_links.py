@@ -2,7 +2,8 @@
 
 import pytest
 
-from quillcast.core.bundle import Block, Bundle, Envelope, Kind
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import Envelope, Kind
 from quillcast.sim.host import MEASURE_TIMEOUT_S
 from quillcast.sim.links import CONNECT_TIMEOUT_S, UNANSWERED_TIMEOUT_S
 from quillcast.sim.network import RETRANSMIT_S_MAX, Quality, isolated, one_way, partition

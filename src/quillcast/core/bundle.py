@@ -30,18 +30,16 @@ writing a new head and the same blocks. Nothing but the two edges looks inside a
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from functools import lru_cache
 from io import BytesIO
 from itertools import accumulate, chain, pairwise, repeat
 from operator import add, sub
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from quillcast.core.envelope import Envelope, Kind, Term, new_tuple
 from quillcast.core.errors import LocalError, Malformed
 from quillcast.core.ids import ID_BYTES
-from quillcast.core.messages import NUMBER_MAX, Number, WireId
+from quillcast.core.messages import NUMBER_MAX
 
 if TYPE_CHECKING:
     import pyarrow
@@ -68,40 +66,6 @@ _TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE, _RUNS = 1, 2, 4, 8, 16
 RUN_BYTES = ID_BYTES + 8 + 4  # what a run costs in its column
 _LAYOUT = 1
 _EVEN_MIN, _EVEN_MAX = 8, 8192  # events in a block between which it pays to look whether all are of one size
-
-
-class Term(NamedTuple):
-    """A reign of one root over one topic: grows with every change of root (DELIVERY.md, *Roots that move*).
-
-    `node` is the first half of the root's nodeId and then its incarnation, so that a root that was restarted and
-    remembers nothing cannot take its own old term for a new one.
-    """
-
-    counter: Number
-    node: WireId
-
-
-class Position(NamedTuple):
-    """Where the root put an event: one line of numbers per topic, whoever published."""
-
-    term: Term
-    index: int  # type: ignore[assignment]  # also the name of a tuple's method, which nobody calls on a position
-
-
-NO_TERM = Term(0, bytes(16))
-new_tuple = tuple.__new__
-"""Makes a `Term` or `Position` of all its fields: on the path of every bundle, for a third of the price."""
-
-
-class Kind(IntEnum):
-    """What a bundle is doing: on its way up to be admitted, down the tree, or answering who lacked it."""
-
-    UP = 1
-    DOWN = 2
-    REPAIR = 3
-
-
-UP, DOWN, REPAIR = Kind  # on the path of every bundle: to ask the class for one takes as long as two calls
 
 
 Run = tuple[bytes, int, int]
@@ -184,7 +148,17 @@ class Block:
     size: int
     """Bytes of the whole block."""
 
-    def __init__(self, data: bytes | memoryview) -> None:
+    def __init__(
+        self, data: bytes | memoryview, publisher: bytes, first: int, count: int, time_ns: int, flags: int,
+        payload_bytes: int,
+    ) -> None:  # fmt: skip
+        self.data, self.publisher, self.first, self.count = data, publisher, first, count
+        self.last, self.size = first + count, len(data)
+        self.time_ns, self._flags, self._payload_bytes = time_ns, flags, payload_bytes
+
+    @classmethod
+    def parse(cls, data: bytes | memoryview) -> "Block":
+        """The block of these bytes, which it keeps. Raises `Malformed` where their header is none."""
         if len(data) < _BLOCK.size:
             raise Malformed(f"a block of {len(data)} bytes is shorter than its header of {_BLOCK.size}")
         size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes = _BLOCK.unpack_from(data)
@@ -194,9 +168,7 @@ class Block:
             raise Malformed(f"a block of {count} events from sequence {first}")
         if 4 * (count + 1) > size - _BLOCK.size:
             raise Malformed(f"a block of {size} bytes is too short for {count} events")
-        self.data, self.publisher, self.first, self.count = data, publisher, first, count
-        self.last, self.size = first + count, size
-        self.time_ns, self._flags, self._payload_bytes = time_ns, flags, payload_bytes
+        return cls(data, publisher, first, count, time_ns, flags, payload_bytes)
 
     @classmethod
     def seal(
@@ -240,19 +212,16 @@ class Block:
             parts.append(_packed(runs, count))
             size += len(parts[-1])
         parts[0] = _BLOCK.pack(size, _LAYOUT, flags, 0, publisher, first, time_ns, count, payload_bytes)
-        return cls(join(parts))
+        return cls(join(parts), publisher, first, count, time_ns, flags, payload_bytes)
 
     @classmethod
     def lone(cls, publisher: bytes, first: int, payload: bytes, time_ns: int) -> "Block":
         """What `seal` makes of one event that is a payload only, in fewer steps: many come alone."""
         payload_bytes = len(payload)
-        block = cls.__new__(cls)
-        block.publisher, block.first, block.last, block.count = publisher, first, first + 1, 1
-        block.size = size = _LONE_BLOCK.size + (payload_bytes + 7 & ~7)
-        block.time_ns, block._flags, block._payload_bytes = time_ns, 0, payload_bytes
+        size = _LONE_BLOCK.size + (payload_bytes + 7 & ~7)
         head = _LONE_BLOCK.pack(size, _LAYOUT, 0, 0, publisher, first, time_ns, 1, payload_bytes, 0, payload_bytes)
-        block.data = b"".join((head, payload, _ZEROS[: -payload_bytes % 8]))
-        return block
+        data = b"".join((head, payload, _ZEROS[: -payload_bytes % 8]))
+        return cls(data, publisher, first, 1, time_ns, 0, payload_bytes)
 
     def payloads(self) -> list[bytes]:
         """Every event's payload. Raises `Malformed` if the columns do not check out."""
@@ -415,24 +384,6 @@ class Block:
         return f"Block({self.publisher[:4].hex()} {self.first}-{self.last}, {self.size} bytes)"
 
 
-class Envelope(msgspec.Struct, frozen=True, gc=False):
-    """What hops read and may rewrite; fixed or short, never signed.
-
-    On the way up `first` is the publisher's floor: its lowest sequence that is not stable. On the way down and in
-    repairs it is the index, in `term`, of the first event; the blocks' events follow one another from there.
-    """
-
-    topic: bytes
-    kind: Kind
-    term: Term = NO_TERM
-    first: int = 0
-    session: int = 0
-    record: bytes = b""
-    """Routing record: a list of (origin, current) pairs, one per scope level, as the forwarding layer encodes it."""
-    tags: bytes = b""
-    """What filters on the way noted on the bundle, as the forwarding layer encodes it."""
-
-
 class Bundle:
     """An envelope and the blocks it carries."""
 
@@ -531,16 +482,8 @@ class Bundle:
             return None
         if not 0 <= first <= NUMBER_MAX - count or not 0 <= index <= NUMBER_MAX - count:
             return None
-        block = Block.__new__(Block)
-        block.data, block.publisher, block.first, block.count = bytes(data[_LONE_HEAD.size :]), publisher, first, count
-        block.last, block.size, block.time_ns = first + count, size, time_ns
-        block._flags, block._payload_bytes = flags, payload_bytes
-        bundle = cls.__new__(cls)
-        term = new_tuple(Term, (counter, node))
-        bundle.envelope = Envelope(topic, _KINDS[kind], term, index, session)
-        bundle.topic, bundle.blocks, bundle.count, bundle.last = topic, (block,), count, index + count
-        bundle.size, bundle._head = BUNDLE_BYTES + size, None
-        return bundle
+        block = Block(bytes(data[_LONE_HEAD.size :]), publisher, first, count, time_ns, flags, payload_bytes)
+        return cls(Envelope(topic, _KINDS[kind], new_tuple(Term, (counter, node)), index, session), (block,))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Bundle) and (self.envelope, self.blocks) == (other.envelope, other.blocks)
@@ -566,4 +509,4 @@ def _cut(data: bytes | memoryview, at: int, sizes: tuple[int, ...]) -> tuple[Blo
     if at + sum(sizes) != len(data):
         raise Malformed(f"a bundle's blocks say {sum(sizes)} bytes, {len(data) - at} came")
     ends = accumulate(sizes, initial=at)
-    return tuple([Block(whole[start:end]) for start, end in pairwise(ends)])
+    return tuple([Block.parse(whole[start:end]) for start, end in pairwise(ends)])

@@ -7,13 +7,16 @@ step, not even for a message to itself. The same protocol code runs on `live.hos
 from random import Random
 from typing import Any, Protocol
 
+import msgspec
+
 from quillcast.core.bundle import Bundle
 from quillcast.core.ids import NodeId
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
 
-Timer = Any
-"""A timer is a value (a frozen struct); the layer that set it asks on arrival whether it still matters."""
+
+class Timer(msgspec.Struct, frozen=True):
+    """What a layer has told itself later: a value. On arrival the layer asks whether it still matters."""
 
 
 class Disk(Protocol):

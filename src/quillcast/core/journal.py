@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import msgspec
 
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.errors import Malformed
 from quillcast.core.ids import ID_BYTES
 from quillcast.core.trace import Admitted, AnyRecord, Delivered, Published, Record

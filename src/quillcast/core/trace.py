@@ -6,7 +6,7 @@ happens to events is noted per run of events, never per event.
 
 import msgspec
 
-from quillcast.core.bundle import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM, Term
 
 
 class Record(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any
 
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.live.journal import Journal
 from quillcast.live.link import Link

@@ -223,7 +223,7 @@ def borrowed(content: bytes, pid: int) -> Bundle:
         if not min(sizes) or sum(sizes) > FRAME_BYTES_MAX:
             raise Malformed(f"a bundle lends blocks of {min(sizes)} bytes and more, {sum(sizes)} together")
         places = [data[start : start + _PLACE.size] for start in range(at, len(data), _PLACE.size)]
-        return tuple([Block(borrow(pid, place, size)) for place, size in zip(places, sizes, strict=True)])
+        return tuple([Block.parse(borrow(pid, place, size)) for place, size in zip(places, sizes, strict=True)])
 
     return Bundle.decode(content, borrow_all)
 

@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from quillcast.core.bundle import Block, Position, Term
+from quillcast.core.bundle import Block
+from quillcast.core.envelope import Position, Term
 from quillcast.core.errors import Malformed, NotJoined, QuillcastError
 from quillcast.core.messages import decoded
 from quillcast.live.pump import Pump

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from quillcast.core.bundle import Bundle
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
@@ -50,7 +48,7 @@ _LAYERS: dict[type, str] = {
 """Which of a peer's layers receives what."""
 
 
-class LeaveStep(msgspec.Struct, frozen=True):
+class LeaveStep(Timer, frozen=True):
     """May this peer go now?"""
 
 

@@ -6,7 +6,8 @@ A payload names its writer and its number, so a reader's log is the truth about 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from quillcast.core.bundle import Block, Position, Term
+from quillcast.core.bundle import Block
+from quillcast.core.envelope import Position, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import topic_id
 from quillcast.protocol.peer import Peer

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from quillcast.core.bundle import Position, Term
+from quillcast.core.envelope import Position, Term
 from quillcast.core.ids import ring_distance, short
 from quillcast.core.trace import Admitted
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from quillcast.core.bundle import Bundle, Term
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Term
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import ID_BYTES, ring_distance, short
 from quillcast.core.messages import Contact

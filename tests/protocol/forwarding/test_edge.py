@@ -1,6 +1,6 @@
 """The subscriber's edge: order per publisher, no repeats, and what is lost is told."""
 
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.edge import GIVEN_RANGES_MAX, Edge
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down

@@ -1,6 +1,7 @@
 """The data path: ranges, logs, channels and filters."""
 
-from quillcast.core.bundle import Bundle, Kind
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Kind
 from quillcast.core.trace import Dropped, Repeated
 from quillcast.protocol.forwarding.channels import LinkChannel
 from quillcast.protocol.forwarding.flow import Flow

@@ -1,6 +1,7 @@
 """A publisher: windows, retention, roots that change."""
 
-from quillcast.core.bundle import NO_TERM, Bundle
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import NO_TERM
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.publisher import Publisher

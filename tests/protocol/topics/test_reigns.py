@@ -2,7 +2,8 @@
 
 import pytest
 
-from quillcast.core.bundle import NO_TERM, Block, Bundle, Envelope, Kind, Term
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import NO_TERM, Envelope, Kind, Term
 from quillcast.core.ids import from_number, number
 from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config

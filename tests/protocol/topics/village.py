@@ -3,7 +3,8 @@
 from random import Random
 from typing import Any
 
-from quillcast.core.bundle import Block, Position, Term
+from quillcast.core.bundle import Block
+from quillcast.core.envelope import Position, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer

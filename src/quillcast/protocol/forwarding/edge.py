@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from quillcast.core.bundle import Block, Bundle, Position, Term, new_tuple
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import Position, Term, new_tuple
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from quillcast.core.bundle import NO_TERM, REPAIR, Bundle, Term
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import NO_TERM, REPAIR, Term
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.core.sparing import NOTHING
 from quillcast.protocol.forwarding.channels import Channel

@@ -2,7 +2,8 @@
 
 from typing import Generic, TypeVar
 
-from quillcast.core.bundle import REPAIR, Bundle
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import REPAIR
 from quillcast.core.host import Host
 from quillcast.core.trace import Dropped, Repeated
 from quillcast.protocol.forwarding.flow import Flow

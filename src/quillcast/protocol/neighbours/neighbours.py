@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
 
-import msgspec
-
-from quillcast.core.host import Host
+from quillcast.core.host import Host, Timer
 from quillcast.core.ids import NodeId
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Mark, Recovered, Suspected
@@ -51,7 +49,7 @@ class Marks(Protocol):
         ...
 
 
-class Sweep(msgspec.Struct, frozen=True):
+class Sweep(Timer, frozen=True):
     """Timer: look at every link, some are due."""
 
     at: float

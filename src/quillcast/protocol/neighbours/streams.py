@@ -18,10 +18,8 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 from zlib import crc32
 
-import msgspec
-
 from quillcast.core.errors import LocalError, Malformed, RemoteError
-from quillcast.core.host import Host
+from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact, Message
 from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
@@ -59,13 +57,13 @@ class StreamListener(Protocol):
         ...
 
 
-class Flush(msgspec.Struct, frozen=True):
+class Flush(Timer, frozen=True):
     """Timer: send what changed since the last time."""
 
     node: bytes
 
 
-class AskAgain(msgspec.Struct, frozen=True):
+class AskAgain(Timer, frozen=True):
     """Timer: the question of that time may have gone unanswered."""
 
     sender: Contact

@@ -8,8 +8,7 @@ probed peer, and whoever is introduced and would fit is probed in turn.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import LeafSetChanged, Mark
 from quillcast.protocol.overlay.messages import (
@@ -27,7 +26,7 @@ _USER = "leaf set"
 _TOLD_MAX = 64  # losses we were told of and have not seen ourselves; a guess: four leaf sets
 
 
-class ProbesDue(msgspec.Struct, frozen=True):
+class ProbesDue(Timer, frozen=True):
     """Timer: some probed peers should have answered."""
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from quillcast.core.host import Timer
 from quillcast.core.ids import ID_BITS, NodeId, number
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
@@ -23,7 +24,7 @@ _LOOKUP = 0  # in place of the attempt: an active peer looks for its own place, 
 _CONTACTS_MAX = 256  # peers tried as contacts, given ones and those that other joining peers try; a guess
 
 
-class JoinLate(msgspec.Struct, frozen=True):
+class JoinLate(Timer, frozen=True):
     """Timer: this attempt should have come further than this step."""
 
     attempt: int

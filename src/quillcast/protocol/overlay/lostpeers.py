@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.protocol.overlay.messages import LeafSetProbe
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 _HEARSAY = 3.0  # for so many keep-alive intervals after a loss others may still introduce the dead; a guess
 
 
-class ProbeLost(msgspec.Struct, frozen=True):
+class ProbeLost(Timer, frozen=True):
     """Timer: probe one of the lost peers."""
 
     number: int

@@ -6,6 +6,7 @@ import msgspec
 
 from quillcast.core import trace
 from quillcast.core.errors import NotJoined
+from quillcast.core.host import Timer
 from quillcast.core.messages import Contact, Message
 from quillcast.protocol.overlay.messages import Direct, JoinRequest, Routed, RoutedAck
 
@@ -18,7 +19,7 @@ Name = tuple[bytes, int]
 _DELIVERED = 1 << 62  # in place of the hops of a message that was delivered here: more than any copy can have
 
 
-class AckDue(msgspec.Struct, frozen=True):
+class AckDue(Timer, frozen=True):
     """Timer: the next hop should have acknowledged this transmission."""
 
     source: bytes

@@ -5,8 +5,7 @@ from itertools import islice
 from math import isnan
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from quillcast.core.host import Timer
 from quillcast.core.ids import number
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
@@ -21,7 +20,7 @@ _NEAR_ASKED = 2  # nearest peers asked for their first row by one that became ac
 _MET_MAX = 512  # peers looked at per message; eight rows of base 2^6 fit
 
 
-class Maintain(msgspec.Struct, frozen=True):
+class Maintain(Timer, frozen=True):
     """Timer: one round of upkeep."""
 
 

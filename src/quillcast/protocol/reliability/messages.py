@@ -1,6 +1,6 @@
 """What neighbours in a tree say to each other to fill gaps. Tags 70 to 89 are this layer's."""
 
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.messages import Message, WireId
 from quillcast.core.ranges import Range
 

@@ -8,10 +8,8 @@ down alike, so the last copy is found wherever it is and passed on to all.
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
-from quillcast.core.bundle import Term
-from quillcast.core.host import Host
+from quillcast.core.envelope import Term
+from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet
 from quillcast.core.trace import Mark
@@ -25,7 +23,7 @@ RANGES_MAX = 64  # ranges in one Ask; the rest follows when these are filled
 WAIT_S_MAX = 16.0  # longest wait before the same is asked for again; a guess
 
 
-class Look(msgspec.Struct, frozen=True):
+class Look(Timer, frozen=True):
     """Look over the gaps that stand."""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from quillcast.core.bundle import NO_TERM
+from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import LocalError, QuillcastError, UnknownTopic
 from quillcast.protocol.security.access import AccessDenied, principal
 from quillcast.protocol.topics.descriptor import Descriptor, described

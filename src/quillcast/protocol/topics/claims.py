@@ -2,7 +2,7 @@
 
 import msgspec
 
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
 from quillcast.core.sparing import shared

@@ -5,9 +5,8 @@ What is stable keeps its position, and those below are named to the next root (d
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
+from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark, ResignedRoot
 from quillcast.protocol.topics.messages import HandOver
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 FRONTIERS_MAX = 4096  # publishers that a hand-over tells of, the latest; a guess: 100 kB. Others' events come again
 
 
-class HandOverNow(msgspec.Struct, frozen=True):
+class HandOverNow(Timer, frozen=True):
     """This reign's events had time to become stable: hand the topic over."""
 
     topic: bytes

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.messages import Branch, Laggards, Lagging, Survey
 

@@ -5,10 +5,9 @@ The other end of the same links, the children table, is `children.py`; what foll
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from quillcast.core.bundle import NO_TERM
+from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import QuillcastError
+from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import shared
 from quillcast.core.trace import Attached, Detached, Mark
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 LEASES_NAMED_MAX = 64  # of those below a peer that leaves; a guess
 
 
-class JoinTimeout(msgspec.Struct, frozen=True):
+class JoinTimeout(Timer, frozen=True):
     """Has a parent accepted this peer meanwhile?"""
 
     topic: bytes

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from quillcast.core.bundle import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor

@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from quillcast.core.bundle import NO_TERM, UP, Block, Bundle, Envelope, Join, Run, Term
+from quillcast.core.bundle import Block, Bundle, Join, Run
+from quillcast.core.envelope import NO_TERM, UP, Envelope, Term
 from quillcast.core.errors import EventTooLarge, QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact

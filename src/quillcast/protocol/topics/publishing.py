@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from quillcast.core.bundle import NO_TERM, Bundle
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import QuillcastError, TopicExists
 from quillcast.core.ids import publisher_id
 from quillcast.core.messages import Contact

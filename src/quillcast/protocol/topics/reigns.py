@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from quillcast.core.bundle import Term
+from quillcast.core.envelope import Term
 from quillcast.protocol.topics.tree import Tree
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ until those whom the root before names have come (docs/decisions/hand-over.md).
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from quillcast.core.bundle import NO_TERM, Bundle, Term
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.errors import UnknownTopic
+from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import BecameRoot, Dropped, Mark
 from quillcast.protocol.security.access import bearer
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 FRONTIERS_MAX = 4096  # publishers that a hand-over tells of, the latest; a guess: 100 kB. Others' events come again
 
 
-class Seal(msgspec.Struct, frozen=True):
+class Seal(Timer, frozen=True):
     """What publishers sent since the last one goes down the tree as one bundle."""
 
     topic: bytes
 
 
-class Acknowledge(msgspec.Struct, frozen=True):
+class Acknowledge(Timer, frozen=True):
     """What was sealed is on its way: publishers get their receipts, and those who sent it their credit."""
 
     topic: bytes
 
 
-class CreateLater(msgspec.Struct, frozen=True):
+class CreateLater(Timer, frozen=True):
     """Enter the topic now, unless it was handed over meanwhile."""
 
     message: Create

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from quillcast.core.bundle import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(Timer, frozen=True):
     """Tell the neighbours in trees what changed since the last report."""
 
 

@@ -2,7 +2,8 @@
 
 from collections import deque
 
-from quillcast.core.bundle import DOWN, Block, Bundle, Envelope, Term
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import DOWN, Envelope, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Admitted, Dropped, Repeated

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from quillcast.core.bundle import NO_TERM, REPAIR, UP, Bundle
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import NO_TERM, REPAIR, UP
 from quillcast.core.errors import Malformed
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message

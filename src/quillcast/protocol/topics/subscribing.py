@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from quillcast.core.bundle import Position
+from quillcast.core.envelope import Position
 from quillcast.core.errors import QuillcastError
 from quillcast.core.sparing import NOTHING, shared
 from quillcast.core.trace import Subscribed, Unsubscribed

@@ -2,15 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from quillcast.core.host import Timer
 from quillcast.protocol.topics.tree import Tree
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
 
-class Sweep(msgspec.Struct, frozen=True):
+class Sweep(Timer, frozen=True):
     """Look over leases, past terms and publishers."""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from quillcast.core.bundle import NO_TERM, Term
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import NOTHING, shared
