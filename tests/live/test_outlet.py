@@ -1,7 +1,6 @@
 """Publishers of a node that share a way into a topic: one batch, one line of blocks, and a line of sequences each."""
 
 import asyncio
-import time
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -97,14 +96,12 @@ def test_a_lone_publishers_blocks_name_nobody_else() -> None:
     run(scenario())
 
 
-def test_a_lone_event_leaves_in_the_call_and_what_comes_close_behind_waits_for_the_turn_to_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = SimpleNamespace(now=1.0, monotonic=lambda: clock.now, time_ns=time.time_ns)
-    monkeypatch.setattr("quillcast.live.outlet.time", clock)
+def test_a_lone_event_leaves_in_the_call_and_what_comes_close_behind_waits_for_the_turn_to_end() -> None:
+    clock = SimpleNamespace(now=1.0)
 
     async def scenario() -> None:
         async with pair() as (alice, bob):
+            alice._pump.monotonic = lambda: clock.now
             topic = rooted_at(bob, alice)
             subscription = bob.subscribe(topic)
             await subscription.started()

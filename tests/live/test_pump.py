@@ -1,6 +1,5 @@
 import asyncio
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 
@@ -140,10 +139,12 @@ def test_what_is_timed_comes_behind_no_turn_that_sent_events_last() -> None:
 class Processor:
     """Another process that waits for this one's processor, as far as `sched_yield` shows it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, noted: list[str]) -> None:
+    def __init__(self, noted: list[str]) -> None:
         self.keeps_s, self._now, self._noted = 0.0, 1.0, noted
-        monkeypatch.setattr(pump_module, "os", SimpleNamespace(sched_yield=self._yield))
-        monkeypatch.setattr(pump_module, "time", SimpleNamespace(monotonic=lambda: self._now))
+
+    def pump(self) -> Pump:
+        """One that runs on this processor."""
+        return Pump(asyncio.get_running_loop(), monotonic=lambda: self._now, sched_yield=self._yield)
 
     def _yield(self) -> None:
         self._noted.append("gave way")
@@ -156,12 +157,12 @@ def turn(pump: Pump, noted: list[str]) -> None:
     pump.call(pump.put_off, lambda: pump.put_off(noted.append, "acknowledged"))
 
 
-def test_whom_the_links_woke_may_run_before_what_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whom_the_links_woke_may_run_before_what_can_wait() -> None:
     noted: list[str] = []
-    Processor(monkeypatch, noted)
+    other = Processor(noted)
 
     async def scenario() -> None:
-        pump = Pump(asyncio.get_running_loop())
+        pump = other.pump()
         turn(pump, noted)
         pump.call(noted.append, "alone")
         pump.at_end = lambda: False
@@ -171,12 +172,12 @@ def test_whom_the_links_woke_may_run_before_what_can_wait(monkeypatch: pytest.Mo
     assert noted == ["gave way", "acknowledged", "alone", "no event left"]
 
 
-def test_the_application_hears_what_came_before_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_application_hears_what_came_before_others_run() -> None:
     noted: list[str] = []
-    Processor(monkeypatch, noted)
+    other = Processor(noted)
 
     async def scenario() -> None:
-        pump = Pump(asyncio.get_running_loop())
+        pump = other.pump()
         pump.at_end = lambda: True
 
         def step() -> None:
@@ -190,12 +191,12 @@ def test_the_application_hears_what_came_before_others_run(monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("patient")
-def test_whom_the_links_woke_may_run_before_what_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whom_the_links_woke_may_run_before_what_is_due() -> None:
     noted: list[str] = []
-    Processor(monkeypatch, noted)
+    other = Processor(noted)
 
     async def scenario() -> None:
-        pump = Pump(asyncio.get_running_loop())
+        pump = other.pump()
         pump.later(0.0, noted.append, "timed")
         await fallen_due()
         pump.call(noted.append, "event")
@@ -206,11 +207,11 @@ def test_whom_the_links_woke_may_run_before_what_is_due(monkeypatch: pytest.Monk
 
 def test_who_keeps_the_processor_every_time_is_not_given_way_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[str] = []
-    other = Processor(monkeypatch, noted)
+    other = Processor(noted)
 
     async def turns(kept: list[bool]) -> list[bool]:
         """In which of some turns is way given, where the other one keeps the processor for long in these?"""
-        pump, given = Pump(asyncio.get_running_loop()), []
+        pump, given = other.pump(), []
         for long in kept:
             noted.clear()
             other.keeps_s = 2 * pump_module.AWAY_S if long else 0.0

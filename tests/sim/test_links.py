@@ -412,7 +412,7 @@ def test_what_a_peer_raises_ends_the_run_and_names_the_peer() -> None:
             raise AssertionError("a list that must be sorted is not")
 
     world = toys(2)
-    world.machines[1].host.peer = Faulty(world.machines[1].host)  # type: ignore[union-attr, arg-type]
+    world.machines[1].host.inputs = Faulty(world.machines[1].host)  # type: ignore[union-attr, arg-type]
     say(world, 0, 1, "hello")
     with pytest.raises(Broken, match=r"at 0\.030000 s peer 1: AssertionError: a list that must be sorted is not"):
         world.run(1)

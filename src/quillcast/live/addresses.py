@@ -1,5 +1,6 @@
 """Addresses of peers as people write them: `host:port`."""
 
+import asyncio
 import fcntl
 import ipaddress
 import socket
@@ -112,6 +113,12 @@ def _interface_hosts() -> list[str]:
                 continue  # it has none
             found.append(socket.inet_ntoa(answer[20:24]))
     return [host for host in found if not is_loopback(host)]
+
+
+def bound(server: asyncio.Server) -> tuple[str, int]:
+    """Host and port that a server listens at."""
+    host, port, *_ = server.sockets[0].getsockname()
+    return host, port
 
 
 def is_loopback(host: str) -> bool:

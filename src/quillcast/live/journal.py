@@ -160,7 +160,8 @@ class Journal:
         assert self._file is not None
         rest = memoryview(data)
         while rest:
-            rest = rest[os.write(self._file, rest) :]
+            written = os.write(self._file, rest)
+            rest = rest[written:]
         self._size += len(data)
 
     def _stop(self, error: OSError) -> None:

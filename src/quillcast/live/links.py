@@ -9,7 +9,7 @@ forgotten; the next message opens another.
 import asyncio
 import errno
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -26,30 +26,13 @@ from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, Spare
 from quillcast.live.hello import Hello, HelloRefused, Identity
 from quillcast.live.lending import Lender
 from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
+from quillcast.live.problems import Problems
 from quillcast.live.pump import Pump
 from quillcast.live.roundtrips import RoundTrips
 from quillcast.live.tls import Tls
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
 
 _CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
-PROBLEMS_MAX = 20  # kept for `status`
-
-
-class Problems(deque[str]):
-    """The last lines about what went wrong, for `status`; `listener` gets each when it comes."""
-
-    def __init__(self) -> None:
-        super().__init__(maxlen=PROBLEMS_MAX)
-        self.listener: Callable[[str], object] | None = None
-
-    def keep(self, line: str) -> None:
-        """Keep a line that tells nothing new: peers come and go."""
-        super().append(line)
-
-    def append(self, line: str, /) -> None:
-        super().append(line)
-        if self.listener is not None:
-            self.listener(line)
 
 
 class Links:
@@ -94,8 +77,8 @@ class Links:
         """
         server = await self.loop.create_server(self._accept, host, port)
         self._servers.append(server)
-        bound = server.sockets[0].getsockname()
-        host, port = reached_at or bound[:2]
+        bound = addresses.bound(server)
+        host, port = reached_at or bound
         self.contact = Contact(self.identity.node_id, addresses.written(host, port or bound[1]))
         if self.config.nearby and port in (0, bound[1]):
             await self._listen_nearby()

@@ -169,7 +169,7 @@ class Outlet:
         if self.stopped or not sharer.plain:
             return False
         if self._lone_blocks >= LONE_BLOCKS and self._batch is None and not self._pump.stepping:
-            now = time.monotonic()
+            now = self._pump.monotonic()
             if now - self._lone_at >= LONE_S:
                 self._lone_at = now
                 return self._send_at_once(sharer, payload)

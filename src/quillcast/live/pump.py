@@ -33,8 +33,14 @@ class Pump:
     inputs: Inputs
     """The peer; whoever composes host and peer sets it before the first input."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sched_yield: Callable[[], None] = os.sched_yield,
+    ) -> None:
+        self.loop, self.monotonic, self._sched_yield = loop, monotonic, sched_yield
         self.at_end: Callable[[], bool] = _nothing
         """What is to be done at the end of every turn; it says whether events left."""
         self.at_rest: Callable[[], object] = _nothing
@@ -46,7 +52,7 @@ class Pump:
         self._after: deque[Callable[[], None]] = deque()
         self._telling = False
         self._due: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._waiting: dict[asyncio.Future[None], Callable[[], object]] = {}
         self._aways = 0  # in a row that were long
         self._unyielding_until = 0.0
         self.turning = False
@@ -84,10 +90,10 @@ class Pump:
 
     def _give_way(self) -> None:
         """Let others run on this processor first, unless somebody keeps it for long whenever that is done."""
-        now = time.monotonic()
+        now = self.monotonic()
         if now >= self._unyielding_until:
-            os.sched_yield()
-            self._aways = self._aways + 1 if time.monotonic() - now > AWAY_S else 0
+            self._sched_yield()
+            self._aways = self._aways + 1 if self.monotonic() - now > AWAY_S else 0
             if self._aways >= AWAYS:
                 self._aways, self._unyielding_until = 0, now + UNYIELDING_S
 
@@ -184,7 +190,7 @@ class Pump:
         self._inbox.clear()
         self._put_off.clear()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], object]) -> None:
         """Wait until `condition` holds at the end of a step."""
         if condition():
             return

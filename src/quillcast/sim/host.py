@@ -26,8 +26,21 @@ class SimHost:
     """
 
     __slots__ = (
-        "alive", "backlog", "charged", "clock_origin_s", "contact", "disk", "incarnation", "links", "machine", "me",
-        "peer", "proximities", "random", "world",
+        "alive",
+        "backlog",
+        "charged",
+        "clock_origin_s",
+        "contact",
+        "disk",
+        "incarnation",
+        "inputs",
+        "links",
+        "machine",
+        "me",
+        "peer",
+        "proximities",
+        "random",
+        "world",
     )  # fmt: skip
 
     def __init__(self, world: "World", machine: "Machine", random: Random) -> None:
@@ -42,6 +55,8 @@ class SimHost:
         self.alive = True
         self.backlog: list[tuple[Action, Any]] | None = None
         self.peer: Inputs
+        self.inputs: Inputs
+        """Who is handed the peer's inputs: mostly the peer."""
 
     # --- orders
 
@@ -138,14 +153,14 @@ class SimHost:
             return
         world = self.world
         world.steps += 1
-        self.peer.timer(timer)
+        self.inputs.timer(timer)
         if world.after_step is not None:
             world.after_step(self)
 
     def disk_done(self, answer: tuple[Any, Any]) -> None:
         """An order to the disk was carried out."""
         if self._runs(self.disk_done, answer):
-            self.hand_in(self.peer.disk_done, *answer)
+            self.hand_in(self.inputs.disk_done, *answer)
 
     def accept(self, caller: End) -> None:
         """Another host calls. If both call at once, the smaller nodeId's call stands."""
@@ -163,14 +178,14 @@ class SimHost:
         end.far, end.up = caller, True
         end.accept()
         if mine is not None and mine.up:  # the other side has forgotten the old link
-            self.hand_in(self.peer.link_lost, end.contact)
-        self.hand_in(self.peer.link_up, end.contact)
+            self.hand_in(self.inputs.link_lost, end.contact)
+        self.hand_in(self.inputs.link_up, end.contact)
         end.send_waiting(waiting)
 
     def lost(self, end: End) -> None:
         """A link broke, or could not be made."""
         self.forget(end)
-        self.hand_in(self.peer.link_lost, end.contact)
+        self.hand_in(self.inputs.link_lost, end.contact)
 
     def forget(self, end: End) -> None:
         """An end of this host is closed."""
@@ -210,13 +225,13 @@ class SimHost:
 
     def _to_itself(self, wire: Any) -> None:
         if self._runs(self._to_itself, wire):
-            self.hand_in(self.peer.message, self.contact, self.world.decode(wire))
+            self.hand_in(self.inputs.message, self.contact, self.world.decode(wire))
 
     def _bundle_to_itself(self, wire: Any) -> None:
         if self._runs(self._bundle_to_itself, wire):
             bundle = self.world.unpack(wire)
             self.charge(self.me, bundle.size)
-            self.hand_in(self.peer.bundle, self.contact, bundle)
+            self.hand_in(self.inputs.bundle, self.contact, bundle)
 
     def _runs(self, action: Action, argument: Any) -> bool:
         """Can the process take this now? If it is paused it will later, if it is dead never."""
@@ -240,4 +255,4 @@ class SimHost:
         to, round_trip_s = answer
         if round_trip_s is not None:
             self.proximities[to.node_id] = round_trip_s
-        self.hand_in(self.peer.measured, to, round_trip_s)
+        self.hand_in(self.inputs.measured, to, round_trip_s)

@@ -118,7 +118,7 @@ class End:
         if self.open and host.backlog is None:
             world = host.world
             world.steps += 1
-            host.peer.message(self.contact, world.decode(wire))
+            host.inputs.message(self.contact, world.decode(wire))
             if world.after_step is not None:
                 world.after_step(host)
         else:
@@ -129,14 +129,14 @@ class End:
         if self._ready(self.receive_bundle, wire):
             bundle = self.host.world.unpack(wire)
             self.host.charge(self.contact.node_id, bundle.size)
-            self.host.hand_in(self.host.peer.bundle, self.contact, bundle)
+            self.host.hand_in(self.host.inputs.bundle, self.contact, bundle)
 
     def receive_credit(self, size_bytes: int) -> None:
         """The other side has room again."""
         if self._ready(self.receive_credit, size_bytes):
             before, self.room = self.room, min(self.room + size_bytes, self.host.world.window_bytes)
             if before <= 0 < self.room:
-                self.host.hand_in(self.host.peer.room, self.contact)
+                self.host.hand_in(self.host.inputs.room, self.contact)
 
     def part(self, _: None) -> None:
         """Neither side needs the link, unless one sent something since: it closes once all of that has arrived."""
@@ -160,7 +160,7 @@ class End:
             self.host.world.refuse(far)
         else:
             self.far, self.up, self.unanswered_since = far, True, None
-            self.host.hand_in(self.host.peer.link_up, self.contact)
+            self.host.hand_in(self.host.inputs.link_up, self.contact)
             self.send_waiting(self.waiting)
 
     def reset(self, _: None) -> None:

@@ -1,13 +1,14 @@
 """The story of one topic or one peer in a run, as text: what befell, what peers noted, what programs saw."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import msgspec
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.errors import LocalError
+from quillcast.core.host import Inputs
 from quillcast.core.ids import ID_BYTES, ring_distance, short
 from quillcast.core.messages import Contact
 from quillcast.protocol.wire import encode
@@ -27,23 +28,27 @@ class Overheard:
 
     def watch(self, host: SimHost) -> None:
         """Note what this process is handed, before its peer gets it."""
-        for kind in ("message", "bundle"):
-            setattr(host.peer, kind, self._noting(host, kind, getattr(host.peer, kind)))
-        for kind in ("link_up", "link_lost", "room"):
-            handler = getattr(host.peer, kind)
-            setattr(host.peer, kind, self._noting(host, kind, _alone(handler)))
+        host.inputs = cast("Inputs", _Noting(host, self.inputs))
 
-    def _noting(self, host: SimHost, kind: str, handler: Callable[[Contact, Any], None]) -> Callable[..., None]:
-        def note(sender: Contact, thing: Any = None) -> None:
-            self.inputs.append((host.world.now, host.machine.number, kind, sender, thing))
-            handler(sender, thing)
+
+class _Noting:
+    """Notes the inputs of a peer that come from others, and passes all on."""
+
+    def __init__(self, host: SimHost, noted: list[tuple[float, int, str, Contact, Any]]) -> None:
+        self._host, self._noted = host, noted
+
+    def __getattr__(self, kind: str) -> Any:
+        handler = getattr(self._host.peer, kind)
+        if kind not in ("message", "bundle", "link_up", "link_lost", "room"):
+            return handler
+
+        def note(sender: Contact, *thing: Any) -> None:
+            self._noted.append(
+                (self._host.world.now, self._host.machine.number, kind, sender, thing[0] if thing else None)
+            )
+            handler(sender, *thing)
 
         return note
-
-
-def _alone(handler: Callable[[Contact], None]) -> Callable[[Contact, Any], None]:
-    """A handler of link events, to be called like those that are handed something too."""
-    return lambda contact, _: handler(contact)
 
 
 class Story:

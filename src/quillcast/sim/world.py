@@ -142,7 +142,7 @@ class World(Clock):
         machine.started_at = self.now
         machine.stale_files = machine.files.copy()
         machine.host = host = SimHost(self, machine, derived(self.seed, f"peer {machine.number} {machine.starts}"))
-        host.peer = self._start(host)
+        host.peer = host.inputs = self._start(host)
         return host
 
     def stop(self, machine: Machine, *, silently: bool = False, faults: DiskFaults | None = None) -> None:
