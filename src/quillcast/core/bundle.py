@@ -235,7 +235,8 @@ class Block:
         """Every event's publish time, nanoseconds since 1970 UTC."""
         if not self._flags & _TIMES:
             return [self.time_ns] * self.count
-        return list(memoryview(self.data)[self._times_at() :][: 8 * self.count].cast("q"))
+        times_at = self._times_at()
+        return list(memoryview(self.data)[times_at : times_at + 8 * self.count].cast("q"))
 
     def keys(self) -> list[bytes] | None:
         """Every event's key, or None where the block has no keys."""
