@@ -155,7 +155,7 @@ class Quillcast(Client):
 
     async def connect(self, *, nearby: bool = True, **options: Any) -> dict[str, Any]:
         import quillcast
-        from quillcast.core import bundle
+        from quillcast.core.build import compiled
 
         live, topics = quillcast.LiveConfig(nearby=nearby), quillcast.Config().topics
         self.node = quillcast.Node(live=live, **options)
@@ -163,7 +163,7 @@ class Quillcast(Client):
         return {
             "id": self.node.contact.node_id.hex(),
             "version": quillcast.__version__,
-            "compiled": not bundle.__file__.endswith(".py"),
+            "compiled": compiled(),
             "delivery": "reliable",
             "journal": "journal" in options,
             "tls": "credential" in options,

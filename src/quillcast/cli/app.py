@@ -8,6 +8,7 @@ import click
 from quillcast import __version__
 from quillcast.cli.endings import Interrupted, ReaderGone, Terminated
 from quillcast.cli.options import coloured
+from quillcast.core.build import compiled
 from quillcast.core.errors import QuillcastError
 
 COMMANDS = (
@@ -82,7 +83,11 @@ class Commands(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="quillcast")
+@click.version_option(
+    __version__,
+    prog_name="quillcast",
+    message=f"%(prog)s, version %(version)s, {'compiled' if compiled() else 'interpreted'}",
+)
 @click.pass_context
 def commands(context: click.Context) -> None:
     """Every command; on its own it shows what there is."""
