@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -23,6 +22,11 @@ FILES = {
     "src/tiny/cli/main.py": "",
 }
 NO_COMPILER = {"PATH": "", "CC": ""}
+HELD_COMPILER = """#!/bin/sh
+case "$*" in *-fsyntax-only*) exit ;; esac
+echo > "$HERE/begun"
+cat "$HERE/go"
+"""
 CAN_COMPILE = subprocess.run([sys.executable, SCRIPT, "--able"], capture_output=True, check=False).returncode == 0
 needs_compiler = pytest.mark.skipif(not CAN_COMPILE, reason="there is no C compiler")
 
@@ -128,12 +132,16 @@ def test_a_list_that_cannot_be_followed_is_told_in_one_line(checkout: Checkout) 
 
 @needs_compiler
 def test_one_that_is_stopped_leaves_nothing_compiled_and_a_later_one_begins_anew(checkout: Checkout) -> None:
-    process = checkout.start()
-    while not (checkout.root / "build" / "compiled" / "log").exists():
-        time.sleep(0.01)
+    checkout.write("cc", HELD_COMPILER)
+    (checkout.root / "cc").chmod(0o755)
+    for name in ("begun", "go"):
+        os.mkfifo(checkout.root / name)
+    process = checkout.start(CC=str(checkout.root / "cc"), HERE=str(checkout.root))
+    (checkout.root / "begun").read_text()
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 128 + signal.SIGTERM
     process.stderr.close()
+    (checkout.root / "go").write_text("")
     assert list((checkout.root / "src").rglob("*.so")) == []
     assert checkout.run() == ""
     assert checkout.twice() == "32"

@@ -260,6 +260,19 @@ def test_who_was_asked_lets_the_other_side_go_on_asking() -> None:
     assert host.asked(BOB) == 1, "Bob's turn has passed"
 
 
+def test_those_who_go_on_asking_hasten_no_questions_to_others() -> None:
+    host, askers = RecordingHost(), [Contact(bytes([number]) * 16, f"asker {number}") for number in range(3)]
+    host.answering[BOB.node_id] = 0.001
+    host.neighbours.watch(BOB, "tree", 2.0)
+    for number, asker in enumerate(askers):
+        host.neighbours.watch(asker, "tree", 2.0)
+        for question in range(31):
+            host.set_timer((asker, Heartbeat(0.0)), 2.0 * question + number * 2 / 3)
+    host.run(60)
+    assert [host.asked(asker) for asker in askers] == [0, 0, 0]
+    assert 28 <= host.asked(BOB) <= 31
+
+
 def test_the_link_may_close_when_its_last_user_goes() -> None:
     host = RecordingHost()
     host.neighbours.watch(BOB, "leaf set", 5.0)

@@ -148,7 +148,7 @@ def test_whoever_was_below_a_leaving_forwarder_and_does_not_come_is_waited_for()
     tree = village.tree(root, NAME)
     assert tree is not None
     assert [list(lease.awaited) for lease in tree.departed.values()] == [[village.world.machines[gone].node_id]]
-    village.run(20)
+    village.run(22)
     assert publisher.stable == publisher.next
 
 

@@ -275,25 +275,25 @@ class Neighbours:
         return due
 
     def _sweep(self) -> None:
-        """Look at the neighbours that were asked; at all of them, if others may be due as well."""
+        """Look at the neighbours that were asked, and at all others if any of these is due as well."""
         now = self.host.now()
-        if self._quiet_until > now + _TICK_S:
-            for link in list(self._asked.values()):
+        for link in list(self._asked.values()):
+            if link.look_at <= now:
+                self._look(link, now)
+        if self._quiet_until <= now + _TICK_S:
+            self._ask_round(now)
+        self._arm(min((link.due for link in self._asked.values()), default=_NEVER))
+        self._arm(self._quiet_until)
+
+    def _ask_round(self, now: float) -> None:
+        """Ask those that are due, and with them those nearly due; if any still is, for most were heard meanwhile."""
+        quiet = [link for link in self._links.values() if not link.questions]
+        seeming = [link for link in quiet if link.due <= now + _TICK_S]
+        if any(self._plan(link) <= now + _TICK_S for link in seeming):
+            for link in quiet:
                 if link.look_at <= now:
                     self._look(link, now)
-        else:
-            self._quiet_until = earliest = _NEVER
-            for link in list(self._links.values()):
-                if link.look_at <= now:
-                    self._look(link, now)
-                if link.due < earliest and not link.questions:
-                    earliest = link.due
-            self._quiet_until = min(earliest, self._quiet_until)
-        earliest = self._quiet_until
-        for link in self._asked.values():
-            if link.due < earliest:
-                earliest = link.due
-        self._arm(earliest)
+        self._quiet_until = min((link.due for link in quiet if not link.questions), default=_NEVER)
 
     def _look(self, link: Link, now: float) -> None:
         """Ask this neighbour if it is due, or give it up."""
