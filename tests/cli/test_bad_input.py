@@ -28,6 +28,8 @@ TYPING = [
     (["sub", "t", "--network", "a/b"], "no name of a network"),
     (["sub", "t//u"], "no topic name"),
     (["sub", "t/#"], "is a pattern"),
+    (["pub", "caf\udce9", "x"], "no topic name"),  # bytes that are no text
+    (["tree", "caf\udce9"], "no topic name"),
     (["topic", "set", "t"], "nothing to set"),
     (["topic", "create", "t", "--delivery", "sometimes"], "'sometimes' is not one of"),
     (["bench", "pub", "t", "--rate", "0"], "0.0 is not in the range"),

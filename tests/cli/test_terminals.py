@@ -110,12 +110,15 @@ def test_a_subscriber_gives_up_if_asked(quillcast: Commands) -> None:
 
 
 def test_json_tells_all_about_an_event(quillcast: Commands) -> None:
-    subscriber = quillcast.subscribed("sport/tennis", "--json", "--count", "2")
+    subscriber = quillcast.subscribed("sport/tennis", "--json", "--count", "3")
+    no_text = os.fsdecode(b"\xff\xfe")
     assert quillcast.run("pub", "sport/tennis", "15:0", "--key", "match 1")[0] == 0
-    assert quillcast.run("pub", "sport/tennis", os.fsdecode(b"\xff\xfe"))[0] == 0
-    first, second = (json.loads(line) for line in subscriber.end()[1].splitlines())
+    assert quillcast.run("pub", "sport/tennis", no_text)[0] == 0
+    assert quillcast.run("pub", "sport/tennis", "15:15", "--key", no_text)[0] == 0
+    first, second, third = (json.loads(line) for line in subscriber.end()[1].splitlines())
     assert (first["topic"], first["payload"], first["key"], first["sequence"]) == ("sport/tennis", "15:0", "match 1", 0)
     assert (second["payload_base64"], second["key"]) == ("//4=", None)
+    assert (third["payload"], third["key_base64"]) == ("15:15", "//4=")
     assert first["publisher"] != second["publisher"]
 
 

@@ -7,8 +7,10 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 import quillcast
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.live
 T = TypeVar("T")
 
 QUICK = Config(topics=TopicConfig(settle_s=0.1))  # a new root waits for orphans; here there are none
+REFUSED_NAME = r"is no topic name|is a pattern|name is text such as"
 NO_AUTO = Config(topics=TopicConfig(settle_s=0.1, auto_create=False))
 
 
@@ -415,6 +418,50 @@ def test_a_payload_that_is_no_bytes_is_refused() -> None:
     run(scenario())
 
 
+class NotAMapping(msgspec.Struct, frozen=True):
+    """MessagePack makes a map of it, which hashes to nothing where it comes back."""
+
+    name: str = "x"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"key": "court 1"}, "a key is bytes, not str; encode it first"),
+        ({"attributes": 3}, "attributes are a mapping, not int; say attributes={name: value}"),
+        ({"attributes": {3: "set"}}, "attributes map text to what MessagePack knows, and these do not: "),
+        ({"attributes": {"set": object()}}, "Encoding objects of type object is unsupported"),
+        ({"attributes": {"set": 1 << 64}}, "attributes map text to what MessagePack knows, and these do not: "),
+        ({"attributes": {"set": {NotAMapping(): 3}}}, "map keys must be hashable"),
+        ({"attributes": {"set": "\ud800"}}, "surrogates not allowed"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_extras_that_no_subscriber_could_read_are_refused_and_take_no_other_event_along(
+    wrong: dict[str, Any], text: str
+) -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            subscription = node.subscribe("t")
+            await subscription.started()
+            publisher = node.publisher("t")
+            await publisher.publish(b"first")
+            await publisher.publish(b"before", b"key", {"n": 1})
+            assert text in await refused(quillcast.LocalError, publisher.publish(b"wrong", **wrong))
+            await publisher.publish(b"after", bytearray(b"key"), MappingProxyType({"n": 2}))  # type: ignore[arg-type]
+            await publisher.acknowledged("stable")
+            events = await take(subscription, 3)
+            assert [(event.payload, event.sequence) for event in events] == [
+                (b"first", 0),
+                (b"before", 1),
+                (b"after", 2),
+            ]
+            assert [event.attributes for event in events] == [None, {"n": 1}, {"n": 2}]
+            assert (subscription.malformed_count, subscription.lost_count) == (0, 0)
+
+    run(scenario())
+
+
 def test_an_unknown_topic_is_an_error_where_nothing_is_created_on_first_use() -> None:
     async def scenario() -> None:
         async with pair(NO_AUTO) as (alice, bob):
@@ -449,6 +496,7 @@ def test_a_topic_that_exists_with_other_settings_is_an_error_that_names_them() -
         ({"delivery": "durable"}, "delivery = 'durable' is not a choice; use one of: best_effort, reliable"),
         ({"event_bytes_max": "big"}, "do not fit: Expected `int`, got `str`"),
         ({"event_bytes_max": 0}, "event_bytes_max = 0 must lie between"),
+        ({"slow": object()}, "do not fit: Encoding objects of type object is unsupported"),
     ],
 )
 def test_settings_that_cannot_be_are_named(settings: dict[str, Any], text: str) -> None:
@@ -459,14 +507,34 @@ def test_settings_that_cannot_be_are_named(settings: dict[str, Any], text: str) 
     run(scenario())
 
 
-@pytest.mark.parametrize("name", ["", "a//b", "a/+/b", "#"])
-def test_a_name_that_is_no_topics_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "a//b", "a/+/b", "#", "\udcff", "x" * 256, b"a/b", 3])
+def test_a_name_that_is_no_topics_is_refused(name: Any) -> None:
     async def scenario() -> None:
         async with Node() as node:
-            with pytest.raises(quillcast.LocalError, match=r"is no topic name|is a pattern"):
+            with pytest.raises(quillcast.LocalError, match=REFUSED_NAME):
                 node.publish(name, b"x")
-            with pytest.raises(quillcast.LocalError, match=r"is no topic name|is a pattern"):
+            with pytest.raises(quillcast.LocalError, match=REFUSED_NAME):
                 node.subscribe(name)
+            await refused(quillcast.LocalError, node.create(name))
+            await refused(quillcast.LocalError, node.tree(name))
+
+    run(scenario())
+
+
+def test_a_handler_that_nobody_can_call_is_refused_where_it_is_given() -> None:
+    async def scenario() -> None:
+        async with Node() as node:
+            with pytest.raises(quillcast.LocalError, match="a handler is a function of an event, not list"):
+                node.subscribe("t", handler=[])  # type: ignore[call-overload]
+            assert node.status()["topics"] == []
+
+    run(scenario())
+
+
+def test_a_single_contact_may_stand_by_itself() -> None:
+    async def scenario() -> None:
+        async with Node() as first, Node(contacts=first.address) as second:
+            await second.publish("t", b"x", wait="root")
 
     run(scenario())
 

@@ -68,7 +68,19 @@ def _networks(_: str) -> list[str]:
     return networks_here()
 
 
-TOPIC = click.argument("topic", shell_complete=_completed(_topics))
+def _topic(context: click.Context, parameter: click.Parameter, topic: str) -> str:
+    """The name, if it is a topic's. Raises `click.BadParameter`."""
+    from quillcast.core.errors import LocalError
+    from quillcast.protocol.topics.descriptor import described
+
+    try:
+        described(topic)
+    except LocalError as problem:
+        raise click.BadParameter(str(problem), context, parameter) from problem
+    return topic
+
+
+TOPIC = click.argument("topic", callback=_topic, shell_complete=_completed(_topics))
 PEER = click.option(
     "--peer",
     default="",

@@ -91,7 +91,7 @@ def command(
         raise click.UsageError("MESSAGEs and --file or --whole are both given; choose one", click.get_current_context())
     more = dict(map(_attribute, attributes)) or None
     template = Template(filled=bool(messages) if templates is None else templates)
-    name = key.encode() if key else None
+    name = os.fsencode(key) if key else None
 
     async def publish() -> dict[str, Any]:
         async with peering.node() as node:

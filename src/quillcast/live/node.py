@@ -53,8 +53,8 @@ class Node:
         network: name of the network; peers of different networks never link.
         listen: `host:port`; port 0 takes any that is free. Beyond this machine's loopback it takes a network
             credential. Where nobody says, it is where the peers that the node knows of can reach it.
-        contacts: addresses of peers to join through; without any, peers of this machine and network are found by
-            themselves, and where there are none this node is the first.
+        contacts: addresses of peers to join through, or one; without any, peers of this machine and network are found
+            by themselves, and where there are none this node is the first.
         data: folder that keeps identity, neighbours and topics over restarts; without one the identity is thrown away.
         journal: folder that the node writes what it did into, as Arrow files (docs/journal.md).
         config: the protocols' settings.
@@ -78,7 +78,7 @@ class Node:
         self,
         network: str = DEFAULT_NETWORK,
         listen: str | None = None,
-        contacts: Sequence[str] = (),
+        contacts: Sequence[str] | str = (),
         data: Path | str | None = None,
         journal: Path | str | None = None,
         config: Config | None = None,
@@ -93,7 +93,7 @@ class Node:
         self._join = JoinLine.parse(join) if isinstance(join, str) else join
         self.network = _network(network, self._join)
         self.config, self.live = config or Config(), live or LiveConfig()
-        self._given, self._identity, self._on_problem = tuple(contacts), identity, on_problem
+        self._given, self._identity, self._on_problem = _addresses(contacts), identity, on_problem
         self._data = None if data is None else Path(data)
         self._listen = ("127.0.0.1", 0) if listen is None else addresses.parse(listen)
         self._listen_given = listen is not None
@@ -347,6 +347,8 @@ class Node:
             raise LocalError(f"start = {start!r} is not a choice; use one of: {', '.join(STARTS)}")
         if delivery not in (None, *CHOICES["delivery"]):
             raise LocalError(f"delivery = {delivery!r} is not a choice; use one of: {', '.join(CHOICES['delivery'])}")
+        if handler is not None and not callable(handler):
+            raise LocalError(f"a handler is a function of an event, not {type(handler).__name__}")
         self._check_open()
         inbox = Inbox(self.live.subscription_bytes)
         inbox.on_lost = on_lost
@@ -611,6 +613,11 @@ def _owned(
     return lambda descriptor: credentials.own(msgspec.structs.replace(descriptor, access=access))
 
 
+def _addresses(contacts: Sequence[str] | str) -> tuple[str, ...]:
+    """As they were given; a single one is easily given by itself."""
+    return (contacts,) if isinstance(contacts, str) else tuple(contacts)
+
+
 def _network(network: str, join: JoinLine | None) -> str:
     """The network's name; that of the line to join with, where none was chosen."""
     if join is None or join.network == network:
@@ -633,5 +640,5 @@ def _settings(chosen: dict[str, Any]) -> Settings:
             raise LocalError(f"{name} is not a setting of topics; use: {', '.join(Settings.__struct_fields__)}")
     try:
         return msgspec.convert(msgspec.to_builtins(Settings(**chosen)), Settings)
-    except msgspec.ValidationError as problem:
+    except (msgspec.ValidationError, TypeError, ValueError) as problem:
         raise LocalError(f"the settings {chosen} do not fit: {problem}") from problem

@@ -15,10 +15,9 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Literal, Protocol
 
-import msgspec
-
 from quillcast.core.bundle import RUN_BYTES, Join, Run
 from quillcast.core.errors import EventTooLarge, QuillcastError
+from quillcast.live.attributes import pack
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
@@ -72,11 +71,11 @@ class Batch:
         return [(sharer, start, end) for (sharer, start), end in zip(self.runs, ends, strict=True)]
 
     def add_extras(self, key: bytes | None, attributes: Mapping[str, Any] | None, *, timed: bool) -> None:
-        """What there is to the next event beside its payload. Raises `EventTooLarge`.
+        """What there is to the next event beside its payload. Raises `EventTooLarge`, and `LocalError` (`pack`).
 
         A column begins with the first event that uses it; the events before have no key, no attributes, and this time.
         """
-        packed = b"" if attributes is None else msgspec.msgpack.encode(attributes)
+        packed = b"" if attributes is None else pack(attributes)
         size = len(key or b"") + len(packed)
         if size > EXTRAS_BYTES_MAX:
             raise EventTooLarge(
@@ -181,7 +180,7 @@ class Outlet:
         return True
 
     def append(self, sharer: Sharer, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> bool:
-        """Take an event. True if the batch is full now: it is to be flushed. Raises `EventTooLarge`."""
+        """Take an event. True if the batch is full now: it is to be flushed. Raises as `Batch.add_extras`."""
         batch = self._batch or self._open()
         self._left(batch)
         if key is not None or attributes is not None or sharer.timed or not batch.plain:

@@ -113,7 +113,7 @@ class Publisher:
             await self._until_open(timeout_s)
         if wait is not None:
             self._check_wait(wait)
-        payload = _as_bytes(payload)
+        payload, key = _as_bytes("payload", payload), None if key is None else _as_bytes("key", key)
         if len(payload) > outlet.limit:
             raise too_large(len(payload), outlet.limit, self.topic)
         if outlet.append(self, payload, key, attributes):
@@ -252,7 +252,7 @@ def silent(branches: Mapping[bytes, Branch]) -> list[bytes]:
     return sorted(named.keys() - branches.keys())
 
 
-def _as_bytes(payload: Any) -> bytes:
-    if isinstance(payload, bytes | bytearray | memoryview):
-        return bytes(payload)
-    raise LocalError(f"a payload is bytes, not {type(payload).__name__}; encode it first")
+def _as_bytes(what: str, value: Any) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise LocalError(f"a {what} is bytes, not {type(value).__name__}; encode it first")

@@ -13,7 +13,7 @@ import msgspec
 from quillcast.core.bundle import Block
 from quillcast.core.envelope import Position, Term
 from quillcast.core.errors import Malformed, NotJoined, QuillcastError
-from quillcast.core.messages import decoded
+from quillcast.live.attributes import unpack
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
@@ -460,7 +460,4 @@ def _size(block: Block) -> int:
 
 
 def _maps(attributes: Iterable[bytes]) -> list[dict[str, Any] | None]:
-    return [decoded(_DECODER, one, "attributes") if one else None for one in attributes]
-
-
-_DECODER: msgspec.msgpack.Decoder[dict[str, Any]] = msgspec.msgpack.Decoder(dict[str, Any])
+    return [unpack(one) if one else None for one in attributes]

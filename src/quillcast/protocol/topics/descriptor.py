@@ -116,9 +116,11 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def described(name: str, settings: Settings | None = None) -> Descriptor:
     """The descriptor of `name` or `creator:name`; version 1 where settings were chosen. Raises `LocalError`."""
+    if not isinstance(name, str):
+        raise LocalError(f"a topic's name is text such as sport/tennis, not {type(name).__name__}")
     creator, _, bare = name.rpartition(":")
     parts = bare.split("/")
-    if not bare or len(name.encode()) > NAME_BYTES_MAX or not all(parts):
+    if not all(parts) or not _fits(name):
         raise LocalError(f"{name!r} is no topic name; use a path such as sport/tennis, at most {NAME_BYTES_MAX} bytes")
     if any(part in ("+", "#") for part in parts):
         raise LocalError(f"{name!r} is a pattern; a topic's name has no + or # parts")
@@ -126,3 +128,11 @@ def described(name: str, settings: Settings | None = None) -> Descriptor:
         return Descriptor(bare, creator=creator)
     settings.validate()
     return Descriptor(bare, settings, creator, version=1)
+
+
+def _fits(name: str) -> bool:
+    """Is it short enough, and text? A command's argument that is not has halves of surrogate pairs for what it is."""
+    try:
+        return len(name.encode()) <= NAME_BYTES_MAX
+    except UnicodeEncodeError:
+        return False

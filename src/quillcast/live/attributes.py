@@ -1,0 +1,29 @@
+"""An event's attributes: a map from text to anything that MessagePack knows, packed where the event is published."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from quillcast.core.errors import LocalError, Malformed
+from quillcast.core.messages import decoded
+
+_DECODER: msgspec.msgpack.Decoder[dict[str, Any]] = msgspec.msgpack.Decoder(dict[str, Any])
+_FAULTS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError, Malformed)
+
+
+def pack(attributes: Mapping[str, Any]) -> bytes:
+    """As bytes. Raises `LocalError` unless `unpack` reads them: subscribers would drop what was sealed with them."""
+    if not isinstance(attributes, Mapping):
+        raise LocalError(f"attributes are a mapping, not {type(attributes).__name__}; say attributes={{name: value}}")
+    try:
+        packed = msgspec.msgpack.encode(dict(attributes))
+        unpack(packed)
+    except _FAULTS as problem:
+        raise LocalError(f"attributes map text to what MessagePack knows, and these do not: {problem}") from problem
+    return packed
+
+
+def unpack(packed: bytes) -> dict[str, Any]:
+    """The attributes. Raises `Malformed`."""
+    return decoded(_DECODER, packed, "attributes")
