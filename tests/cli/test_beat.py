@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import os
 import time
 from types import SimpleNamespace
 
@@ -58,3 +59,14 @@ def test_a_kernel_that_gives_no_timer_is_told(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: refusing)
     with pytest.raises(OSError, match="could not be had"):
         asyncio.run(strokes(1000.0, 1))
+
+
+def test_a_timer_that_cannot_be_set_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    refusing = SimpleNamespace(timerfd_create=lambda *_: reading, timerfd_settime=lambda *_: -1)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: refusing)
+    with pytest.raises(OSError, match="could not be had"):
+        asyncio.run(strokes(1000.0, 1))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(reading)

@@ -59,6 +59,15 @@ def test_full_speed_goes_on_until_the_time_is_over(quillcast: Commands) -> None:
     assert (code, out.split(" in ")[0]) == (0, "1,000 events")
 
 
+@pytest.mark.live
+def test_a_rate_that_nobody_keeps_up_is_given_up_behind_its_time(
+    quillcast: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "LATE_S", 0.1)
+    published = quillcast.json("bench", "pub", "load", "--rate", "1e12", "--seconds", "0.1")
+    assert 1000 < published["events"] < 1e11
+
+
 def test_the_other_peer_of_latency_is_told_what_this_one_was() -> None:
     told = Peering("red", None, ("a:1",), Config(), credential=Path("network.pem"), config_file=Path("settings.toml"))
     others = "--network red --contact b:2 --credential network.pem --config settings.toml"

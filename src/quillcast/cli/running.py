@@ -14,12 +14,23 @@ T = TypeVar("T")
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """From here on there is something to end in good order. Raises `Interrupted` after Ctrl-C."""
+    """From here on there is something to end in good order: within, Ctrl-C and SIGTERM are a `KeyboardInterrupt`.
+
+    Raises `Interrupted` or `Terminated` then.
+    """
+    terminated = False
+
+    def terminate(*_: object) -> None:
+        nonlocal terminated
+        terminated = True
+        raise KeyboardInterrupt
+
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, terminate)
         yield
     except KeyboardInterrupt:
-        raise Interrupted from None
+        raise (Terminated if terminated else Interrupted) from None
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -32,9 +43,12 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             terminated = True
             task.cancel()
 
-        task = asyncio.ensure_future(main)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
-        return await task
+        task, loop = asyncio.ensure_future(main), asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+        try:
+            return await task
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)  # uvloop's would stay and do nothing
 
     try:
         with interruptible():

@@ -2,13 +2,17 @@
 
 import atexit
 import hashlib
+import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,7 +78,12 @@ def spark_session(
     builder = SparkSession.builder.master(master)
     for name, value in (settings | {"spark.sql.warehouse.dir": _warehouse()} | (config or {})).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    _leave_quietly()
+    try:
+        return builder.getOrCreate()
+    except BaseException:
+        _end_half_started()
+        raise
 
 
 def java_home(cache: Path | None = None) -> Path:
@@ -144,9 +153,39 @@ def _prepare_environment(short: bool) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     quiet = Path(str(resources.files("quillcast.pipeline"))) / "log4j2.properties"
-    logging = f"-Dlog4j2.configurationFile={quiet.as_uri()}"  # an address, for a path's blanks would part it
-    options = [QUIET_OPTIONS, logging, *([SHORT_JOB_OPTIONS] if short else [])]
+    log4j = f"-Dlog4j2.configurationFile={quiet.as_uri()}"  # an address, for a path's blanks would part it
+    options = [QUIET_OPTIONS, log4j, *([SHORT_JOB_OPTIONS] if short else [])]
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(options))
+
+
+@cache
+def _leave_quietly() -> None:
+    """Whatever ends this process while Spark works: neither Py4J nor the Java machine tells of it as of an error."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails there is raised, too
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)  # it goes by the root's name as well
+    atexit.register(_silence)
+
+
+def _silence() -> None:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context  # there is no public way to ask
+    if context is not None:
+        with suppress(Py4JError, OSError):  # it may have ended before
+            context.setLogLevel("OFF")
+
+
+def _end_half_started() -> None:
+    """A Java machine whose start was interrupted would find nobody to talk to, and never end."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is None:
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it ended meanwhile
+                parent = int(stat.read_text().rpartition(")")[2].split()[1])
+                if parent == os.getpid() and b"spark" in (stat.parent / "cmdline").read_bytes():
+                    os.kill(int(stat.parent.name), signal.SIGTERM)
 
 
 def _warehouse() -> str:

@@ -1,6 +1,5 @@
 """What `quillcast evaluate EXPERIMENT` does, and the tables that people see at its end."""
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,6 @@ def evaluate_command(
         as_json: all that is shown goes to standard error.
     """
     path = output or folder_of(experiment)
-    logging.disable()  # Py4J tells Ctrl-C with a traceback; whatever fails is raised here too
     progress, console = Console(stderr=True), console_for(as_json=as_json)
     try:
         result = evaluate(experiment, path, display(progress), master=master, remote=remote)
