@@ -106,6 +106,76 @@ def test_leaving_ends_whoever_waits_in_another_thread() -> None:
     node.leave()  # once is enough, twice is no harm
 
 
+def test_many_threads_may_have_a_node_leave() -> None:
+    node, problems = BlockingNode(), list[BaseException]()
+    node.start()
+
+    def leave() -> None:
+        try:
+            node.leave()
+        except BaseException as problem:  # noqa: BLE001 - looked at below
+            problems.append(problem)
+
+    leaving = [threading.Thread(target=leave) for _ in range(4)]
+    for thread in leaving:
+        thread.start()
+    for thread in leaving:
+        thread.join(ENOUGH_S)
+    assert (problems, threads()) == ([], [])
+
+
+def test_what_was_taken_by_an_interrupted_call_comes_again(node: BlockingNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    with node.subscribe("t") as subscription:
+        for payload in (b"1", b"2", b"3"):
+            node.publish("t", payload, wait="stable")
+        take, taken = subscription._take, []
+
+        def interrupted(timeout_s: float | None) -> quillcast.Event | None:
+            if len(taken) == 2:
+                raise KeyboardInterrupt
+            taken.append(take(timeout_s))
+            return taken[-1]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(subscription, "_take", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                subscription.take(10)
+        assert [event.payload for event in subscription.take(3, ENOUGH_S)] == [b"1", b"2", b"3"]
+
+
+def test_what_is_there_comes_without_waiting(node: BlockingNode) -> None:
+    with node.subscribe("t") as subscription:
+        with pytest.raises(TimeoutError):
+            subscription.get(0)
+        for number in range(5):  # in blocks of their own
+            node.publish("t", b"%d" % number, wait="stable")
+        assert subscription.get(0).payload == b"0"
+        assert [event.payload for event in subscription.take(10, 0)] == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_fork_is_told_that_it_has_no_node(tmp_path: Path) -> None:
+    program = (
+        "import os, quillcast\n"
+        "with quillcast.BlockingNode() as node:\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        try:\n"
+        "            node.publish('t', b'x')\n"
+        "        except quillcast.LocalError as problem:\n"
+        "            print(problem, flush=True)\n"
+        "        os._exit(7)\n"  # libuv's own threads are no more: its end of a process does not look for that
+        "    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+        "    node.publish('t', b'x', wait='root')\n"
+        "print(code)\n"
+    )
+    environment = {"XDG_RUNTIME_DIR": str(tmp_path), "PATH": ""}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False, timeout=ENOUGH_S
+    )
+    told = "the node runs in the process that this one was forked from; make one here\n7\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, told, "")
+
+
 def test_what_cannot_be_is_said_in_one_line() -> None:
     node = BlockingNode()
     with pytest.raises(quillcast.LocalError, match="the node is not started"):
@@ -137,14 +207,17 @@ def test_a_node_lives_on_while_the_program_does_something_else(node: BlockingNod
         assert subscription.get(ENOUGH_S).payload == b"x"
 
 
-def test_a_notebook_that_is_shut_down_leaves_in_good_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", ["", ", data='kept'"])
+def test_a_notebook_that_is_shut_down_leaves_in_good_order(options: str, tmp_path: Path) -> None:
     program = (
         "import quillcast\n"
-        "node = quillcast.blocking.BlockingNode(network='notebook')\n"
+        f"node = quillcast.blocking.BlockingNode(network='notebook'{options})\n"
         "node.start()\n"
         "node.publish('t', b'x', wait='root')\n"
     )
     environment = {"XDG_RUNTIME_DIR": str(tmp_path), "PATH": ""}
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert list((tmp_path / "quillcast" / "notebook").glob("*.json")) == []

@@ -6,9 +6,11 @@ something else. Calls wait for their result and raise what the asynchronous ones
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
+from itertools import chain
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -38,6 +40,7 @@ class BlockingNode:
     def __init__(self, **options: Any) -> None:
         self._node = Node(**options)
         self._loop = _LoopThread()
+        self._leaving = threading.Lock()
 
     def __enter__(self) -> "BlockingNode":
         self.start()
@@ -60,13 +63,14 @@ class BlockingNode:
 
     def leave(self) -> None:
         """Leave in good order; `with` does this. A node that has left or never started stays as it is."""
-        if not self._loop.running:
-            return
-        try:
-            self._loop.call(self._node.leave())
-        finally:
-            self._loop.stop()
-            atexit.unregister(self.leave)
+        with self._leaving:
+            if not self._loop.running:
+                return
+            try:
+                self._loop.call(self._node.leave())
+            finally:
+                self._loop.stop()
+                atexit.unregister(self.leave)
 
     @property
     def contact(self) -> Contact:
@@ -260,6 +264,9 @@ class BlockingSubscription:
                 events.append(event)
         except TimeoutError:
             pass  # what came is the answer
+        except BaseException:
+            self._events = chain(events, self._events)
+            raise
         return events
 
     @property
@@ -289,6 +296,8 @@ class BlockingSubscription:
             return event
         if self._next is None:
             self._next = self._loop.begin(self._subscription.batch())
+        if timeout_s is not None and timeout_s <= 0 and self._loop.running:
+            self._loop.run(_nothing)  # events that are there already need a turn of the node
         try:
             events = self._next.result(timeout_s)
         except CancelledError:  # the node has left
@@ -308,14 +317,16 @@ class _LoopThread:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = os.getpid()
 
     @property
     def running(self) -> bool:
-        return self._loop is not None
+        return self._loop is not None and self._process == os.getpid()
 
     def start(self) -> None:
         if self._thread is not None:
             raise LocalError("a node starts once; make another one")
+        self._process = os.getpid()
         began = threading.Event()
         self._thread = threading.Thread(target=self._work, args=(began,), name="quillcast", daemon=True)
         self._thread.start()
@@ -332,7 +343,9 @@ class _LoopThread:
     def begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Have a coroutine run in the loop. Raises `LocalError` where that would never end."""
         problem = None
-        if self._thread is None:
+        if self._process != os.getpid():
+            problem = "the node runs in the process that this one was forked from; make one here"
+        elif self._thread is None:
             problem = "the node is not started; use it inside `with BlockingNode(...) as node`"
         elif self._loop is None:
             problem = "the node has left its network; make another one"
@@ -348,6 +361,8 @@ class _LoopThread:
         future = self.begin(work)
         try:
             return future.result()
+        except CancelledError as problem:
+            raise LocalError("the node has left its network meanwhile; make another one") from problem
         except BaseException:
             future.cancel()
             raise
@@ -365,3 +380,7 @@ class _LoopThread:
             self._loop = loop = runner.get_loop()
             began.set()
             loop.run_forever()
+
+
+def _nothing() -> None:
+    pass

@@ -1,6 +1,8 @@
 """What a node keeps of its network over restarts: neighbours to join through, and topics whose settings were chosen."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -38,7 +40,7 @@ class Memory:
             if topic.version > 0
         }
         try:
-            await asyncio.to_thread(self._store.note, neighbours(self._peer), topics)
+            await _aside(partial(self._store.note, neighbours(self._peer), topics))
         except DiskFailed as problem:
             self._links.problems.append(str(problem))
 
@@ -47,6 +49,14 @@ class Memory:
         while True:
             await self.keep()
             await asyncio.sleep(KEEP_EVERY_S)
+
+
+async def _aside(work: Callable[[], None]) -> None:
+    """Do it in a thread; where Python ends, which begins nothing more in threads, here."""
+    try:
+        await asyncio.to_thread(work)
+    except RuntimeError:
+        work()
 
 
 def neighbours(peer: Peer) -> list[Contact]:

@@ -166,7 +166,7 @@ class Node:
         """Leave in good order: make safe what was published, let children move; at most `leave_timeout_s`."""
         if self._stopped or not self._opened.is_set():
             return
-        self._stopped = True
+        self._stopped, outlets = True, list(self._outlets.values())
         try:
             for publisher in list(self._running_publishers):
                 publisher.close()
@@ -177,6 +177,8 @@ class Node:
             if self._memory is not None:
                 await self._memory.keep()
             await self._leave_network()
+            for outlet in outlets:
+                outlet.end()
             await self._cancel_tasks()
         finally:
             await self._stack.aclose()
@@ -537,7 +539,8 @@ class Node:
     async def _ready(self, timeout_s: float) -> None:
         """Wait until the node is part of the network."""
         try:
-            await asyncio.wait_for(self._opened.wait(), timeout_s)
+            if not self._opened.is_set():
+                await asyncio.wait_for(self._opened.wait(), timeout_s)
         except TimeoutError as problem:
             raise NotJoined(f"the node was not started within {timeout_s:g} s; use it inside `async with`") from problem
         self._check_open()
@@ -580,12 +583,15 @@ class Node:
                 await self._pump.until(lambda: self._peer.left)
         except TimeoutError:
             self._links.problems.append(f"the network did not let this node go within {self.live.leave_timeout_s:g} s")
+        if unadmitted := self._peer.scribe.publishing.unadmitted:
+            self._links.problems.append(f"left with {unadmitted} events that no root had admitted: they are lost")
 
     async def _cancel_tasks(self) -> None:
-        """Handlers have until now to take what came."""
-        for task in list(self._tasks):
+        """Handlers have until now to take what came; one that has the node leave goes on behind this."""
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._pump.loop.create_task(work)

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, Literal, Protocol
 
 from quillcast.core.bundle import RUN_BYTES, Join, Run
-from quillcast.core.errors import EventTooLarge, QuillcastError
+from quillcast.core.errors import EventTooLarge, NotJoined, QuillcastError
 from quillcast.live.attributes import pack
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
@@ -160,6 +160,11 @@ class Outlet:
             self._pump.call(self._peer.close_publisher, self.inner)
             self._ended(self)
         self._tell()
+
+    def end(self) -> None:
+        """The node has left: who waits for an acknowledgement waits in vain."""
+        if self.failure is None:
+            self.failed(NotJoined(f"the node has left; what it published to {self.topic!r} was not acknowledged"))
 
     # --- the open batch
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from itertools import islice, repeat
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -200,7 +201,8 @@ class Subscription(Generic[Item]):
 
     It hands out events (`Subscription[Event]`), or payloads alone (`Subscription[bytes]`): every one from its start on,
     once, in its publisher's order; what cannot come is reported in `lost`, and to `on_lost`. A reader that falls behind
-    by `LiveConfig.subscription_bytes` holds the topic's buffers up, and then its `slow` setting applies.
+    by `LiveConfig.subscription_bytes` holds the topic's buffers up, and then its `slow` setting applies. It lasts until
+    it is closed, whether anybody reads it or not: `async with node.subscribe(topic) as subscription` closes it.
     """
 
     __slots__ = (
@@ -216,14 +218,23 @@ class Subscription(Generic[Item]):
 
     # --- the application's side
 
+    async def __aenter__(self) -> "Subscription[Item]":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
     def __aiter__(self) -> AsyncIterator[Item]:
         return self._stream()  # a generator resumes faster than `__anext__` begins
 
     async def _stream(self) -> AsyncIterator[Item]:
         while True:
-            for event in self._items:
+            items = self._items
+            for event in items:
                 yield event
-            if not await self._more():
+            if not await self._more(items):
                 return
 
     async def __anext__(self) -> Item:
@@ -233,9 +244,11 @@ class Subscription(Generic[Item]):
 
     async def batch(self) -> list[Item]:
         """All events that can be had at once, at least one; it waits for that. None of them: the subscription ended."""
-        events = list(self._items)
-        while not events and await self._more():
-            events = list(self._items)
+        items = self._items
+        events = list(items)
+        while not events and await self._more(items):
+            items = self._items
+            events = list(items)
         return events
 
     async def started(self) -> Position:
@@ -282,7 +295,7 @@ class Subscription(Generic[Item]):
         """End it. What was not taken is dropped, and `async for` ends."""
         self._inbox.close()
         self._inbox.blocks.clear()
-        self._items = _NO_ITEMS
+        deque(self._items, maxlen=0)  # whoever is in the midst of them gets no more
         desk, handle = self._desk, self._handle
         if handle is not None:
             desk.pump.call(desk.peer.unsubscribe, handle)
@@ -307,16 +320,21 @@ class Subscription(Generic[Item]):
         Service(self, handler, self._desk.pump, run).go_on_soon()
 
     async def _next(self) -> Item:
-        while await self._more():
-            for event in self._items:
+        items = self._items
+        while await self._more(items):
+            items = self._items
+            for event in items:
                 return event
         raise StopAsyncIteration
 
-    async def _more(self) -> bool:
-        """Turn the next block into events; False at the end of the subscription. The event loop runs now and then."""
+    async def _more(self, taken: Iterator[Item]) -> bool:
+        """Turn the next block into events, now that these are taken; False at the end of the subscription.
+
+        Another reader may have done so meanwhile. The event loop runs now and then.
+        """
         if self._pause_due():
             await asyncio.sleep(0)
-        while not self._turn_to_next():
+        while self._items is taken and not self._turn_to_next():
             if self._ended():
                 return False
             await self._inbox.changed()
@@ -404,9 +422,14 @@ class Service(Generic[Item]):
         while called is not None:
             try:
                 await called[1]
+            except asyncio.CancelledError as problem:
+                if _is_cancelled():
+                    raise  # the node has left
+                self._failed(called[0], problem)
             except Exception as problem:  # noqa: BLE001 - the application's own, and not ours to judge
                 self._failed(called[0], problem)
-            while (called := self._call()) is None and await self._subscription._more():
+            subscription = self._subscription
+            while (called := self._call()) is None and await subscription._more(subscription._items):
                 pass
 
     def _call(self) -> tuple[Item, Awaitable[None]] | None:
@@ -414,18 +437,24 @@ class Service(Generic[Item]):
         for event in self._subscription._items:
             try:
                 result = self._handler(event)
-            except Exception as problem:  # noqa: BLE001 - the application's own, and not ours to judge
+            except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - the application's own
                 self._failed(event, problem)
             else:
                 if result is not None and inspect.isawaitable(result):
                     return event, result
         return None
 
-    def _failed(self, event: Item, problem: Exception) -> None:
+    def _failed(self, event: Item, problem: BaseException) -> None:
         self._report(f"the handler of {self._subscription.topic!r} failed at {event}", problem)
 
-    def _report(self, message: str, problem: Exception) -> None:
+    def _report(self, message: str, problem: BaseException) -> None:
         self._pump.loop.call_exception_handler({"message": message, "exception": problem})
+
+
+def _is_cancelled() -> bool:
+    """Is this very task asked to end, and not only what its handler waited for?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def payloads(topic: str, block: Block, skip: int, stop: int) -> Iterator[bytes]:

@@ -1,5 +1,7 @@
 """The subscriber's edge: order per publisher, no repeats, and what is lost is told."""
 
+from random import Random
+
 from quillcast.core.envelope import Term
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.edge import GIVEN_RANGES_MAX, Edge
@@ -20,6 +22,20 @@ def test_bundles_that_overtook_each_other_are_delivered_in_order() -> None:
     for index in (1, 2, 0):
         edge.take(down(FIRST, index, block(PAUL, index)))
     assert notes.got == [b"0", b"1", b"2"]
+
+
+def test_any_number_of_bundles_behind_a_gap_come_in_order_once_it_is_filled() -> None:
+    edge, notes, _ = an_edge()
+    indices = list(range(1, 1000))
+    Random(1).shuffle(indices)
+    for index in [*indices, *indices[:100]]:
+        edge.take(down(FIRST, index, block(PAUL, index)))
+    assert notes.got == []
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    assert notes.got == [b"%d" % index for index in range(1000)]
+    line = edge.line(FIRST)
+    assert line is not None
+    assert (line.next, line.waiting, line.firsts) == (1000, {}, [])
 
 
 def test_an_event_that_a_new_root_admits_again_is_delivered_once() -> None:

@@ -6,6 +6,7 @@ what was not known to be stable; the publisher's sequence tells.
 
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Protocol
 
 from quillcast.core.bundle import Block, Bundle
@@ -45,20 +46,25 @@ class Subscriber(Protocol):
 
 
 _NO_BACKLOG: deque[Bundle] = deque()
+_NO_FIRSTS: list[int] = []
 
 
 GIVEN_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: reigns overlap for seconds
 
 
 class Line:
-    """One term as an edge takes it: the next index, and what came beyond a gap. `older` is the line begun before."""
+    """One term as an edge takes it: the next index, and what came beyond a gap. `older` is the line begun before.
 
-    __slots__ = ("given_up", "next", "older", "term", "waiting")
+    `firsts` is a heap of the first indices of what waits.
+    """
+
+    __slots__ = ("firsts", "given_up", "next", "older", "term", "waiting")
 
     def __init__(self, term: Term, start: int, older: "Line | None") -> None:
         self.term, self.next, self.older = term, start, older
         self.given_up = NO_RANGES
         self.waiting: dict[int, Bundle] = NOTHING
+        self.firsts = _NO_FIRSTS
 
 
 class Author:
@@ -171,8 +177,7 @@ class Edge(Channel):
             return
         if bundle.envelope.first > line.next:
             if self.ordered:
-                line.waiting = line.waiting or {}
-                line.waiting[bundle.envelope.first] = bundle
+                _wait(line, bundle)
                 return
             self._tell_lost(bundle.envelope.term, (line.next, bundle.envelope.first), "dropped")
         self._run(bundle, line)
@@ -202,11 +207,8 @@ class Edge(Channel):
 
     def _resume(self, line: Line) -> None:
         line.next = line.given_up.contiguous_from(line.next)
-        while line.waiting:
-            first = min(line.waiting)
-            if first > line.next:
-                return
-            bundle = line.waiting.pop(first)
+        while line.firsts and line.firsts[0] <= line.next:
+            bundle = line.waiting.pop(heappop(line.firsts))
             if bundle.last > line.next:
                 self._run(bundle, line)
             line.next = line.given_up.contiguous_from(line.next)
@@ -302,6 +304,16 @@ class Edge(Channel):
     def _tell_lost(self, term: Term, missing: Range, why: str) -> None:
         self.host.trace(Lost(self.topic, term, *missing, why, self.number))
         self.subscriber.lost(term, *missing, why)
+
+
+def _wait(line: Line, bundle: Bundle) -> None:
+    """Keep a bundle until what lacks before it has come."""
+    first = bundle.envelope.first
+    if not line.waiting:
+        line.waiting, line.firsts = {}, []
+    if first not in line.waiting:
+        heappush(line.firsts, first)
+    line.waiting[first] = bundle
 
 
 def _note_given(author: Author, first: int, last: int) -> None:
