@@ -30,6 +30,11 @@ TYPING = [
     (["sub", "t/#"], "is a pattern"),
     (["pub", "caf\udce9", "x"], "no topic name"),  # bytes that are no text
     (["tree", "caf\udce9"], "no topic name"),
+    (["sub", "two\nlines"], "no topic name"),
+    (["pub", "t", "x", "--join", ""], "that is no line to join with"),
+    (["pub", "t", "x", "--timeout", "nan"], "nan is not a finite number"),
+    (["sub", "t", "--timeout", "nan"], "nan is not a finite number"),
+    (["top", "--once", "--interval", "inf"], "inf is not in the range"),
     (["topic", "set", "t"], "nothing to set"),
     (["topic", "create", "t", "--delivery", "sometimes"], "'sometimes' is not one of"),
     (["bench", "pub", "t", "--rate", "0"], "0.0 is not in the range"),

@@ -1,5 +1,6 @@
 """`bench`: what it counts is what was published, and its percentiles are those of the samples."""
 
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,6 +74,18 @@ def test_the_other_peer_of_latency_is_told_what_this_one_was() -> None:
     others = "--network red --contact b:2 --credential network.pem --config settings.toml"
     assert " ".join(told.beside("b:2")) == others
     assert Peering("red", None, (), Config()).beside("b:2") == ["--network", "red"]
+
+
+@pytest.mark.live
+def test_latency_ends_where_its_events_are_refused_or_it_is_told_to(quillcast: Commands) -> None:
+    code, _, err = quillcast.run("bench", "latency", "--size", "2000000", "--seconds", "0.5")
+    assert code == 2
+    assert "over the limit" in err
+    latency = quillcast.start("bench", "latency", "--seconds", "600")
+    while "bench/" not in quillcast.run("topic", "list")[1]:
+        pass  # until one of its two peers has subscribed
+    latency.signal(signal.SIGTERM)
+    assert latency.end()[0] == 143
 
 
 @pytest.mark.live

@@ -9,7 +9,7 @@ import pytest
 from quillcast.cli import streams
 from quillcast.cli.endings import ReaderGone
 from quillcast.cli.streams import Writer, lines_of
-from quillcast.core.errors import EventTooLarge
+from quillcast.core.errors import DiskFailed, EventTooLarge
 
 
 async def read_all(fd: int) -> list[bytes]:
@@ -86,3 +86,60 @@ def test_a_reader_that_has_gone_ends_whatever_is_waited_for() -> None:
     with pytest.raises(ReaderGone):
         asyncio.run(write())
     os.close(write_end)
+
+
+def test_an_output_that_is_full_is_no_reader_that_has_gone() -> None:
+    async def write() -> None:
+        async with Writer(full) as writer:
+            await writer.write(b"line")
+            await writer.drain()
+
+    full = os.open("/dev/full", os.O_WRONLY)
+    with pytest.raises(DiskFailed, match="the output cannot be written: No space left on device"):
+        asyncio.run(write())
+    os.close(full)
+
+
+def test_an_output_that_takes_nothing_for_now_is_waited_for() -> None:
+    lines = b"x" * (1 << 20)
+
+    async def write() -> bytes:
+        async with Writer(write_end) as writer:
+            reading = asyncio.create_task(asyncio.to_thread(read))
+            await writer.write(lines)
+            await writer.drain()
+            return await reading
+
+    def read() -> bytes:
+        data = b""
+        while len(data) < len(lines):
+            data += os.read(read_end, 1 << 16)
+        return data
+
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    assert asyncio.run(write()) == lines
+    os.close(read_end)
+    os.close(write_end)
+
+
+def test_an_input_that_has_nothing_for_now_has_not_ended() -> None:
+    async def read() -> list[bytes]:
+        lines = lines_of(read_end)
+        first = asyncio.ensure_future(anext(lines))
+        await asyncio.sleep(0)
+        os.write(write_end, b"late\n")
+        os.close(write_end)
+        return await first
+
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    assert asyncio.run(read()) == [b"late"]
+    os.close(read_end)
+
+
+def test_an_input_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(OSError, match="the input"):
+        asyncio.run(read_all(folder))
+    os.close(folder)

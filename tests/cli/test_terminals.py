@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,6 +142,23 @@ def test_a_node_can_be_looked_at(quillcast: Commands) -> None:
     for command in (subscriber, node):
         command.signal(signal.SIGINT)
         assert command.end()[0] == 130
+
+
+def test_a_closed_terminal_ends_it_in_good_order(quillcast: Commands, tmp_path: Path) -> None:
+    node = quillcast.start("node")
+    node.line()
+    node.signal(signal.SIGHUP)
+    assert node.end()[0] == 143
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_may_be_closed(quillcast: Commands, closed: str) -> None:
+    quillcast.start("node").line()
+    for command in ("pub t x", "status"):
+        line = f"{sys.executable} -m quillcast {command} {closed}"
+        ended = subprocess.run(line, shell=True, env=quillcast.environment, capture_output=True, check=False)
+        assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_topics_are_created_shown_and_listed(quillcast: Commands) -> None:

@@ -115,11 +115,23 @@ def test_without_a_peer_top_says_so_and_check_raises_the_alarm(quillcast: Comman
         assert out.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["peer", "--bogus"], ["topic"], ["planet"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["peer", "--bogus"], ["topic"], ["planet"], []], ids=" ".join)
 def test_a_check_that_was_asked_for_wrongly_is_no_alarm(quillcast: Commands, arguments: list[str]) -> None:
     code, out, err = quillcast.run("check", *arguments)
-    assert (code, out) == (3, "")
-    assert err.count("\n") == 1
+    assert code == 3
+    if arguments:
+        assert (out, err.count("\n")) == ("", 1)
+
+
+def test_what_a_check_could_not_look_at_or_tell_is_unknown(quillcast: Commands) -> None:
+    quillcast.environment["XDG_RUNTIME_DIR"] = "/dev/null"
+    code, out, err = quillcast.run("check", "peer")
+    assert (code, err) == (3, "")
+    assert out.startswith("UNKNOWN - ")
+    line = f"{sys.executable} -m quillcast check peer >/dev/full"
+    ended = subprocess.run(line, shell=True, env=quillcast.environment, capture_output=True, check=False)
+    assert ended.returncode == 3
+    assert b"No space left on device" in ended.stderr
 
 
 @pytest.mark.live

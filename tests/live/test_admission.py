@@ -201,6 +201,11 @@ def test_the_readmes_second_machine_takes_nothing_but_its_lines(net: Machines) -
 def test_a_line_serves_one_machine_and_the_next_one_gets_another(net: Machines) -> None:
     alice, bob, carol = net.make(), net.make(), net.make()
     node, line = listening(alice)
+    kept, bob.environment["XDG_CONFIG_HOME"] = bob.environment["XDG_CONFIG_HOME"], "/dev/null"
+    code, _, err = bob.run("pub", "t", "x", "--join", line)
+    assert code == 6, "it could not keep what it would be given"
+    assert "cannot be used: Not a directory" in err
+    bob.environment["XDG_CONFIG_HOME"] = kept
     assert bob.run("pub", "t", "x", "--join", line)[0] == 0
     code, out, err = carol.run("pub", "t", "x", "--join", line)
     assert (code, out, err.count("\n")) == (4, "", 1)

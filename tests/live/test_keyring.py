@@ -184,3 +184,10 @@ def test_a_line_that_is_none_is_refused_and_its_token_not_repeated(text: str, pa
     with pytest.raises(LocalError, match=part) as refused:
         JoinLine.parse(text)
     assert "token=t" not in str(refused.value)
+
+
+def test_a_folder_that_cannot_be_used_is_told_before_a_token_is_used_for_it(tmp_path: Path) -> None:
+    with pytest.raises(DiskFailed, match="/dev/null/quillcast cannot be used: Not a directory"):
+        Keyring(Path("/dev/null/quillcast")).prepare()
+    Keyring(tmp_path / "not" / "yet").prepare()
+    assert list(tmp_path.iterdir()) == []

@@ -8,6 +8,7 @@ import sys
 def main() -> None:
     """Run the command of this process's arguments and end the process with its exit code (`quillcast --help`)."""
     signal.signal(signal.SIGINT, _end_at_once)
+    _open_missing()
     try:
         from quillcast.cli.app import run
 
@@ -27,8 +28,19 @@ def _end_at_once(*_: object) -> None:
     os._exit(130)
 
 
+def _open_missing() -> None:
+    """A standard stream that was closed (`>&-`) leaves its number to the next socket, and libuv aborts over that."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
 def _close_stdout() -> None:
     """Write what waits, and let a reader that has gone be no trouble to the interpreter's own last flush."""
+    if sys.stdout is None:
+        return
     try:
         sys.stdout.flush()
     except (BrokenPipeError, ValueError):

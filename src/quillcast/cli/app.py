@@ -1,5 +1,6 @@
 """The commands as one, and how each of them ends."""
 
+import errno
 import os
 from importlib import import_module
 
@@ -9,7 +10,9 @@ from quillcast import __version__
 from quillcast.cli.endings import Interrupted, ReaderGone, Terminated
 from quillcast.cli.options import coloured
 from quillcast.core.build import compiled
-from quillcast.core.errors import QuillcastError
+from quillcast.core.errors import DiskFailed, QuillcastError
+
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # a disk that refuses, and nobody's mistake
 
 COMMANDS = (
     "sub",
@@ -125,7 +128,8 @@ def run(arguments: list[str]) -> int:
     except QuillcastError as error:
         return _failed(str(error), error.exit_code)
     except OSError as error:
-        return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+        code = DiskFailed.exit_code if error.errno in _DISK else 1
+        return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error), code)
     except Exception as error:
         if "QUILLCAST_DEBUG" in os.environ:
             raise

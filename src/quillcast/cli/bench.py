@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import click
@@ -26,6 +26,7 @@ from quillcast.live.publisher import Publisher
 from quillcast.live.subscription import Event, Subscription
 
 STRIDE = 64  # events between two looks at the clock
+EVENTS_MAX = 1e15  # more than anybody waits for, and a number that can be counted to
 LATE_S = 1.0  # how long after its time a rate that cannot be kept up is given up; a guess
 PROBE_S = 0.01  # between two measurements of an acknowledgement
 SAMPLES_MAX = 1 << 20  # beyond them every other one is kept
@@ -106,7 +107,7 @@ def latency(rate: float, size_bytes: int, seconds: float, as_json: bool, peering
 
     async def measure() -> dict[str, Any]:
         async with peering.node() as node:
-            with _subscriber(topic, peering.beside(node.address)) as subscriber:
+            with _subscribing(topic, peering.beside(node.address)) as subscriber:
                 assert subscriber.stderr is not None
                 first = await asyncio.to_thread(subscriber.stderr.readline)
                 if not first.startswith("subscribed"):
@@ -121,15 +122,20 @@ def latency(rate: float, size_bytes: int, seconds: float, as_json: bool, peering
     _tell(run(measure()), as_json=as_json)
 
 
-def _subscriber(topic: str, options: list[str]) -> "subprocess.Popen[str]":
-    """`bench sub` as a process of its own."""
-    return subprocess.Popen(
+@contextmanager
+def _subscribing(topic: str, options: list[str]) -> Iterator["subprocess.Popen[str]"]:
+    """`bench sub` as a process of its own, which ends with the block."""
+    with subprocess.Popen(
         [sys.executable, "-m", "quillcast", "bench", "sub", topic, "--json", *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()  # it waits for an event that may not come
 
 
 # --- publishing
@@ -152,7 +158,7 @@ async def _publish(node: Node, topic: str, size_bytes: int, rate: float | None, 
 async def _at_rate(publisher: Publisher, payload: bytes, rate: float, seconds: float) -> None:
     strokes = min(max(rate, STROKES_MIN), STROKES_MAX)
     early = 0.5 * rate / strokes  # events of half a stroke: what is due about now is due
-    published, wanted = 0, math.ceil(rate * seconds)
+    published, wanted = 0, math.ceil(min(rate * seconds, EVENTS_MAX))
     async with Beat(strokes) as beat:
         began = time.perf_counter()
         while published < wanted and (passed_s := time.perf_counter() - began) < seconds + LATE_S:

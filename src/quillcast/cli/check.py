@@ -33,6 +33,12 @@ def _unknown() -> Iterator[None]:
         raise AskedWrongly(problem.format_message(), problem.ctx) from problem
 
 
+class NotTold(QuillcastError):
+    """The answer could not be written: whoever asks knows nothing."""
+
+    exit_code = State.UNKNOWN
+
+
 class Checks(click.Group):
     """The checks; a wrong option is no alarm."""
 
@@ -42,7 +48,10 @@ class Checks(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         with _unknown():
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except OSError as problem:
+                raise NotTold(str(problem)) from problem
 
 
 @click.group(cls=Checks, invoke_without_command=True, short_help="Is a peer, topic or link well? For monitors.")
@@ -54,6 +63,7 @@ def command(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+        context.exit(State.UNKNOWN)
 
 
 @command.command("peer")
@@ -162,6 +172,8 @@ def _tell(
         findings = look()
     except QuillcastError as problem:
         findings = [Finding(labels, State.CRITICAL, str(problem), {})]
+    except OSError as problem:
+        findings = [Finding(labels, State.UNKNOWN, str(problem), {})]
     state = judging.worst(finding.state for finding in findings)
     if as_json:
         found = [{**finding._asdict(), "state": finding.state.name} for finding in findings]

@@ -60,7 +60,7 @@ def of_peer(status: Mapping[str, Any], bounds: Bounds) -> Finding:
             yield State.CRITICAL, f"{connected} live neighbours, not {bounds.neighbours_min}"
         if status["journal"] and status["journal"]["failed"]:
             yield State.CRITICAL, f"its journal failed: {status['journal']['failed']}"
-        if share >= bounds.buffers_warning:
+        if share >= min(bounds.buffers_warning, bounds.buffers_critical):
             state = State.CRITICAL if share >= bounds.buffers_critical else State.WARNING
             yield state, f"buffers are {100 * share:.0f} % full"
         if suspected:
@@ -158,6 +158,7 @@ def worst(states: Iterable[State]) -> State:
 def line(findings: list[Finding]) -> str:
     """All of it on one line; figures follow where it is about one thing."""
     state = worst(finding.state for finding in findings)
+    findings = [finding._replace(text=finding.text.replace("|", "/")) for finding in findings]  # figures follow a |
     if len(findings) == 1:
         figures = " ".join(f"{name}={_plain(value)}" for name, value in findings[0].values.items())
         return f"{state.name} - {findings[0].text}" + (f" | {figures}" if figures else "")

@@ -94,7 +94,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         **options: Any,
     ) -> Any:
         config = read_config(config_file) if config_file else Config()
-        line = JoinLine.parse(join) if join else None
+        line = JoinLine.parse(join) if join is not None else None
         peering = Peering(network, listen, contacts, config, line, credential, advertise, config_file)
         return command(peering=peering, **options)
 

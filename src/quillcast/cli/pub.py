@@ -52,9 +52,7 @@ if TYPE_CHECKING:
     type=click.Choice(["root", "stable"]),
     help="End when the topic's root has admitted the events (default), or when every subscriber has them.",
 )
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds to wait."
-)
+@click.option("--timeout", "timeout_s", type=Amount(min=0), default=45.0, show_default=True, help="Seconds to wait.")
 @click.option("--key", help="What the events are about.")
 @click.option("--attribute", "attributes", metavar="NAME=VALUE", multiple=True, help="More about the events.")
 @AS

@@ -1,4 +1,4 @@
-"""How a command runs: Ctrl-C and SIGTERM cancel it, so that its peer leaves in good order."""
+"""How a command runs: Ctrl-C, SIGTERM and a closed terminal cancel it, so that its peer leaves in good order."""
 
 import asyncio
 import signal
@@ -12,9 +12,15 @@ from quillcast.live import runner
 T = TypeVar("T")
 
 
+def _terminations() -> list[signal.Signals]:
+    """Signals that ask a command to end: that the terminal was closed is one, unless `nohup` has it ignored."""
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """From here on there is something to end in good order: within, Ctrl-C and SIGTERM are a `KeyboardInterrupt`.
+    """From here on there is something to end in good order: within, such signals are a `KeyboardInterrupt`.
 
     Raises `Interrupted` or `Terminated` then.
     """
@@ -27,7 +33,8 @@ def interruptible() -> Iterator[None]:
 
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, terminate)
+        for number in _terminations():
+            signal.signal(number, terminate)
         yield
     except KeyboardInterrupt:
         raise (Terminated if terminated else Interrupted) from None
@@ -44,11 +51,14 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             task.cancel()
 
         task, loop = asyncio.ensure_future(main), asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, terminate)
+        numbers = _terminations()
+        for number in numbers:
+            loop.add_signal_handler(number, terminate)
         try:
             return await task
         finally:
-            loop.remove_signal_handler(signal.SIGTERM)  # uvloop's would stay and do nothing
+            for number in numbers:
+                loop.remove_signal_handler(number)  # uvloop's would stay and do nothing
 
     try:
         with interruptible():

@@ -5,17 +5,18 @@ a pipe keeps one of them waiting.
 """
 
 import asyncio
-import io
+import errno
 import os
 import queue
+import select
 import threading
 from collections.abc import AsyncIterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from quillcast.cli.endings import ReaderGone
-from quillcast.core.errors import EventTooLarge
+from quillcast.core.errors import DiskFailed, EventTooLarge
 
 READ_BYTES = 1 << 16
 CHUNKS_MAX = 4  # reads ahead of the loop; a guess
@@ -26,7 +27,8 @@ WAITING_BYTES_MAX = 4 << 20  # lines that wait for a slow reader before whoever 
 class Writer:
     """Writes what it is given, at once, to a file descriptor whose reader may be slow: `async with Writer() as writer`.
 
-    The block ends with `ReaderGone` as soon as nobody reads any more, whatever it waits for.
+    The block ends with `ReaderGone` as soon as nobody reads any more, whatever it waits for; with `DiskFailed` where
+    what is written cannot be kept.
     """
 
     def __init__(self, fd: int = 1) -> None:
@@ -34,7 +36,7 @@ class Writer:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._waiting_bytes = 0
         self._written = asyncio.Event()
-        self._gone = False
+        self._problem: OSError | None = None
         self._loop: asyncio.AbstractEventLoop
         self._task: asyncio.Task[Any] | None
 
@@ -47,9 +49,11 @@ class Writer:
         self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
     ) -> None:
         task, self._task = self._task, None
-        if self._gone and isinstance(problem, asyncio.CancelledError) and task is not None:
+        if self._problem is not None and isinstance(problem, asyncio.CancelledError) and task is not None:
             task.uncancel()
-            raise ReaderGone from None
+            if _is_end(self._problem, self._fd):
+                raise ReaderGone from None
+            raise DiskFailed(f"the output cannot be written: {self._problem.strerror}") from self._problem
 
     async def write(self, data: bytes) -> None:
         """Hand `data` over; waits only while more than `WAITING_BYTES_MAX` are unwritten."""
@@ -67,12 +71,12 @@ class Writer:
             await self._written.wait()
 
     def _work(self) -> None:
-        gone = False
-        while not gone:
+        problem = None
+        while problem is None:
             data = self._gather()
-            gone = not self._put(data)
+            problem = self._put(data)
             with suppress(RuntimeError):  # the loop has ended, and nobody waits any more
-                self._loop.call_soon_threadsafe(self._wrote, len(data), gone)
+                self._loop.call_soon_threadsafe(self._wrote, len(data), problem)
 
     def _gather(self) -> bytes:
         lines = [self._lines.get()]
@@ -81,21 +85,25 @@ class Writer:
                 lines.append(self._lines.get_nowait())
         return b"".join(lines)
 
-    def _put(self, data: bytes) -> bool:
+    def _put(self, data: bytes) -> OSError | None:
+        """Write all of it; what kept it from that."""
         rest = memoryview(data)
-        try:
-            while rest:
+        while rest:
+            try:
                 rest = rest[os.write(self._fd, rest) :]
-        except OSError:
-            return False
-        return True
+            except BlockingIOError:  # somebody else who has it open wants it so
+                select.select([], [self._fd], [])
+            except OSError as problem:
+                return problem
+        return None
 
-    def _wrote(self, size: int, gone: bool) -> None:
-        if gone and self._task is not None:
-            self._gone = self._task.cancel()
-        elif not gone:
+    def _wrote(self, size: int, problem: OSError | None) -> None:
+        if problem is None:
             self._waiting_bytes -= size
             self._written.set()
+        elif self._task is not None:
+            self._problem = problem
+            self._task.cancel()
 
 
 async def lines_of(fd: int = 0) -> AsyncIterator[list[bytes]]:
@@ -126,25 +134,39 @@ async def whole_of(fd: int) -> bytes:
 
 
 async def _chunks(fd: int) -> AsyncIterator[bytes]:
-    """What can be read from a file descriptor until its end; it is closed then."""
-    loop, chunks, room = asyncio.get_running_loop(), asyncio.Queue[bytes](), threading.Semaphore(CHUNKS_MAX)
+    """What can be read from a file descriptor until its end; it is closed then. Raises `OSError`."""
+    loop, chunks, room = asyncio.get_running_loop(), asyncio.Queue[bytes | OSError](), threading.Semaphore(CHUNKS_MAX)
 
     def work() -> None:
-        data = b"begin"
-        with suppress(RuntimeError), closing(os.fdopen(fd, "rb", buffering=0)) as source:
-            while data and room.acquire():
-                data = _read(source)
-                loop.call_soon_threadsafe(chunks.put_nowait, data)  # RuntimeError: the loop has ended
+        data: bytes | OSError = b"begin"
+        try:
+            while data and not isinstance(data, OSError) and room.acquire():
+                data = _read(fd)
+                loop.call_soon_threadsafe(chunks.put_nowait, data)
+        except RuntimeError:
+            pass  # the loop has ended, and nobody waits any more
+        finally:
+            os.close(fd)
 
     threading.Thread(target=work, daemon=True).start()
     while chunk := await chunks.get():
+        if isinstance(chunk, OSError):
+            raise chunk
         room.release()
         yield chunk
 
 
-def _read(source: io.FileIO) -> bytes:
-    """What can be read now; nothing at the end, or where a terminal has gone."""
-    try:
-        return source.read(READ_BYTES)
-    except OSError:
-        return b""
+def _read(fd: int) -> bytes | OSError:
+    """What comes next; nothing at the end, or where a terminal has gone."""
+    while True:
+        try:
+            return os.read(fd, READ_BYTES)
+        except BlockingIOError:  # somebody else who has it open wants it so
+            select.select([fd], [], [])
+        except OSError as problem:
+            return b"" if _is_end(problem, fd) else OSError(problem.errno, problem.strerror, "the input")
+
+
+def _is_end(problem: OSError, fd: int) -> bool:
+    """Has whoever was at the other end gone, rather than something failed?"""
+    return isinstance(problem, BrokenPipeError) or (problem.errno == errno.EIO and os.isatty(fd))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from quillcast.cli.options import AS, JSON, TOPIC
+from quillcast.cli.options import AS, JSON, TOPIC, Amount
 from quillcast.cli.peering import Peering, alone, peering
 from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Amount(min=0, min_open=True),
     help="Give up, with exit code 1, when no event came for so many seconds.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but events, losses and errors.")

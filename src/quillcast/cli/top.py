@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from quillcast.cli.asking import ask_each, peers_here
-from quillcast.cli.options import JSON, NETWORK
+from quillcast.cli.options import JSON, NETWORK, Amount
 from quillcast.cli.tables import sized, table
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LINKS = ["from", "to", "round trip", "state", "waiting", "room"]
 @click.option(
     "--interval",
     "interval_s",
-    type=click.FloatRange(min=0.1),
+    type=Amount(min=0.1, max=86_400),
     default=1.0,
     show_default=True,
     help="Seconds between two looks, over which rates are taken.",

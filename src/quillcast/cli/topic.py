@@ -9,6 +9,8 @@ import msgspec
 
 from quillcast.cli.asking import ask_all, peers_here
 from quillcast.cli.options import AS, AS_OWNER, JSON, NETWORK, TOPIC
+from quillcast.cli.peering import Peering, peering
+from quillcast.cli.running import run
 from quillcast.core.errors import UnknownTopic
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings
@@ -43,10 +45,10 @@ def command(context: click.Context) -> None:
 @click.option("--publisher", "publishers", metavar="PRINCIPAL", multiple=True, help="Who may publish too.")
 @click.option("--subscriber", "subscribers", metavar="PRINCIPAL", multiple=True, help="Who may subscribe too.")
 @JSON
-@NETWORK
+@peering
 def create(
     topic: str,
-    network: str,
+    peering: Peering,
     credentials: "Credentials | None",
     publishers: tuple[str, ...],
     subscribers: tuple[str, ...],
@@ -58,13 +60,11 @@ def create(
     With --as the topic has an owner: only the owner changes it, and gives it an access list with --publisher and
     --subscriber; without these everybody may. A principal is what `topic create` tells of the owner.
     """
-    from quillcast.cli.running import run
-    from quillcast.live.node import Node
-
-    peers_here(network)  # a topic lives in its peers: with this command as the only one it would end at once
+    if not (peering.contacts or peering.join):
+        peers_here(peering.network)  # a topic lives in its peers: with this command as the only one it ends at once
 
     async def create_it() -> None:
-        async with Node(network=network) as node:
+        async with peering.node() as node:
             await node.create(
                 topic, credentials=credentials, publishers=publishers, subscribers=subscribers, **settings
             )
@@ -83,21 +83,18 @@ def create(
 @click.option("--yes", is_flag=True, help="Do not ask whether a stronger guarantee is worth its cost.")
 @AS
 @JSON
-@NETWORK
+@peering
 def set_(
-    topic: str, network: str, yes: bool, credentials: "Credentials | None", as_json: bool, **settings: Any
+    topic: str, peering: Peering, yes: bool, credentials: "Credentials | None", as_json: bool, **settings: Any
 ) -> None:
     """Change settings of TOPIC, which stands, while events flow.
 
     What a stronger guarantee costs is said before it applies, and on a terminal you are asked.
     """
-    from quillcast.cli.running import run
-    from quillcast.live.node import Node
-
     wanted = {name: value for name, value in settings.items() if value is not None}
     if not wanted:
         raise click.UsageError("nothing to set; say --slow or --event-bytes-max", click.get_current_context())
-    before = _settings(_known(topic, network))
+    before = _settings(_known(topic, peering.network))
     costs = list(_costs(before, before | wanted))
     for cost in costs:
         click.echo(cost, err=True)
@@ -105,7 +102,7 @@ def set_(
         click.confirm("apply it?", abort=True, err=True)
 
     async def change() -> dict[str, Any]:
-        async with Node(network=network) as node:
+        async with peering.node() as node:
             return msgspec.structs.asdict((await node.change(topic, credentials=credentials, **wanted)).settings)
 
     after = run(change())

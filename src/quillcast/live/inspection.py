@@ -92,6 +92,8 @@ class Inspector:
     def _neighbour(self, link: Link) -> dict[str, Any]:
         node = link.contact.node_id
         round_trip = self._links.round_trips.best(node)
+        if round_trip is None:
+            round_trip = self._peer.neighbours.round_trip(node)
         return {
             **_contact(link.contact),
             "connected": link.connection is not None,

@@ -20,6 +20,7 @@ import fcntl
 import os
 import secrets
 import sqlite3
+import tempfile
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ MEMBERS_MAX = 16  # peers of one user on one machine at a time; a guess
 CONTACTS_MAX = 16
 TOKENS_KEPT_NS = 30 * 86400 * 10**9  # so long an expired or used token is known as such
 _TOKEN_BYTES = 15  # 24 letters and digits
+_ROOM_BYTES = 64 << 10  # what an admission takes
 _WAIT_S = 10.0  # for another process that writes
 
 _SCHEMA = """
@@ -124,6 +126,15 @@ class Keyring:
             database.execute("replace into authority values (1, ?)", [certificate])
 
     # --- members
+
+    def prepare(self) -> None:
+        """Make sure that what comes can be kept here, and leave nothing behind."""
+        folder = next(each for each in (self.folder, *self.folder.parents) if each.exists())
+        try:
+            with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+                file.write(bytes(_ROOM_BYTES))
+        except OSError as problem:
+            raise DiskFailed(f"{self.folder} cannot be used: {problem.strerror}") from problem
 
     def add(self, secrets_and_certificates: Iterable[tuple[bytes, bytes]]) -> None:
         """Keep admitted identities; the folder must belong to their network."""

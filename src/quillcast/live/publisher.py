@@ -17,7 +17,7 @@ from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.messages import Branch
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 45.0  # longer than a lease: a subscriber that died holds nobody up beyond it
 _WALK_S = 1.0  # how long peers have to name who is not stable; a guess: a few round trips per level of the tree
 
 

@@ -1,6 +1,7 @@
 """What a topic is: its name, creator and the choices its owner made (DELIVERY.md, *Guarantees*)."""
 
 import hashlib
+from unicodedata import category
 
 import msgspec
 
@@ -16,6 +17,7 @@ CHOICES = {
     "slow": ("cut", "wait"),
 }
 NAME_BYTES_MAX = 255
+_UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's categories of control signs, halves of pairs, ends of lines
 _STATEMENT = b"quillcast topic 1\0"
 
 
@@ -131,8 +133,6 @@ def described(name: str, settings: Settings | None = None) -> Descriptor:
 
 
 def _fits(name: str) -> bool:
-    """Is it short enough, and text? A command's argument that is not has halves of surrogate pairs for what it is."""
-    try:
-        return len(name.encode()) <= NAME_BYTES_MAX
-    except UnicodeEncodeError:
-        return False
+    """Is it short enough, and text on one line? Bytes of a command line that are no text are halves of pairs."""
+    on_one_line = name.isprintable() or not any(category(sign) in _UNFIT for sign in name)
+    return on_one_line and len(name.encode()) <= NAME_BYTES_MAX
