@@ -1,7 +1,10 @@
 """`credentials=`: a topic's owner says who publishes and who subscribes; whoever else tries is told the rule."""
 
+import errno
+import os
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -237,3 +240,16 @@ def test_credentials_are_kept_in_a_file_of_the_owner_alone(tmp_path: Path) -> No
     (tmp_path / "text").write_text("hello")
     with pytest.raises(quillcast.LocalError, match="holds no credentials"):
         Credentials.load(tmp_path / "text")
+
+
+def test_credentials_that_the_disk_has_no_room_for_leave_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, mode: str) -> Any:
+        os.close(descriptor)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fdopen", full)
+    with pytest.raises(quillcast.LocalError, match="cannot be written to .*: No space left on device"):
+        quillcast.Credentials.new().save(tmp_path / "me.pem")
+    assert list(tmp_path.iterdir()) == []

@@ -531,6 +531,12 @@ def test_a_handler_that_nobody_can_call_is_refused_where_it_is_given() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), "much"])
+def test_bounds_that_nothing_fits_into_are_refused(wrong: Any) -> None:
+    with pytest.raises(quillcast.LocalError, match=r"live\.window_bytes is .*; use a number above 0"):
+        LiveConfig(window_bytes=wrong)
+
+
 def test_a_single_contact_may_stand_by_itself() -> None:
     async def scenario() -> None:
         async with Node() as first, Node(contacts=first.address) as second:

@@ -49,8 +49,13 @@ class Credentials:
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         try:
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(pem)
+            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with os.fdopen(made, "wb") as file:
+                    file.write(pem)
+            except OSError:
+                Path(path).unlink()  # half a key is none
+                raise
         except OSError as problem:
             raise LocalError(f"the credentials cannot be written to {path}: {problem.strerror}") from problem
 

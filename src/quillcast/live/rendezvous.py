@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from quillcast.core.errors import LocalError
+from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.core.messages import Contact
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -64,12 +64,16 @@ class Rendezvous:
             yield
 
     def enter(self, contact: Contact, credential: str = "") -> None:
-        """Make this peer known; the file appears whole."""
+        """Make this peer known; the file appears whole. Raises `DiskFailed`."""
         entry = Entry(contact.node_id.hex(), contact.address, os.getpid(), time.time_ns(), credential)
         path = self._path(contact, _SUFFIX)
         draft = path.with_suffix(f".{os.getpid()}.draft")
-        draft.write_bytes(msgspec.json.encode(entry))
-        draft.replace(path)
+        try:
+            draft.write_bytes(msgspec.json.encode(entry))
+            draft.replace(path)
+        except OSError as problem:
+            draft.unlink(missing_ok=True)
+            raise DiskFailed(f"{path}: {problem.strerror}; other peers of this machine look there") from problem
 
     def leave(self, contact: Contact) -> None:
         """Take this peer's files away."""
