@@ -283,7 +283,7 @@ def test_a_member_that_finds_nobody_says_so_and_is_no_network_of_its_own(net: Ma
 @pytest.mark.slow
 def test_a_line_that_expired_is_refused_by_the_holders_clock(net: Machines) -> None:
     alice, bob = net.make(), net.make()
-    first = alice.puppet(listen=f"{alice.host}:0", make_credential=True, live={"token_life_s": 0.0})
+    first = alice.puppet(listen=f"{alice.host}:0", make_credential=True, live={"token_life_s": 1e-9})
     with pytest.raises(PuppetError, match="its token expired"):
         bob.puppet(join=first.ask("invite"))
     assert first.ask("status")["counters"]["refused_token"] == 1

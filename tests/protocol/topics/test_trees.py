@@ -4,11 +4,12 @@ from typing import Any
 
 from quillcast.core.errors import TopicExists, UnknownTopic
 from quillcast.core.host import Host
-from quillcast.core.ids import from_number, number
+from quillcast.core.ids import from_number, number, ring_distance
 from quillcast.core.messages import Contact, Message
-from quillcast.core.trace import Attached, BecameRoot, Mark
+from quillcast.core.trace import Attached, BecameRoot, Mark, ResignedRoot
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.messages import Join, Leave, Rejoin
@@ -157,6 +158,45 @@ def test_a_closer_peer_that_joins_becomes_root_and_nothing_is_lost() -> None:
     assert village.root(NAME) == 8 != old
     assert all(reader.payloads == [b"%d" % index for index in range(40)] for reader in readers.values())
     assert [record.how for _, _, record in records(village, BecameRoot)] == ["created", "handed_over"]  # type: ignore[attr-defined]
+
+
+def test_a_topic_has_a_root_again_as_soon_as_a_closer_peer_is_part_of_the_ring() -> None:
+    village = Village(8)
+    for peer in range(8):
+        village.subscribe(peer, NAME, Reader())
+    village.run(3)
+    village.add(from_number(number(described(NAME).topic) + 1))
+    village.run(20)
+    assert village.root(NAME) == 8
+    (resigned_at, *_), (became_at, *_) = records(village, ResignedRoot)[-1], records(village, BecameRoot)[-1]
+    assert became_at - resigned_at < 0.5, "it has not waited for an answer to a Join of its own"
+
+
+def closest(village: Village) -> int:
+    """The peer whose nodeId is next to the topic's."""
+    topic, machines = described(NAME).topic, village.world.machines
+    return min(village.alive(), key=lambda peer: ring_distance(machines[peer].node_id, topic))
+
+
+def test_who_leaves_before_it_has_a_parent_has_those_that_wait_for_it_ask_again() -> None:
+    village = Village(8)
+    descriptor = described(NAME)
+    village.run(3)
+    forwarder, child = [peer for peer in range(8) if peer != closest(village)][:2]
+    village.subscribe(child, NAME, Reader())
+    join = Join(descriptor.topic, village.world.machines[child].contact, None, descriptor.digest, descriptor)
+
+    def take_in_and_leave(peer: Peer) -> None:
+        peer.scribe.children.adopt(join)
+        assert list(peer.scribe.trees[descriptor.topic].waiting) == [join.child.node_id]
+        peer.scribe.leave()
+
+    village.kill(closest(village), silently=True)  # who would answer its own Join
+    village.act(forwarder, take_in_and_leave)
+    village.run(1.5)
+    assert village.tree(forwarder, NAME) is None, "what nobody waits for any more is no reason to stay"
+    village.run(20)
+    assert village.tree(child, NAME).attached  # type: ignore[union-attr]
 
 
 def test_two_roots_become_one_and_events_of_both_sides_unite() -> None:

@@ -173,7 +173,10 @@ class ChildrenTables:
         self.scribe.joining.leave_if_idle(tree)
 
     def dismiss(self, tree: Tree) -> None:
-        """This peer leaves: its children turn to whoever is above it."""
+        """This peer leaves: its children turn to whoever is above it, and those that wait for it ask again."""
+        for join in tree.waiting.values():
+            self.host.send(join.child, Refused(tree.topic, "leaving"))
+        tree.waiting = NOTHING
         above = tree.parent or self.scribe.handing_over.moved_to.get(tree.topic)
         for node in list(tree.children):
             instead = (above,) if above is not None and above.node_id != node else ()

@@ -55,9 +55,12 @@ class Joining:
         self.expect_parent(tree, wait_s)
 
     def join_where_needed(self) -> None:
-        """Who is closest to a topic may have changed: join those that have no parent and that nobody was asked for."""
+        """Who is closest to a topic may have changed: join those that have no parent and that nobody was asked for.
+
+        Those that this peer is the closest to now wait for no answer any more.
+        """
         for tree in list(self.scribe.trees.values()):
-            if not tree.attached and tree.needed and not tree.joining:
+            if not tree.attached and tree.needed and (not tree.joining or self.overlay.is_closest(tree.topic)):
                 self.join(tree)
 
     def join_message(self, tree: Tree, *, fault: bool, whole: bool = True) -> Join:

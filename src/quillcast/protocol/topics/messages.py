@@ -62,7 +62,7 @@ class Accepted(Message, frozen=True, tag=43):
 class Refused(Message, frozen=True, tag=44):
     """I cannot be your parent in this topic.
 
-    `why` is loop, orphan, full (ask one of `instead`), unknown, describe, denied (by `rule`, whoever is asked).
+    `why` is loop, orphan, leaving, full (ask one of `instead`), unknown, describe, denied (by `rule`, to anybody).
     """
 
     topic: WireId
