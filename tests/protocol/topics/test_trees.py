@@ -190,6 +190,7 @@ def test_who_leaves_before_it_has_a_parent_has_those_that_wait_for_it_ask_again(
         peer.scribe.children.adopt(join)
         assert list(peer.scribe.trees[descriptor.topic].waiting) == [join.child.node_id]
         peer.scribe.leave()
+        peer.overlay.leave()
 
     village.kill(closest(village), silently=True)  # who would answer its own Join
     village.act(forwarder, take_in_and_leave)
