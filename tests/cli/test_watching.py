@@ -84,6 +84,15 @@ def test_a_link_is_judged_by_one_of_its_ends(changed: dict[str, Any], state: Sta
     assert text in found.text
 
 
+def test_buffers_may_be_critical_where_no_warning_comes_before() -> None:
+    found = judging.of_peer(STATUS, Bounds(buffers_warning=0.8, buffers_critical=0.0))
+    assert (found.state, "buffers are 0 % full" in found.text) == (State.CRITICAL, True)
+
+
+def test_a_name_does_not_pass_for_figures() -> None:
+    assert judging.line([Finding({}, State.OK, "topic a|b=1", {"events": 3})]) == "OK - topic a/b=1 | events=3"
+
+
 def test_several_are_as_well_as_the_worst_of_them_and_it_is_named() -> None:
     findings = [Finding({}, state, state.name.lower(), {}) for state in (State.OK, State.CRITICAL, State.WARNING)]
     assert judging.line(findings) == "CRITICAL - 1 of 3 are well; critical; warning"
@@ -115,12 +124,17 @@ def test_without_a_peer_top_says_so_and_check_raises_the_alarm(quillcast: Comman
         assert out.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["peer", "--bogus"], ["topic"], ["planet"], []], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["peer", "--bogus"], ["topic"], ["planet"]], ids=" ".join)
 def test_a_check_that_was_asked_for_wrongly_is_no_alarm(quillcast: Commands, arguments: list[str]) -> None:
     code, out, err = quillcast.run("check", *arguments)
-    assert code == 3
-    if arguments:
-        assert (out, err.count("\n")) == ("", 1)
+    assert (code, out) == (3, "")
+    assert err.count("\n") == 1
+
+
+def test_a_check_of_nothing_says_what_there_is_and_is_no_ok(quillcast: Commands) -> None:
+    code, out, err = quillcast.run("check")
+    assert (code, err) == (3, "")
+    assert "Usage: quillcast check" in out
 
 
 def test_what_a_check_could_not_look_at_or_tell_is_unknown(quillcast: Commands) -> None:

@@ -1,7 +1,7 @@
 """Those who read a subscription: several at once, those that stop in the midst, handlers that fail or end things."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 import quillcast
 from quillcast import Config, Event, Node, Publisher, Subscription
 from quillcast.protocol.topics.config import TopicConfig
+from tests.live.test_node import QUICK, run
 
 pytestmark = pytest.mark.live
 
@@ -23,17 +24,9 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await work
-
-    quillcast.run(bounded())
-
-
 @asynccontextmanager
 async def reading(**options: Any) -> AsyncIterator[tuple[Node, Publisher, Subscription[Event]]]:
-    async with Node(config=Config(topics=TopicConfig(settle_s=0.1))) as node:
+    async with Node(config=QUICK) as node:
         subscription = node.subscribe("t", **options)
         await subscription.started()
         yield node, node.publisher("t"), subscription
@@ -198,5 +191,29 @@ def test_who_waits_for_an_acknowledgement_is_told_that_the_node_has_left() -> No
             assert "the node has left" in str(waited[0])
             assert all("is closed" in str(outcome) for outcome in refused)
             assert len(waited) + len(refused) == len(outcomes)
+
+    run(scenario())
+
+
+def test_what_a_leaving_node_could_not_get_admitted_is_told() -> None:
+    async def scenario() -> None:
+        hasty, problems = Config(topics=TopicConfig(settle_s=0.1, leave_s=0.2)), list[str]()
+        async with Node(config=hasty) as other:
+            await other.create("slow", slow="wait")
+            reader = other.subscribe("slow")  # which reads nothing
+            await reader.started()
+            node = Node(config=hasty, on_problem=problems.append)
+            await node.start()
+            publisher = node.publisher("slow")
+            payload, full = bytes(100_000), False
+            while not full:
+                try:
+                    await asyncio.wait_for(publisher.publish(payload), 1.0)
+                except TimeoutError:
+                    full = True
+            lacking = publisher.sequence - publisher.admitted
+            await node.leave()
+            await asyncio.sleep(0)
+            assert f"left with {lacking} events that no root had admitted: they are lost" in problems
 
     run(scenario())

@@ -1,3 +1,4 @@
+import errno
 import os
 import subprocess
 import sys
@@ -6,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from quillcast.core.errors import LocalError
+from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.core.messages import Contact
 from quillcast.live import rendezvous
 from quillcast.live.rendezvous import Entry, Rendezvous
@@ -27,6 +28,17 @@ def test_who_enters_is_found_until_it_leaves(runtime: Path) -> None:
     assert Rendezvous("other").entries() == []
     place.leave(ME)
     assert place.entries() == []
+
+
+def test_who_finds_no_room_leaves_nothing_behind(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(draft: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    place = Rendezvous("default")
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(DiskFailed, match=r"No space left on device; other peers of this machine look there"):
+        place.enter(ME)
+    assert [path.name for path in place.folder.iterdir() if path.suffix != ".lock"] == []
 
 
 def test_the_longest_running_peer_comes_first(runtime: Path) -> None:

@@ -11,6 +11,7 @@ from quillcast.live.journal import Journal
 from quillcast.live.link import Link
 from quillcast.live.links import Links
 from quillcast.live.pump import Pump
+from quillcast.protocol.overlay.routingtable import UNKNOWN
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import principal
 from quillcast.protocol.topics.messages import Branch
@@ -91,14 +92,12 @@ class Inspector:
 
     def _neighbour(self, link: Link) -> dict[str, Any]:
         node = link.contact.node_id
-        round_trip = self._links.round_trips.best(node)
-        if round_trip is None:
-            round_trip = self._peer.neighbours.round_trip(node)
+        round_trip_s = self._peer.overlay.proximity(node)
         return {
             **_contact(link.contact),
             "connected": link.connection is not None,
             "suspected": self._peer.neighbours.suspected(node),
-            "round_trip_ms": None if round_trip is None else round(1000 * round_trip, 3),
+            "round_trip_ms": round(1000 * round_trip_s, 3) if round_trip_s < UNKNOWN else None,
             "room_bytes": link.room,
             "waiting_bytes": link.waiting_bytes,
             "held_bytes": link.charged,

@@ -218,7 +218,7 @@ class Node:
 
         Raises `LocalError` for a setting that does not exist, `TopicExists` where it stands with others, `NotJoined`.
         """
-        described(name)
+        _check_name(name)
         chosen, own = _settings(settings), _owned(credentials, publishers, subscribers)
         await self._ready(timeout_s)
         return await self._settled(self._peer.create, name, chosen, timeout_s, own)
@@ -237,7 +237,7 @@ class Node:
         Returns the descriptor that stands then. Raises `UnknownTopic`, `LocalError` for what cannot change or does not
         exist, `TopicExists` where somebody else changed it at the same time, `NotJoined`.
         """
-        described(name)
+        _check_name(name)
         chosen = _settings(settings)
         await self._ready(timeout_s)
         wanted = {each: getattr(chosen, each) for each in settings}
@@ -351,7 +351,7 @@ class Node:
             raise LocalError(f"start = {start!r} is not a choice; use one of: {', '.join(STARTS)}")
         if delivery not in (None, *CHOICES["delivery"]):
             raise LocalError(f"delivery = {delivery!r} is not a choice; use one of: {', '.join(CHOICES['delivery'])}")
-        described(topic)
+        _check_name(topic)
         if handler is not None and not callable(handler):
             raise LocalError(f"a handler is a function of an event, not {type(handler).__name__}")
         self._check_open()
@@ -381,7 +381,7 @@ class Node:
 
         Returns what answered within `timeout_s`; `complete` says whether everybody did.
         """
-        described(topic)
+        _check_name(topic)
         await self._ready(timeout_s)
         return await self._inspector.tree(topic, timeout_s)
 
@@ -557,7 +557,7 @@ class Node:
             raise LocalError("the node is not started; use it inside `async with Node(...) as node`")
 
     def _make_publisher(self, topic: str, *, timed: bool = False, credentials: Credentials | None = None) -> Publisher:
-        described(topic)
+        _check_name(topic)
         self._check_open()
         who = _by(credentials, topic)
         outlet = self._outlets.get(who)
@@ -622,6 +622,11 @@ def _owned(
         raise LocalError(f"{len(entries)} entries are too many for an access list, which has at most {ENTRIES_MAX}")
     access = tuple(dict.fromkeys(entries))
     return lambda descriptor: credentials.own(msgspec.structs.replace(descriptor, access=access))
+
+
+def _check_name(topic: str) -> None:
+    """Raise `LocalError` for a name that is no topic's: what is compiled would refuse one that is no text by itself."""
+    described(topic)
 
 
 def _addresses(contacts: Sequence[str] | str) -> tuple[str, ...]:

@@ -282,8 +282,7 @@ class Neighbours:
                 self._look(link, now)
         if self._quiet_until <= now + _TICK_S:
             self._ask_round(now)
-        self._arm(min((link.due for link in self._asked.values()), default=_NEVER))
-        self._arm(self._quiet_until)
+        self._arm(min([self._quiet_until, *[link.due for link in self._asked.values()]]))
 
     def _ask_round(self, now: float) -> None:
         """Ask those that are due, and with them those nearly due; if any still is, for most were heard meanwhile."""
