@@ -11,6 +11,7 @@ import pytest
 import quillcast
 from quillcast import Config, Event, Node, Publisher, Subscription
 from quillcast.protocol.topics.config import TopicConfig
+from tests.cli.commands import topic_near
 from tests.live.test_node import QUICK, run
 
 pytestmark = pytest.mark.live
@@ -199,12 +200,13 @@ def test_what_a_leaving_node_could_not_get_admitted_is_told() -> None:
     async def scenario() -> None:
         hasty, problems = Config(topics=TopicConfig(settle_s=0.1, leave_s=0.2)), list[str]()
         async with Node(config=hasty) as other:
-            await other.create("slow", slow="wait")
-            reader = other.subscribe("slow")  # which reads nothing
+            slow = topic_near(other.contact.node_id.hex())  # whose root is not the one that leaves
+            await other.create(slow, slow="wait")
+            reader = other.subscribe(slow)  # which reads nothing
             await reader.started()
             node = Node(config=hasty, on_problem=problems.append)
             await node.start()
-            publisher = node.publisher("slow")
+            publisher = node.publisher(slow)
             payload, full = bytes(100_000), False
             while not full:
                 try:
