@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UnknownTopic,
         Unreachable,
     )
+    from quillcast.core.loss import Loss
     from quillcast.live import blocking
     from quillcast.live.blocking import BlockingNode, BlockingPublisher, BlockingSubscription
     from quillcast.live.config import LiveConfig
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from quillcast.live.node import Node
     from quillcast.live.publisher import Publisher
     from quillcast.live.runner import run
-    from quillcast.live.subscription import Event, Loss, Subscription
+    from quillcast.live.subscription import Event, Subscription
     from quillcast.protocol.config import Config
     from quillcast.protocol.security.access import AccessDenied
 
@@ -52,7 +53,8 @@ _HOMES = {
     "quillcast.live.node": ("Node",),
     "quillcast.live.publisher": ("Publisher",),
     "quillcast.live.runner": ("run",),
-    "quillcast.live.subscription": ("Event", "Loss", "Subscription"),
+    "quillcast.live.subscription": ("Event", "Subscription"),
+    "quillcast.core.loss": ("Loss",),
     "quillcast.protocol.config": ("Config",),
     "quillcast.protocol.security.access": ("AccessDenied",),
 }  # fmt: skip

@@ -5,6 +5,7 @@ from typing import Any
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind, Position, Term
+from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
 
@@ -75,8 +76,8 @@ class Notes:
     def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
         self.got += block.payloads()[skip:stop]
 
-    def lost(self, term: Term, first: int, last: int, why: str) -> None:
-        self.lost_.append((term.counter, first, last, why))
+    def lost(self, loss: Loss) -> None:
+        self.lost_.append((loss.term.counter, loss.first, loss.last, loss.why))
 
     def failed(self, error: Exception) -> None: ...
     def room(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Literal, overload
 import msgspec
 
 from quillcast.core.errors import DiskFailed, LocalError, NotJoined, QuillcastError
+from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Record
 from quillcast.live import addresses, runner
@@ -35,7 +36,7 @@ from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.live.store import Store
-from quillcast.live.subscription import Desk, Event, Handler, Inbox, Loss, Make, Subscription, events, payloads
+from quillcast.live.subscription import Desk, Event, Handler, Inbox, Make, Subscription, events, payloads
 from quillcast.live.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config

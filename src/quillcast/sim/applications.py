@@ -10,6 +10,7 @@ from quillcast.core.bundle import Block
 from quillcast.core.envelope import Position, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import topic_id
+from quillcast.core.loss import Loss
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.subscription import Subscription
@@ -43,13 +44,14 @@ class Heard(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A reader was told that it lost positions [first, last) of a term."""
+    """A reader was told that it lost these events (`core.loss.Loss`)."""
 
     at: float
     term: Term
     first: int
     last: int
     why: str
+    publisher: bytes = b""
 
 
 class Reader:
@@ -85,8 +87,8 @@ class Reader:
             if self._bytes_per_s is not None:
                 self._queued += len(payload)
 
-    def lost(self, term: Term, first: int, last: int, why: str) -> None:
-        self.log.append(Told(self.host.world.now, term, first, last, why))
+    def lost(self, loss: Loss) -> None:
+        self.log.append(Told(self.host.world.now, loss.term, loss.first, loss.last, loss.why, loss.publisher))
 
     def failed(self, error: QuillcastError) -> None:
         self.failures.append(error)

@@ -13,6 +13,7 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Position, Term, new_tuple
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host
+from quillcast.core.loss import Loss
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.core.sparing import NOTHING
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
@@ -32,8 +33,8 @@ class Subscriber(Protocol):
         """Events `skip` to `stop` (exclusive) of a block, in order; `position` is that of event `skip`."""
         ...
 
-    def lost(self, term: Term, first: int, last: int, why: str) -> None:
-        """Positions [first, last) of a term will not come."""
+    def lost(self, loss: Loss) -> None:
+        """These events will not come."""
         ...
 
     def failed(self, error: QuillcastError) -> None:
@@ -303,7 +304,7 @@ class Edge(Channel):
 
     def _tell_lost(self, term: Term, missing: Range, why: str) -> None:
         self.host.trace(Lost(self.topic, term, *missing, why, self.number))
-        self.subscriber.lost(term, *missing, why)
+        self.subscriber.lost(Loss(term, *missing, why))
 
 
 def _wait(line: Line, bundle: Bundle) -> None:
