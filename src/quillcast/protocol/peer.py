@@ -65,7 +65,7 @@ class Peer:
         self.table: ForwardingTable[Tree] = ForwardingTable(host, topics.budget_bytes)
         self.scribe = Scribe(host, topics, self.overlay, self.neighbours, self.streams, self.table)
         self.recovery = Recovery(host, topics, self.scribe)
-        self.scribe.gap_noticed = self.recovery.look_soon
+        self.scribe.gap_noticed, self.scribe.root_asked = self.recovery.look_soon, self.recovery.routed
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]
@@ -201,8 +201,9 @@ class Peer:
         handle(timer)
 
     def link_up(self, contact: Contact) -> None:
-        """A link to this peer stands (again)."""
+        """A link to this peer stands (again), with all its credit."""
         self.neighbours.link_up(contact)
+        self.scribe.room(contact)
 
     def link_lost(self, contact: Contact) -> None:
         """A link broke or could not be made."""

@@ -337,9 +337,15 @@ class Delivery:
 
     def _told(self, reader: Reader, event: Event) -> str:
         """What a reader was told of an event's loss: its position, or a void hole around it; empty if nothing."""
+        publisher = self.writers[event.writer].publisher.id
+        for entry in reader.log:
+            if isinstance(entry, Told) and entry.publisher == publisher and entry.first <= event.number < entry.last:
+                return f"{entry.why} at {entry.at:.3f} s"
         for term, index in self._positions(event):
             for entry in reader.log:
-                if isinstance(entry, Told) and entry.term == term and entry.first <= index < entry.last:
+                if not isinstance(entry, Told) or entry.publisher:
+                    continue
+                if entry.term == term and entry.first <= index < entry.last:
                     return f"{entry.why} at {entry.at:.3f} s"
         return _void_around(reader, event)
 

@@ -1,10 +1,13 @@
 """Channels: everything that happens to a bundle. A channel is a cursor into a flow's log, moved while there is room."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
+from quillcast.core.trace import Dropped
+from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.log import Log
 
 Filter = Callable[[Bundle], bool]
@@ -14,18 +17,29 @@ Filter = Callable[[Bundle], bool]
 class Channel:
     """One way out of a flow, at its own pace: a slow one never holds up the others."""
 
-    __slots__ = ("cursor",)
+    __slots__ = ("cursor", "cut_at")
 
     def __init__(self, cursor: int) -> None:
         self.cursor = cursor
+        self.cut_at = 0
+        """Its lease was ended when the present term had come so far here; 0: it was not."""
 
     def advance(self, log: Log) -> None:
         """Carry out what waits in the log, as far as there is room: the same bytes, by reference."""
         raise AssertionError("a channel says how it advances")
 
+    def pass_over(self, term: Term, gone: list[Bundle]) -> None:
+        """The log has let go of these bundles, which this channel had not taken; the cursor is past them already."""
+
+    def thin(self, term: Term, runs: Iterable[Run]) -> None:
+        """No bundles of a past term are kept any more: nothing here may wait for them. `runs` say what stood there."""
+
 
 class LinkChannel(Channel):
-    """A channel to another peer: a child in a topic's tree."""
+    """A channel to another peer: a child in a topic's tree.
+
+    What it passes over the child finds out by its ranges, asks for, and is told who had it (`reliability.recovery`).
+    """
 
     __slots__ = ("contact", "filters", "host")
 
@@ -38,8 +52,15 @@ class LinkChannel(Channel):
         return all(passes(bundle) for passes in self.filters)
 
     def advance(self, log: Log) -> None:
+        self.carry(log, log.end)
+
+    def pass_over(self, term: Term, gone: list[Bundle]) -> None:
+        self.host.trace(Dropped(gone[0].topic, sum(bundle.count for bundle in gone), "budget"))
+
+    def carry(self, log: Log, end: int) -> None:
+        """Carry out what waits in the log up to a serial, as far as there is room."""
         host, contact = self.host, self.contact
-        while self.cursor < log.end and host.room(contact) > 0:
+        while self.cursor < end and host.room(contact) > 0:
             bundle = log.at(self.cursor)
             self.cursor += 1
             if bundle is not None and (not self.filters or self.admits(bundle)):

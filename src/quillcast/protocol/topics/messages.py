@@ -203,6 +203,14 @@ class Branch(Message, frozen=True, tag=60):
     frontier: Number
 
 
+class CutLeases(Message, frozen=True, tag=68):
+    """From a parent whose buffers are full: end the leases below you that do not cover this position (slow = cut)."""
+
+    topic: WireId
+    term: Term
+    index: Number
+
+
 class Denied(Message, frozen=True, tag=61):
     """From the root: what you published was not admitted, by this descriptor's list. Show a warrant that it names."""
 
@@ -211,5 +219,5 @@ class Denied(Message, frozen=True, tag=61):
 
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied,
+    HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied, CutLeases,
 )  # fmt: skip

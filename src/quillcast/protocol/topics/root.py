@@ -90,6 +90,11 @@ class Root:
         self.waiting = []
         return bundles
 
+    def end_hold(self, now: float) -> None:
+        """Wait for nobody any more that this root does not know."""
+        self.hold_until = min(self.hold_until, now)
+        self.awaited = {}
+
     def covered(self, index: int, now: float) -> bool:
         """All live leases cover the term below `index`. True if the stable position moved."""
         if now < self.hold_until or index <= self.stable:

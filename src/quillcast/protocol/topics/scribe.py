@@ -34,6 +34,7 @@ from quillcast.protocol.topics.messages import (
     Branch,
     Create,
     Created,
+    CutLeases,
     Denied,
     FindRoot,
     HandOver,
@@ -50,7 +51,7 @@ from quillcast.protocol.topics.messages import (
     RootIs,
     Survey,
 )
-from quillcast.protocol.topics.pacing import Pacing
+from quillcast.protocol.topics.pacing import Pacing, Patience
 from quillcast.protocol.topics.publishing import Publishing
 from quillcast.protocol.topics.reigns import Reigns
 from quillcast.protocol.topics.rendezvous import Rendezvous
@@ -92,6 +93,7 @@ class Scribe:
         self.rivals: dict[bytes, Descriptor] = {}  # another owner's word on a topic that is known
         self.handlers: dict[bytes, Handlers] = {}
         self.leaving = False
+        self.turn = 0  # which of the channels to a neighbour comes first when it has room again: each in its turn
         self.subscribing = Subscribing(self)
         self.joining = Joining(self)
         self.children = ChildrenTables(self)
@@ -107,6 +109,7 @@ class Scribe:
         self.pacing = Pacing(self)
         self.sweeping = Sweeping(self)
         self.gap_noticed: Callable[[bytes], None] = lambda topic: None  # the recovery above this layer
+        self.root_asked: Callable[[Any], None] = lambda message: None  # it, too: a question routed to the topic's root
 
     # ---- topics
 
@@ -192,6 +195,8 @@ class Scribe:
                 self.rendezvous.create(message)
             case FindRoot():
                 self.rendezvous.find(message)
+            case _:
+                self.root_asked(message)
 
     def leaf_set_changed(self) -> None:
         """Who is closest to a topic may have changed."""
@@ -222,11 +227,15 @@ class Scribe:
         return [self.trees[topic] for topic in self.streams.telling(node)]
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards a peer: its channels go on, and so do publishers whose root it is."""
-        for tree in self.linked(contact.node_id):
-            child = tree.children.get(contact.node_id)
-            if child is not None:
-                child.advance(tree.log)
+        """There is credit again towards a peer: its channels go on in turn, and so do publishers whose root it is."""
+        trees = [tree for tree in self.linked(contact.node_id) if contact.node_id in tree.children]
+        waiting = [tree for tree in trees if tree.children[contact.node_id].cursor < tree.log.end]
+        first = self.turn % len(waiting) if waiting else 0
+        self.turn += 1
+        for tree in (*waiting[first:], *waiting[:first]):
+            tree.children[contact.node_id].advance(tree.log)
+            if self.host.room(contact) <= 0:
+                break
         self.publishing.room(contact)
 
     # ---- the way of a bundle
@@ -276,6 +285,8 @@ class Scribe:
                 self.reports.report()
             case HandOverNow(topic, term):
                 self.handing_over.due(topic, term)
+            case Patience():
+                self.pacing.patience()
             case Sweep():
                 self.sweeping.sweep()
 
@@ -294,6 +305,8 @@ class Scribe:
                 self.handing_over.handed_over(message)
             case Replicas():
                 self.replication.keep(sender, message)
+            case CutLeases():
+                self.pacing.cut_leases(message)
             case Survey() | Branch() | Laggards() | Lagging():
                 self.inspection.receive(sender, message)
             case _:

@@ -19,7 +19,7 @@ from quillcast.protocol.topics.subscription import Subscription
 class Child(LinkChannel):
     """An entry of the children table, and the channel to that child."""
 
-    __slots__ = ("came", "cover", "cover_term", "held", "named_until", "spoken")
+    __slots__ = ("came", "cover", "cover_term", "frontier", "held", "named_until", "spoken", "told_to_cut")
 
     def __init__(self, host: Host, contact: Contact, cursor: int, term: Term, cover: int) -> None:
         super().__init__(host, contact, cursor)
@@ -27,11 +27,16 @@ class Child(LinkChannel):
         self.held: Held = ()
         self.spoken = False  # is this its own word?
         self.came: tuple[bytes, ...] = ()  # below it, lately
+        self.frontier = cover  # how far it came itself, be those below it behind
+        self.told_to_cut = 0  # up to here it was asked to end the leases below it that are behind
         self.named_until = 0.0  # it came here from another parent: those above are told so until then
 
     def claim(self, claim: ChildClaim) -> None:
         """What the child says holds."""
         self.cover_term, self.cover, self.held, self.came = shared(claim.term), claim.cover, claim.held, claim.came
+        self.frontier = max(claim.cover, claim.frontier)
+        if self.cover >= self.told_to_cut:
+            self.told_to_cut = 0
         self.spoken = True
 
     @property
@@ -46,9 +51,10 @@ class Departed:
     Or until those speak for themselves below this peer again whose leases it was: its own, or of those it named.
     """
 
-    __slots__ = ("awaited", "cover", "cover_term", "until")
+    __slots__ = ("awaited", "cover", "cover_term", "cut_at", "until")
 
     def __init__(self, child: Child, until: float, awaited: Iterable[bytes]) -> None:
+        self.cut_at = 0
         self.cover_term, self.cover, self.until = child.cover_term, child.cover, until
         self.awaited = dict.fromkeys(awaited)
 
@@ -181,10 +187,15 @@ class Tree(Flow):
         return bool(held or named or self.departed or self.past) or self.keeping_until is not None
 
     @property
-    def known_end(self) -> int:
-        """How far the present term is known to have gone, be it that its events never came here."""
+    def came_below(self) -> int:
+        """How far the present term came to this peer or to a child: what a root alone had is not meant."""
         covers = [child.cover for child in self.children.values() if child.cover_term == self.term]
-        return max(self.seen.end, self.parent_frontier, *covers)
+        return max([self.seen.end, *covers])
+
+    @property
+    def known_end(self) -> int:
+        """How far the present term is known to have gone, even if its events never came here."""
+        return max(self.came_below, self.parent_frontier)
 
     def have(self) -> Have | None:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
@@ -208,15 +219,61 @@ class Tree(Flow):
         return (me,) if self.root is not None else (*self.path, me)
 
     def cover(self, now: float) -> int:
-        """The index of the present term below which all leases here and below are served.
+        """The index of the present term below which all leases here and below are served."""
+        needs = [position for position, holder in self.needs(now) if not self.excused(position, holder)]
+        return min([self.frontier, *needs])
 
-        A lease that spoke last of another term, be it a later one, says nothing of this one.
+    def needs(self, now: float) -> Iterator[tuple[int, "Subscription | Child | Departed"]]:
+        """Who here needs the present term, and from which index on.
+
+        A lease that spoke last of another term, even a later one, says nothing of this one.
         """
         term = self.term
-        covers = [self.frontier]
-        covers += [edge.frontier(term) for edge in self.edges.values()]
-        covers += [lease.cover if lease.cover_term == term else 0 for lease in self.leases(now)]
-        return min(covers)
+        for channel in self.channels:
+            if isinstance(channel, Subscription):
+                yield channel.frontier(term), channel
+        for lease in self.leases(now):
+            yield (lease.cover if lease.cover_term == term else 0), lease
+
+    def excused(self, position: int, holder: "Subscription | Child | Departed") -> bool:
+        """Was this one's lease ended because it could not keep up? It has one again when it has caught up."""
+        return position < max(holder.cut_at, self.stable) if holder.cut_at else False
+
+    def end_lease(self, holder: "Subscription | Child | Departed", now: float) -> None:
+        """It cannot keep up: hold back nothing for it any more, until it has caught up with all that is here now."""
+        for node, lease in list(self.departed.items()):
+            if lease is holder:
+                del self.departed[node]
+        holder.cut_at = max(1, self.frontier)
+
+    def trim(self, now: float) -> int:
+        """Let go of what nobody needs any more; how many bytes that was. The one rule for a peer within its budget.
+
+        It is the least of the stable position as the root issued it and of what everybody here still needs: children,
+        local subscribers and leases of those that departed, excused or not.
+        """
+        return self.release(min([self.stable, self.frontier, *(position for position, _ in self.needs(now))]))
+
+    def shed(self, now: float, goal_bytes: int) -> int:
+        """Keep no copies any more but for live leases here and below, down to a goal: the budget is used up.
+
+        A root's are nobody's copies, so it keeps what is not stable.
+        """
+        cover = self.cover(now)
+        return self.release(cover if self.root is None else min(cover, self.root.stable), goal_bytes)
+
+    def waits_for(self, term: Term) -> bool:
+        """Does a subscriber here keep something of a past term, for want of room or of what comes before it?"""
+        return any(edge.waits_for(term) for edge in self.edges.values())
+
+    def last(self, now: float) -> "Subscription | Child | Departed | None":
+        """Who holds back this peer's cover the most; None if nobody is behind."""
+        behind = [
+            (position, holder)
+            for position, holder in self.needs(now)
+            if position < self.frontier and not self.excused(position, holder)
+        ]
+        return min(behind, key=lambda need: need[0])[1] if behind else None
 
     def leases(self, now: float) -> Iterator[Child | Departed]:
         """Those below that are owed events: children, and departed ones whose lease goes on."""
@@ -243,7 +300,8 @@ class Tree(Flow):
     def child_claim(self, now: float) -> ChildClaim:
         """What to tell the parent."""
         heard = max(self.heard, self.term)
-        return ChildClaim(self.term, self.cover(now), heard, self.held(), self.newcomers(now))
+        frontier = self.frontier
+        return ChildClaim(self.term, self.cover(now), heard, self.held(), self.newcomers(now), frontier)
 
     def parent_claim(self, me: bytes, fallbacks: tuple[Contact, ...]) -> ParentClaim:
         """What to tell the children."""
