@@ -151,6 +151,17 @@ class Arrive(Fault, frozen=True, tag="arrive"):
 AnyFault = Crash | Leave | Pause | Partition | Drop | Disturb | SlowReaders | Arrive
 
 
+def over_s(fault: AnyFault) -> float:
+    """When a fault and what comes of it is over."""
+    match fault:
+        case Crash(restart_s=after) | Leave(restart_s=after):
+            return fault.at_s + (after or 0.0)
+        case Arrive():
+            return fault.at_s
+        case _:
+            return fault.at_s + fault.for_s
+
+
 _KNOWN = re.compile(r"-?(?:\d+|all|(?:root|forwarders|children|leaves|readers|writers):(?P<topic>.+))")
 _MOMENTS = re.compile(r"(?:admitted|acknowledged|delivered):(?P<topic>.+)")
 
