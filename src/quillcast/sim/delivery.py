@@ -59,7 +59,7 @@ class Delivery:
             for reader in self.readers:
                 self._check_drops(reader)
             return
-        for check in (self._check_passed_over, self._check_reports, self._check_owed):
+        for check in (self._check_passed_over, self.check_reports, self._check_owed):
             for reader in self.readers:
                 check(reader)
         for writer in self.writers.values():
@@ -102,7 +102,7 @@ class Delivery:
 
     # --- losses are exact
 
-    def _check_reports(self, reader: Reader) -> None:
+    def check_reports(self, reader: Reader) -> None:
         """Each report names events that were owed and never came, once; reports that lie side by side are one."""
         named: dict[bytes, RangeSet] = {}
         ends: dict[tuple[bytes, float], tuple[int, int]] = {}
@@ -213,7 +213,7 @@ class Delivery:
                     self._check_silence(reader, event, at, came.get(event, self.end))
 
     def _check_silence(self, reader: Reader, event: Event, written: float, came: float) -> None:
-        """An event that came did so in time. (What did not come and was not told is found elsewhere.)"""
+        """An event that came did so in time; what did not come and was not told is found elsewhere."""
         slow_until = max((end for _, end in reader.slow), default=0.0)
         by = max(written, self.calm_at, slow_until) + bound_s(self.config)
         told = self._told(reader, event) if came > by else ""

@@ -94,7 +94,7 @@ class Partition(Fault, frozen=True, tag="partition"):
 
     def strike(self, simulation: "Simulation") -> None:
         side = simulation.select(self.peers)
-        simulation.cut_for(partition(side), self.for_s, range(len(simulation.world.machines)))
+        simulation.cut_for(partition(side), self.for_s)
 
 
 class Drop(Fault, frozen=True, tag="drop"):
@@ -106,7 +106,7 @@ class Drop(Fault, frozen=True, tag="drop"):
 
     def strike(self, simulation: "Simulation") -> None:
         senders, receivers = simulation.select(self.from_), simulation.select(self.to)
-        simulation.cut_for(one_way(senders, receivers), self.for_s, {*senders, *receivers})
+        simulation.cut_for(one_way(senders, receivers), self.for_s)
 
 
 class Disturb(Fault, frozen=True, tag="disturb"):

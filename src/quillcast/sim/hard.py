@@ -82,7 +82,7 @@ def hard(seed: int) -> Scenario:
     shapes = random.sample(SHAPES, random.choice([1, 1, 2]))
     for shape in shapes:
         shape(draft)
-    topology: AnyTopology = random.choice([Constant(), Uniform(), Uniform(high_s=0.03)])
+    topologies: list[AnyTopology] = [Constant(), Uniform(), Uniform(high_s=0.03)]
     config = _config(random, draft)
     over_s = max([draft.until_s, *(faults.over_s(fault) for fault in draft.happening)])
     over_s = max([over_s, *(reading.from_s for reading in draft.readers)])
@@ -91,7 +91,7 @@ def hard(seed: int) -> Scenario:
         peers=draft.peers,
         join_s=JOIN_S,
         duration_s=over_s + bound_s(config) + 1.0,
-        topology=topology,
+        topology=random.choice(topologies),
         disturbance=_disturbance(random, draft),
         window_bytes=random.choice([1 << 12, 1 << 14, 1 << 20]),
         config=config,
@@ -185,15 +185,12 @@ def _beside_the_root(draft: Draft) -> None:
     """Peers arrive next to the topic's id while its root stands still, crashes or leaves."""
     random, at_s = draft.random, draft.soon()
     root = f"root:{TOPIC}"
-    draft.happening.append(
-        random.choice(
-            [
-                faults.Pause(at_s=at_s, peer=root, for_s=random.uniform(1, 7)),
-                faults.Crash(at_s=at_s, peer=root, silent=random.random() < 0.5, restart_s=_again(random)),
-                faults.Leave(at_s=at_s, peer=root, restart_s=_again(random)),
-            ]
-        )
-    )
+    choices: Happening = [
+        faults.Pause(at_s=at_s, peer=root, for_s=random.uniform(1, 7)),
+        faults.Crash(at_s=at_s, peer=root, silent=random.random() < 0.5, restart_s=_again(random)),
+        faults.Leave(at_s=at_s, peer=root, restart_s=_again(random)),
+    ]
+    draft.happening.append(random.choice(choices))
     for _ in range(random.randint(1, 2)):
         draft.arrival(at_s + random.uniform(-0.5, 4))
 
@@ -241,9 +238,7 @@ def _known_again(draft: Draft) -> None:
         at_s, restart_s = draft.soon(), random.uniform(0.3, 1.2 * LEASE_S)
         if random.random() < 0.7:
             disk, silent = random.choice(["kept", "stale", "lost"]), random.random() < 0.5
-            draft.happening.append(
-                faults.Crash(at_s=at_s, peer=peer, silent=silent, restart_s=restart_s, disk=disk)
-            )
+            draft.happening.append(faults.Crash(at_s=at_s, peer=peer, silent=silent, restart_s=restart_s, disk=disk))
         else:
             draft.happening.append(faults.Leave(at_s=at_s, peer=peer, restart_s=restart_s))
 
@@ -301,16 +296,13 @@ def _deaths(draft: Draft) -> None:
     random = draft.random
     for _ in range(random.randint(1, 3)):
         at_s, peer = draft.soon(), _placed(draft)
-        draft.happening.append(
-            random.choice(
-                [
-                    faults.Crash(at_s=at_s, peer=peer, silent=random.random() < 0.5, restart_s=_again(random)),
-                    faults.Leave(at_s=at_s, peer=peer, restart_s=_again(random)),
-                    faults.Pause(at_s=at_s, peer=peer, for_s=random.choice([0.5, 3.0, 1.3 * LEASE_S])),
-                    faults.Drop(at_s=at_s, from_=[peer], to=["all", f"-{draft.some_peer()}"], for_s=3.0),
-                ]
-            )
-        )
+        choices: Happening = [
+            faults.Crash(at_s=at_s, peer=peer, silent=random.random() < 0.5, restart_s=_again(random)),
+            faults.Leave(at_s=at_s, peer=peer, restart_s=_again(random)),
+            faults.Pause(at_s=at_s, peer=peer, for_s=random.choice([0.5, 3.0, 1.3 * LEASE_S])),
+            faults.Drop(at_s=at_s, from_=[peer], to=["all", f"-{draft.some_peer()}"], for_s=3.0),
+        ]
+        draft.happening.append(random.choice(choices))
 
 
 def _placed(draft: Draft) -> str:

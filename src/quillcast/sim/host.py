@@ -26,8 +26,8 @@ class SimHost:
     """
 
     __slots__ = (
-        "alive", "backlog", "charged", "clock_origin_s", "contact", "disk", "ended_at", "incarnation", "inputs", "links",
-        "machine", "me", "peer", "proximities", "random", "world",
+        "alive", "backlog", "charged", "clock_origin_s", "contact", "disk", "ended_at", "incarnation", "inputs",
+        "links", "machine", "me", "peer", "proximities", "random", "world",
     )  # fmt: skip
 
     def __init__(self, world: "World", machine: "Machine", random: Random) -> None:

@@ -138,8 +138,9 @@ class Judges:
         about = f"peer:{self._number(peer)}"
         if kept > bound:
             raise Broken(
-                f"bounds: peer {self._number(peer)} keeps {kept} bytes of bundles, and may keep {bound} "
-                f"({topics.budget_bytes} and what it holds its senders back for)",
+                f"bounds: peer {self._number(peer)} keeps {kept} bytes of bundles, {peer.table.budget.used_bytes} of "
+                f"them within its budget, and may keep {bound}: {topics.budget_bytes} and what it holds its senders "
+                "back for",
                 about,
             )
         for publisher in mine:

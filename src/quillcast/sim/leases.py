@@ -5,8 +5,6 @@ test; here a lease has ended only if subscriber and publisher were truly out of 
 there again once they were together for long enough to find each other.
 """
 
-from typing import NamedTuple
-
 from quillcast.protocol.config import Config
 from quillcast.sim.applications import Reader
 from quillcast.sim.reach import Reach
@@ -25,12 +23,6 @@ def bound_s(config: Config) -> float:
     return JOINED_S + max(2 * topics.lease_s, topics.past_terms_s) + topics.give_up_s
 
 
-class Excuse(NamedTuple):
-    """Why a reader was owed nothing of an event, or not now."""
-
-    why: str
-
-
 class Leases:
     """What may be said about leases of one run."""
 
@@ -44,13 +36,13 @@ class Leases:
         assert reader.started_at is not None
         mine, lease_s = reader.host.machine.number, self.config.topics.lease_s
         for span in self.reach.apart(mine, machine, MEET_S):
-            if span.end < reader.started_at or written >= span.end + JOINED_S:
+            if span.end + JOINED_S < reader.started_at or written >= span.end + JOINED_S:
                 continue
             when = f"from {span.start:.1f} to {span.end:.1f} s"
             if span.length_s >= lease_s - self.slack_s:
                 return f"it was out of reach of peer {machine} {when}"
             if span.start < reader.started_at:
-                return f"its subscription began while it was out of reach of peer {machine}, {when}"
+                return f"its subscription began while it was out of reach of peer {machine}, {when}, or soon after"
         return ""
 
     def slow(self, reader: Reader, at: float, until: float) -> bool:

@@ -1,7 +1,6 @@
 """One run of a scenario under one seed: machines, peers, programs and faults on one world."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import NodeId, topic_id
@@ -31,15 +30,6 @@ WEIGH_EVERY = 16  # of the steps after which a peer is checked, one in so many h
 REST_S, RESTS_MAX = 1.0, 10  # a run goes on until no tree has changed for so long, at most so often
 
 
-class Trouble(NamedTuple):
-    """A machine could not be reached, or stood still, from one time to another."""
-
-    machine: int
-    start: float
-    end: float
-    what: str
-
-
 class Simulation:
     """Runs a scenario under a seed, and checks what must hold.
 
@@ -66,7 +56,6 @@ class Simulation:
         self.random = derived(seed, "simulation")
         self.readers: list[Reader] = []
         self.writers: list[Writer] = []
-        self.troubles: list[Trouble] = []
         self.happened: list[tuple[float, str]] = []
         self.created: dict[str, Descriptor] = {}  # topics that were created, by their creator's word
         self._calm_at = 0.0
@@ -86,7 +75,7 @@ class Simulation:
         )  # fmt: skip
         self.topics = {plan.name: topic_id(plan.name) for plan in scenario.topics}
         self.ledgers = {plan.name: Ledger() for plan in scenario.topics}
-        self._ledgers_by_id = {self.topics[name]: ledger for name, ledger in self.ledgers.items()}
+        self._ledgers_by_id: dict[bytes, Ledger] = {self.topics[name]: ledger for name, ledger in self.ledgers.items()}
         self.reach = Reach(self.world)
         self.judges = Judges(self, self.reach)
         self._prepare()
@@ -189,17 +178,15 @@ class Simulation:
         host = self.world.machines[machine].host
         if host is not None and host.backlog is None:
             self._note(f"peer {machine} stands still for {for_s:g} s")
-            self._trouble([machine], for_s, "paused")
             host.pause()
             self._changed(for_s)
             self.world.after(for_s, self._resume, host)
 
-    def cut_for(self, cut: Cut, for_s: float, befallen: Collection[int]) -> None:
+    def cut_for(self, cut: Cut, for_s: float) -> None:
         """Drop what `cut` says for a while."""
         machines = range(len(self.world.machines))
         ways = [(a, b) for a in machines for b in machines if a != b and cut(a, b)]
         self._note(f"for {for_s:g} s nothing passes {_ways(ways)}")
-        self._trouble(sorted(befallen), for_s, "cut off")
         self.world.after(for_s, self._mend, self.world.cut(cut))
         self._changed(for_s)
 
@@ -294,9 +281,7 @@ class Simulation:
         warrant = None
         if host.machine.number in publishers:
             warrant = _credentials(host.machine.number).warrant(host.me, self.topics[topic])
-        writer = Writer(
-            host, topic, number, writing.payload_bytes, self, warrant, listed=bool(publishers)
-        )
+        writer = Writer(host, topic, number, writing.payload_bytes, self, warrant, listed=bool(publishers))
         self.writers.append(writer)
         self._write(writer, writing)
 
@@ -389,10 +374,6 @@ class Simulation:
         self._calm_at = max(self._calm_at, self.world.now + for_s)
         self.reach.note()
 
-    def _trouble(self, machines: Sequence[int], for_s: float, what: str) -> None:
-        now = self.world.now
-        self.troubles += [Trouble(machine, now, now + for_s, what) for machine in machines]
-
     def _note(self, what: str) -> None:
         self.happened.append((self.world.now, what))
 
@@ -426,6 +407,8 @@ def _peers(machines: Sequence[int]) -> str:
 def _ways(ways: Sequence[tuple[int, int]]) -> str:
     """Ways that are cut, for people: from whom to whom."""
     senders, receivers = sorted({a for a, _ in ways}), sorted({b for _, b in ways})
+    if not ways:
+        return "between nobody"
     if senders == receivers:
         first = senders[0]
         side = [first, *(n for n in senders if (first, n) not in set(ways) and n != first)]
