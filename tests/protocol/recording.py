@@ -1,5 +1,6 @@
 """A host that writes down what it is ordered, and a subscriber that writes down what it is given."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -69,7 +70,8 @@ class Notes:
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
-        self.lost_: list[tuple[int, int, int, str]] = []
+        self.told: list[tuple[int, int, int, str]] = []
+        self.turn_over: Callable[[], None] = lambda: None
         self.space = 1 << 20
 
     def started(self, position: Position) -> None: ...
@@ -77,7 +79,13 @@ class Notes:
         self.got += block.payloads()[skip:stop]
 
     def lost(self, loss: Loss) -> None:
-        self.lost_.append((loss.term.counter, loss.first, loss.last, loss.why))
+        self.told.append((loss.term.counter, loss.first, loss.last, loss.why))
+
+    @property
+    def lost_(self) -> list[tuple[int, int, int, str]]:
+        """What was told once the turn is over."""
+        self.turn_over()
+        return self.told
 
     def failed(self, error: Exception) -> None: ...
     def room(self) -> int:

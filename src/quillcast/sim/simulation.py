@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import NodeId, topic_id
 from quillcast.core.messages import Codec, Contact
-from quillcast.core.trace import Admitted, Delivered, Record
+from quillcast.core.trace import Admitted, Delivered, Mark, Record
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.tree import Tree
@@ -308,6 +308,8 @@ class Simulation:
         if isinstance(record, Admitted) and record.topic in self._ledgers_by_id:
             self._ledgers_by_id[record.topic].note(at, machine, record)
             self.judges.admitted(machine, record)
+        elif isinstance(record, Mark) and record.name in ("lease_cut", "hold_cut"):
+            self.judges.cuts.append(at)
         if self._armed:
             match record:
                 case Admitted(topic=id_):

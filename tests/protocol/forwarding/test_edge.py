@@ -13,6 +13,7 @@ THIRD = Term(3, FIRST.node)
 def an_edge(*, ordered: bool = True) -> tuple[Edge, Notes, RecordingHost]:
     host, notes = RecordingHost(), Notes()
     edge = Edge(host, WEATHER, notes, 0, ordered=ordered)
+    notes.turn_over = edge.tell_losses
     edge.begin(FIRST, 0)
     return edge, notes, host
 

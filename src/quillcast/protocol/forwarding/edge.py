@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Protocol
 
+import msgspec
+
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM, Position, Term, new_tuple
 from quillcast.core.errors import QuillcastError
-from quillcast.core.host import Host
+from quillcast.core.host import Host, Timer
 from quillcast.core.loss import Loss
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.core.sparing import NOTHING
@@ -47,11 +49,18 @@ class Subscriber(Protocol):
         ...
 
 
+class TellLosses(Timer, frozen=True):
+    """A turn in which a subscriber lost something is over."""
+
+    topic: bytes
+    number: int
+
+
 _NO_BACKLOG: deque[Bundle] = deque()
 _NO_FIRSTS: list[int] = []
 
 
-IDLE_LOOKS = 2  # at a publisher of which nothing comes, until it is forgotten
+SILENT_MAX = 1024  # publishers that an edge remembers though nothing comes of them; a guess: 200 kB
 GIVEN_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: reigns overlap for seconds
 
 
@@ -73,12 +82,12 @@ class Line:
 class Author:
     """A publisher as an edge hears it."""
 
-    __slots__ = ("began", "given", "held", "held_since", "idle", "lost", "next", "term")
+    __slots__ = ("began", "given", "held", "held_since", "looked_at_next", "lost", "next", "term")
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that went out, or was told lost
         self.lost = NO_RANGES  # sequences beyond that which the subscriber was told it lost
-        self.idle = (0, -1)  # how many looks in a row found it at this sequence (`forget_authors`)
+        self.looked_at_next: int | None = -1  # `next`, at the last look (`forget_authors`)
         self.term: Term | None = None  # of its last event
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
         self.given: RangeSet | None = None  # sequences that went out, where gaps are no reason to wait
@@ -90,8 +99,8 @@ class Edge(Channel):
     """The channel to one local subscriber. Most of what it keeps is made by its first event."""
 
     __slots__ = (
-        "authors", "backlog", "holding", "host", "latest", "number", "ordered", "readmits", "since",
-        "subscriber", "topic",
+        "authors", "backlog", "doubts", "holding", "host", "latest", "losses", "number", "ordered", "readmits",
+        "since", "subscriber", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +116,8 @@ class Edge(Channel):
         self.authors: dict[bytes, Author] = NOTHING
         self.holding: dict[Author, None] = NOTHING  # those of whom something is held
         self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
+        self.doubts: dict[Term, None] = NOTHING  # terms of which positions are lost and it is not known what they were
+        self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = NOTHING  # still to be told, with the first
 
     def turn(self, log: Log) -> None:
         """The log turns to a new term: keep by what of the old one was not taken for want of room."""
@@ -190,6 +201,8 @@ class Edge(Channel):
             line = line.older
         for line in reversed(kept):
             line.older, self.latest = self.latest, line
+        for term in [term for term in self.doubts if not keep(term)]:
+            del self.doubts[term]
 
     def frontier(self, term: Term) -> int:
         """One past the last index taken of a term without a gap."""
@@ -232,15 +245,17 @@ class Edge(Channel):
             self._lose_events(block.publisher, [(author.next or 0, block.first)], position.term, "void")
 
     def forget_authors(self) -> None:
-        """One look at publishers that may be gone: what nothing was heard of at several looks in a row is forgotten.
+        """One look at all publishers: those of whom nothing came since the look before are forgotten, but for some.
 
-        The caller's looks are apart so far that a publisher that sent nothing in between has nothing under way.
+        The caller's looks are so far apart that a publisher that sent nothing in between has nothing under way, unless
+        it is beyond a cut; that is why the last `SILENT_MAX` are remembered however long they are silent.
         """
-        for publisher, author in list(self.authors.items()):
-            looks, at = author.idle
-            author.idle = (looks + 1 if at == author.next else 0, -1 if author.next is None else author.next)
-            if author.idle[0] >= IDLE_LOOKS and not author.held:
+        silent = [id_ for id_, author in self.authors.items() if author.looked_at_next == author.next]
+        for publisher in silent[: max(0, len(silent) - SILENT_MAX)]:
+            if not self.authors[publisher].held:
                 del self.authors[publisher]
+        for author in self.authors.values():
+            author.looked_at_next = author.next
 
     # ---- losses
 
@@ -253,6 +268,8 @@ class Edge(Channel):
         for publisher, sequences in lost.items():
             self._lose_events(publisher, sequences.ranges(), term, why)
         for first, last in (piece for hole in holes for piece in known.missing(*hole)):
+            self.doubts = self.doubts or {}
+            self.doubts[term] = None
             self._report(Loss(term, first, last, why))
 
     def _lose_events(self, publisher: bytes, sequences: list[Range], term: Term, why: str) -> None:
@@ -275,8 +292,21 @@ class Edge(Channel):
             author.lost = NO_RANGES
 
     def _report(self, loss: Loss) -> None:
-        self.host.trace(Lost(self.topic, loss.term, loss.first, loss.last, loss.why, self.number, loss.publisher))
-        self.subscriber.lost(loss)
+        """Tell of a loss before anything else goes out, and at the end of this turn at the latest: so ranges merge."""
+        if not self.losses:
+            self.losses = {}
+            self.host.set_timer(TellLosses(self.topic, self.number), 0.0)
+        place = loss.publisher or loss.term
+        _, ranges = self.losses.setdefault((place, loss.why), (loss, RangeSet()))
+        ranges.add(loss.first, loss.last)
+
+    def tell_losses(self) -> None:
+        """Tell the subscriber what it lost."""
+        losses, self.losses = self.losses, NOTHING
+        for loss, ranges in losses.values():
+            for first, last in ranges:
+                self.host.trace(Lost(self.topic, loss.term, first, last, loss.why, self.number, loss.publisher))
+                self.subscriber.lost(msgspec.structs.replace(loss, first=first, last=last))
 
     def _resume(self, line: Line) -> None:
         line.next = line.given_up.contiguous_from(line.next)
@@ -306,7 +336,7 @@ class Edge(Channel):
             expected = max(block.first + done, expected or 0)
         if author.lost:
             expected = author.lost.contiguous_from(expected)
-        if block.first > expected and author.term != term:
+        if block.first > expected and (author.term != term or term not in self.doubts):
             self._hold(author, block, term, index)
             return
         author.term, began = term, author.began
@@ -331,6 +361,8 @@ class Edge(Channel):
             self._release(author)
 
     def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
+        if self.losses:
+            self.tell_losses()
         self.subscriber.deliver(block, skip, stop, new_tuple(Position, (term, index)))
         self.host.trace(
             Delivered(
@@ -351,7 +383,10 @@ class Edge(Channel):
         return author
 
     def _hold(self, author: Author, block: Block, term: Term, index: int) -> None:
-        """A term begins with a hole before it: it waits, for what lacks may be on its way from another."""
+        """There is a hole before it: it waits, for what lacks may be on its way under another term.
+
+        Not if positions of this term were lost of which nobody knows what stood there: that may have been the hole.
+        """
         if not author.held:
             self.holding = self.holding or {}
             self.holding[author], author.held_since = None, self.host.now()

@@ -18,6 +18,7 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
 from quillcast.core.sparing import shared
 from quillcast.core.trace import Dropped, Mark, Named, Repaired
+from quillcast.protocol.forwarding.edge import TellLosses
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
@@ -285,6 +286,8 @@ class Scribe:
                 self.reports.report()
             case HandOverNow(topic, term):
                 self.handing_over.due(topic, term)
+            case TellLosses(topic, number):
+                self.subscribing.tell_losses(topic, number)
             case Patience():
                 self.pacing.patience()
             case Sweep():
