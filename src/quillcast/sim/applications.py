@@ -11,6 +11,7 @@ from quillcast.core.envelope import Position, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import topic_id
 from quillcast.core.loss import Loss
+from quillcast.core.ranges import RangeSet
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.publisher import Publisher
@@ -171,6 +172,7 @@ class Writer:
         self._opened = False
         self.name = f"{host.machine.number}.{host.machine.starts}.w{number}"
         self.written: list[float] = []  # when each event was offered
+        self.never_stable = RangeSet()  # what the publisher said it dropped at a bound
         self.held_back = 0
         self.failures: list[QuillcastError] = []
         self.publisher: Publisher = _peer(host).publisher(topic, self, warrant)
@@ -185,6 +187,9 @@ class Writer:
         if self._opened and self.publisher.stable > self._stable:
             before, self._stable = self._stable, self.publisher.stable
             self._listener.told_stable(self, before)
+
+    def dropped(self, block: Block) -> None:
+        self.never_stable.add(block.first, block.last)
 
     def failed(self, error: QuillcastError) -> None:
         self.failures.append(error)
@@ -202,6 +207,16 @@ class Writer:
         self.written += [self.host.world.now] * count
         numbers = range(first, first + count)
         self.publisher.offer([Event(self.name, number).payload(self.payload_bytes) for number in numbers])
+
+    def knows_stable(self, number: int) -> bool:
+        """Was the writer told that the event is stable?"""
+        return number < self.publisher.stable and number not in self.never_stable
+
+    @property
+    def unsettled(self) -> int:
+        """How many events the writer still waits to hear of: they are not known to be stable, nor dropped."""
+        waits = self.never_stable.missing(self.publisher.stable, self.publisher.next)
+        return sum(last - first for first, last in waits)
 
     @property
     def may_publish(self) -> bool:

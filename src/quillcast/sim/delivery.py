@@ -224,7 +224,7 @@ class Delivery:
         )
 
     def _check_missing(self, reader: Reader, writer: Writer, event: Event, at: float) -> None:
-        why_kept = self._kept(writer, event)
+        why_kept = self._kept(reader, writer, event, at)
         if why_kept is None:
             return  # it died with its writer
         told = self._told(reader, event)
@@ -238,11 +238,11 @@ class Delivery:
         excuse = self._excuse(reader, writer, event, at)
         self._holds(bool(excuse), f"{story}; it was told so ({told}), and had a live lease")
 
-    def _kept(self, writer: Writer, event: Event) -> str | None:
+    def _kept(self, reader: Reader, writer: Writer, event: Event, at: float) -> str | None:
         """Why an event cannot have died with its writer; None if it may have."""
         if writer.lives:
             return "its writer lives"
-        if event.number < writer.publisher.stable:
+        if writer.knows_stable(event.number) and not self.leases.ended(reader, writer.host.machine.number, at):
             return "it was called stable"
         for admission in self.ledger.admitted(writer.publisher.id, event.number):
             machine = self.simulation.world.machines[admission.machine]
@@ -293,7 +293,7 @@ class Delivery:
         return max(terms) < reader.start.term and not any(term in reader.knew for term in terms)
 
     def _check_writer(self, writer: Writer) -> None:
-        """Everything that a living writer wrote long ago is stable, and no writer was refused that may publish."""
+        """All that a living writer wrote long ago is stable or dropped, and no writer was refused that may publish."""
         publisher = writer.publisher
         if writer.may_publish:
             self._holds(
@@ -308,7 +308,7 @@ class Delivery:
         if writer.lives and not writer.failures and self.end - last > wait_s:
             marks = f"{publisher.admitted} are admitted and {publisher.stable} stable"
             self._holds(
-                publisher.stable == publisher.next,
+                writer.unsettled == 0,
                 f"topic {self.plan.name}: of {publisher.next} events of {writer.name} {marks} at the end, "
                 f"{self.end - last:.0f} s after the last one or the last trouble",
             )

@@ -48,7 +48,8 @@ class Judges:
         for reader in self.simulation.readers:
             if reader.topic == writer.topic and reader.ended_at is None and reader.host.alive:
                 for number in range(before, writer.publisher.stable):
-                    self._has(plan, reader, writer, number)
+                    if writer.knows_stable(number):
+                        self._has(plan, reader, writer, number)
 
     def _has(self, plan: "TopicPlan", reader: Reader, writer: Writer, number: int) -> None:
         event, written = Event(writer.name, number), writer.written[number]
