@@ -58,14 +58,19 @@ class Judges:
         if self.leases.ended(reader, writer.host.machine.number, written):
             return
         told = self.told(reader, event)
-        if plan.slow == "cut" and any(at >= written for at in self.cuts):
-            return  # a budget ran out, and silent leases went first
+        if plan.slow == "cut" and any(at >= self._newest(reader) for at in self.cuts):
+            return  # a budget ran out, silent leases went first, and this reader has not caught up since
         raise Broken(
             f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
             f"{reader.name} has a live lease since {reader.started_at:.3f} s and "
             + (f"was told that it lost it ({told})" if told else "was not given it"),
             f"topic:{plan.name}",
         )
+
+    def _newest(self, reader: Reader) -> float:
+        """When the newest event was written that a reader was given."""
+        writers = {writer.name: writer for writer in self.simulation.writers if writer.topic == reader.topic}
+        return max((writers[event.writer].written[event.number] for event in reader.heard), default=0.0)
 
     # --- loss
 
