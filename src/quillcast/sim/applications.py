@@ -154,6 +154,8 @@ class Writer:
             self._admitted = self.publisher.admitted
             self._acknowledged(self.topic)
 
+    def dropped(self, block: Block) -> None: ...
+
     def failed(self, error: QuillcastError) -> None:
         self.failures.append(error)
 

@@ -263,7 +263,7 @@ class Delivery:
         """Why an event cannot have died with its writer; None if it may have."""
         if writer.lives:
             return "its writer lives"
-        if event.number < writer.publisher.stable:
+        if writer.publisher.is_stable(event.number):
             return "it was called stable"
         for admission in self._admitted(writer, event):
             machine = self.simulation.world.machines[admission.machine]
