@@ -33,6 +33,10 @@ class Patience(Timer, frozen=True):
     """Senders have waited for `patience_s`, if the buffers have been over their budget since it was set."""
 
 
+class RoomHere(Timer, frozen=True):
+    """This peer, as a root, takes events of its own publishers again."""
+
+
 class Pacing:
     """Holds senders' credit back while this peer's buffers are over their budget, for `patience_s` before a cut.
 
@@ -42,19 +46,41 @@ class Pacing:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
         self.budget = scribe.table.budget
-        self.owed: deque[tuple[bytes, int]] = deque()
+        self.owed: deque[tuple[bytes, int, bytes]] = deque()  # sender, bytes, topic
         self.held: dict[bytes, deque[tuple[bytes, int]]] = {}  # by topics that have their share of the budget
         self.over_since: float | None = None
+        self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
 
-    # ---- credit
+    # ---- this peer's own publishers, where it is the root: no link's credit lies between
 
-    def release(self, sender: bytes, size_bytes: int) -> None:
+    def room_for(self, topic: bytes) -> int:
+        """Bytes that this peer, as the topic's root, takes of its own publishers now: a window as over a link."""
+        return self.config.window_bytes - self.taken.get(topic, 0)
+
+    def taken_here(self, topic: bytes, size_bytes: int) -> None:
+        """A bundle of this peer's own publishers came to it as the root."""
+        self.taken[topic] = self.taken.get(topic, 0) + size_bytes
+
+    def _give_back(self, sender: bytes, size_bytes: int, topic: bytes) -> None:
+        if sender != self.host.me:
+            self.host.release(sender, size_bytes)
+            return
+        was_full = self.room_for(topic) <= 0
+        self.taken[topic] -= size_bytes
+        if was_full and self.room_for(topic) > 0:
+            self.host.set_timer(RoomHere(), 0.0)
+        if not self.taken[topic]:
+            del self.taken[topic]
+
+    # ---- all senders
+
+    def release(self, sender: bytes, size_bytes: int, topic: bytes = b"") -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again."""
         if self.owed or self.budget.used_bytes > self.budget.limit_bytes:  # `over`, for every bundle
-            self.owed.append((sender, size_bytes))
+            self.owed.append((sender, size_bytes, topic))
             self.press()
         else:
-            self.host.release(sender, size_bytes)
+            self._give_back(sender, size_bytes, topic)
 
     def sealed(self, tree: Tree, sender: bytes, size_bytes: int) -> None:
         """What a publisher sent to this root is in the buffer: its credit goes back, unless the topic has its share."""
@@ -64,7 +90,7 @@ class Pacing:
                 self.host.trace(Mark("topic_paced"))
             self.held[tree.topic].append((sender, size_bytes))
         else:
-            self.release(sender, size_bytes)
+            self.release(sender, size_bytes, tree.topic)
 
     def _has_its_share(self, tree: Tree) -> bool:
         left_bytes = self.budget.limit_bytes - self.budget.used_bytes
@@ -76,7 +102,7 @@ class Pacing:
             tree = self.scribe.trees.get(topic)
             if tree is None or tree.root is None or not self._has_its_share(tree):
                 for sender, size_bytes in self.held.pop(topic):
-                    self.release(sender, size_bytes)
+                    self.release(sender, size_bytes, topic)
 
     def press(self) -> None:
         """The buffers may be over their budget: shed what may go at once, else begin to wait."""
@@ -100,7 +126,7 @@ class Pacing:
             return
         self.over_since = None
         while self.owed:
-            self.host.release(*self.owed.popleft())
+            self._give_back(*self.owed.popleft())
 
     # ---- time
 
@@ -146,7 +172,7 @@ class Pacing:
             self._shed_tree(tree, now)
 
     def _shed_tree(self, tree: Tree, now: float) -> None:
-        """Bring one topic's copies down by as much as the buffers are over the goal; whoever still needed one lost it."""
+        """Bring a topic's copies down by as much as the buffers are over the goal; whoever still needed one lost it."""
         over_bytes = self.budget.used_bytes - self._goal_bytes
         needed_from = min([tree.frontier, *(position for position, _ in tree.needs(now))])
         if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):

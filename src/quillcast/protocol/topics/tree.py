@@ -282,16 +282,6 @@ class Tree(Flow):
             if lease.until > now:
                 yield lease
 
-    def laggards(self, term: Term, index: int, now: float) -> list[bytes]:
-        """Leases here that do not cover an index of a term: departed children, and the peer's own edges as b''."""
-        behind = [
-            node
-            for node, lease in self.departed.items()
-            if lease.until > now and (lease.cover_term, lease.cover) < (term, index)
-        ]
-        behind += [b"" for edge in self.edges.values() if edge.frontier(term) < index]
-        return behind
-
     def held(self) -> Held:
         """How far past terms went and what is kept of them, for neighbours that lack some of it."""
         past_terms = sorted(self.past.items())
