@@ -6,7 +6,7 @@ Where the budget is used up, a peer gives in this order:
    of the busiest topic. That costs nobody an event, so nobody waits for it.
 2. Time: it gives no credit back for `patience_s`. Whoever can keep up has caught up by then.
 3. The lease of whoever holds back the most, in all topics that may be cut at once, so that one culprit is waited for
-   once. It is excused until it has caught up (`Tree.excused`): served from the buffer as far as that reaches, and told
+   once. It is excused until it has caught up (`channels.Cut`): served from the buffer as far as that reaches, and told
    what it lost. A child that is up to date itself is asked to do the same with those below it (`CutLeases`).
 
 A topic that waits for its slow subscribers would fill the budget, and hold up all others. So its root holds back its
@@ -23,7 +23,7 @@ from quillcast.core.host import Timer
 from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.subscription import Subscription
-from quillcast.protocol.topics.tree import Child, Departed, Tree
+from quillcast.protocol.topics.tree import Child, Departed, Tree, excused
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -242,7 +242,7 @@ class Pacing:
         if tree is None or tree.term != message.term or not self._may_cut(tree):
             return
         for position, holder in list(tree.needs(now)):
-            if position >= message.index or tree.excused(position, holder):
+            if position >= message.index or excused(holder):
                 continue
             if isinstance(holder, Child) and holder.frontier >= message.index:
                 self.host.send(holder.contact, message)
@@ -259,7 +259,7 @@ def _node_of(tree: Tree, holder: "Child | Departed") -> bytes:
 def _of(tree: Tree, node: bytes, now: float) -> "Iterable[Child | Departed]":
     """The leases of a peer in a topic, where they hold it back."""
     child, lease = tree.children.get(node), tree.departed.get(node)
-    if child is not None and child.cover < tree.frontier and child.frontier < tree.frontier:
+    if child is not None and not excused(child) and child.frontier < tree.frontier:
         yield child
     if lease is not None:
         yield lease
