@@ -6,7 +6,6 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
-from quillcast.core.trace import Dropped
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.log import Log
 
@@ -53,9 +52,6 @@ class LinkChannel(Channel):
 
     def advance(self, log: Log) -> None:
         self.carry(log, log.end)
-
-    def pass_over(self, term: Term, gone: list[Bundle]) -> None:
-        self.host.trace(Dropped(gone[0].topic, sum(bundle.count for bundle in gone), "budget"))
 
     def carry(self, log: Log, end: int) -> None:
         """Carry out what waits in the log up to a serial, as far as there is room."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from quillcast.core.host import Timer
-from quillcast.core.trace import Mark
+from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.subscription import Subscription
 from quillcast.protocol.topics.tree import Child, Departed, Tree
@@ -141,11 +141,18 @@ class Pacing:
         """Keep no more copies than live leases at this peer and below need."""
         self._thin(self._goal_bytes, spare_waiting=True)
         for tree in self._busiest():
-            over_bytes = self.budget.used_bytes - self._goal_bytes
-            if over_bytes <= 0:
+            if self.budget.used_bytes <= self._goal_bytes:
                 return
-            if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
-                self.host.trace(Mark("shed_copies"))
+            self._shed_tree(tree, now)
+
+    def _shed_tree(self, tree: Tree, now: float) -> None:
+        """Bring one topic's copies down by as much as the buffers are over the goal; whoever still needed one lost it."""
+        over_bytes = self.budget.used_bytes - self._goal_bytes
+        needed_from = min([tree.frontier, *(position for position, _ in tree.needs(now))])
+        if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
+            self.host.trace(Mark("shed_copies"))
+            if (missing := tree.earliest - needed_from) > 0:
+                self.host.trace(Dropped(tree.topic, missing, "budget"))
 
     def _thin(self, goal_bytes: int, *, spare_waiting: bool = False) -> None:
         """Let go of past terms; not of those that a subscriber here waits for, where those are to be spared."""
@@ -153,7 +160,10 @@ class Pacing:
             spared = spare_waiting or not self._may_cut(tree)
             for term in list(tree.past):
                 if self.budget.used_bytes > goal_bytes and not (spared and tree.waits_for(term)):
+                    count = sum(bundle.count for bundle in tree.past[term].bundles)
                     tree.thin(term)
+                    if count:
+                        self.host.trace(Dropped(tree.topic, count, "budget"))
 
     # ---- leases
 
@@ -197,9 +207,8 @@ class Pacing:
     def _let_go(self, tree: Tree, now: float) -> None:
         if tree.root is not None:
             self.scribe.rendezvous.cover(tree, now)
-        over_bytes = self.budget.used_bytes - self._goal_bytes
-        if over_bytes > 0:
-            tree.shed(now, max(0, tree.log.size_bytes - over_bytes))
+        if self.budget.used_bytes > self._goal_bytes:
+            self._shed_tree(tree, now)
 
     def cut_leases(self, message: CutLeases) -> None:
         """A parent's buffers are full: end the leases here and below that do not cover a position."""

@@ -158,6 +158,7 @@ class Scribe:
         self.sweeping.forget(tree)
         self.reports.forget(tree)
         self.table.close(tree.topic)
+        self.pacing.eased()
 
     def leave(self) -> None:
         """Leave all trees in good order: roots hand over, children are sent to their grandparent."""

@@ -42,7 +42,7 @@ class Sweeping:
     def sweep(self) -> None:
         """Look over what may have changed, and come again while there is any topic or publisher."""
         scribe, now = self.scribe, self.host.now()
-        if not (scribe.trees or scribe.publishing.busy):
+        if not (scribe.trees or scribe.publishing.busy or scribe.joining.left_behind):
             self.timer_set = False
             return
         self.host.set_timer(Sweep(), self.config.sweep_s)
