@@ -296,13 +296,17 @@ def test_an_event_that_is_called_stable_too_soon_is_found(sound: Simulation) -> 
         reader.log.append(exactly(sound, 7, 8))
         with pytest.raises(Broken, match="was told that it lost it"):
             sound.judges.told_stable(writer, 0)
-        reader.slow.append((5.0, 90.0))
+        reader.log[-1] = exactly(sound, 7, 8)._replace(why="cut")
         sound.judges.told_stable(writer, 0)  # its lease went first
         reader.log.pop()
+        sound.crowding.spans.append(Span(5.0, writer.written[-1] - 0.1))
         with pytest.raises(Broken, match="was not given it"):
-            sound.judges.told_stable(writer, 0)
+            sound.judges.told_stable(writer, 0)  # it had caught up since
+        sound.crowding.spans.append(Span(5.0, writer.written[-1] + 0.1))
+        sound.judges.told_stable(writer, 0)  # a budget had run out, and the reader's lease went first
     finally:
         reader.heard.add(event)
+        sound.crowding.spans.clear()
 
 
 def test_a_loss_that_could_have_been_avoided_is_found(sound: Simulation) -> None:
@@ -358,13 +362,21 @@ def test_a_root_that_forgot_a_topics_settings_is_found(sound: Simulation) -> Non
 
 
 def test_what_is_remembered_of_a_publisher_that_is_gone_is_found(sound: Simulation) -> None:
-    host = sound.writers[0].host
+    writer, trees = sound.writers[0], sound.trees("news")
+    host, publisher = writer.host, writer.publisher.id
+    (root,) = [tree.root for tree in trees.values() if tree.root is not None]
     host.alive, host.ended_at = False, 15.0
+    known = dict(root.admissions)
+    root.admissions.clear()
     try:
-        with pytest.raises(Broken, match=r"tables: peer \d .* publishers .*1\.1\.w0"):
+        checks.check_tables(sound)
+        root.admissions[publisher] = object()  # type: ignore[assignment]
+        with pytest.raises(Broken, match=r"tables: peer \d, the root of topic news, .* publishers .*1\.1\.w0"):
             checks.check_tables(sound)
     finally:
         host.alive, host.ended_at = True, None
+        root.admissions.clear()
+        root.admissions.update(known)
     checks.check_tables(sound)
 
 

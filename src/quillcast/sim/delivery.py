@@ -272,14 +272,13 @@ class Delivery:
         """
         if self.plan.slow == "wait" or at > self.calm_at + self.config.topics.lease_s:
             return ""
-        topic = self.simulation.topics[self.plan.name]
-        for when, machine, record in self.simulation.world.journal.records:
+        if self.simulation.crowding.between(at, self.end):
+            return "a peer's budget had run out"
+        topic, machine = self.simulation.topics[self.plan.name], writer.host.machine.number
+        for when, where, record in self.simulation.world.journal.records:
             match record:
-                case Dropped(topic=of, why="budget") if of == topic and when >= at:
-                    return f"peer {machine} dropped events over its budget at {when:.1f} s"
-                case Dropped(topic=of, why="retained_too_long") if of == topic and when >= at:
-                    if machine == writer.host.machine.number:
-                        return f"its publisher kept it no longer at {when:.1f} s"
+                case Dropped(topic=of, why="retained_too_long") if of == topic and where == machine and when >= at:
+                    return f"its publisher kept it no longer at {when:.1f} s"
         return ""
 
     def _unknown_at_its_start(self, reader: Reader, writer: Writer, event: Event) -> bool:

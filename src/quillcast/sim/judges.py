@@ -35,7 +35,6 @@ class Judges:
         self.simulation, self.reach = simulation, reach
         self.config = simulation.scenario.config
         self.leases = Leases(reach, self.config)
-        self.cuts: list[float] = []  # when peers ended leases because their budgets ran out
         self.plans: dict[bytes, TopicPlan] = {simulation.topics[plan.name]: plan for plan in simulation.scenario.topics}
 
     # --- stable
@@ -58,8 +57,8 @@ class Judges:
         if self.leases.ended(reader, writer.host.machine.number, written):
             return
         told = self.told(reader, event)
-        if plan.slow == "cut" and any(at >= self._newest(reader) for at in self.cuts):
-            return  # a budget ran out, silent leases went first, and this reader has not caught up since
+        if plan.slow == "cut" and (told.startswith("cut ") or self._may_be_cut(reader)):
+            return  # its lease went first
         raise Broken(
             f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
             f"{reader.name} has a live lease since {reader.started_at:.3f} s and "
@@ -67,10 +66,11 @@ class Judges:
             f"topic:{plan.name}",
         )
 
-    def _newest(self, reader: Reader) -> float:
-        """When the newest event was written that a reader was given."""
+    def _may_be_cut(self, reader: Reader) -> bool:
+        """Has somebody's budget run out since the reader was up to date? Then its lease goes first."""
         writers = {writer.name: writer for writer in self.simulation.writers if writer.topic == reader.topic}
-        return max((writers[event.writer].written[event.number] for event in reader.heard), default=0.0)
+        newest = max((writers[event.writer].written[event.number] for event in reader.heard), default=0.0)
+        return self.simulation.crowding.between(newest, self.simulation.world.now)
 
     # --- loss
 

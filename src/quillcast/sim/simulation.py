@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import NodeId, topic_id
 from quillcast.core.messages import Codec, Contact
-from quillcast.core.trace import Admitted, Delivered, Mark, Record
+from quillcast.core.trace import Admitted, Delivered, Record
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.tree import Tree
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim import checks, faults
 from quillcast.sim.applications import Reader, Writer
+from quillcast.sim.crowding import Crowding
 from quillcast.sim.host import SimHost
 from quillcast.sim.judges import Judges
 from quillcast.sim.ledger import Ledger
@@ -77,6 +78,7 @@ class Simulation:
         self.ledgers = {plan.name: Ledger() for plan in scenario.topics}
         self._ledgers_by_id: dict[bytes, Ledger] = {self.topics[name]: ledger for name, ledger in self.ledgers.items()}
         self.reach = Reach(self.world)
+        self.crowding = Crowding(scenario.config)
         self.judges = Judges(self, self.reach)
         self._prepare()
 
@@ -308,8 +310,6 @@ class Simulation:
         if isinstance(record, Admitted) and record.topic in self._ledgers_by_id:
             self._ledgers_by_id[record.topic].note(at, machine, record)
             self.judges.admitted(machine, record)
-        elif isinstance(record, Mark) and record.name in ("lease_cut", "hold_cut"):
-            self.judges.cuts.append(at)
         if self._armed:
             match record:
                 case Admitted(topic=id_):
@@ -380,6 +380,7 @@ class Simulation:
         self.happened.append((self.world.now, what))
 
     def _check_step(self, host: SimHost) -> None:
+        self.crowding.note(host.machine.number, peer_of(host), self.world.now)
         if self.world.steps % self.scenario.check_every == 0:
             peer = peer_of(host)
             peer.check()
