@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from quillcast.core.trace import Admitted
+from quillcast.protocol.forwarding.channels import CATCH_UP_S
 from quillcast.protocol.peer import Peer
 from quillcast.sim import holdings
 from quillcast.sim.applications import Event, Reader, Told, Writer
@@ -57,7 +58,7 @@ class Judges:
         if self.leases.ended(reader, writer.host.machine.number, written):
             return
         told = self.told(reader, event)
-        if plan.slow == "cut" and (told.startswith("cut ") or self._may_be_cut(reader)):
+        if plan.slow == "cut" and self._may_be_cut(reader, writer, written if told else None):
             return  # its lease went first
         raise Broken(
             f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
@@ -66,11 +67,16 @@ class Judges:
             f"topic:{plan.name}",
         )
 
-    def _may_be_cut(self, reader: Reader) -> bool:
-        """Has somebody's budget run out since the reader was up to date? Then its lease goes first."""
-        writers = {writer.name: writer for writer in self.simulation.writers if writer.topic == reader.topic}
-        newest = max((writers[event.writer].written[event.number] for event in reader.heard), default=0.0)
-        return self.simulation.crowding.between(newest, self.simulation.world.now)
+    def _may_be_cut(self, reader: Reader, writer: Writer, since: float | None) -> bool:
+        """Has somebody's budget run out since the reader was up to date? Then its lease goes first.
+
+        It is up to date when its peer's word of that has come, which takes a report, or two where they are lost.
+        """
+        numbers = [event.number for event in reader.heard if event.writer == writer.name]
+        newest = writer.written[max(numbers)] if numbers else 0.0
+        topics = self.config.topics
+        heard_of = newest - CATCH_UP_S - 2 * topics.report_s
+        return self.simulation.crowding.between(heard_of if since is None else since, self.simulation.world.now)
 
     # --- loss
 
