@@ -1,0 +1,214 @@
+"""A process of a run: one node that reads and writes as its part says, and writes down what its handlers saw.
+
+It takes a `Part` as JSON, says `ready` and `finished` on its standard output, and is told `finish` and `leave` on its
+standard input.
+"""
+
+import asyncio
+import random
+import resource
+import sys
+import zlib
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import quillcast
+from tests.live.chaos import diary as entry
+from tests.live.chaos import plan
+from tests.live.chaos.diary import Diary
+
+WEIGH_S = 1.0
+STAY_S = (0.5, 6.0)  # how long a subscription that comes and goes lasts
+AWAY_S = (0.0, 1.0)
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What a process is told when it starts."""
+
+    part: plan.Part
+    life: int
+    seed: int
+    diary: str
+    node: dict[str, Any]
+    config: quillcast.Config
+    live: quillcast.LiveConfig
+    settings: tuple[plan.Setting, ...]
+    finish_s: float
+    """How long an author's last event may take to be stable."""
+
+
+class Worker:
+    """What one node does."""
+
+    def __init__(self, orders: Orders, node: quillcast.Node, diary: Diary) -> None:
+        self.orders, self.node, self.diary = orders, node, diary
+        self.rng = random.Random(f"{orders.seed} {orders.part.name} {orders.life}")
+        self.who = f"{orders.part.name}.{orders.life}"
+        self.finishing = asyncio.Event()
+        self.readers = 0
+        self._pending: set[asyncio.Task[None]] = set()
+
+    async def begin(self) -> None:
+        """Subscribe, and publish from then on."""
+        for setting in self.orders.settings:
+            await self.node.create(setting.topic, slow=setting.slow)
+        stay = [reading for reading in self.orders.part.reads if not reading.comes_and_goes]
+        await asyncio.gather(*(self._subscribe(reading) for reading in stay))
+        self._run(self._weigh())
+        for reading in self.orders.part.reads:
+            if reading.comes_and_goes:
+                self._run(self._come_and_go(reading))
+
+    async def write(self) -> None:
+        """Publish until it is enough; returns when each author's last event is acknowledged, or will not be."""
+        await asyncio.gather(*(Author(self, topic).write() for topic in self.orders.part.writes))
+
+    async def paused(self, seconds: float) -> bool:
+        """Wait, but not beyond the end; is it to go on?"""
+        try:
+            await asyncio.wait_for(self.finishing.wait(), seconds)
+        except TimeoutError:
+            return True
+        return False
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+
+    async def _weigh(self) -> None:
+        going_on = True
+        while going_on:
+            with open("/proc/self/statm") as statm:  # noqa: ASYNC230, PTH123 - one line, and no disk
+                self.diary.note(entry.Weighed, int(statm.read().split()[1]) * resource.getpagesize())
+            going_on = await self.paused(WEIGH_S)
+
+    # --- readers
+
+    async def _subscribe(self, reading: plan.Reading) -> tuple[str, quillcast.Subscription[quillcast.Event]]:
+        self.readers += 1
+        reader = f"{self.who}.{reading.topic}.{self.readers}"
+        self.diary.note(entry.Subscribing, reader, reading.topic, reading.pause_s > 0)
+
+        def take(event: quillcast.Event) -> None:
+            self.diary.note(entry.Delivered, reader, *read(event.payload), event.sequence, whole(event.payload))
+
+        async def take_slowly(event: quillcast.Event) -> None:
+            await self.paused(reading.pause_s)
+            take(event)
+
+        def lost(loss: quillcast.Loss) -> None:
+            self.diary.note(entry.Lost, reader, getattr(loss, "publisher", b"").hex(), loss.first, loss.last, loss.why)
+
+        handler = take_slowly if reading.pause_s else take
+        subscription = self.node.subscribe(reading.topic, handler=handler, on_lost=lost)
+        try:
+            await subscription.started()
+            self.diary.note(entry.Started, reader)
+        except quillcast.QuillcastError as problem:
+            self.diary.note(entry.NotStarted, reader, f"{type(problem).__name__}: {problem}")
+        return reader, subscription
+
+    async def _come_and_go(self, reading: plan.Reading) -> None:
+        while not self.finishing.is_set():
+            reader, subscription = await self._subscribe(reading)
+            if await self.paused(self.rng.uniform(*STAY_S)):
+                self.diary.note(entry.Closed, reader)
+                await subscription.close()
+                await self.paused(self.rng.uniform(*AWAY_S))
+
+
+class Author:
+    """A publisher, whose events say whose they are and the how manieth."""
+
+    def __init__(self, worker: Worker, topic: str) -> None:
+        self._worker, self._diary = worker, worker.diary
+        self._name = f"{worker.who}.{topic}"
+        self._publisher = worker.node.publisher(topic)
+        self._count = 0
+        self._asked: set[asyncio.Task[None]] = set()
+        self._diary.note(entry.Opened, self._name, topic, self._publisher.id.hex())
+
+    async def write(self) -> None:
+        worker = self._worker
+        while await worker.paused(1 / plan.PER_S):
+            if not await self._publish(worker.rng.choice(plan.SIZES), plan.WAITS[self._count % len(plan.WAITS)]):
+                return
+        await self._publish(0, "stable")
+        await asyncio.gather(*self._asked)
+
+    async def _publish(self, size_bytes: int, wait: str) -> bool:
+        """Publish an event, and ask after it; was it taken?"""
+        number, self._count = self._count, self._count + 1
+        self._diary.note(entry.Published, self._name, number)
+        try:
+            await self._publisher.publish(made(self._name, number, self._worker.rng.randbytes(size_bytes)))
+        except quillcast.QuillcastError as problem:
+            self._diary.note(entry.Refused, self._name, number, "", f"{type(problem).__name__}: {problem}")
+            return False
+        if wait:
+            asking = asyncio.create_task(self._acknowledged(number, wait))
+            self._asked.add(asking)
+            asking.add_done_callback(self._asked.discard)
+        return True
+
+    async def _acknowledged(self, number: int, wait: str) -> None:
+        try:
+            await self._publisher.acknowledged(wait, self._worker.orders.finish_s)  # type: ignore[arg-type]
+        except quillcast.QuillcastError as problem:
+            self._diary.note(entry.Refused, self._name, number, wait, f"{type(problem).__name__}: {problem}")
+        else:
+            self._diary.note(entry.Acknowledged, self._name, number, wait)
+
+
+def made(author: str, number: int, body: bytes) -> bytes:
+    """A payload."""
+    return b"%s %d %08x " % (author.encode(), number, zlib.crc32(body)) + body
+
+
+def read(payload: bytes) -> tuple[str, int]:
+    """Whose event it is, and which one."""
+    author, number, _ = payload.split(b" ", 2)
+    return author.decode(), int(number)
+
+
+def whole(payload: bytes) -> bool:
+    """Is the body as it was made?"""
+    _, _, checksum, body = payload.split(b" ", 3)
+    return int(checksum, 16) == zlib.crc32(body)
+
+
+async def obey(worker: Worker) -> None:
+    """Do as told until it is time to leave."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await worker.begin()
+    say("ready")
+    writing = asyncio.create_task(worker.write())
+    while (order := await reader.readline()) not in (b"", b"leave\n"):
+        assert order == b"finish\n"
+        worker.finishing.set()
+        await writing
+        say("finished")
+    writing.cancel()
+    await asyncio.wait([writing])
+
+
+def say(word: str) -> None:
+    sys.stdout.write(word + "\n")
+    sys.stdout.flush()
+
+
+async def main(orders: Orders) -> None:
+    diary = Diary(Path(orders.diary))
+    diary.note(entry.Began, orders.part.name, orders.life)
+    problem = lambda line: diary.note(entry.Problem, line)  # noqa: E731
+    async with quillcast.Node(config=orders.config, live=orders.live, on_problem=problem, **orders.node) as node:
+        await obey(Worker(orders, node, diary))
+
+
+if __name__ == "__main__":
+    quillcast.run(main(msgspec.json.decode(sys.argv[1], type=Orders)))
