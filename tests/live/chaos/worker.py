@@ -9,7 +9,7 @@ import random
 import resource
 import sys
 import zlib
-from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,8 @@ class Worker:
         self.who = f"{orders.part.name}.{orders.life}"
         self.finishing = asyncio.Event()
         self.readers = 0
-        self._pending: set[asyncio.Task[None]] = set()
+        self._doing: list[asyncio.Task[None]] = []
+        self._writing: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
         """Subscribe, and publish from then on."""
@@ -57,14 +58,25 @@ class Worker:
             await self.node.create(setting.topic, slow=setting.slow)
         stay = [reading for reading in self.orders.part.reads if not reading.comes_and_goes]
         await asyncio.gather(*(self._subscribe(reading) for reading in stay))
-        self._run(self._weigh())
-        for reading in self.orders.part.reads:
-            if reading.comes_and_goes:
-                self._run(self._come_and_go(reading))
+        come_and_go = [reading for reading in self.orders.part.reads if reading.comes_and_goes]
+        doing = [self._weigh(), *(self._come_and_go(reading) for reading in come_and_go)]
+        self._doing = [asyncio.create_task(work) for work in doing]
 
-    async def write(self) -> None:
-        """Publish until it is enough; returns when each author's last event is acknowledged, or will not be."""
-        await asyncio.gather(*(Author(self, topic).write() for topic in self.orders.part.writes))
+    def write(self) -> None:
+        """Publish from now on."""
+        self._writing = [asyncio.create_task(Author(self, topic).write()) for topic in self.orders.part.writes]
+
+    async def finish(self) -> None:
+        """Publish each author's last event; returns when it is acknowledged, or will not be."""
+        self.finishing.set()
+        await asyncio.wait(self._writing)
+
+    async def end(self) -> None:
+        """Do nothing more."""
+        tasks = [*self._doing, *self._writing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
     async def paused(self, seconds: float) -> bool:
         """Wait, but not beyond the end; is it to go on?"""
@@ -73,11 +85,6 @@ class Worker:
         except TimeoutError:
             return True
         return False
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._pending.add(task)
-        task.add_done_callback(self._pending.discard)
 
     async def _weigh(self) -> None:
         going_on = True
@@ -186,15 +193,13 @@ async def obey(worker: Worker) -> None:
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     await worker.begin()
+    worker.write()
     say("ready")
-    writing = asyncio.create_task(worker.write())
     while (order := await reader.readline()) not in (b"", b"leave\n"):
         assert order == b"finish\n"
-        worker.finishing.set()
-        await writing
+        await worker.finish()
         say("finished")
-    writing.cancel()
-    await asyncio.wait([writing])
+    await worker.end()
 
 
 def say(word: str) -> None:
@@ -205,8 +210,8 @@ def say(word: str) -> None:
 async def main(orders: Orders) -> None:
     diary = Diary(Path(orders.diary))
     diary.note(entry.Began, orders.part.name, orders.life)
-    problem = lambda line: diary.note(entry.Problem, line)  # noqa: E731
-    async with quillcast.Node(config=orders.config, live=orders.live, on_problem=problem, **orders.node) as node:
+    settings = {"config": orders.config, "live": orders.live, "on_problem": partial(diary.note, entry.Problem)}
+    async with quillcast.Node(**settings, **orders.node) as node:
         await obey(Worker(orders, node, diary))
 
 
