@@ -231,6 +231,43 @@ def test_an_event_is_stable_without_those_whose_lease_has_ended(notes: Notes) ->
     assert notes.kinds() == []
 
 
+@pytest.mark.parametrize(
+    ("names", "kinds"),
+    [
+        (("carol",), []),
+        (("alice", "bob"), []),
+        (("alice", "bob", "carol"), ["was not there when it was said to be stable"]),
+        (("dave",), ["was not there when it was said to be stable"]),
+    ],
+)
+def test_an_event_is_stable_without_those_whom_its_author_cannot_reach_for_a_lease(
+    notes: Notes, names: tuple[str, ...], kinds: list[str]
+) -> None:
+    notes.stable = {9: 125.0}
+    notes.came["carol"][9] = 128.0
+    notes.add("conductor", entry.Split(108.0, names), entry.Mended(127.5, names))
+    assert [kind for kind in notes.kinds() if "stable" in kind] == kinds
+
+
+def test_what_an_author_published_while_it_was_cut_off_may_be_lost_to_healthy_readers(notes: Notes) -> None:
+    notes.stable = {}
+    notes.lose("bob", 4, 6)
+    notes.add("conductor", entry.Split(103.5, ("alice",)), entry.Mended(120.0, ("alice",)))
+    assert notes.kinds() == []
+    notes.lose("bob", 3, 4)
+    assert notes.kinds() == ["was reported lost to a healthy reader"]
+
+
+def test_spans_apart_are_those_in_which_one_of_two_was_cut_off(notes: Notes) -> None:
+    for who, since, until in (("bob", 10.0, 40.0), ("carol", 20.0, 50.0), ("bob", 60.0, 70.0), ("dave", 61.0, 62.0)):
+        notes.add("conductor", entry.Split(since, (who,)), entry.Mended(until, (who,)))
+    notes.more.sort(key=lambda written: written[1].at)
+    history = notes.history()
+    bob, carol = history.readers["bob"].life, history.readers["carol"].life
+    assert history.apart(bob, carol) == [(10.0, 20.0), (40.0, 50.0), (60.0, 70.0)]
+    assert history.apart(bob, bob) == []
+
+
 def test_a_stable_event_that_a_healthy_reader_is_told_it_lost(notes: Notes) -> None:
     notes.stable = {6: 106.4}
     notes.lose("bob", 6, 7)

@@ -4,10 +4,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 
 from tests.live.chaos import diary as entry
+
+Span = tuple[float, float]  # from when to when
 
 
 @dataclass
@@ -70,6 +73,14 @@ class Reader:
         return places
 
     @cached_property
+    def numbers(self) -> dict[str, list[int]]:
+        """Which events of each author came, in order."""
+        came = defaultdict(list)
+        for author, number in sorted(self.first):
+            came[author].append(number)
+        return came
+
+    @cached_property
     def told(self) -> Counter[tuple[str, int]]:
         """How often each event was reported lost, by publisher and sequence."""
         return Counter(
@@ -92,8 +103,10 @@ class History:
     topics: dict[str, entry.Topic] = field(default_factory=dict)
     befallen: dict[str, None] = field(default_factory=dict)
     """Names of processes that anything befell."""
-    absent: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
-    """When processes stood still, or were cut off."""
+    stopped: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    """When processes stood still."""
+    split: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    """When processes were cut off from those that were not."""
     statuses: list[entry.Ended] = field(default_factory=list)
     complaints: list[entry.Complained] = field(default_factory=list)
     problems: list[entry.Problem] = field(default_factory=list)
@@ -127,6 +140,17 @@ class History:
 
     def of(self, topic: str) -> list[Author]:
         return self._by_topic[topic]
+
+    def apart(self, one: Life, other: Life) -> list[Span]:
+        """When two processes could not reach each other, for one of them was cut off."""
+        mine, theirs = self.split[one.name], self.split[other.name]
+        edges = sorted({edge for span in (*mine, *theirs) for edge in span})
+        found: list[Span] = []
+        for since, until in pairwise(edges):
+            if _within(since, mine) != _within(since, theirs):
+                joined = found.pop()[0] if found and found[-1][1] == since else since
+                found.append((joined, until))
+        return found
 
     @cached_property
     def _by_topic(self) -> dict[str, list[Author]]:
@@ -229,12 +253,17 @@ class _Reading:
                     history.befallen[name] = None
                     self._away[name] = line.at
             case entry.WentOn() | entry.Mended():
+                spans = history.split if isinstance(line, entry.Mended) else history.stopped
                 for name in _names(line):
-                    history.absent[name].append((self._away.pop(name), line.at))
+                    spans[name].append((self._away.pop(name), line.at))
             case entry.Finishing():
                 history.finishing_at = line.at
             case entry.Settled():
                 history.settled_at = line.at
+
+
+def _within(at: float, spans: list[Span]) -> bool:
+    return any(since <= at < until for since, until in spans)
 
 
 def _names(line: entry.Stopped | entry.WentOn | entry.Split | entry.Mended) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.live.chaos.history import Author, History, Life, Reader
+from tests.live.chaos.history import Author, History, Reader, Span
 
 EXAMPLES = 3  # of what a violation is about, in its text
 LEASE_SLACK_S = 1.0  # a lease may end so much earlier than the silence of its holder says; a guess: a sweep
@@ -100,15 +100,14 @@ def missing(history: History, bounds: Bounds) -> Iterator[Violation]:
 
 def owed(history: History, reader: Reader, bounds: Bounds) -> Iterator[Event]:
     """The events that a reader should have got, and did not."""
+    lives_on = history.lives_on(reader)
+    decided_at = history.last_at if lives_on else reader.ended_at - bounds.report_s
     for author in history.of(reader.topic):
-        numbers = sorted(number for whose, number in reader.got if whose == author.name)
-        decided = (
-            min(reader.ended_at, history.last_at) - bounds.report_s if not history.lives_on(reader) else history.last_at
-        )
+        numbers = reader.numbers.get(author.name, [])
         for before, after in pairwise(numbers):
-            if reader.got[author.name, after] <= decided:
+            if after > before + 1 and reader.got[author.name, after] <= decided_at:
                 yield from ((author.name, number) for number in range(before + 1, after))
-        if history.lives_on(reader):
+        if lives_on:
             yield from _acknowledged_outside(author, reader, numbers)
 
 
@@ -122,36 +121,29 @@ def _acknowledged_outside(author: Author, reader: Reader, numbers: list[int]) ->
 
 def untrue_stable(history: History, bounds: Bounds) -> Iterator[Violation]:
     for reader in filter(history.reliable, history.readers.values()):
-        untrue = [
-            (author.name, number)
-            for author in history.of(reader.topic)
-            for number, at in author.stable.items()
-            if author.published[number] > reader.started_at
-            and not _has_by(history, reader, (author.name, number), at, bounds)
-        ]
+        untrue: list[Event] = []
+        for author in history.of(reader.topic):
+            away = history.stopped[reader.life.name] + history.apart(reader.life, author.life)
+            told = [number for number in author.stable if author.published[number] > reader.started_at]
+            untrue += [(author.name, n) for n in told if not _has_by(history, reader, author, n, away, bounds)]
         yield from _found("was not there when it was said to be stable", reader.name, untrue)
 
 
-def _has_by(history: History, reader: Reader, event: Event, at: float, bounds: Bounds) -> bool:
-    """Had the reader's peer an event by then, for all that can be known, or no lease any more?"""
-    if reader.ended_at < at + bounds.stable_s or lapsed(history, reader.life, at, bounds):
+def _has_by(history: History, reader: Reader, author: Author, number: int, away: list[Span], bounds: Bounds) -> bool:
+    """Had the reader's peer an event when it was said to be stable, for all that can be known, or no lease by then?"""
+    at, came_at = author.stable[number], reader.got.get((author.name, number))
+    if reader.ended_at < at + bounds.stable_s or any(_lapsed(span, at, bounds) for span in away):
         return True
-    came_at = reader.got.get(event)
     if came_at is None:  # who was cut has no lease until it goes on
-        return not history.healthy(reader) and (_told(history, reader, event) or reader.uncertain > 0)
-    return reader.slow or came_at <= at + bounds.stable_s or _away(history, reader.life, at, came_at)
+        told = _told(history, reader, (author.name, number)) or reader.uncertain > 0
+        return told and not history.healthy(reader)
+    return reader.slow or came_at <= at + bounds.stable_s or any(s < came_at and e > at for s, e in away)
 
 
-def lapsed(history: History, life: Life, at: float, bounds: Bounds) -> bool:
-    """May its leases have ended by then, for it was away too long and is not back for long?"""
-    return any(
-        since < at < until + bounds.report_s and min(until, at) - since > bounds.lease_s - LEASE_SLACK_S
-        for since, until in history.absent[life.name]
-    )
-
-
-def _away(history: History, life: Life, since: float, until: float) -> bool:
-    return any(began < until and ended > since for began, ended in history.absent[life.name])
+def _lapsed(away: Span, at: float, bounds: Bounds) -> bool:
+    """May a lease have ended by then, for its holder was away for too long, or is only just back?"""
+    since, until = away
+    return since < at < until + bounds.report_s and min(until, at) - since > bounds.lease_s - LEASE_SLACK_S
 
 
 # --- loss reports are exact
@@ -192,14 +184,14 @@ def exaggerated(history: History, bounds: Bounds) -> Iterator[Violation]:
 
 
 def bereft(history: History, bounds: Bounds) -> Iterator[Violation]:
-    """A healthy reader lacks only what a killed author took with it."""
+    """A healthy reader lacks only what an author that was killed or cut off had to itself."""
     for reader in filter(history.healthy, history.readers.values()):
         if not history.reliable(reader):
             continue
-        told = [event for event in _lost_events(history, reader) if not _died_with(history, event, bounds)]
+        told = [event for event in _lost_events(history, reader) if not _excused(history, event, bounds)]
         yield from _found("was reported lost to a healthy reader", reader.name, told)
-        killed = [author for author in history.of(reader.topic) if author.life.killed]
-        if reader.uncertain and not killed:
+        befallen = [a for a in history.of(reader.topic) if a.life.killed or history.split[a.life.name]]
+        if reader.uncertain and not befallen:
             yield Violation("was reported lost to a healthy reader", reader.name, f"{reader.uncertain} positions")
 
 
@@ -210,12 +202,13 @@ def _lost_events(history: History, reader: Reader) -> Iterator[Event]:
             yield author.name, number
 
 
-def _died_with(history: History, event: Event, bounds: Bounds) -> bool:
-    """Was its author killed before anybody else was sure to have it?"""
+def _excused(history: History, event: Event, bounds: Bounds) -> bool:
+    """Was its author killed before anybody else was sure to have it, or cut off when it published it?"""
     author, number = history.authors[event[0]], event[1]
     published_at = author.published.get(number, author.life.ended_at)
     young = number not in author.acknowledged or author.life.ended_at - published_at < bounds.survival_s
-    return author.life.killed and young
+    cut_off = any(since <= published_at < until for since, until in history.split[author.life.name])
+    return (author.life.killed and young) or cut_off
 
 
 def silent(history: History, bounds: Bounds) -> Iterator[Violation]:
