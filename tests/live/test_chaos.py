@@ -1,5 +1,7 @@
 """A minute of chaos: twelve processes under load are killed, stopped and started again, and no promise is broken."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,10 +9,15 @@ import pytest
 from tests.live.chaos import plan
 from tests.live.chaos.__main__ import perform
 from tests.live.chaos.conductor import terms
+from tests.live.stage import Wires
 
 PEERS, SECONDS = 12, 55.0
 LEASE_S, SETTLE_S = 6.0, 20.0  # the lease is short, so that some are stopped for longer than that
 SEED = 1
+
+FIRST = ("127.77.0.1", 7000)
+LISTEN = f"import socket, sys; s = socket.create_server({FIRST}); print('listening', flush=True); sys.stdin.read()"
+CONNECT = f"import socket; socket.create_connection({FIRST}, 1)"
 
 
 def drawn(seed: int, *, splits: bool = False) -> plan.Plan:
@@ -61,3 +68,29 @@ def test_processes_are_stopped_for_less_and_for_more_than_a_lease() -> None:
 def test_the_plan_of_the_test_has_every_fault() -> None:
     assert {fault.do for fault in drawn(SEED).faults} == {"kill", "leave", "stop"}
     assert {fault.do for fault in drawn(SEED, splits=True).faults} >= {"split"}
+
+
+@pytest.mark.live
+def test_hosts_that_are_split_reach_each_other_and_nobody_else(network: Wires) -> None:
+    first, *others = [network.host()[0] for _ in range(3)]
+    with subprocess.Popen(inside(first, LISTEN), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as listener:
+        assert listener.stdout is not None
+        assert listener.stdout.readline() == b"listening\n"
+        assert [reaches(host) for host in others] == [True, True]
+        network.split([first, others[0]])
+        assert [reaches(host) for host in others] == [True, False]
+        network.mend(first)
+        assert [reaches(host) for host in others] == [False, True]
+        network.mend(others[0])
+        assert [reaches(host) for host in others] == [True, True]
+        listener.communicate()
+
+
+def inside(host: str, program: str) -> list[str]:
+    """A command that runs a program on a host."""
+    return ["ip", "netns", "exec", host, sys.executable, "-c", program]
+
+
+def reaches(host: str) -> bool:
+    """Can it connect to the first one?"""
+    return subprocess.run(inside(host, CONNECT), stderr=subprocess.DEVNULL, check=False).returncode == 0

@@ -25,15 +25,16 @@ class Bounds:
 
     lease_s: float = 30.0
     silent_s: float = 15.0
-    """A healthy reader gets something within this, while healthy authors of its topic have something to say. Where
-    the topic waits for slow readers, a lease's time comes on top."""
+    """A healthy reader gets something within this, while healthy authors of its topic have something to say: time to
+    notice that a root or a parent is gone, to find another, and for patience with a slow one, each twice. Where the
+    topic waits for slow readers a lease's time comes on top."""
     report_s: float = 10.0
     """What is passed over is reported within this, and who was away for longer than a lease is back within it."""
     stable_s: float = 1.0
     """What a peer took, its handler has written down within this."""
     survival_s: float = 5.0
     """Events that an author published so shortly before it was killed may have had no other copy that lived."""
-    grown_bytes_max: int = 128 << 20
+    grown_bytes_max: int = 64 << 20
     """What a process may grow by after its start: budgets, windows, and what the allocator keeps of them."""
 
 
