@@ -335,17 +335,38 @@ def test_a_healthy_reader_is_told_of_no_positions_either(notes: Notes) -> None:
     assert notes.kinds() == ["was reported lost to a healthy reader"]
 
 
-@pytest.mark.parametrize(("killed_at", "kinds"), [(107.5, []), (130.0, ["was reported lost to a healthy reader"])])
-def test_what_an_author_took_with_it_is_lost_to_healthy_readers_too(
-    notes: Notes, killed_at: float, kinds: list[str]
-) -> None:
+def killed(notes: Notes, at: float) -> None:
+    """Alice is killed after her seventh event, and nobody got the last two."""
     notes.stable = {}
     for numbers in (notes.published, notes.acknowledged, notes.came["carol"], notes.came["bob"]):
         for number in range(8, COUNT):
             del numbers[number]
+    for number in (6, 7):
+        del notes.came["bob"][number], notes.came["carol"][number]
+    notes.kill("alice", at)
+
+
+def test_what_an_author_took_with_it_need_not_come_and_may_be_reported(notes: Notes) -> None:
+    killed(notes, 107.5)
+    assert notes.kinds() == []
     notes.lose("bob", 6, 8)
-    notes.kill("alice", killed_at)
-    assert notes.kinds() == kinds
+    assert notes.kinds() == []
+
+
+def test_what_an_author_published_long_before_it_was_killed_has_to_come(notes: Notes) -> None:
+    killed(notes, 106.0 + BOUNDS.survival_s + 0.1)
+    assert notes.kinds() == ["neither came nor was reported lost"]
+    notes.lose("bob", 6, 8)
+    notes.lose("carol", 6, 8)
+    assert notes.kinds() == ["was reported lost to a healthy reader"]
+
+
+def test_what_anybody_got_who_lives_has_to_come(notes: Notes) -> None:
+    killed(notes, 107.5)
+    notes.came["carol"] |= {6: 106.2, 7: 107.2}
+    assert notes.kinds() == ["neither came nor was reported lost"]
+    notes.kill("carol", 108.5)
+    assert notes.kinds() == []
 
 
 def test_a_healthy_reader_that_is_left_waiting(notes: Notes) -> None:

@@ -139,7 +139,12 @@ class History:
         return reader.ended_at >= self.settled_at
 
     def of(self, topic: str) -> list[Author]:
-        return self._by_topic[topic]
+        """The authors of a topic."""
+        return self._authors[topic]
+
+    def read_by(self, topic: str) -> list[Reader]:
+        """The readers of a topic."""
+        return self._readers[topic]
 
     def apart(self, one: Life, other: Life) -> list[Span]:
         """When two processes could not reach each other, for one of them was cut off."""
@@ -153,11 +158,18 @@ class History:
         return found
 
     @cached_property
-    def _by_topic(self) -> dict[str, list[Author]]:
-        authors = defaultdict(list)
+    def _authors(self) -> dict[str, list[Author]]:
+        found = defaultdict(list)
         for author in self.authors.values():
-            authors[author.topic].append(author)
-        return authors
+            found[author.topic].append(author)
+        return found
+
+    @cached_property
+    def _readers(self) -> dict[str, list[Reader]]:
+        found = defaultdict(list)
+        for reader in self.readers.values():
+            found[reader.topic].append(reader)
+        return found
 
     @cached_property
     def by_publisher(self) -> dict[str, Author]:

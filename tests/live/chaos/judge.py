@@ -94,7 +94,11 @@ def corrupt(history: History, bounds: Bounds) -> Iterator[Violation]:
 
 def missing(history: History, bounds: Bounds) -> Iterator[Violation]:
     for reader in filter(history.reliable, history.readers.values()):
-        absent = [event for event in owed(history, reader, bounds) if not _told(history, reader, event)]
+        absent = [
+            event
+            for event in owed(history, reader, bounds)
+            if not _told(history, reader, event) and not _perished(history, event, bounds)
+        ]
         if len(absent) > reader.uncertain:
             yield from _found("neither came nor was reported lost", reader.name, absent)
 
@@ -118,6 +122,16 @@ def _acknowledged_outside(author: Author, reader: Reader, numbers: list[int]) ->
         outside = not numbers or number < numbers[0] or number > numbers[-1]
         if outside and author.published[number] > reader.started_at:
             yield author.name, number
+
+
+def _perished(history: History, event: Event, bounds: Bounds) -> bool:
+    """Was its author killed before anybody else was sure to have it, and is there nobody who did and lived on?"""
+    author, number = history.authors[event[0]], event[1]
+    if not author.life.killed or number not in author.published:
+        return False
+    young = number not in author.acknowledged or author.life.ended_at - author.published[number] < bounds.survival_s
+    had = ((reader.got[event], reader.life.ended_at) for reader in history.read_by(author.topic) if event in reader.got)
+    return young and not any(ended_at - came_at > bounds.report_s for came_at, ended_at in had)
 
 
 def untrue_stable(history: History, bounds: Bounds) -> Iterator[Violation]:
@@ -204,12 +218,11 @@ def _lost_events(history: History, reader: Reader) -> Iterator[Event]:
 
 
 def _excused(history: History, event: Event, bounds: Bounds) -> bool:
-    """Was its author killed before anybody else was sure to have it, or cut off when it published it?"""
-    author, number = history.authors[event[0]], event[1]
-    published_at = author.published.get(number, author.life.ended_at)
-    young = number not in author.acknowledged or author.life.ended_at - published_at < bounds.survival_s
+    """Did it perish with its author, or was that cut off when it published it?"""
+    author = history.authors[event[0]]
+    published_at = author.published.get(event[1], 0.0)
     cut_off = any(since <= published_at < until for since, until in history.split[author.life.name])
-    return (author.life.killed and young) or cut_off
+    return cut_off or _perished(history, event, bounds)
 
 
 def silent(history: History, bounds: Bounds) -> Iterator[Violation]:
