@@ -394,6 +394,8 @@ def test_a_reader_that_never_hears_again_is_silent_to_the_end(notes: Notes) -> N
 def test_a_healthy_authors_event_that_no_root_admits(notes: Notes) -> None:
     notes.add("alice", entry.Refused(140.0, "a", 5, "root", "NotJoined: no root"))
     assert notes.kinds() == ["a healthy author's event was not acknowledged"]
+    notes.topic = entry.Topic(0.0, "t", "reliable", "wait")
+    assert notes.kinds() == []
 
 
 def test_only_the_last_event_has_to_be_stable_in_time(notes: Notes) -> None:

@@ -4,6 +4,7 @@ It writes down what it does to whom. What came of it is for the judge.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -70,6 +71,8 @@ class Player:
         self._process: asyncio.subprocess.Process
         self._watching: asyncio.Task[None] | None = None  # while it runs
         self._said: dict[str, asyncio.Event] = {}
+        self.busy = asyncio.Lock()
+        """Held while a fault befalls it, or it starts again: the next one waits."""
 
     async def start(self) -> None:
         """Begin a life; it reads and writes when this returns."""
@@ -101,7 +104,9 @@ class Player:
         if self._watching is not None:
             self._note(entry.Leaving)
             self._order("leave")
-            await asyncio.wait([self._watching], timeout=PATIENCE_S)
+            _, staying = await asyncio.wait([self._watching], timeout=PATIENCE_S)
+            if staying:
+                self._log.note(entry.Complained, self.name, self.life, f"did not leave within {PATIENCE_S:g} s")
 
     def stop(self) -> None:
         if self._watching is not None:
@@ -199,24 +204,30 @@ class Conductor:
 
     async def _befall(self, fault: Fault) -> None:
         players = [self._players[name] for name in fault.names]
-        match fault.do:
-            case "kill":
-                await asyncio.gather(*(self._gone(player, player.kill, fault.for_s) for player in players))
-            case "leave":
-                await asyncio.gather(*(self._gone(player, player.leave, fault.for_s) for player in players))
-            case "stop":
-                for player in players:
-                    player.stop()
-                await asyncio.sleep(fault.for_s)
-                for player in players:
-                    player.go_on()
-            case "split":
-                await self._split(players, fault.for_s)
+        async with contextlib.AsyncExitStack() as stack:
+            for player in players:  # always in this order
+                await stack.enter_async_context(player.busy)
+            match fault.do:
+                case "kill":
+                    await asyncio.gather(*(self._gone(player, player.kill, fault.for_s) for player in players))
+                case "leave":
+                    await asyncio.gather(*(self._gone(player, player.leave, fault.for_s) for player in players))
+                case "stop":
+                    await self._stop(players, fault.for_s)
+                case "split":
+                    await self._split(players, fault.for_s)
 
     async def _gone(self, player: Player, end: Callable[[], Awaitable[None]], for_s: float) -> None:
         await end()
         await asyncio.sleep(for_s)
         await player.start()
+
+    async def _stop(self, players: list[Player], for_s: float) -> None:
+        for player in players:
+            player.stop()
+        await asyncio.sleep(for_s)
+        for player in players:
+            player.go_on()
 
     async def _split(self, players: list[Player], for_s: float) -> None:
         assert self._wires is not None

@@ -211,8 +211,11 @@ async def main(orders: Orders) -> None:
     diary = Diary(Path(orders.diary))
     diary.note(entry.Began, orders.part.name, orders.life)
     settings = {"config": orders.config, "live": orders.live, "on_problem": partial(diary.note, entry.Problem)}
-    async with quillcast.Node(**settings, **orders.node) as node:
-        await obey(Worker(orders, node, diary))
+    try:
+        async with quillcast.Node(**settings, **orders.node) as node:
+            await obey(Worker(orders, node, diary))
+    except quillcast.QuillcastError as problem:
+        sys.exit(f"{type(problem).__name__}: {problem}")
 
 
 if __name__ == "__main__":
