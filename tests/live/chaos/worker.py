@@ -21,6 +21,7 @@ from tests.live.chaos import plan
 from tests.live.chaos.diary import Diary
 
 WEIGH_S = 1.0
+TAKEN_S = 0.005  # between two looks whether the publisher has taken an event
 STAY_S = (0.5, 6.0)  # how long a subscription that comes and goes lasts
 AWAY_S = (0.0, 1.0)
 
@@ -148,27 +149,26 @@ class Author:
         await asyncio.gather(*self._asked)
 
     async def _publish(self, size_bytes: int, wait: str) -> bool:
-        """Publish an event, and ask after it; was it taken?"""
+        """Publish an event; returns when it is on its way, and was it? Its acknowledgement is waited for beside."""
         number, self._count = self._count, self._count + 1
+        payload = made(self._name, number, self._worker.rng.randbytes(size_bytes))
         self._diary.note(entry.Published, self._name, number)
-        try:
-            await self._publisher.publish(made(self._name, number, self._worker.rng.randbytes(size_bytes)))
-        except quillcast.QuillcastError as problem:
-            self._diary.note(entry.Refused, self._name, number, "", f"{type(problem).__name__}: {problem}")
-            return False
-        if wait:
-            asking = asyncio.create_task(self._acknowledged(number, wait))
-            self._asked.add(asking)
-            asking.add_done_callback(self._asked.discard)
-        return True
+        publishing = asyncio.create_task(self._acknowledged(number, payload, wait))
+        self._asked.add(publishing)
+        publishing.add_done_callback(self._asked.discard)
+        while self._publisher.sequence == number and not publishing.done():  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(TAKEN_S)
+        return self._publisher.sequence > number
 
-    async def _acknowledged(self, number: int, wait: str) -> None:
+    async def _acknowledged(self, number: int, payload: bytes, wait: str) -> None:
+        timeout_s = self._worker.orders.finish_s
         try:
-            await self._publisher.acknowledged(wait, self._worker.orders.finish_s)  # type: ignore[arg-type]
+            await self._publisher.publish(payload, wait=wait or None, timeout_s=timeout_s)  # type: ignore[arg-type]
         except quillcast.QuillcastError as problem:
             self._diary.note(entry.Refused, self._name, number, wait, f"{type(problem).__name__}: {problem}")
         else:
-            self._diary.note(entry.Acknowledged, self._name, number, wait)
+            if wait:
+                self._diary.note(entry.Acknowledged, self._name, number, wait)
 
 
 def made(author: str, number: int, body: bytes) -> bytes:
