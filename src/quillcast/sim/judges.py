@@ -19,7 +19,7 @@ from quillcast.core.trace import Admitted
 from quillcast.protocol.peer import Peer
 from quillcast.sim import holdings
 from quillcast.sim.applications import Event, Reader, Told, Writer
-from quillcast.sim.leases import JOINED_S, Leases
+from quillcast.sim.leases import JOINED_S, MEET_S, Leases
 from quillcast.sim.reach import Reach
 from quillcast.sim.world import Broken
 
@@ -57,7 +57,7 @@ class Judges:
         if self.leases.ended(reader, writer.host.machine.number, written):
             return
         told = self.told(reader, event)
-        if plan.slow == "cut" and (told.startswith("cut ") or self._may_be_cut(reader)):
+        if plan.slow == "cut" and (told.startswith("cut ") or self._may_be_cut(reader, writer)):
             return  # its lease went first
         raise Broken(
             f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
@@ -66,11 +66,14 @@ class Judges:
             f"topic:{plan.name}",
         )
 
-    def _may_be_cut(self, reader: Reader) -> bool:
-        """Has somebody's budget run out since the reader was up to date? Then its lease goes first."""
-        writers = {writer.name: writer for writer in self.simulation.writers if writer.topic == reader.topic}
-        newest = max((writers[event.writer].written[event.number] for event in reader.heard), default=0.0)
-        return self.simulation.crowding.between(newest, self.simulation.world.now)
+    def _may_be_cut(self, reader: Reader, writer: Writer) -> bool:
+        """Has somebody's budget run out since the reader was up to date, or shortly before? Then its lease goes first.
+
+        It has one again when it has caught up, and has had the time to say so.
+        """
+        given = (writer.written[event.number] for event in reader.heard if event.writer == writer.name)
+        since = max(given, default=0.0) - MEET_S
+        return self.simulation.crowding.between(since, self.simulation.world.now)
 
     # --- loss
 
