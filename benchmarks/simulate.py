@@ -73,6 +73,8 @@ class Author:
 
     def progressed(self) -> None: ...
 
+    def dropped(self, block: Block) -> None: ...
+
     def failed(self, error: QuillcastError) -> None:
         raise error
 

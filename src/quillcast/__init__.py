@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         DiskFailed,
         EventTooLarge,
         LocalError,
+        NotAdmitted,
         NotJoined,
         NotStable,
         QuillcastError,
@@ -44,8 +45,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "quillcast.core.errors": (
-        "DiskFailed", "EventTooLarge", "LocalError", "NotJoined", "NotStable", "QuillcastError", "RemoteError",
-        "TopicExists", "UnknownTopic", "Unreachable",
+        "DiskFailed", "EventTooLarge", "LocalError", "NotAdmitted", "NotJoined", "NotStable", "QuillcastError",
+        "RemoteError", "TopicExists", "UnknownTopic", "Unreachable",
     ),
     "quillcast.live.blocking": ("BlockingNode", "BlockingPublisher", "BlockingSubscription"),
     "quillcast.live.config": ("LiveConfig",),
@@ -74,6 +75,7 @@ __all__ = [
     "LocalError",
     "Loss",
     "Node",
+    "NotAdmitted",
     "NotJoined",
     "NotStable",
     "Publisher",

@@ -151,10 +151,11 @@ class Peer:
         """Set the paper's upcalls for a topic at this peer (Scribe, section 3.2)."""
         self.scribe.handlers[described(name).topic] = handlers
 
-    def leave(self) -> None:
+    def leave(self, within_s: float | None = None) -> None:
         """Leave in good order: wait, bounded, until what was published here is safe, hand over, go; then `left`."""
         if self._leave_by is None:
-            self._leave_by = self.host.now() + self.config.topics.leave_s
+            leave_s = self.config.topics.leave_s
+            self._leave_by = self.host.now() + (leave_s if within_s is None else min(within_s, leave_s))
             self._leave_step(LeaveStep())
 
     def _leave_step(self, timer: LeaveStep) -> None:

@@ -55,6 +55,8 @@ class Writer:
     def progressed(self) -> None:
         self.steps += 1
 
+    def dropped(self, block: Block) -> None: ...
+
     def failed(self, error: QuillcastError) -> None:
         self.error = error
 

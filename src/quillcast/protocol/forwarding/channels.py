@@ -13,15 +13,38 @@ Filter = Callable[[Bundle], bool]
 """Decides per bundle, by its envelope alone, whether it goes down a channel."""
 
 
+CATCH_UP_S = 1.0  # who is behind by less than this keeps up again; a guess: several reports
+
+
+class Cut:
+    """The lease of whoever a channel leads to was ended, for it could not keep up; it has one again when it does.
+
+    It keeps up when it reaches what was there at one time soon after that time.
+    """
+
+    __slots__ = ("at", "mark")
+
+    def __init__(self, mark: int, at: float) -> None:
+        self.mark, self.at = mark, at
+
+    def is_over(self, position: int, frontier: int, now: float) -> bool:
+        """It has come to a position, and the term to `frontier` here: does it keep up again?"""
+        if position < self.mark:
+            return False
+        if position >= frontier or now - self.at <= CATCH_UP_S:
+            return True
+        self.mark, self.at = frontier, now
+        return False
+
+
 class Channel:
     """One way out of a flow, at its own pace: a slow one never holds up the others."""
 
-    __slots__ = ("cursor", "cut_at")
+    __slots__ = ("cursor", "cut")
 
     def __init__(self, cursor: int) -> None:
         self.cursor = cursor
-        self.cut_at = 0
-        """Its lease was ended when the present term had come so far here; 0: it was not."""
+        self.cut: Cut | None = None
 
     def advance(self, log: Log) -> None:
         """Carry out what waits in the log, as far as there is room: the same bytes, by reference."""

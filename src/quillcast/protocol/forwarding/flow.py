@@ -89,7 +89,7 @@ class Flow:
             self.log.budget.used_bytes += self.log.size_bytes  # they stay in memory, now as the past's
             self.log.drop(len(self.log))
         for channel in self.channels:
-            channel.cursor, channel.cut_at = self.log.end, 0
+            channel.cursor, channel.cut = self.log.end, None
         self.term, self.start, self.stable, self.seen, self.ledger = term, start, 0, NO_RANGES, NO_LEDGER
 
     def may_recall(self, term: Term, end: int) -> bool:

@@ -6,7 +6,7 @@ Where the budget is used up, a peer gives in this order:
    of the busiest topic. That costs nobody an event, so nobody waits for it.
 2. Time: it gives no credit back for `patience_s`. Whoever can keep up has caught up by then.
 3. The lease of whoever holds back the most, in all topics that may be cut at once, so that one culprit is waited for
-   once. It is excused until it has caught up (`Tree.excused`): served from the buffer as far as that reaches, and told
+   once. It is excused until it has caught up (`channels.Cut`): served from the buffer as far as that reaches, and told
    what it lost. A child that is up to date itself is asked to do the same with those below it (`CutLeases`).
 
 A topic that waits for its slow subscribers would fill the budget, and hold up all others. So its root holds back its
@@ -23,7 +23,7 @@ from quillcast.core.host import Timer
 from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.subscription import Subscription
-from quillcast.protocol.topics.tree import Child, Departed, Tree
+from quillcast.protocol.topics.tree import Child, Departed, Tree, excused
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 class Patience(Timer, frozen=True):
     """Senders have waited for `patience_s`, if the buffers have been over their budget since it was set."""
+
+
+class RoomHere(Timer, frozen=True):
+    """This peer, as a root, takes events of its own publishers again."""
 
 
 class Pacing:
@@ -42,19 +46,41 @@ class Pacing:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
         self.budget = scribe.table.budget
-        self.owed: deque[tuple[bytes, int]] = deque()
+        self.owed: deque[tuple[bytes, int, bytes]] = deque()  # sender, bytes, topic
         self.held: dict[bytes, deque[tuple[bytes, int]]] = {}  # by topics that have their share of the budget
         self.over_since: float | None = None
+        self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
 
-    # ---- credit
+    # ---- this peer's own publishers, where it is the root: no link's credit lies between
 
-    def release(self, sender: bytes, size_bytes: int) -> None:
+    def room_for(self, topic: bytes) -> int:
+        """Bytes that this peer, as the topic's root, takes of its own publishers now: a window as over a link."""
+        return self.config.window_bytes - self.taken.get(topic, 0)
+
+    def taken_here(self, topic: bytes, size_bytes: int) -> None:
+        """A bundle of this peer's own publishers came to it as the root."""
+        self.taken[topic] = self.taken.get(topic, 0) + size_bytes
+
+    def _give_back(self, sender: bytes, size_bytes: int, topic: bytes) -> None:
+        if sender != self.host.me:
+            self.host.release(sender, size_bytes)
+            return
+        was_full = self.room_for(topic) <= 0
+        self.taken[topic] -= size_bytes
+        if was_full and self.room_for(topic) > 0:
+            self.host.set_timer(RoomHere(), 0.0)
+        if not self.taken[topic]:
+            del self.taken[topic]
+
+    # ---- all senders
+
+    def release(self, sender: bytes, size_bytes: int, topic: bytes = b"") -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again."""
         if self.owed or self.budget.used_bytes > self.budget.limit_bytes:  # `over`, for every bundle
-            self.owed.append((sender, size_bytes))
+            self.owed.append((sender, size_bytes, topic))
             self.press()
         else:
-            self.host.release(sender, size_bytes)
+            self._give_back(sender, size_bytes, topic)
 
     def sealed(self, tree: Tree, sender: bytes, size_bytes: int) -> None:
         """What a publisher sent to this root is in the buffer: its credit goes back, unless the topic has its share."""
@@ -64,7 +90,7 @@ class Pacing:
                 self.host.trace(Mark("topic_paced"))
             self.held[tree.topic].append((sender, size_bytes))
         else:
-            self.release(sender, size_bytes)
+            self.release(sender, size_bytes, tree.topic)
 
     def _has_its_share(self, tree: Tree) -> bool:
         left_bytes = self.budget.limit_bytes - self.budget.used_bytes
@@ -76,7 +102,7 @@ class Pacing:
             tree = self.scribe.trees.get(topic)
             if tree is None or tree.root is None or not self._has_its_share(tree):
                 for sender, size_bytes in self.held.pop(topic):
-                    self.release(sender, size_bytes)
+                    self.release(sender, size_bytes, topic)
 
     def press(self) -> None:
         """The buffers may be over their budget: shed what may go at once, else begin to wait."""
@@ -100,7 +126,7 @@ class Pacing:
             return
         self.over_since = None
         while self.owed:
-            self.host.release(*self.owed.popleft())
+            self._give_back(*self.owed.popleft())
 
     # ---- time
 
@@ -146,7 +172,7 @@ class Pacing:
             self._shed_tree(tree, now)
 
     def _shed_tree(self, tree: Tree, now: float) -> None:
-        """Bring one topic's copies down by as much as the buffers are over the goal; whoever still needed one lost it."""
+        """Bring a topic's copies down by as much as the buffers are over the goal; whoever still needed one lost it."""
         over_bytes = self.budget.used_bytes - self._goal_bytes
         needed_from = min([tree.frontier, *(position for position, _ in tree.needs(now))])
         if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
@@ -216,7 +242,7 @@ class Pacing:
         if tree is None or tree.term != message.term or not self._may_cut(tree):
             return
         for position, holder in list(tree.needs(now)):
-            if position >= message.index or tree.excused(position, holder):
+            if position >= message.index or excused(holder):
                 continue
             if isinstance(holder, Child) and holder.frontier >= message.index:
                 self.host.send(holder.contact, message)
@@ -233,7 +259,7 @@ def _node_of(tree: Tree, holder: "Child | Departed") -> bytes:
 def _of(tree: Tree, node: bytes, now: float) -> "Iterable[Child | Departed]":
     """The leases of a peer in a topic, where they hold it back."""
     child, lease = tree.children.get(node), tree.departed.get(node)
-    if child is not None and child.cover < tree.frontier and child.frontier < tree.frontier:
+    if child is not None and not excused(child) and child.frontier < tree.frontier:
         yield child
     if lease is not None:
         yield lease

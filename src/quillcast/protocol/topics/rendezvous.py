@@ -237,6 +237,8 @@ class Rendezvous:
         if tree.root.closing and not self.scribe.handing_over.closed:  # who leaves has its own admitted to the last
             tree.root.turn_away(self.host.contact, bundle)
             return
+        self.unsealed.setdefault(bundle.topic, []).append((self.host.me, bundle.size))
+        self.scribe.pacing.taken_here(bundle.topic, bundle.size)
         tree.root.admit(self.host.contact, bundle)
         self._seal_soon(tree)
 

@@ -115,6 +115,8 @@ class Reports:
             self.touch(tree)  # what it needs no more may be let go, and is told on
         first = not child.spoken
         child.claim(claim)
+        if claim.term == tree.term:
+            tree.catch_up(child, claim.cover, self.host.now())
         if first or claim.came:
             self.scribe.children.came(tree, child)
         self.scribe.reigns.heard_of(tree, claim.heard)

@@ -2,9 +2,10 @@
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. Here is what its parts share, and the
 way of a message, a bundle and a timer to them: local subscriptions (`subscribing.py`), this peer as a child
-(`joining.py`), as a parent (`children.py`) and as a root (`rendezvous.py`, `handing_over.py`, `replication.py`), its
-publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost (`repair.py`) or carry (`reports.py`),
-and what time brings (`sweeping.py`). What travels in the tree is the data path's matter (`protocol.forwarding`).
+(`joining.py`), as a parent (`children.py`) and as a root (`rendezvous.py`, `handing_over.py`, `replication.py`,
+`admissions.py`), its publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost (`repair.py`) or
+carry (`reports.py`), and what time brings (`sweeping.py`). What travels in the tree is the data path's matter
+(`protocol.forwarding`).
 """
 
 from collections import Counter
@@ -23,6 +24,7 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.topics.admissions import Admissions
 from quillcast.protocol.topics.changes import Changes
 from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.config import TopicConfig
@@ -33,6 +35,7 @@ from quillcast.protocol.topics.joining import Joining, JoinTimeout
 from quillcast.protocol.topics.messages import (
     Accepted,
     Branch,
+    Closed,
     Create,
     Created,
     CutLeases,
@@ -52,8 +55,8 @@ from quillcast.protocol.topics.messages import (
     RootIs,
     Survey,
 )
-from quillcast.protocol.topics.pacing import Pacing, Patience
-from quillcast.protocol.topics.publishing import Publishing
+from quillcast.protocol.topics.pacing import Pacing, Patience, RoomHere
+from quillcast.protocol.topics.publishing import Publishing, SayClosed
 from quillcast.protocol.topics.reigns import Reigns
 from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
@@ -106,6 +109,7 @@ class Scribe:
         self.handing_over = HandingOver(self)
         self.replication = Replication(self)
         self.publishing = Publishing(self)
+        self.admissions = Admissions(self)
         self.changes = Changes(self)
         self.pacing = Pacing(self)
         self.sweeping = Sweeping(self)
@@ -293,6 +297,10 @@ class Scribe:
                 self.pacing.patience()
             case Sweep():
                 self.sweeping.sweep()
+            case SayClosed():
+                self.publishing.say_closed()
+            case RoomHere():
+                self.publishing.room(self.host.contact)
 
     def receive(self, sender: Contact, message: Any) -> None:
         """A message of this layer that came straight to this peer."""
@@ -305,6 +313,8 @@ class Scribe:
                 self.repair.receive(sender, message)
             case Receipts() | RootIs() | NotRoot() | Created() | Denied():
                 self.publishing.receive(sender, message)
+            case Closed(publishers):
+                self.admissions.closed(publishers)
             case HandOver():
                 self.handing_over.handed_over(message)
             case Replicas():

@@ -80,6 +80,7 @@ class Subscribing:
         if tree is not None and subscription in tree.channels:
             log, first = tree.log, subscription.cursor
             subscription.advance(log)
+            tree.catch_up(subscription, subscription.frontier(tree.term), self.host.now())
             self.scribe.reports.moved(tree, log.bytes_between(first, subscription.cursor))
 
     def tell_losses(self, topic: bytes, number: int) -> None:

@@ -6,7 +6,7 @@ from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import NOTHING, shared
-from quillcast.protocol.forwarding.channels import LinkChannel
+from quillcast.protocol.forwarding.channels import Cut, LinkChannel
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.claims import CAME_MAX, HELD_RANGES_MAX, ChildClaim, Held, ParentClaim
@@ -51,12 +51,16 @@ class Departed:
     Or until those speak for themselves below this peer again whose leases it was: its own, or of those it named.
     """
 
-    __slots__ = ("awaited", "cover", "cover_term", "cut_at", "until")
+    __slots__ = ("awaited", "cover", "cover_term", "until")
 
     def __init__(self, child: Child, until: float, awaited: Iterable[bytes]) -> None:
-        self.cut_at = 0
         self.cover_term, self.cover, self.until = child.cover_term, child.cover, until
         self.awaited = dict.fromkeys(awaited)
+
+
+def excused(holder: "Subscription | Child | Departed") -> bool:
+    """Was this one's lease ended because it could not keep up?"""
+    return not isinstance(holder, Departed) and holder.cut is not None
 
 
 class Tree(Flow):
@@ -220,7 +224,7 @@ class Tree(Flow):
 
     def cover(self, now: float) -> int:
         """The index of the present term below which all leases here and below are served."""
-        needs = [position for position, holder in self.needs(now) if not self.excused(position, holder)]
+        needs = [position for position, holder in self.needs(now) if not excused(holder)]
         return min([self.frontier, *needs])
 
     def needs(self, now: float) -> Iterator[tuple[int, "Subscription | Child | Departed"]]:
@@ -235,16 +239,18 @@ class Tree(Flow):
         for lease in self.leases(now):
             yield (lease.cover if lease.cover_term == term else 0), lease
 
-    def excused(self, position: int, holder: "Subscription | Child | Departed") -> bool:
-        """Was this one's lease ended because it could not keep up? It has one again when it has caught up."""
-        return position < max(holder.cut_at, self.stable) if holder.cut_at else False
-
     def end_lease(self, holder: "Subscription | Child | Departed", now: float) -> None:
-        """It cannot keep up: hold back nothing for it any more, until it has caught up with all that is here now."""
-        for node, lease in list(self.departed.items()):
-            if lease is holder:
+        """It cannot keep up: hold back nothing for it any more, until it does."""
+        if isinstance(holder, Departed):
+            for node in [node for node, lease in self.departed.items() if lease is holder]:
                 del self.departed[node]
-        holder.cut_at = max(1, self.frontier)
+        else:
+            holder.cut = Cut(self.frontier, now)
+
+    def catch_up(self, holder: "Subscription | Child", position: int, now: float) -> None:
+        """Somebody has come to a position: if its lease was ended, does it keep up again?"""
+        if holder.cut is not None and holder.cut.is_over(position, self.frontier, now):
+            holder.cut = None
 
     def trim(self, now: float) -> int:
         """Let go of what nobody needs any more; how many bytes that was. The one rule for a peer within its budget.
@@ -271,7 +277,7 @@ class Tree(Flow):
         behind = [
             (position, holder)
             for position, holder in self.needs(now)
-            if position < self.frontier and not self.excused(position, holder)
+            if position < self.frontier and not excused(holder)
         ]
         return min(behind, key=lambda need: need[0])[1] if behind else None
 
@@ -281,16 +287,6 @@ class Tree(Flow):
         for lease in self.departed.values():
             if lease.until > now:
                 yield lease
-
-    def laggards(self, term: Term, index: int, now: float) -> list[bytes]:
-        """Leases here that do not cover an index of a term: departed children, and the peer's own edges as b''."""
-        behind = [
-            node
-            for node, lease in self.departed.items()
-            if lease.until > now and (lease.cover_term, lease.cover) < (term, index)
-        ]
-        behind += [b"" for edge in self.edges.values() if edge.frontier(term) < index]
-        return behind
 
     def held(self) -> Held:
         """How far past terms went and what is kept of them, for neighbours that lack some of it."""
