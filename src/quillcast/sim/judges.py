@@ -54,7 +54,7 @@ class Judges:
         event, written = Event(writer.name, number), writer.written[number]
         if event in reader.heard or reader.started_at is None or written <= reader.started_at:
             return
-        if self.leases.ended(reader, writer.host.machine.number, written):
+        if self.leases.ended(reader, writer.host.machine.number, written) or self._elsewhere(reader, writer):
             return
         told = self.told(reader, event)
         if plan.slow == "cut" and (told.startswith("cut ") or self._may_be_cut(reader, writer)):
@@ -65,6 +65,11 @@ class Judges:
             + (f"was told that it lost it ({told})" if told else "was not given it"),
             f"topic:{plan.name}",
         )
+
+    def _elsewhere(self, reader: Reader, writer: Writer) -> bool:
+        """Did the acknowledgement say that it holds on one side of a split, and is the reader on another?"""
+        here, there = writer.host.machine.number, reader.host.machine.number
+        return writer.publisher.partitioned and not self.reach.together(here, there, self.simulation.world.now)
 
     def _may_be_cut(self, reader: Reader, writer: Writer) -> bool:
         """Has somebody's budget run out since the reader was up to date, or shortly before? Then its lease goes first.
