@@ -10,6 +10,8 @@ a run is over in under a minute of virtual time, and thousands of seeds fit into
 from collections.abc import Callable
 from random import Random
 
+import msgspec
+
 from quillcast.core.ids import topic_id
 from quillcast.protocol.config import Config
 from quillcast.protocol.neighbours.config import NeighbourConfig
@@ -54,7 +56,8 @@ class Draft:
         self.writers = random.sample(range(self.peers), random.choice([1, 1, 2]))
         readers = random.sample(range(self.peers), random.randint(2, min(4, self.peers)))
         self.readers = [Reading(peer=peer, from_s=random.uniform(2.0, 4.0)) for peer in readers]
-        self.intruders: list[int] = []
+        self.idle_until_s = 0.0
+        self.intruders: dict[int, float] = {}  # who may not publish, and when they try
 
     def some_peer(self) -> int:
         """Any peer."""
@@ -153,7 +156,7 @@ def _topic(random: Random, draft: Draft) -> TopicPlan:
     writings = [
         Writing(
             peer=peer,
-            from_s=random.uniform(3.0, 5.0),
+            from_s=max(random.uniform(3.0, 5.0), draft.intruders.get(peer, draft.idle_until_s)),
             until_s=draft.until_s,
             every_s=random.choice([0.2, 0.4]),
             events=random.randint(1, 3),
@@ -248,14 +251,21 @@ def _with_a_list(draft: Draft) -> None:
     random = draft.random
     draft.publishers = list(draft.writers)
     others = [peer for peer in range(draft.peers) if peer not in draft.writers]
-    draft.intruders = random.sample(others, min(len(others), random.randint(1, 2)))
-    for _ in range(random.randint(1, 3)):
-        if random.random() < 0.5:
-            draft.arrival(draft.soon() - 4.0)
+    for peer in random.sample(others, min(len(others), random.randint(1, 3))):
+        draft.intruders[peer] = random.uniform(3.0, draft.until_s - 1.0)
+    if random.random() < 0.7:  # the topic stands for a while, and nobody uses it
+        draft.idle_until_s = random.uniform(5, draft.until_s - 3)
+        draft.readers = [msgspec.structs.replace(each, from_s=draft.idle_until_s) for each in draft.readers]
+    for _ in range(random.randint(1, 4)):
+        at_s, restart_s = random.uniform(JOIN_S, FAULTS_UNTIL_S), random.uniform(0.3, 4)
+        peer = random.choice([f"root:{TOPIC}", "0", str(draft.some_peer())])
+        kind = random.random()
+        if kind < 0.4:
+            draft.arrival(at_s)
+        elif kind < 0.7:
+            draft.happening.append(faults.Crash(at_s=at_s, peer=peer, restart_s=restart_s, disk="lost"))
         else:
-            draft.happening.append(
-                faults.Crash(at_s=draft.soon(), peer=f"root:{TOPIC}", restart_s=random.uniform(0.3, 4))
-            )
+            draft.happening.append(faults.Leave(at_s=at_s, peer=peer, restart_s=restart_s))
 
 
 def _lossy(draft: Draft) -> None:
