@@ -36,6 +36,7 @@ JOIN_S = 1.5
 LEASE_S = 8.0
 FAULTS_FROM_S, FAULTS_UNTIL_S = 6.0, 12.0
 TOPIC = "t0"
+ANOTHER_TOPIC = 0.15  # of the histories have a second topic, beside their shapes
 NEAR_DIGITS = 8  # hexadecimal digits of a topic's id that a peer which arrives next to it shares
 
 Happening = list[faults.AnyFault]
@@ -56,6 +57,7 @@ class Draft:
         self.writers = random.sample(range(self.peers), random.choice([1, 1, 2]))
         readers = random.sample(range(self.peers), random.randint(2, min(4, self.peers)))
         self.readers = [Reading(peer=peer, from_s=random.uniform(2.0, 4.0)) for peer in readers]
+        self.more_topics: list[TopicPlan] = []
         self.idle_until_s = 0.0
         self.intruders: dict[int, float] = {}  # who may not publish, and when they try
 
@@ -83,6 +85,8 @@ def hard(seed: int) -> Scenario:
     random = derived(seed, "hard scenario")
     draft = Draft(random)
     shapes = random.sample(SHAPES, random.choice([1, 1, 2]))
+    if derived(seed, "another topic").random() < ANOTHER_TOPIC:
+        shapes.append(_another_topic)
     for shape in shapes:
         shape(draft)
     topologies: list[AnyTopology] = [Constant(), Uniform(), Uniform(high_s=0.03)]
@@ -98,7 +102,7 @@ def hard(seed: int) -> Scenario:
         disturbance=_disturbance(random, draft),
         window_bytes=random.choice([1 << 12, 1 << 14, 1 << 20]),
         config=config,
-        topics=[_topic(random, draft)],
+        topics=[_topic(random, draft), *draft.more_topics],
         faults=sorted(draft.happening, key=lambda fault: fault.at_s),
         check_every=8,
     )
@@ -313,6 +317,32 @@ def _deaths(draft: Draft) -> None:
             faults.Drop(at_s=at_s, from_=[peer], to=["all", f"-{draft.some_peer()}"], for_s=3.0),
         ]
         draft.happening.append(random.choice(choices))
+
+
+def _another_topic(draft: Draft) -> None:
+    """A second topic shares the buffers, and what its slow readers do is not the first one's matter."""
+    random = draft.random
+    readers = random.sample(range(draft.peers), random.randint(1, min(3, draft.peers)))
+    writing = Writing(
+        peer=draft.some_peer(),
+        from_s=4.0,
+        until_s=draft.until_s,
+        every_s=0.3,
+        events=random.randint(1, 3),
+        payload_bytes=200,
+    )
+    plan = TopicPlan(
+        name="t1",
+        slow=random.choice(["cut", "wait"]),
+        writers=[writing],
+        readers=[Reading(peer=peer, from_s=random.uniform(2.0, 4.0)) for peer in readers],
+    )
+    draft.more_topics.append(plan)
+    at_s, for_s = draft.soon(), random.uniform(3, LEASE_S)
+    if random.random() < 0.5:
+        draft.happening.append(faults.Pause(at_s=at_s, peer=str(readers[0]), for_s=for_s))
+    else:
+        draft.happening.append(faults.SlowReaders(at_s=at_s, peer=str(readers[0]), for_s=for_s))
 
 
 def _placed(draft: Draft) -> str:
