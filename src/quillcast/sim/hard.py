@@ -255,8 +255,8 @@ def _with_a_list(draft: Draft) -> None:
     random = draft.random
     draft.publishers = list(draft.writers)
     others = [peer for peer in range(draft.peers) if peer not in draft.writers]
-    for peer in random.sample(others, min(len(others), random.randint(1, 3))):
-        draft.intruders[peer] = random.uniform(3.0, draft.until_s - 1.0)
+    for intruder in random.sample(others, min(len(others), random.randint(1, 3))):
+        draft.intruders[intruder] = random.uniform(3.0, draft.until_s - 1.0)
     if random.random() < 0.7:  # the topic stands for a while, and nobody uses it
         draft.idle_until_s = random.uniform(5, draft.until_s - 3)
         draft.readers = [msgspec.structs.replace(each, from_s=draft.idle_until_s) for each in draft.readers]
