@@ -299,10 +299,10 @@ def test_an_event_that_is_called_stable_too_soon_is_found(sound: Simulation) -> 
         reader.log[-1] = exactly(sound, 7, 8)._replace(why="cut")
         sound.judges.told_stable(writer, 0)  # its lease went first
         reader.log.pop()
-        sound.crowding.spans.append(Span(5.0, writer.written[-1] - 0.1))
+        sound.crowding.spans.append(Span(5.0, writer.written[-1] - leases.MEET_S - 0.1))
         with pytest.raises(Broken, match="was not given it"):
             sound.judges.told_stable(writer, 0)  # it had caught up since
-        sound.crowding.spans.append(Span(5.0, writer.written[-1] + 0.1))
+        sound.crowding.spans.append(Span(5.0, writer.written[-1]))
         sound.judges.told_stable(writer, 0)  # a budget had run out, and the reader's lease went first
     finally:
         reader.heard.add(event)

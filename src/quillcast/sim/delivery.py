@@ -24,7 +24,7 @@ from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Dropped
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer
 from quillcast.sim.judges import told_of
-from quillcast.sim.leases import Leases, bound_s
+from quillcast.sim.leases import MEET_S, Leases, bound_s
 from quillcast.sim.world import Broken
 
 if TYPE_CHECKING:
@@ -263,16 +263,18 @@ class Delivery:
             ended = self.leases.ended(reader, machine, at)
             if ended:
                 return ended
-        return self._bound_exceeded(writer, at)
+        return self._bound_exceeded(reader, writer, event, at)
 
-    def _bound_exceeded(self, writer: Writer, at: float) -> str:
-        """Did somebody drop events of the topic for want of room or time, after this one was written?
+    def _bound_exceeded(self, reader: Reader, writer: Writer, event: Event, at: float) -> str:
+        """Did a budget run out since the reader was up to date, or did the publisher keep its events no longer?
 
         That is no excuse while nothing goes wrong: publishers feel back-pressure then, and no healthy subscriber does.
         """
         if self.plan.slow == "wait" or at > self.calm_at + self.config.topics.lease_s:
             return ""
-        if self.simulation.crowding.between(at, self.end):
+        before = [each.number for each in self.heard_by[reader.name] if each < event and each.writer == event.writer]
+        since = writer.written[max(before)] if before else at
+        if self.simulation.crowding.between(since - MEET_S, self.end):
             return "a peer's budget had run out"
         topic, machine = self.simulation.topics[self.plan.name], writer.host.machine.number
         for when, where, record in self.simulation.world.journal.records:

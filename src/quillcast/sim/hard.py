@@ -10,6 +10,8 @@ a run is over in under a minute of virtual time, and thousands of seeds fit into
 from collections.abc import Callable
 from random import Random
 
+import msgspec
+
 from quillcast.core.ids import topic_id
 from quillcast.protocol.config import Config
 from quillcast.protocol.neighbours.config import NeighbourConfig
@@ -34,6 +36,7 @@ JOIN_S = 1.5
 LEASE_S = 8.0
 FAULTS_FROM_S, FAULTS_UNTIL_S = 6.0, 12.0
 TOPIC = "t0"
+ANOTHER_TOPIC = 0.15  # of the histories have a second topic, beside their shapes
 NEAR_DIGITS = 8  # hexadecimal digits of a topic's id that a peer which arrives next to it shares
 
 Happening = list[faults.AnyFault]
@@ -54,7 +57,9 @@ class Draft:
         self.writers = random.sample(range(self.peers), random.choice([1, 1, 2]))
         readers = random.sample(range(self.peers), random.randint(2, min(4, self.peers)))
         self.readers = [Reading(peer=peer, from_s=random.uniform(2.0, 4.0)) for peer in readers]
-        self.intruders: list[int] = []
+        self.more_topics: list[TopicPlan] = []
+        self.idle_until_s = 0.0
+        self.intruders: dict[int, float] = {}  # who may not publish, and when they try
 
     def some_peer(self) -> int:
         """Any peer."""
@@ -80,6 +85,8 @@ def hard(seed: int) -> Scenario:
     random = derived(seed, "hard scenario")
     draft = Draft(random)
     shapes = random.sample(SHAPES, random.choice([1, 1, 2]))
+    if derived(seed, "another topic").random() < ANOTHER_TOPIC:
+        shapes.append(_another_topic)
     for shape in shapes:
         shape(draft)
     topologies: list[AnyTopology] = [Constant(), Uniform(), Uniform(high_s=0.03)]
@@ -95,7 +102,7 @@ def hard(seed: int) -> Scenario:
         disturbance=_disturbance(random, draft),
         window_bytes=random.choice([1 << 12, 1 << 14, 1 << 20]),
         config=config,
-        topics=[_topic(random, draft)],
+        topics=[_topic(random, draft), *draft.more_topics],
         faults=sorted(draft.happening, key=lambda fault: fault.at_s),
         check_every=8,
     )
@@ -153,7 +160,7 @@ def _topic(random: Random, draft: Draft) -> TopicPlan:
     writings = [
         Writing(
             peer=peer,
-            from_s=random.uniform(3.0, 5.0),
+            from_s=max(random.uniform(3.0, 5.0), draft.intruders.get(peer, draft.idle_until_s)),
             until_s=draft.until_s,
             every_s=random.choice([0.2, 0.4]),
             events=random.randint(1, 3),
@@ -248,14 +255,21 @@ def _with_a_list(draft: Draft) -> None:
     random = draft.random
     draft.publishers = list(draft.writers)
     others = [peer for peer in range(draft.peers) if peer not in draft.writers]
-    draft.intruders = random.sample(others, min(len(others), random.randint(1, 2)))
-    for _ in range(random.randint(1, 3)):
-        if random.random() < 0.5:
-            draft.arrival(draft.soon() - 4.0)
+    for intruder in random.sample(others, min(len(others), random.randint(1, 3))):
+        draft.intruders[intruder] = random.uniform(3.0, draft.until_s - 1.0)
+    if random.random() < 0.7:  # the topic stands for a while, and nobody uses it
+        draft.idle_until_s = random.uniform(5, draft.until_s - 3)
+        draft.readers = [msgspec.structs.replace(each, from_s=draft.idle_until_s) for each in draft.readers]
+    for _ in range(random.randint(1, 4)):
+        at_s, restart_s = random.uniform(JOIN_S, FAULTS_UNTIL_S), random.uniform(0.3, 4)
+        peer = random.choice([f"root:{TOPIC}", "0", str(draft.some_peer())])
+        kind = random.random()
+        if kind < 0.4:
+            draft.arrival(at_s)
+        elif kind < 0.7:
+            draft.happening.append(faults.Crash(at_s=at_s, peer=peer, restart_s=restart_s, disk="lost"))
         else:
-            draft.happening.append(
-                faults.Crash(at_s=draft.soon(), peer=f"root:{TOPIC}", restart_s=random.uniform(0.3, 4))
-            )
+            draft.happening.append(faults.Leave(at_s=at_s, peer=peer, restart_s=restart_s))
 
 
 def _lossy(draft: Draft) -> None:
@@ -303,6 +317,32 @@ def _deaths(draft: Draft) -> None:
             faults.Drop(at_s=at_s, from_=[peer], to=["all", f"-{draft.some_peer()}"], for_s=3.0),
         ]
         draft.happening.append(random.choice(choices))
+
+
+def _another_topic(draft: Draft) -> None:
+    """A second topic shares the buffers, and what its slow readers do is not the first one's matter."""
+    random = draft.random
+    readers = random.sample(range(draft.peers), random.randint(1, min(3, draft.peers)))
+    writing = Writing(
+        peer=draft.some_peer(),
+        from_s=4.0,
+        until_s=draft.until_s,
+        every_s=0.3,
+        events=random.randint(1, 3),
+        payload_bytes=200,
+    )
+    plan = TopicPlan(
+        name="t1",
+        slow=random.choice(["cut", "wait"]),
+        writers=[writing],
+        readers=[Reading(peer=peer, from_s=random.uniform(2.0, 4.0)) for peer in readers],
+    )
+    draft.more_topics.append(plan)
+    at_s, for_s = draft.soon(), random.uniform(3, LEASE_S)
+    if random.random() < 0.5:
+        draft.happening.append(faults.Pause(at_s=at_s, peer=str(readers[0]), for_s=for_s))
+    else:
+        draft.happening.append(faults.SlowReaders(at_s=at_s, peer=str(readers[0]), for_s=for_s))
 
 
 def _placed(draft: Draft) -> str:

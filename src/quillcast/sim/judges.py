@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from quillcast.core.trace import Admitted
-from quillcast.protocol.forwarding.channels import CATCH_UP_S
 from quillcast.protocol.peer import Peer
 from quillcast.sim import holdings
 from quillcast.sim.applications import Event, Reader, Told, Writer
-from quillcast.sim.leases import JOINED_S, Leases
+from quillcast.sim.leases import JOINED_S, MEET_S, Leases
 from quillcast.sim.reach import Reach
 from quillcast.sim.world import Broken
 
@@ -55,7 +54,7 @@ class Judges:
         event, written = Event(writer.name, number), writer.written[number]
         if event in reader.heard or reader.started_at is None or written <= reader.started_at:
             return
-        if self.leases.ended(reader, writer.host.machine.number, written):
+        if self.leases.ended(reader, writer.host.machine.number, written) or self._elsewhere(reader, writer):
             return
         told = self.told(reader, event)
         if plan.slow == "cut" and self._may_be_cut(reader, writer, written if told else None):
@@ -67,16 +66,19 @@ class Judges:
             f"topic:{plan.name}",
         )
 
-    def _may_be_cut(self, reader: Reader, writer: Writer, since: float | None) -> bool:
-        """Has somebody's budget run out since the reader was up to date? Then its lease goes first.
+    def _elsewhere(self, reader: Reader, writer: Writer) -> bool:
+        """Did the acknowledgement say that it holds on one side of a split, and is the reader on another?"""
+        here, there = writer.host.machine.number, reader.host.machine.number
+        return writer.publisher.partitioned and not self.reach.together(here, there, self.simulation.world.now)
 
-        It is up to date when its peer's word of that has come, which takes a report, or two where they are lost.
+    def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
+        """Has somebody's budget run out since the reader was up to date, or shortly before? Then its lease goes first.
+
+        It has one again when it has caught up, and has had the time to say so. `lost` is when what it lost was written.
         """
-        numbers = [event.number for event in reader.heard if event.writer == writer.name]
-        newest = writer.written[max(numbers)] if numbers else 0.0
-        topics = self.config.topics
-        heard_of = newest - CATCH_UP_S - 2 * topics.report_s
-        return self.simulation.crowding.between(heard_of if since is None else since, self.simulation.world.now)
+        given = (writer.written[event.number] for event in reader.heard if event.writer == writer.name)
+        since = max(given, default=0.0) - MEET_S if lost is None else lost
+        return self.simulation.crowding.between(since, self.simulation.world.now)
 
     # --- loss
 

@@ -109,7 +109,7 @@ class Worker:
             take(event)
 
         def lost(loss: quillcast.Loss) -> None:
-            self.diary.note(entry.Lost, reader, getattr(loss, "publisher", b"").hex(), loss.first, loss.last, loss.why)
+            self.diary.note(entry.Lost, reader, loss.publisher.hex(), loss.first, loss.last, loss.why)
 
         handler = take_slowly if reading.pause_s else take
         subscription = self.node.subscribe(reading.topic, handler=handler, on_lost=lost)
