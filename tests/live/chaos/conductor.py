@@ -50,6 +50,7 @@ class Terms:
             retain_bytes=self.budget_bytes,
             window_bytes=self.budget_bytes // 4,
             children_per_topic_max=3,
+            tree_heartbeat_s=self.lease_s / 15,  # as many in a lease as by default
         )
         return msgspec.structs.replace(msgspec.convert(SMALL_RING, quillcast.Config), topics=topics)
 
