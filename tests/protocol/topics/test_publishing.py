@@ -4,7 +4,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Admitted
 from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import described
+from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.root import Root
 from tests.protocol.topics.village import Reader, Village
@@ -89,6 +89,27 @@ def test_publishers_in_the_roots_own_process_are_paced_like_others() -> None:
     village.run(5)
     assert publisher.sent == publisher.admitted == publisher.stable == publisher.next
     assert not peer.scribe.pacing.taken
+
+
+def test_a_root_names_the_other_topics_for_which_it_holds_back_credit() -> None:
+    village, root, other = a_village(budget_bytes=40_000, window_bytes=10_000)
+    village.act(root, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
+    village.subscribe(other, NAME, Reader(room_bytes=0))
+    village.run(3)
+    waits = village.publisher(root, NAME)
+    names = (f"another/{number}" for number in range(1000))
+    name = next(name for name in names if village.peers[root].overlay.is_closest(described(name).topic))
+    held_up = village.publisher(other, name)
+    village.run(1)
+    for _ in range(30):
+        village.publish(root, waits, b"x" * 1000)
+    village.publish(other, held_up, b"event")
+    village.run(1)
+    assert village.peers[root].scribe.pacing.waiting == [TOPIC]
+    inspection = village.peers[other].scribe.inspection
+    number = village.act(other, lambda _: inspection.who_lags(held_up, 2))
+    village.run(1)
+    assert inspection.walks[number].paces == (NAME,)
 
 
 def closed(village: Village, peer: int) -> Publisher:
