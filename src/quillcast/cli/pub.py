@@ -111,6 +111,8 @@ def command(
                 awaited = wait or ("root" if publisher.reliable else None)
                 if published and awaited:
                     await _acknowledged(node, publisher, awaited, timeout_s)
+                if publisher.partitioned:
+                    print("quillcast: the network is split: this holds on this side only", file=sys.stderr)
                 if published and alone(node):
                     unheard = f"nobody got this: no other peer of network {node.network!r} is known here"
                     print(f"quillcast: {unheard}", file=sys.stderr)

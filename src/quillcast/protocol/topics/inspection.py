@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
 
+PACES_MAX = 8  # topics that a root names as those it holds back credit for; a guess
+
+
 class Walk:
     """What peers answered to the question who holds up an event."""
 
@@ -49,6 +52,12 @@ class Walk:
     def silent(self) -> list[Contact]:
         """Who did not answer."""
         return [contact for node, contact in sorted(self.asked.items()) if node not in self.answered]
+
+    @property
+    def paces(self) -> tuple[str, ...]:
+        """Other topics for which the root holds back credit."""
+        root = self.answered.get(self.root.node_id)
+        return () if root is None else root.paces
 
     @property
     def hold_s(self) -> float:
@@ -130,19 +139,21 @@ class Inspection:
         if tree is None:  # it needs the topic no more, and its parent has not heard of that yet
             self._answer(message.asker, Lagging(message.topic, message.number, behind=False, departed=[], asked=[]))
             return
-        hold_s = 0.0
+        hold_s, paces = 0.0, tuple[str, ...]()
         if message.term == NO_TERM:
             if tree.root is None:
                 return  # it is root no more, and so asks nobody
             index = tree.root.place_of(message.publisher, message.sequence)
             message = msgspec.structs.replace(message, term=tree.root.term, index=index)
             hold_s = max(0.0, tree.root.hold_until - now)
+            others = [topic for topic in self.scribe.pacing.waiting if topic != message.topic]
+            paces = tuple(self.scribe.descriptors[topic].name for topic in others[:PACES_MAX])
         place = (message.term, message.index)
         asked = [child.contact for child in tree.children.values() if (child.cover_term, child.cover) < place]
         behind = (tree.term, tree.frontier) < place
         behind = behind or any(edge.frontier(message.term) < message.index for edge in tree.edges.values())
         departed = _departed(tree, message, now)
-        self._answer(message.asker, Lagging(message.topic, message.number, behind, departed, asked, hold_s))
+        self._answer(message.asker, Lagging(message.topic, message.number, behind, departed, asked, hold_s, paces))
         for child in asked:
             self.host.send(child, message)
 

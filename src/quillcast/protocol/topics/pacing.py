@@ -74,6 +74,11 @@ class Pacing:
 
     # ---- all senders
 
+    @property
+    def waiting(self) -> list[bytes]:
+        """Topics whose publishers this root holds back, because they wait for slow subscribers."""
+        return list(self.held)
+
     def release(self, sender: bytes, size_bytes: int, topic: bytes = b"") -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again."""
         if self.owed or self.budget.used_bytes > self.budget.limit_bytes:  # `over`, for every bundle

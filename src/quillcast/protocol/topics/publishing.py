@@ -19,6 +19,7 @@ from quillcast.protocol.topics.tree import Tree
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
+ASKING_MAX = 64  # who may wait for one topic's root; a guess. The oldest gave up long ago
 CreateDone = Callable[[Descriptor | QuillcastError], None]
 
 
@@ -46,7 +47,7 @@ class Publishing:
         descriptor = self.scribe.describe(name)
         publisher = Publisher(
             self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake,
-            self._room_to,
+            self.scribe.pacing.room_for,
         )  # fmt: skip
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[publisher.id] = publisher
@@ -136,7 +137,9 @@ class Publishing:
             then(self.roots[topic])
             return
         self.scribe.sweeping.begin()
-        self.wanted.setdefault(topic, (descriptor, []))[1].append(then)
+        asking = self.wanted.setdefault(topic, (descriptor, []))[1]
+        asking.append(then)
+        del asking[:-ASKING_MAX]
         self._find(topic)
 
     # ---- roots
