@@ -12,6 +12,7 @@ from typing import Any
 from quillcast.core.bundle import Block
 from quillcast.core.errors import LocalError, NotJoined, NotStable, QuillcastError
 from quillcast.core.ids import short
+from quillcast.live import arguments
 from quillcast.live.outlet import EVENT_BYTES, NO_PAYLOADS, Outlet, Wait, too_large
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
@@ -108,6 +109,7 @@ class Publisher:
         timeout_s: float,
     ) -> None:
         """Publish an event that opens or fills a batch, or has more to it than a payload."""
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
         outlet = self._outlet
         if outlet.stopped or self._closed or self.failure is not None:
             await self._until_open(timeout_s)
@@ -125,6 +127,7 @@ class Publisher:
     async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until all that was published so far is acknowledged; arguments and errors are those of `publish`."""
         self._check_wait(wait)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
         await self._outlet.sealed()
         if self.failure is not None and self.failure is not self._outlet.failure:
             raise self.failure  # some of it was never sealed
@@ -223,7 +226,7 @@ class Publisher:
         """Who does not cover what the root has admitted by now, by walking down the tree, and who does not answer."""
         inspection, topic = self._peer.scribe.inspection, self._outlet.inner.topic
         branches = await self._survey()
-        roots = [(branch.term, branch.frontier) for branch in branches.values() if not branch.parent]
+        roots = [(branch.term, branch.frontier) for branch in branches.values() if branch.root]
         if not roots:
             return []
         self._pump.call(inspection.who_lags, self.topic, *max(roots))

@@ -31,7 +31,6 @@ class Publishing:
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics by the root's node
         self.asked_at: dict[bytes, float] = {}
         self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
-        self.wanted: dict[bytes, tuple[Descriptor, list[Callable[[Contact], None]]]] = {}
         self.count = 0
         self.restless: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
 
@@ -75,7 +74,7 @@ class Publishing:
     @property
     def busy(self) -> bool:
         """Is there anything to look over from time to time?"""
-        return bool(self.publishers or self.creating or self.wanted or self.scribe.changes.asked)
+        return bool(self.publishers or self.creating or self.scribe.changes.asked)
 
     @property
     def unadmitted(self) -> int:
@@ -98,16 +97,6 @@ class Publishing:
         if self.scribe.overlay.active:
             self.scribe.overlay.route(Create(descriptor, self.host.contact), descriptor.topic)
 
-    def with_root(self, descriptor: Descriptor, then: Callable[[Contact], None]) -> None:
-        """Call `then` with the topic's root once it is known."""
-        topic = descriptor.topic
-        if topic in self.roots:
-            then(self.roots[topic])
-            return
-        self.scribe.sweeping.begin()
-        self.wanted.setdefault(topic, (descriptor, []))[1].append(then)
-        self._find(topic)
-
     # ---- roots
 
     def _carry(self, publisher: Publisher, bundle: Bundle) -> None:
@@ -127,8 +116,6 @@ class Publishing:
         publishers = self.publishers.get(topic, {})
         term = max([publisher.term for publisher in publishers.values()], default=NO_TERM)
         descriptor = next((p.descriptor for p in publishers.values()), None)
-        if descriptor is None and topic in self.wanted:
-            descriptor = self.wanted[topic][0]
         shown = dict.fromkeys(p.warrant for p in publishers.values() if p.warrant is not None)
         self.scribe.overlay.route(FindRoot(topic, self.host.contact, descriptor, term, tuple(shown)), topic)
 
@@ -149,8 +136,6 @@ class Publishing:
         for publisher in publishers:
             publisher.adapt(self._standing(descriptor))
             self._tell(publisher, root, term)
-        for then in self.wanted.pop(topic, (None, []))[1]:
-            then(root)
 
     def _standing(self, told: Descriptor) -> Descriptor:
         """What the root goes by who told this: its own owner's word, where the topic has two (docs/credentials.md)."""
@@ -304,7 +289,7 @@ class Publishing:
             if now - self.asked_at.get(descriptor.topic, 0.0) >= self.config.receipt_timeout_s:
                 self._route_create(descriptor)
         self.scribe.changes.sweep(now)
-        for topic in {**self.restless, **dict.fromkeys(self.wanted)}:
+        for topic in list(self.restless):
             self._sweep_topic(topic, now)
             rests = topic in self.roots or topic not in self.publishers
             if rests and not any(publisher.restless for publisher in self.publishers.get(topic, {}).values()):

@@ -192,6 +192,8 @@ class Scribe:
                 self.rendezvous.create(message)
             case FindRoot():
                 self.rendezvous.find(message)
+            case Survey() | Laggards():
+                self.inspection.arrived(message)
 
     def leaf_set_changed(self) -> None:
         """Who is closest to a topic may have changed."""
