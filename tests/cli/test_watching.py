@@ -35,7 +35,7 @@ ROOT: dict[str, Any] = {
 }  # fmt: skip
 LEAF: dict[str, Any] = {**ROOT, "node_id": BOB, "parent": ALICE, "root": False}
 TREE: dict[str, Any] = {
-    "topic": "t", "complete": True, "root": ALICE, "silent": [], "settings": None, "peers": [ROOT, LEAF],
+    "topic": "t", "complete": True, "root": ALICE, "events": 50_000, "silent": [], "settings": None, "peers": [ROOT, LEAF],
 }  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_a_peer_is_judged_by_its_status(changed: dict[str, Any], state: State, t
         (leaf(behind_events=10_001), State.WARNING, "subscriber b0b0b0b0 is 10001 events and 0.0 s behind"),
         (leaf(behind_events=100_001, name="archive"), State.CRITICAL, "subscriber b0b0b0b0 archive is 100001 events"),
         (leaf(behind_events=1, behind_s=11.0, stalled_s=9.0), State.WARNING, "taken nothing for 9 s"),
-        (leaf(behind_events=1, behind_s=61.0), State.CRITICAL, "1 events and 61.0 s behind"),
+        (leaf(behind_events=1, behind_s=61.0), State.CRITICAL, "1 event and 61.0 s behind"),
         (leaf(behind_s=99.0), State.OK, "2 subscriptions"),
         (silent(), State.WARNING, "peer b0b0b0b0 does not answer"),
         (silent(behind_events=79_000), State.WARNING, "does not answer, 79000 events behind by its last word"),

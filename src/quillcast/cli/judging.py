@@ -134,7 +134,7 @@ def of_topic(network: str, tree: Mapping[str, Any], bounds: Bounds) -> Finding:
         "peers": len(peers),
         "silent": len(silent),
         "subscribers": counted,
-        "events": max((peer["frontier"] for peer in roots), default=0),
+        "events": tree["events"],
         "behind_events": max([lag.events for lag in lags] + [peer["behind_events"] or 0 for peer in silent], default=0),
         "behind_seconds": max((lag.late_s for lag in lags), default=0.0),
         "waiting_bytes": sum(lag.waiting_bytes for lag in lags),
@@ -220,7 +220,7 @@ def _lateness(lags: Iterable[Lag], bounds: Bounds) -> Iterator[Trouble]:
 
 def _behind(lag: Lag) -> str:
     stalled = f", and has taken nothing for {lag.stalled_s:.0f} s" if lag.stalled_s >= 1 else ""
-    return f"{lag.events} events and {lag.late_s:.1f} s behind{stalled}"
+    return f"{lag.events} event{'s' * (lag.events != 1)} and {lag.late_s:.1f} s behind{stalled}"
 
 
 def of_link(status: Mapping[str, Any], neighbour: Mapping[str, Any], bounds: Bounds) -> Finding:

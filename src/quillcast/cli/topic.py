@@ -184,9 +184,8 @@ def _known(topic: str, network: str) -> dict[str, Any]:
     settings = tree["settings"]
     if settings is None and here is None:
         raise UnknownTopic(f"there is no topic {topic!r}; `quillcast topic list` shows those of this machine")
-    events = max((peer["frontier"] for peer in tree["peers"] if peer["root"]), default=0)
     shown = here or _nothing_known(settings)
-    return {**shown, **(settings or {}), "root": tree["root"], "events": max(shown["events"], events)}
+    return {**shown, **(settings or {}), "root": tree["root"], "events": max(shown["events"], tree["events"])}
 
 
 def _topics(network: str) -> dict[str, dict[str, Any]]:

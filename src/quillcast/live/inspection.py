@@ -90,7 +90,8 @@ class Inspector:
             pass  # what answered is shown, and that it is not everybody
         finally:
             del inspection.surveys[number]
-        return _drawn(name, branches, self._links.contact)
+        addresses = {node: link.contact.address for node, link in self._links.links.items()}
+        return _drawn(name, branches, addresses | {self._links.contact.node_id: self._links.contact.address})
 
     def _neighbour(self, link: Link) -> dict[str, Any]:
         node = link.contact.node_id
@@ -131,7 +132,7 @@ class Inspector:
             "term": _term(tree.term),
             "frontier": tree.frontier,
             "known_end": end,
-            "events": _events(tree),
+            "events": lag.events(tree),
             "stable": tree.stable,
             "kept_bytes": tree.log.size_bytes,
             "readers": [_reader(each, end if reliable else 0) for each in lag.readers(tree, self._peer.host)],
@@ -180,12 +181,6 @@ def _settings(descriptor: Descriptor) -> dict[str, Any]:
     }
 
 
-def _events(tree: Tree) -> int:
-    """Events that the topic is known to have had: those of the present term, and of the terms before it."""
-    ends = [past.end for past in tree.past.values()]
-    return tree.frontier + sum(ends) + sum(end for term, end in tree.forgotten.items() if term not in tree.past)
-
-
 def _reader(reader: Reader, end: int) -> dict[str, Any]:
     """A subscription, and how far it is behind the `end` of its peer's term; 0 where no event is owed."""
     return {
@@ -217,10 +212,10 @@ def _unheard(branches: dict[bytes, Branch]) -> list[bytes]:
     return sorted({*silent(branches), *(lost - branches.keys())})
 
 
-def _drawn(name: str, branches: dict[bytes, Branch], me: Contact) -> dict[str, Any]:
-    """What `Node.tree` answers."""
-    addresses = {child.node_id: child.address for branch in branches.values() for child in branch.children}
-    addresses[me.node_id] = me.address
+def _drawn(name: str, branches: dict[bytes, Branch], addresses: dict[bytes, str]) -> dict[str, Any]:
+    """What `Node.tree` answers; `addresses` are those that are known here."""
+    named = {child.node_id: child.address for branch in branches.values() for child in branch.children}
+    addresses = named | addresses
     inside = {node: branch for node, branch in sorted(branches.items()) if not _says_none(branch)}
     roots = sorted((node for node, branch in inside.items() if branch.root), key=lambda node: inside[node].term)
     reign = inside[roots[-1]] if roots else None
@@ -228,6 +223,7 @@ def _drawn(name: str, branches: dict[bytes, Branch], me: Contact) -> dict[str, A
     return {
         "topic": name,
         "complete": _is_whole(branches),
+        "events": max((branch.events for branch in inside.values()), default=0),
         "root": roots[-1].hex() if roots else None,
         "settings": _settings(max(known, key=lambda each: each.version)) if known else None,
         "peers": [_peer(node, branch, addresses, reign) for node, branch in inside.items()],

@@ -108,6 +108,7 @@ class Inspection:
             root=reigns,
             readers=tuple(lag.readers(tree, self.host)[: lag.READERS_MAX]),
             leases=tuple(lag.leases(tree, self.host.now())),
+            events=lag.events(tree),
             descriptor=tree.descriptor if reigns else None,
         )
 

@@ -56,6 +56,12 @@ def leases(tree: Tree, now: float) -> list[Lease]:
     return present + list(gone.values())[:LOST_MAX]
 
 
+def events(tree: Tree) -> int:
+    """Events that the topic is known here to have had: those of the present term, and of the terms before it."""
+    past = {**tree.forgotten, **{term: past.end for term, past in tree.past.items()}}
+    return tree.frontier + sum(past.values())
+
+
 def _reader(tree: Tree, edge: Subscription, wall_ns: int) -> Reader:
     name, unread = _of_application(edge)
     taken, owed = edge.frontier(tree.term), _owed(tree, edge)

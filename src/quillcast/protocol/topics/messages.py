@@ -242,6 +242,8 @@ class Branch(Message, frozen=True, tag=60):
     readers: tuple[Reader, ...] = ()
     """The local subscriptions, those that are furthest behind first; of many only these."""
     leases: tuple[Lease, ...] = ()
+    events: Number = 0
+    """Events that the topic is known to have had, of earlier terms too."""
     descriptor: Descriptor | None = None
     """The topic, as its root or the peer closest to it knows it."""
 
