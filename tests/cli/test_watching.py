@@ -35,7 +35,8 @@ ROOT: dict[str, Any] = {
 }  # fmt: skip
 LEAF: dict[str, Any] = {**ROOT, "node_id": BOB, "parent": ALICE, "root": False}
 TREE: dict[str, Any] = {
-    "topic": "t", "complete": True, "root": ALICE, "events": 50_000, "silent": [], "settings": None, "peers": [ROOT, LEAF],
+    "topic": "t", "complete": True, "root": ALICE, "events": 50_000, "silent": [], "settings": None,
+    "peers": [ROOT, LEAF],
 }  # fmt: skip
 
 

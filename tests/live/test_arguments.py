@@ -1,4 +1,4 @@
-"""What the public calls are given wrongly is one `LocalError` that names the value, and never a bare error of Python."""
+"""What a public call is given wrongly is one `LocalError` that names the value, and no bare error of Python."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -60,10 +60,14 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def refused(call: Callable[[], Any], text: str) -> None:
     """The call, or awaiting what it gives, is refused with such a text."""
-    with pytest.raises(quillcast.LocalError, match=text):
+
+    async def made() -> None:
         given = call()
         if isinstance(given, Awaitable):
             await given
+
+    with pytest.raises(quillcast.LocalError, match=text):
+        await made()
 
 
 @pytest.mark.parametrize(("options", "text"), NODES, ids=lambda value: str(value) if isinstance(value, dict) else "")

@@ -597,9 +597,9 @@ class Node:
 
     def _warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """What shows a topic's root on whose behalf this node acts. Raises `LocalError` for a bad name."""
-        return (
-            None if credentials is None else _checked(credentials).warrant(self.contact.node_id, described(topic).topic)
-        )
+        if credentials is None:
+            return None
+        return _checked(credentials).warrant(self.contact.node_id, described(topic).topic)
 
     # --- stopping -------------------------------------------------------------------------------------------------
 

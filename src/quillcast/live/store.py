@@ -111,9 +111,7 @@ class Store:
             os.pwrite(self._lock, str(os.getpid()).encode(), 0)
         except OSError as problem:
             os.close(self._lock)
-            raise DiskFailed(
-                f"{self.folder / LOCK}: {problem.strerror}; make room, or name another folder"
-            ) from problem
+            raise DiskFailed(f"{self.folder / LOCK}: {problem.strerror}; name another data folder") from problem
 
     def _open(self) -> None:
         with self._asking():
