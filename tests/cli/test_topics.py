@@ -80,18 +80,18 @@ def test_a_subscriber_whose_reader_stands_still_is_named_by_every_command(
 ) -> None:
     """`sub` into a pipe that nobody reads."""
     topic = topic_near(node["node_id"])
-    quillcast.subscribed(topic)
+    quillcast.subscribed(topic, "--name", "archive")
     [slow] = {peer["node_id"] for peer in quillcast.json("tree", topic)["peers"]} - {node["node_id"]}
     payload = "x" * 100_000
     assert quillcast.run("pub", topic, payload, "--count", "100", "--wait", "root")[0] == 0
     bounds = ["--behind-warning", "0", "--behind-critical", "1000"]
     code, out, _ = quillcast.run("check", "topic", topic, *bounds)
     assert code == 1
-    assert f"subscriber {slow[:8]} is " in out
+    assert f"subscriber {slow[:8]} archive is " in out
     [found] = quillcast.json_or_alarm("check", "topic", topic, *bounds)["found"]
     assert found["values"]["behind_events"] > 0
     [part] = found["subscribers"]
-    assert part["labels"]["peer"] == slow
+    assert (part["labels"]["peer"], part["labels"]["subscription"]) == (slow, "archive")
     [shown] = quillcast.json("top")["subscribers"]
     assert (shown["node_id"], shown["topic"]) == (slow, topic)
     assert shown["behind_events"] > 0

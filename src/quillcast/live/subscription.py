@@ -212,13 +212,13 @@ class Desk:
             return make(topic, block, skip, stop)
         for known, maker, items in self._read:
             if known is block and maker is make:
-                return _counted(items[skip:stop])
+                return _counted(items, skip, stop)
         items = list(make(topic, block, 0, block.count)[0])
         self._read.appendleft((block, make, items))
         self._bytes += _size(block)
         while self._bytes > READ_BYTES_MAX and len(self._read) > 1:
             self._bytes -= _size(self._read.pop()[0])
-        return _counted(items[skip:stop])
+        return _counted(items, skip, stop)
 
 
 class Subscription(Generic[Item]):
@@ -487,20 +487,20 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _counted(items: list[Item]) -> tuple[Iterator[Item], Iterator[Any]]:
-    """The items, and an iterator that says how many are left: the same one, as a list's does."""
-    iterator = iter(items)
+def _counted(items: list[Item], skip: int, stop: int) -> tuple[Iterator[Item], Iterator[Any]]:
+    """Items `skip` to `stop`, and an iterator that says how many are left: the same one, as a list's does."""
+    iterator = iter(items if skip == 0 and stop == len(items) else items[skip:stop])
     return iterator, iterator
 
 
 def payloads(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[bytes], Iterator[Any]]:
     """The payloads of a block's events `skip` to `stop`. Raises `Malformed`."""
-    return _counted(block.payloads()[skip:stop])
+    return _counted(block.payloads(), skip, stop)
 
 
 def events(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[Event], Iterator[Any]]:
     """Events `skip` to `stop` of a block, made as they are asked for. Raises `Malformed`."""
-    taken, left = _counted(block.payloads()[skip:stop])
+    taken, left = _counted(block.payloads(), skip, stop)
     keys, attributes = block.keys(), block.attributes()
     publishers: Iterable[bytes] = repeat(block.publisher)
     sequences: Iterable[int] = range(block.first + skip, block.first + stop)

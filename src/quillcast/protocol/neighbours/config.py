@@ -71,4 +71,4 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Questions in a row; after the last one the neighbour's next mark begins anew. A guess: 31 s."""
 
     def __post_init__(self) -> None:
-        check_numbers(self, "streams", ("flush_s",))
+        check_numbers(self, "streams", ("flush_s", "log_changes_max"))
