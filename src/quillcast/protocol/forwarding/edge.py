@@ -205,9 +205,12 @@ class Edge(Channel):
             del self.doubts[term]
 
     def frontier(self, term: Term) -> int:
-        """One past the last index taken of a term without a gap."""
+        """One past the last index of a term up to which all has gone out: nothing lacks, and nothing is held."""
         line = self.line(term)
-        return line.next if line else 0
+        if line is None:
+            return 0
+        held = [place.index for author in self.holding for _, place in author.held if place.term == term]
+        return min([line.next, *held]) if held else line.next
 
     def take(self, bundle: Bundle) -> None:
         """Deliver a bundle that is next in its term's line; keep one that came beyond a gap."""

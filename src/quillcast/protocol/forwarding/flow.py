@@ -21,11 +21,21 @@ FORGOTTEN_MAX = 256  # past reigns that were let go and are not taken up again; 
 class Past:
     """A reign that is over: what came of it, how far it is known to have gone, and what is still kept for others."""
 
-    __slots__ = ("bundles", "end", "ledger", "seen", "until")
+    __slots__ = ("asked", "bundles", "end", "ledger", "seen", "until")
 
     def __init__(self, seen: RangeSet, end: int, bundles: list[Bundle], until: float, ledger: Ledger) -> None:
         self.seen, self.end, self.bundles, self.until = seen, max(end, seen.end), bundles, until
         self.ledger = ledger
+        self.asked = NO_RANGES  # what neighbours asked for and never came here
+
+    def ask(self, ranges: Iterable[Range]) -> None:
+        """Neighbours lack these, and so does this peer: they are wanted for them."""
+        self.asked = self.asked or RangeSet()
+        self.asked.update(ranges)
+
+    def wanted(self) -> list[Range]:
+        """What neighbours asked for and still lacks."""
+        return [piece for first, last in self.asked for piece in self.seen.missing(first, last)] if self.asked else []
 
     def kept(self) -> list[Range]:
         """What is kept, as ranges of indexes."""

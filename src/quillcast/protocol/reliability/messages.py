@@ -22,7 +22,7 @@ class Unavailable(Message, frozen=True, tag=71):
     ranges: list[Range]
     released: tuple[Range, ...] = ()
     runs: tuple[Run, ...] = ()
-    """Whose events stood at the released ones, as far as I know."""
+    """Whose events stood there, as far as I know."""
 
 
 class AskRoot(Message, frozen=True, tag=72):

@@ -152,9 +152,12 @@ class Recovery:
         }
 
     def _owed(self, tree: Tree, term: Term) -> RangeSet:
-        """What subscribers here are owed of a past term and never came."""
+        """What subscribers here are owed of a past term, or neighbours asked for, and never came."""
         past = tree.past[term]
-        return RangeSet(hole for edge in tree.edges.values() for hole in edge.lacking(term, past))
+        owed = RangeSet(past.wanted())
+        for edge in tree.edges.values():
+            owed.update(edge.lacking(term, past))
+        return owed
 
     def _wanted(self, tree: Tree, term: Term) -> RangeSet:
         """What is owed to a subscriber here, or may be had for others."""
@@ -221,5 +224,7 @@ class Recovery:
             self.host.carry(to, bundle)
         if released or lacking:
             absent = RangeSet([*released, *lacking]).ranges()
-            runs = tuple(tree.runs(term, released)) if released else ()
-            self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs))
+            self.host.send(to, Unavailable(topic, term, absent, tuple(released), tuple(tree.runs(term, absent))))
+        if lacking and term in tree.past:
+            tree.past[term].ask(lacking)  # somebody beyond this peer may have it, or know what it was
+            self.look_soon(topic)
