@@ -401,9 +401,9 @@ class Node:
     async def tree(self, topic: str, *, timeout_s: float = 2.0) -> dict[str, Any]:
         """The topic's live tree, by walking it from the root: who is whose child, and how far each is.
 
-        Returns what answered within `timeout_s`: `peers`, each with its subscriptions (`readers`) and how many events and
-        seconds those are behind the root; `silent` names who did not answer, `complete` says whether everybody did. Asking
-        makes no topic: of one that is none there is no root, and `settings` is None.
+        Returns what answered within `timeout_s`: `peers`, each with its subscriptions (`readers`) and how many events
+        and seconds those are behind the root; `silent` names who did not answer, `complete` says whether everybody did.
+        Asking makes no topic: of one that is none there is no root, and `settings` is None.
         """
         _check_name(topic)
         await self._ready(arguments.seconds("timeout_s", timeout_s))
