@@ -37,7 +37,7 @@ class Terms:
     lease_s: float = 30.0
     settle_s: float = 60.0
     """After the last fault: everything has come, or is reported lost, and each author's last event is stable."""
-    budget_bytes: int = 2 * MIB
+    budget_bytes: int = 8 * MIB
     bounds: judge.Bounds = field(default_factory=judge.Bounds)
 
     def config(self) -> quillcast.Config:
