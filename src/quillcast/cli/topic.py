@@ -63,13 +63,18 @@ def create(
     if not (peering.contacts or peering.join):
         peers_here(peering.network)  # a topic lives in its peers: with this command as the only one it ends at once
 
-    async def create_it() -> None:
+    async def create_it() -> int:
         async with peering.node() as node:
             await node.create(
                 topic, credentials=credentials, publishers=publishers, subscribers=subscribers, **settings
             )
+            return node.holders(topic)
 
-    run(create_it())
+    if run(create_it()) == 1:
+        click.echo(
+            f"{topic}: no other peer holds these settings, so they are forgotten now; start a peer and create it again",
+            err=True,
+        )
     owner = {} if credentials is None else {"owner": credentials.principal}
     _tell_settings(topic, {**_settings(settings), **owner}, as_json=as_json)
 

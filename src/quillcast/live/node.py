@@ -223,6 +223,14 @@ class Node:
         await self._ready(timeout_s)
         return await self._settled(self._peer.create, name, chosen, timeout_s, own)
 
+    def holders(self, name: str) -> int:
+        """How many peers held a topic's settings when this node had created it; 0 if it did not create it.
+
+        With 1 it is this node alone: the settings are forgotten when it leaves and nobody else uses the topic.
+        """
+        _check_name(name)
+        return self._peer.holders(name)
+
     async def change(
         self, name: str, *, credentials: Credentials | None = None, timeout_s: float = TIMEOUT_S, **settings: Any
     ) -> Descriptor:

@@ -81,7 +81,6 @@ class Peer:
             neighbours_layer.__name__: self.neighbours.timer,
             type(self.streams).__module__: self.streams.timer,
             recovery_layer.__name__: self.recovery.timer,
-            type(self.scribe.rendezvous).__module__: self.scribe.rendezvous.timer,
         }
         host.trace(Started(host.contact.address))
 
@@ -105,6 +104,10 @@ class Peer:
         """
         descriptor = described(name, settings)
         self.scribe.publishing.create(own(descriptor) if own is not None else descriptor, done)
+
+    def holders(self, name: str) -> int:
+        """How many peers held the state of a topic when this one had created it; 0 if it did not."""
+        return self.scribe.publishing.holders.get(described(name).topic, 0)
 
     def change(
         self, name: str, wanted: Mapping[str, Any], done: CreateDone,

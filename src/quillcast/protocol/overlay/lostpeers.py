@@ -45,6 +45,10 @@ class LostPeers:
         lost = self._peers.get(node_id)
         return lost is not None and self.host.now() - lost[1] < _HEARSAY * self.config.keep_alive_s
 
+    def since(self, at: float) -> Iterator[tuple[Contact, float]]:
+        """Those lost since a time, each with the time of its loss."""
+        return ((contact, lost_at) for contact, lost_at in self._peers.values() if lost_at > at)
+
     def due(self, timer: ProbeLost) -> None:
         """Probe one, and wait longer until the next."""
         if timer.number != self._timer_number or not self._peers:

@@ -154,6 +154,17 @@ class Pastry:
         known = [self.host.contact, *self.leaf_set]
         return sorted(known, key=lambda contact: (ring_distance(contact.node_id, key), contact.node_id))[:count]
 
+    def closest_lately(self, key: bytes, count: int, since: float) -> list[tuple[Contact, float | None]]:
+        """The `count` that are closest to the key, or were: those lost since a time are among them, with that time."""
+        known: list[tuple[Contact, float | None]] = [(contact, None) for contact in (self.host.contact, *self.leaf_set)]
+        known += self.lost_peers.since(since)
+        return sorted(known, key=lambda peer: (ring_distance(peer[0].node_id, key), peer[0].node_id))[:count]
+
+    def introduce(self, contact: Contact) -> None:
+        """A peer is heard of: if it belongs in the leaf set it is asked, and enters once it answers."""
+        if self.active:
+            self.agreement.consider((contact,))
+
     def next_hop(self, key: bytes) -> Contact | None:
         """Where a message to this key goes from here; None if it has arrived."""
         return self.hop(key)

@@ -153,7 +153,7 @@ class HandingOver:
         tree = self.scribe.tree(self.scribe.descriptors[message.descriptor.topic])
         topic = tree.topic
         tree.heard = max(tree.heard, message.term, message.heard)
-        self.scribe.replication.note(topic, tree.heard)
+        self.scribe.replication.enter(topic, tree.heard)
         if tree.root is None:
             hold_until = self.host.now() + message.hold_s
             self.offers[topic] = Offer(message.term, message.leases, hold_until, dict(message.frontiers))
@@ -163,7 +163,7 @@ class HandingOver:
             if tree.heard > tree.root.term:
                 self.scribe.rendezvous.outdone(tree)
         elif self.overlay.active and self.overlay.is_closest(topic):
-            self.scribe.rendezvous.become(tree, "handed_over")
+            self.scribe.accessions.claim(tree, "handed_over")
         self.scribe.reigns.recall(tree, message.term, message.index)
         if not tree.attached and tree.needed and not tree.joining:
             self.scribe.joining.join(tree)

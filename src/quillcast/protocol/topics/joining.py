@@ -48,7 +48,7 @@ class Joining:
         if self.overlay.active:
             if self.overlay.is_closest(tree.topic):
                 how = "took_over" if tree.heard != NO_TERM or tree.begun else "created"
-                self.scribe.rendezvous.become(tree, how)
+                self.scribe.accessions.claim(tree, how)
                 return
             self.overlay.route(self.join_message(tree, fault=fault), tree.topic)
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)

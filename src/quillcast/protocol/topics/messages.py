@@ -98,6 +98,8 @@ class Created(Message, frozen=True, tag=48):
     """The topic stands with this descriptor, maybe an earlier one. Changed settings go down the tree in it too."""
 
     descriptor: Descriptor
+    holders: Number = 0
+    """How many peers hold the topic's state; to the creator only."""
 
 
 class FindRoot(Message, frozen=True, tag=49):
@@ -160,7 +162,10 @@ class HandOver(Message, frozen=True, tag=53):
 
 
 class Replicas(Message, frozen=True, tag=54):
-    """Keep these descriptors and terms in case their root dies (Scribe, section 3.2: the k closest peers do)."""
+    """Keep these descriptors and terms in case their root dies (Scribe, section 3.2: the k closest peers do).
+
+    Answer `Kept`, or `Known` where you know better.
+    """
 
     entries: list[tuple[Descriptor, Term]]
 
@@ -209,7 +214,44 @@ class Denied(Message, frozen=True, tag=61):
     descriptor: Descriptor
 
 
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """What a peer knows of a topic: nothing at all, if there is neither a descriptor nor a term."""
+
+    topic: WireId
+    descriptor: Descriptor | None
+    term: Term
+    """The highest one that it heard of."""
+    reigns: bool = False
+    """It is the topic's root."""
+
+
+class Ask(Message, frozen=True, tag=62):
+    """The sender may be the root of these topics soon. Answer `Known`."""
+
+    topics: list[WireId]
+
+
+class Known(Message, frozen=True, tag=63):
+    """What the sender knows of topics that it was asked about, or better than whoever wanted something kept."""
+
+    entries: list[Entry]
+
+
+class Kept(Message, frozen=True, tag=64):
+    """The sender keeps these, as it was told: topic, term, the descriptor's digest."""
+
+    topics: list[tuple[WireId, Term, bytes]]
+
+
+class StateDigest(Message, frozen=True, tag=65):
+    """Over the root state that both peers should keep. Send what may be news to the sender, and answer with yours."""
+
+    digest: bytes
+    answer: bool = False
+
+
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
     HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied,
+    Ask, Known, Kept, StateDigest,
 )  # fmt: skip

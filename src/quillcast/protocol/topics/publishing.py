@@ -31,6 +31,7 @@ class Publishing:
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics by the root's node
         self.asked_at: dict[bytes, float] = {}
         self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
+        self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
         self.wanted: dict[bytes, tuple[Descriptor, list[Callable[[Contact], None]]]] = {}
         self.count = 0
         self.restless: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
@@ -240,8 +241,8 @@ class Publishing:
                 self._root_known(sender, term, descriptor)
             case NotRoot(topic, root, unknown):
                 self._not_root(sender, topic, root, unknown=unknown)
-            case Created(descriptor):
-                self._created(descriptor)
+            case Created(descriptor, holders):
+                self._created(descriptor, holders)
             case Denied(descriptor) if self.roots.get(descriptor.topic) == sender:
                 self._refused(descriptor)
 
@@ -265,7 +266,7 @@ class Publishing:
             return  # old news
         self._look_again(topic)
 
-    def _created(self, descriptor: Descriptor) -> None:
+    def _created(self, descriptor: Descriptor, holders: int) -> None:
         wanted, done = self.creating.pop(descriptor.topic, (None, None))
         known = self.scribe.descriptors.get(descriptor.topic)
         self.scribe.learn(descriptor)
@@ -274,6 +275,7 @@ class Publishing:
             self.scribe.changes.learned(adopted)
         if wanted is None or done is None:
             return
+        self.holders[descriptor.topic] = holders
         if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
             owner = f"{principal(descriptor.owner_key)[:8]} owns it" if descriptor.owner_key else "nobody owns it"
             done(TopicExists(f"topic {descriptor.name!r} exists with another owner or access list: {owner}"))

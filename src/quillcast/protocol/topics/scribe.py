@@ -2,9 +2,10 @@
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. Here is what its parts share, and the
 way of a message, a bundle and a timer to them: local subscriptions (`subscribing.py`), this peer as a child
-(`joining.py`), as a parent (`children.py`) and as a root (`rendezvous.py`, `handing_over.py`, `replication.py`), its
-publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost (`repair.py`) or carry (`reports.py`),
-and what time brings (`sweeping.py`). What travels in the tree is the data path's matter (`protocol.forwarding`).
+(`joining.py`), as a parent (`children.py`) and as a root (`accession.py`, `rendezvous.py`, `handing_over.py`,
+`replication.py`), its publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost (`repair.py`) or
+carry (`reports.py`), and what time brings (`sweeping.py`). What travels in the tree is the data path's matter
+(`protocol.forwarding`).
 """
 
 from collections import Counter
@@ -22,8 +23,10 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.topics.accession import Accessions, AskAgain
 from quillcast.protocol.topics.changes import Changes
 from quillcast.protocol.topics.children import ChildrenTables
+from quillcast.protocol.topics.comparing import CompareDue
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.handing_over import HandingOver, HandOverNow
@@ -31,6 +34,7 @@ from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.joining import Joining, JoinTimeout
 from quillcast.protocol.topics.messages import (
     Accepted,
+    Ask,
     Branch,
     Create,
     Created,
@@ -38,6 +42,8 @@ from quillcast.protocol.topics.messages import (
     FindRoot,
     HandOver,
     Join,
+    Kept,
+    Known,
     Laggards,
     Lagging,
     Leave,
@@ -48,6 +54,7 @@ from quillcast.protocol.topics.messages import (
     Rejoin,
     Replicas,
     RootIs,
+    StateDigest,
     Survey,
 )
 from quillcast.protocol.topics.pacing import Pacing
@@ -55,7 +62,7 @@ from quillcast.protocol.topics.publishing import Publishing
 from quillcast.protocol.topics.reigns import Reigns
 from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
-from quillcast.protocol.topics.replication import Replication
+from quillcast.protocol.topics.replication import Replication, RoundsDue
 from quillcast.protocol.topics.reports import Report, Reports
 from quillcast.protocol.topics.subscribing import Subscribing
 from quillcast.protocol.topics.sweeping import Sweep, Sweeping
@@ -102,6 +109,7 @@ class Scribe:
         self.rendezvous = Rendezvous(self)
         self.handing_over = HandingOver(self)
         self.replication = Replication(self)
+        self.accessions = Accessions(self)
         self.publishing = Publishing(self)
         self.changes = Changes(self)
         self.pacing = Pacing(self)
@@ -127,11 +135,13 @@ class Scribe:
         if not descriptor.supersedes(known):
             if known is not None and descriptor.rivals(known):
                 self.rivals[descriptor.topic] = descriptor
+                self.replication.comparing.changed(topic)
             return
         delivery = descriptor.settings.delivery
         if known is None or known.settings.delivery != delivery:
             self.host.trace(Named(topic, descriptor.name, delivery, descriptor.version))
         descriptor = self.descriptors[topic] = descriptor.sparing()
+        self.replication.comparing.changed(topic)
         tree = self.trees.get(topic)
         if tree is not None:
             tree.adapt(descriptor)
@@ -186,23 +196,20 @@ class Scribe:
         if self.leaving:
             return  # who sent it asks again, and then it goes to whoever is closest without this peer
         match message:
-            case Join():
-                self.rendezvous.join(message)
-            case Create():
-                self.rendezvous.create(message)
-            case FindRoot():
-                self.rendezvous.find(message)
+            case Join() | Create() | FindRoot():
+                self.rendezvous.answer(message)
 
     def leaf_set_changed(self) -> None:
         """Who is closest to a topic may have changed."""
         self.rendezvous.leaf_set_changed()
+        self.replication.leaf_set_changed()
+        self.accessions.leaf_set_changed()
         self.joining.join_where_needed()
 
     # ---- upcalls of the links
 
     def lost(self, contact: Contact) -> None:
         """Upcall of the failure detector."""
-        self.rendezvous.lost()
         self.repair.lost(contact)
 
     def recovered(self, contact: Contact) -> None:
@@ -276,6 +283,12 @@ class Scribe:
                 self.reports.report()
             case HandOverNow(topic, term):
                 self.handing_over.due(topic, term)
+            case RoundsDue():
+                self.replication.due(timer)
+            case CompareDue():
+                self.replication.comparing.due(timer)
+            case AskAgain():
+                self.accessions.ask_again(timer)
             case Sweep():
                 self.sweeping.sweep()
 
@@ -294,6 +307,12 @@ class Scribe:
                 self.handing_over.handed_over(message)
             case Replicas():
                 self.replication.keep(sender, message)
+            case Ask():
+                self.replication.asked(sender, message)
+            case Known() | Kept():
+                self.replication.answered(sender, message)
+            case StateDigest():
+                self.replication.comparing.compared(sender, message)
             case Survey() | Branch() | Laggards() | Lagging():
                 self.inspection.receive(sender, message)
             case _:
@@ -314,6 +333,7 @@ class Scribe:
         assert restless <= {*self.sweeping.restless, *self.reports.dirty}, "time passes by a topic that waits for it"
         assert self.sweeping.restless.keys() <= self.trees.keys()
         self.publishing.check()
+        self.accessions.check()
         self.table.check()
 
 
