@@ -187,11 +187,13 @@ class Peer:
     def message(self, sender: Contact, message: Any) -> None:
         """A control message arrived."""
         self.neighbours.heard(sender)
+        self.overlay.heard(sender)
         getattr(self, _LAYERS[type(message)]).receive(sender, message)
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
         self.neighbours.heard(sender)
+        self.overlay.heard(sender)
         self.scribe.bundle(sender, bundle)
 
     def timer(self, timer: Timer) -> None:

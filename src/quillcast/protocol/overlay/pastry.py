@@ -171,13 +171,16 @@ class Pastry:
 
     # What the peer hands in
 
+    def heard(self, sender: Contact) -> None:
+        """Some layer's message came: a peer that counted as lost lives."""
+        if sender.node_id in self.lost_peers:
+            self.recovered(sender)
+
     def receive(self, sender: Contact, message: Any) -> None:
         """A message of this layer arrived; one that left in good order answers nobody."""
         if self.left:
             return
         self.upkeep.visited(sender.node_id)
-        if sender.node_id in self.lost_peers:
-            self.recovered(sender)
         handle = _HANDLERS.get(type(message))
         if handle is None:
             raise Malformed(f"a {type(message).__name__} only makes sense when it is routed")

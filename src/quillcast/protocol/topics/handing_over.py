@@ -125,20 +125,24 @@ class HandingOver:
         now = self.host.now()
         hold_until = root.awaited_until if root.awaited else root.hold_until
         leases = dict(root.awaited)
-        if self.scribe.leaving:  # else it comes too, and speaks for them
+        if self._follows(tree, root):  # it comes too, and speaks for those below it
+            leases[self.host.me] = None
+        else:
             leases |= dict.fromkeys(tree.children)
             for node, lease in tree.departed.items():
                 if node in lease.awaited:
                     hold_until = max(hold_until, lease.until)
                 leases |= dict.fromkeys(other for other in lease.awaited if other != node)
-        else:
-            leases[self.host.me] = None
         leases.pop(to.node_id, None)
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         return HandOver(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
             tuple(leases), frontiers,
         )  # fmt: skip
+
+    def _follows(self, tree: Tree, root: Root) -> bool:
+        """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
+        return not self.scribe.leaving and (tree.needed or root.index > 0)
 
     def _keep(self, tree: Tree) -> None:
         """Stay in the tree for as long as others may lack what this peer knows of a reign that is over."""
