@@ -23,6 +23,7 @@ from quillcast.protocol.topics.messages import (
     Created,
     Entry,
     FindRoot,
+    HandOver,
     Kept,
     Known,
     Replicas,
@@ -238,6 +239,35 @@ def test_one_that_is_not_handed_the_topic_takes_over_in_the_end() -> None:
     village.run(TopicConfig().hand_over_s + 2)
     assert village.root(NAME) == new.number
     assert reigns(village) == ["created", "took_over"]
+
+
+def test_a_topic_that_was_handed_to_a_peer_and_that_nobody_needed_is_handed_on_to_a_closer_one() -> None:
+    """Else that one takes over from it, and waits a lease's time for those that the last root had named."""
+    village = Village(6)
+    holder, gone = by_distance(village)[1], village.world.machines[by_distance(village)[-1]].contact
+    message = HandOver(Descriptor(NAME), Term(3, bytes(16)), 0, 0, hold_s=9.0)
+    village.act(holder, lambda peer: peer.message(gone, message))
+    village.act(holder, lambda peer: peer.scribe.handing_over.pass_on())
+    assert village.peers[holder].scribe.handing_over.offers == {}
+    village.run(3)
+    assert reigns(village) == ["handed_over"]
+    tree = village.tree(village.root(NAME), NAME)
+    assert tree is not None
+    assert tree.root is not None
+    left_s = tree.root.hold_until - village.peers[village.root(NAME)].host.now()
+    assert left_s == pytest.approx(6.0, abs=0.1)
+
+
+def test_the_root_of_a_topic_that_nobody_used_names_nobody_to_the_next() -> None:
+    village = Village(6)
+    create(village, 3)
+    village.run(2)
+    newcomer = village.add(from_number(number(TOPIC))).number
+    publisher = village.publisher(newcomer, NAME)
+    village.publish(newcomer, publisher, b"event")
+    village.run(1)
+    assert village.root(NAME) == newcomer
+    assert publisher.stable == 1
 
 
 def test_requests_go_on_to_a_closer_peer_that_turns_up() -> None:

@@ -23,7 +23,7 @@ class ProbeLost(Timer, frozen=True):
 
 
 class LostPeers:
-    """Peers that fell silent. A few at a time are probed; the first that answers is reason to ask all others at once."""
+    """Peers that fell silent. A few at a time are probed; when one answers all others are asked at once."""
 
     def __init__(self, pastry: "Pastry") -> None:
         self.pastry, self.host, self.config = pastry, pastry.host, pastry.config

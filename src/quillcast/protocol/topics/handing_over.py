@@ -5,6 +5,8 @@ What is stable keeps its position, and those below are named to the next root (d
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from quillcast.core.envelope import Term
 from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
@@ -29,10 +31,13 @@ class HandOverNow(Timer, frozen=True):
 class Offer(NamedTuple):
     """A topic that was handed over, and what the root of that reign knew."""
 
-    term: Term
-    leases: tuple[bytes, ...]  # whom to wait for
-    hold_until: float  # it would have called nothing stable until then
-    frontiers: dict[bytes, int]  # what was stable, by publisher
+    message: HandOver
+    hold_until: float  # that root would have called nothing stable until then
+
+    @property
+    def term(self) -> Term:
+        """The reign that is over."""
+        return self.message.term
 
 
 class HandingOver:
@@ -159,8 +164,7 @@ class HandingOver:
         tree.heard = max(tree.heard, message.term, message.heard)
         self.scribe.replication.enter(topic, tree.heard)
         if tree.root is None:
-            hold_until = self.host.now() + message.hold_s
-            self.offers[topic] = Offer(message.term, message.leases, hold_until, dict(message.frontiers))
+            self.offers[topic] = Offer(message, self.host.now() + message.hold_s)
             self._enter_reign(tree, message)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
@@ -171,6 +175,14 @@ class HandingOver:
         self.scribe.reigns.recall(tree, message.term, message.index)
         if not tree.attached and tree.needed and not tree.joining:
             self.scribe.joining.join(tree)
+
+    def pass_on(self) -> None:
+        """A topic that was handed to this peer and that it is not root of is handed on to whoever is closer by now."""
+        for topic, offer in list(self.offers.items()):
+            if not self.overlay.is_closest(topic):
+                del self.offers[topic]
+                hold_s = max(0.0, offer.hold_until - self.host.now())
+                self.host.send(self.overlay.closest(topic, 1)[0], msgspec.structs.replace(offer.message, hold_s=hold_s))
 
     def _enter_reign(self, tree: Tree, message: HandOver) -> None:
         """The buffer of the reign that ended follows: be this peer root or not, that may be the last copy."""
@@ -183,8 +195,8 @@ class HandingOver:
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""
         here = {self.host.me, *tree.children, *(node for child in tree.children.values() for node in child.came)}
-        root.awaited = {node: None for node in offer.leases if node not in here}
+        root.awaited = {node: None for node in offer.message.leases if node not in here}
         root.awaited_until = offer.hold_until
         if not root.awaited:
             root.hold_until = offer.hold_until
-        root.frontiers = offer.frontiers
+        root.frontiers = dict(offer.message.frontiers)

@@ -164,6 +164,7 @@ class Rendezvous:
             return
         for tree in [tree for tree in self.scribe.trees.values() if tree.root is not None]:
             self.scribe.handing_over.move(tree)
+        self.scribe.handing_over.pass_on()
 
     # ---- admission
 
