@@ -30,6 +30,7 @@ from quillcast.protocol.topics.messages import (
     RootIs,
     StateDigest,
 )
+from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.replication import RoundsDue
 from quillcast.sim.host import SimHost
 from tests.protocol.topics.test_reigns import NAME, TOPIC, by_distance
@@ -431,3 +432,60 @@ def test_timers_of_rounds_that_are_over_do_nothing(monkeypatch: pytest.MonkeyPat
     for timer in (RoundsDue(again=True), RoundsDue(again=False), CompareDue(0), AskAgain(TOPIC, 0.0)):
         village.act(0, lambda peer, t=timer: peer.timer(t))
     assert sent == []
+
+
+# ---- a split
+
+
+def published(village: Village, peer: int, publisher: Publisher) -> tuple[int, bool]:
+    """How many events are admitted once another was published, and is the word on that marked?"""
+    village.publish(peer, publisher, b"event")
+    village.run(0.5)
+    return publisher.admitted, publisher.partitioned
+
+
+@pytest.mark.parametrize(("count", "apart"), [(2, 1), (5, 3), (8, 3), (8, 4)])
+def test_a_root_that_cannot_reach_most_keepers_marks_its_acknowledgements(count: int, apart: int) -> None:
+    village = Village(count)
+    root = by_distance(village)[0]
+    away = by_distance(village)[1 : 1 + apart]
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    assert published(village, root, publisher) == (1, False)
+    cut = village.world.cut(lambda a, b: (a in away) != (b in away))
+    village.run(12)
+    assert published(village, root, publisher) == (2, True)
+    village.world.mend(cut)
+    village.run(6)
+    assert published(village, root, publisher) == (3, False)
+    assert published(village, root, publisher) == (4, False)
+
+
+def test_one_that_reaches_most_does_not() -> None:
+    village = Village(8)
+    root = by_distance(village)[0]
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    for peer in by_distance(village)[1:3]:
+        village.kill(peer, silently=True)
+    village.run(12)
+    assert published(village, root, publisher) == (1, False)
+
+
+def test_keepers_that_left_do_not_count_nor_those_that_are_gone_for_longer_than_a_lease() -> None:
+    village = Village(2)
+    root, other = by_distance(village)
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    village.act(other, lambda peer: peer.leave())
+    village.run(8)
+    assert published(village, root, publisher) == (1, False)
+    village = Village(2)
+    root, other = by_distance(village)
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    village.kill(other)
+    village.run(8)
+    assert published(village, root, publisher) == (1, True)
+    village.run(32)
+    assert published(village, root, publisher) == (2, False)

@@ -30,13 +30,15 @@ class LostPeers:
         self._peers: dict[bytes, tuple[Contact, float]] = {}  # with the time of the loss; those lost last come last
         self._probed_at: dict[bytes, float] = {}
         self._timer_set = False
+        self.latest = float("-inf")  # when one was lost last
 
     def remember(self, contact: Contact) -> None:
         """This peer was lost just now."""
         self.forget(contact.node_id)
         if len(self._peers) >= self.config.remembered_max:
             self.forget(next(iter(self._peers)))
-        self._peers[contact.node_id] = (contact, self.host.now())
+        self.latest = self.host.now()
+        self._peers[contact.node_id] = (contact, self.latest)
         self._set_timer()
 
     def forget(self, node_id: bytes) -> bool:

@@ -139,6 +139,8 @@ class Receipts(Message, frozen=True, tag=52):
     term: Term
     marks: list[tuple[bytes, Number, Number, bool]]
     """publisher, admitted, stable, again"""
+    partitioned: bool = False
+    """The root does not reach most of those who keep the topic's state: there may be another one beyond a split."""
 
 
 class HandOver(Message, frozen=True, tag=53):

@@ -51,6 +51,7 @@ class Publisher:
         self.waiting_bytes = 0
         self.progress_at = host.now()
         self.closed = False
+        self.partitioned = False  # the root that acknowledged last may have a rival beyond a split
         self.sealed_at: deque[tuple[int, float]] = deque()
         self.full_since: float | None = None
 
@@ -159,10 +160,11 @@ class Publisher:
         """There is no root to send to until another is found."""
         self.root = None
 
-    def receipt(self, term: Term, admitted: int, stable: int, again: bool) -> None:
-        """The root's word on what it admitted and what is stable."""
+    def receipt(self, term: Term, admitted: int, stable: int, again: bool, *, partitioned: bool = False) -> None:
+        """The root's word on what it admitted and what is stable, and whether a split keeps it from most replicas."""
         if term < self.term:
             return  # a root that does not know that its reign is over
+        self.partitioned = partitioned
         self.progress_at = self.host.now()
         self.term = max(self.term, term)
         if again and admitted < self.sent:

@@ -235,8 +235,8 @@ class Publishing:
     def receive(self, sender: Contact, message: Any) -> None:
         """What a root says to publishers and to those who asked it something."""
         match message:
-            case Receipts(topic, term, marks):
-                self._receipts(topic, term, marks)
+            case Receipts():
+                self._receipts(message)
             case RootIs(term, descriptor):
                 self._root_known(sender, term, descriptor)
             case NotRoot(topic, root, unknown):
@@ -246,12 +246,12 @@ class Publishing:
             case Denied(descriptor) if self.roots.get(descriptor.topic) == sender:
                 self._refused(descriptor)
 
-    def _receipts(self, topic: bytes, term: Any, marks: list[tuple[bytes, int, int, bool]]) -> None:
-        publishers = self.publishers.get(topic, {})
-        for id_, admitted, stable, again in marks:
+    def _receipts(self, message: Receipts) -> None:
+        publishers = self.publishers.get(message.topic, {})
+        for id_, admitted, stable, again in message.marks:
             publisher = publishers.get(id_)
             if publisher is not None:
-                publisher.receipt(term, admitted, stable, again)
+                publisher.receipt(message.term, admitted, stable, again, partitioned=message.partitioned)
                 self._drop_if_done(publisher)
 
     def _not_root(self, sender: Contact, topic: bytes, root: Contact | None, *, unknown: bool) -> None:

@@ -251,8 +251,11 @@ class Rendezvous:
         root = tree.root
         if root is None:
             return
+        if not root.marks:
+            return
+        partitioned = self.scribe.replication.partitioned(tree.topic)
         for contact, marks in root.receipts().items():
-            message = Receipts(tree.topic, root.term, marks)
+            message = Receipts(tree.topic, root.term, marks, partitioned)
             if contact.node_id == self.host.me:
                 self.scribe.publishing.receive(contact, message)
             else:

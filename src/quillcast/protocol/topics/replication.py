@@ -90,6 +90,16 @@ class Replication:
             return 0.0
         return max(lost) + self.config.lease_s
 
+    def partitioned(self, topic: bytes) -> bool:
+        """Is this peer kept from most of the topic's keepers? Those that were lost count for as long as a lease."""
+        since = self.host.now() - self.config.lease_s
+        neighbours = self.scribe.neighbours
+        if self.overlay.lost_peers.latest <= since and not neighbours.doubting:
+            return False
+        lately = self.overlay.closest_lately(topic, self.count, since)
+        reached = [c for c, lost_at in lately if lost_at is None and not neighbours.suspected(c.node_id)]
+        return 2 * len(reached) <= len(lately)
+
     # ---- what is kept here
 
     def enter(self, topic: bytes, term: Term) -> None:
