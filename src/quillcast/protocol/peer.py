@@ -186,18 +186,21 @@ class Peer:
 
     def message(self, sender: Contact, message: Any) -> None:
         """A control message arrived."""
+        self.scribe.sweeping.notice()
         self.neighbours.heard(sender)
         self.overlay.heard(sender)
         getattr(self, _LAYERS[type(message)]).receive(sender, message)
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
+        self.scribe.sweeping.notice()
         self.neighbours.heard(sender)
         self.overlay.heard(sender)
         self.scribe.bundle(sender, bundle)
 
     def timer(self, timer: Timer) -> None:
         """A timer is due: it goes to the layer whose module declares it."""
+        self.scribe.sweeping.notice()
         handle = self._timers.get(type(timer))
         if handle is None:
             module = type(timer).__module__
@@ -207,14 +210,17 @@ class Peer:
 
     def link_up(self, contact: Contact) -> None:
         """A link to this peer stands (again)."""
+        self.scribe.sweeping.notice()
         self.neighbours.link_up(contact)
 
     def link_lost(self, contact: Contact) -> None:
         """A link broke or could not be made."""
+        self.scribe.sweeping.notice()
         self.neighbours.link_lost(contact)
 
     def room(self, contact: Contact) -> None:
         """There is credit again towards this peer."""
+        self.scribe.sweeping.notice()
         self.scribe.room(contact)
 
     def measured(self, contact: Contact, proximity: float | None) -> None:

@@ -196,8 +196,10 @@ class Joining:
         tree.keeping_until = None
         self.leave_if_idle(tree)
 
-    def sweep(self) -> None:
-        """Leases of forgotten topics run out."""
+    def sweep(self, now: float, *, paused: bool) -> None:
+        """Leases of forgotten topics run out, but not while this process stood still."""
+        for lease in [lease for leases in self.left_behind.values() for lease in leases.values()] if paused else ():
+            lease.until = max(lease.until, now + self.config.lease_s)
         for topic in [topic for topic in self.left_behind if not self.leases_left(topic)]:
             del self.left_behind[topic]
 
