@@ -12,6 +12,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import BecameRoot
 from quillcast.live.credentials import Credentials
 from quillcast.protocol.config import Config
+from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.accession import WAITING_MAX, AskAgain
 from quillcast.protocol.topics.comparing import CompareDue
@@ -20,10 +21,12 @@ from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.messages import (
     Accepted,
     Ask,
+    Create,
     Created,
     Entry,
     FindRoot,
     HandOver,
+    Join,
     Kept,
     Known,
     Replicas,
@@ -489,3 +492,56 @@ def test_keepers_that_left_do_not_count_nor_those_that_are_gone_for_longer_than_
     assert published(village, root, publisher) == (1, True)
     village.run(32)
     assert published(village, root, publisher) == (2, False)
+
+
+# ---- ways that are cut in one direction
+
+
+def test_whoever_asks_again_is_answered_over_the_overlay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the root sends straight to it is lost; the peers between reach both."""
+    village = Village(8)
+    root, far = by_distance(village)[0], by_distance(village)[-1]
+    village.subscribe(by_distance(village)[2], NAME, Reader())
+    village.run(3)
+    village.world.cut(lambda a, b: (a, b) == (root, far))
+    sent = Sent(village, monkeypatch)
+    asked = FindRoot(TOPIC, village.world.machines[far].contact, None, NO_TERM)
+    join = Join(TOPIC, asked.publisher, descriptor=Descriptor(NAME))
+    for request, answer in ((asked, RootIs), (join, Accepted), (Create(Descriptor(NAME), asked.publisher), Created)):
+        sent.clear()
+        village.act(root, lambda peer, r=request: peer.scribe.rendezvous.answer(r))
+        assert [to for _, to, _ in sent.of(answer)] == [far]
+        assert sent.of(Routed) == []
+        sent.clear()
+        again = msgspec.structs.replace(request, again=True)
+        village.act(root, lambda peer, r=again: peer.scribe.rendezvous.answer(r))
+        assert sent.of(answer) == []
+        assert len(sent.of(Routed)) == 1
+
+
+def test_a_routed_answer_is_taken_by_whom_it_is_for_and_by_nobody_else() -> None:
+    village = Village(8)
+    root, far, other = by_distance(village)[0], by_distance(village)[-1], by_distance(village)[-2]
+    publisher = village.publisher(far, NAME)
+    contacts = [village.world.machines[peer].contact for peer in (root, far)]
+    message = RootIs(Term(9, bytes(16)), Descriptor(NAME))
+    for peer, key in ((other, contacts[1].node_id), (far, contacts[1].node_id)):
+        village.act(peer, lambda it, k=key: it.scribe.deliver(message, k, contacts[0]))
+        assert (publisher.term == message.term) == (peer == far)
+
+
+def test_only_what_was_not_answered_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    village = Village(8)
+    root, far = by_distance(village)[0], by_distance(village)[-1]
+    village.world.cut(lambda a, b: a == root)
+    routed: list[Any] = []
+    route = village.peers[far].overlay.route
+    monkeypatch.setattr(
+        village.peers[far].overlay, "route", lambda message, key: (routed.append(message), route(message, key))
+    )
+    village.publisher(far, NAME)
+    village.subscribe(far, "another", Reader())
+    create(village, far)
+    village.run(4)
+    for kind in (FindRoot, Create):
+        assert [message.again for message in routed if isinstance(message, kind)][:2] == [False, True]

@@ -91,7 +91,7 @@ class ChildrenTables:
     def _accept(self, tree: Tree, join: Join) -> None:
         contact = join.child
         start = _start_for(tree, join)
-        self._send_accepted(tree, contact, start, join.digest)
+        self._send_accepted(tree, join, start)
         child = self.enter(tree, contact, start)
         if join.moved:  # as long as a former parent may take to leave, and name it to those above
             child.named_until = self.host.now() + 2 * self.config.leave_s
@@ -104,12 +104,13 @@ class ChildrenTables:
         self.scribe.rendezvous.came(tree, (contact.node_id,))  # of this reign it has nothing, and covers nothing yet
         self.scribe.reports.touch(tree)
 
-    def _send_accepted(self, tree: Tree, contact: Contact, start: int, digest: bytes) -> None:
-        descriptor = None if digest == tree.descriptor.digest else tree.descriptor
+    def _send_accepted(self, tree: Tree, join: Join, start: int) -> None:
+        descriptor = None if join.digest == tree.descriptor.digest else tree.descriptor
         path = tree.path_here(self.host.me)
         past = tuple((term, reign.end) for term, reign in sorted(tree.past.items()))
         fallbacks = self.fallbacks(tree)
-        self.host.send(contact, Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past))
+        accepted = Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past)
+        self.scribe.tell(join.child, accepted, again=join.again)
 
     def enter(self, tree: Tree, contact: Contact, start: int) -> Child:
         """Enter a child in the children table, to be served from an index of the present term on."""

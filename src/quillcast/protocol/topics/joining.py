@@ -70,7 +70,7 @@ class Joining:
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
-            warrant=warrant, moved=tree.moved,
+            warrant=warrant, moved=tree.moved, again=tree.attempt > 1,
         )  # fmt: skip
         handlers = self.scribe.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join

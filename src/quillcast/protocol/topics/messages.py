@@ -33,6 +33,8 @@ class Join(Message, frozen=True, tag=41):
     """On whose behalf the child subscribes."""
     moved: bool = False
     """The child left a parent, which may hold its lease: tell those above that it came."""
+    again: bool = False
+    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
 
 
 class Rejoin(Message, frozen=True, tag=42):
@@ -92,6 +94,8 @@ class Create(Message, frozen=True, tag=47):
 
     descriptor: Descriptor
     creator: Contact
+    again: bool = False
+    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
 
 
 class Created(Message, frozen=True, tag=48):
@@ -111,6 +115,8 @@ class FindRoot(Message, frozen=True, tag=49):
     term: Term
     warrants: tuple[Warrant, ...] = ()
     """On whose behalf the peer publishes."""
+    again: bool = False
+    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
 
 
 class RootIs(Message, frozen=True, tag=50):

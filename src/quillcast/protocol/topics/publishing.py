@@ -29,7 +29,8 @@ class Publishing:
         self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
         self.roots: dict[bytes, Contact] = {}
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics by the root's node
-        self.asked_at: dict[bytes, float] = {}
+        self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
+        self.offered_at: dict[bytes, float] = {}  # topics to be created
         self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
         self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
         self.wanted: dict[bytes, tuple[Descriptor, list[Callable[[Contact], None]]]] = {}
@@ -92,12 +93,12 @@ class Publishing:
         """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
         self.creating[descriptor.topic] = (descriptor, done)
         self.scribe.sweeping.begin()
-        self._route_create(descriptor)
+        self._route_create(descriptor, again=False)
 
-    def _route_create(self, descriptor: Descriptor) -> None:
-        self.asked_at[descriptor.topic] = self.host.now()
+    def _route_create(self, descriptor: Descriptor, *, again: bool) -> None:
+        self.offered_at[descriptor.topic] = self.host.now()
         if self.scribe.overlay.active:
-            self.scribe.overlay.route(Create(descriptor, self.host.contact), descriptor.topic)
+            self.scribe.overlay.route(Create(descriptor, self.host.contact, again), descriptor.topic)
 
     def with_root(self, descriptor: Descriptor, then: Callable[[Contact], None]) -> None:
         """Call `then` with the topic's root once it is known."""
@@ -122,6 +123,7 @@ class Publishing:
             self.scribe.rendezvous.publish_here(tree, bundle)
 
     def _find(self, topic: bytes) -> None:
+        again = topic in self.asked_at  # for what was answered is asked no more
         self.asked_at[topic] = self.host.now()
         if not self.scribe.overlay.active:
             return
@@ -131,7 +133,8 @@ class Publishing:
         if descriptor is None and topic in self.wanted:
             descriptor = self.wanted[topic][0]
         shown = dict.fromkeys(p.warrant for p in publishers.values() if p.warrant is not None)
-        self.scribe.overlay.route(FindRoot(topic, self.host.contact, descriptor, term, tuple(shown)), topic)
+        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again)
+        self.scribe.overlay.route(message, topic)
 
     def root_here(self, tree: Tree) -> None:
         """This peer became the topic's root."""
@@ -268,6 +271,7 @@ class Publishing:
 
     def _created(self, descriptor: Descriptor, holders: int) -> None:
         wanted, done = self.creating.pop(descriptor.topic, (None, None))
+        self.offered_at.pop(descriptor.topic, None)
         known = self.scribe.descriptors.get(descriptor.topic)
         self.scribe.learn(descriptor)
         adopted = self.scribe.descriptors[descriptor.topic]
@@ -303,8 +307,8 @@ class Publishing:
     def sweep(self, now: float) -> None:
         """Ask again what was not answered; look anew for roots that are silent about events they were sent."""
         for descriptor, _ in list(self.creating.values()):
-            if now - self.asked_at.get(descriptor.topic, 0.0) >= self.config.receipt_timeout_s:
-                self._route_create(descriptor)
+            if now - self.offered_at[descriptor.topic] >= self.config.receipt_timeout_s:
+                self._route_create(descriptor, again=True)
         self.scribe.changes.sweep(now)
         for topic in {**self.restless, **dict.fromkeys(self.wanted)}:
             self._sweep_topic(topic, now)

@@ -308,7 +308,7 @@ class Rendezvous:
         if changes.follows(known, descriptor) or (known.version == 0 and known.settings == descriptor.settings):
             self.scribe.learn(descriptor)
         if tree.descriptor == tree.root.noted:
-            self._answer(message.creator, Created(tree.descriptor, tree.root.holders))
+            self.scribe.tell(message.creator, Created(tree.descriptor, tree.root.holders), again=message.again)
         else:
             self.scribe.replication.note(
                 tree.descriptor, tree.root.term, lambda round_: self._noted(tree, message, round_)
@@ -321,7 +321,7 @@ class Rendezvous:
             return
         tree.root.noted, tree.root.holders = tree.descriptor, round_.holders
         self.scribe.changes.entered(tree)
-        self._answer(message.creator, Created(tree.descriptor, round_.holders))
+        self.scribe.tell(message.creator, Created(tree.descriptor, round_.holders), again=message.again)
 
     def join(self, message: Join) -> None:
         """Take the child in."""
@@ -350,7 +350,7 @@ class Rendezvous:
             self.answer(message)
             return
         self._note_bearers(tree, message)
-        self._answer(message.publisher, RootIs(tree.root.term, tree.descriptor))
+        self.scribe.tell(message.publisher, RootIs(tree.root.term, tree.descriptor), again=message.again)
 
     def refuse(self, request: Join | FindRoot | Create) -> None:
         """Nobody created the topic, and this network creates none on first use."""
@@ -359,10 +359,4 @@ class Rendezvous:
                 why = "unknown" if descriptor is not None else "describe"
                 self.host.send(request.child, Refused(request.topic, why))
             case FindRoot():
-                self._answer(request.publisher, NotRoot(request.topic, None, unknown=True))
-
-    def _answer(self, to: Contact, message: Created | RootIs | NotRoot) -> None:
-        if to.node_id == self.host.me:
-            self.scribe.publishing.receive(to, message)
-        else:
-            self.host.send(to, message)
+                self.scribe.tell(request.publisher, NotRoot(request.topic, None, unknown=True), again=False)

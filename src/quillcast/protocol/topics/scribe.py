@@ -192,12 +192,23 @@ class Scribe:
         return None
 
     def deliver(self, message: Any, key: bytes, source: Contact) -> None:
-        """This peer is the closest to the topic, and so its rendezvous point."""
+        """This peer is the closest to the topic, and so its rendezvous point; or it is told something by this way."""
         if self.leaving:
             return  # who sent it asks again, and then it goes to whoever is closest without this peer
         match message:
             case Join() | Create() | FindRoot():
                 self.rendezvous.answer(message)
+            case Accepted() | Created() | RootIs() if key == self.host.me:
+                self.receive(source, message)
+
+    def tell(self, to: Contact, message: Message, *, again: bool) -> None:
+        """Answer a peer; over the overlay, if an answer did not come straight to it."""
+        if to.node_id == self.host.me:
+            self.receive(to, message)
+        elif again and self.overlay.active:
+            self.overlay.route(message, to.node_id)
+        else:
+            self.host.send(to, message)
 
     def leaf_set_changed(self) -> None:
         """Who is closest to a topic may have changed."""
