@@ -225,3 +225,11 @@ def test_no_root_goes_by_default_settings_however_often_it_starts_anew(seed: int
                 assert tree.descriptor.settings.slow == tree.root.descriptor.settings.slow == "wait"
     assert reigns > 800
     simulation.run()
+def test_what_a_writer_discarded_never_counts_as_stable_and_what_does_every_reader_was_given() -> None:
+    simulation = run("publisher-discards-before-stable")
+    [writer] = simulation.writers
+    publisher, heard_by = writer.publisher, [heard(reader) for reader in simulation.readers]
+    numbers = range(publisher.next)
+    stable = [number for number in numbers if publisher.is_stable(number)]
+    assert 0 < publisher.dropped.count == len(numbers) - len(stable)
+    assert all((writer.name, number) in given for given in heard_by for number in stable)

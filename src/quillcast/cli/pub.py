@@ -18,9 +18,14 @@ from quillcast.cli.peering import Peering, alone, peering
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
 from quillcast.cli.templates import Template
+from quillcast.core.errors import NotAdmitted, NotJoined, NotStable
 
 if TYPE_CHECKING:
     from quillcast.live.credentials import Credentials
+    from quillcast.live.node import Node
+    from quillcast.live.publisher import Publisher
+
+_LEAVE_S = 0.6  # after a time-out; a guess, so that all ends within a second of --timeout
 
 
 @click.command(short_help="Publish messages, lines of input, or files.")
@@ -105,7 +110,9 @@ def command(
                     published += len(payloads)
                 awaited = wait or ("root" if publisher.reliable else None)
                 if published and awaited:
-                    await publisher.acknowledged(awaited, timeout_s)
+                    await _acknowledged(node, publisher, awaited, timeout_s)
+                if publisher.partitioned:
+                    print("quillcast: the network is split: this holds on this side only", file=sys.stderr)
                 if published and alone(node):
                     unheard = f"nobody got this: no other peer of network {node.network!r} is known here"
                     print(f"quillcast: {unheard}", file=sys.stderr)
@@ -116,6 +123,17 @@ def command(
     if as_json:
         result["seconds"] = round(time.monotonic() - began, 3)
         click.echo(msgspec.json.encode(result).decode())
+
+
+async def _acknowledged(
+    node: "Node", publisher: "Publisher", wait: Literal["root", "stable"], timeout_s: float
+) -> None:
+    """Wait for the acknowledgement. If it does not come in time, the time to wait is over for leaving, too."""
+    try:
+        await publisher.acknowledged(wait, timeout_s)
+    except (NotAdmitted, NotJoined, NotStable):
+        await node.leave(timeout_s=_LEAVE_S)
+        raise
 
 
 def _attribute(text: str) -> tuple[str, str]:

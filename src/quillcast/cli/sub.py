@@ -15,8 +15,9 @@ from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import short
+from quillcast.core.loss import Loss
 from quillcast.live.node import Node
-from quillcast.live.subscription import Event, Loss, Subscription
+from quillcast.live.subscription import Event, Subscription
 
 if TYPE_CHECKING:
     from quillcast.live.credentials import Credentials
@@ -131,10 +132,13 @@ def _tell_start(node: Node, topic: str) -> None:
 
 
 def _tell_loss(topic: str, loss: Loss) -> None:
-    count = loss.last - loss.first
+    if loss.uncertain:
+        which = f"positions {loss.term.counter}:{loss.first} to {loss.term.counter}:{loss.last - 1}, whose is unknown"
+    else:
+        which = f"publisher {loss.publisher.hex()[:8]} sequences {loss.first} to {loss.last - 1}"
+    count = f"{'up to ' * loss.uncertain}{loss.count} event{'s' * (loss.count != 1)}"
     print(
-        f"lost: {count} event{'s' * (count != 1)} of {topic}, positions {loss.term.counter}:{loss.first} to "
-        f"{loss.term.counter}:{loss.last - 1} ({loss.why})",
+        f"lost: {count} of {topic}, {which} ({loss.why})",
         file=sys.stderr,
         flush=True,
     )

@@ -15,13 +15,14 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from quillcast.core.errors import LocalError
+from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
 from quillcast.live.credentials import Credentials
 from quillcast.live.node import Node
 from quillcast.live.outlet import Wait
 from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.runner import loop_factory
-from quillcast.live.subscription import Event, Loss, Subscription
+from quillcast.live.subscription import Event, Subscription
 from quillcast.protocol.topics.descriptor import Descriptor
 
 T = TypeVar("T")

@@ -115,6 +115,7 @@ class Inspector:
             "owner": principal(descriptor.owner_key) if descriptor.owner_key else None,
             "access": list(descriptor.access),
             "publishers": sum(publisher.shared_by for publisher in publishers.values()),
+            "never_stable": sum(publisher.dropped.count for publisher in publishers.values()),
             **(_place(tree) if tree is not None else {"role": "publisher"}),
             "events_per_s": round(self._rates.get(topic, 0.0), 1),
         }

@@ -186,8 +186,8 @@ class Links:
         """The drill is over."""
         self._unplugged = False
 
-    async def close(self) -> None:
-        """Write what waits, close every link and accept no more."""
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Write what waits, close every link and accept no more; within `close_timeout_s` or less."""
         self._closing = True
         for server in self._servers:
             server.close()
@@ -201,7 +201,9 @@ class Links:
         open_ += self._ending
         await asyncio.gather(*tasks, return_exceptions=True)
         if open_:
-            await asyncio.wait([connection.ended for connection in open_], timeout=self.config.close_timeout_s)
+            wait_s = self.config.close_timeout_s
+            wait_s = wait_s if timeout_s is None else min(timeout_s, wait_s)
+            await asyncio.wait([connection.ended for connection in open_], timeout=wait_s)
         for connection in open_:
             connection.abort()
 

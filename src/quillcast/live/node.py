@@ -13,6 +13,7 @@ from typing import Any, Literal, overload
 import msgspec
 
 from quillcast.core.errors import DiskFailed, LocalError, NotJoined, QuillcastError
+from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Record
 from quillcast.live import addresses, runner
@@ -35,7 +36,7 @@ from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.live.store import Store
-from quillcast.live.subscription import Desk, Event, Handler, Inbox, Loss, Make, Subscription, events, payloads
+from quillcast.live.subscription import Desk, Event, Handler, Inbox, Make, Subscription, events, payloads
 from quillcast.live.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config
@@ -122,6 +123,7 @@ class Node:
         self._memory: Memory | None = None
         self._opened = asyncio.Event()
         self._started = self._stopped = False
+        self._leave_within_s: float | None = None
         self._pump: Pump
         self._links: Links
         self._peer: Peer
@@ -162,10 +164,15 @@ class Node:
             self._run(self._memory.keep_regularly())
         runner.settle()
 
-    async def leave(self) -> None:
-        """Leave in good order: make safe what was published, let children move; at most `leave_timeout_s`."""
+    async def leave(self, timeout_s: float | None = None) -> None:
+        """Leave in good order: make safe what was published, let children move; at most `LiveConfig.leave_timeout_s`.
+
+        Args:
+            timeout_s: leave within so many seconds, links included; what is not safe by then may be lost.
+        """
         if self._stopped or not self._opened.is_set():
             return
+        self._leave_within_s = timeout_s
         self._stopped, outlets = True, list(self._outlets.values())
         try:
             for publisher in list(self._running_publishers):
@@ -461,7 +468,7 @@ class Node:
             self._links.problems.listener = lambda line: loop.call_soon(on_problem, line)
         self._admit_others()
         await self._start_listening()
-        stack.push_async_callback(self._links.close)
+        stack.push_async_callback(self._close_links)
         stack.callback(self._pump.close)
         if self._journal_folder is not None:
             self._journal = Journal(self._journal_folder, identity.node_id, call_later=self._pump.later)
@@ -590,7 +597,8 @@ class Node:
     # --- stopping -------------------------------------------------------------------------------------------------
 
     async def _leave_network(self) -> None:
-        self._pump.call(self._peer.leave)
+        within_s = None if self._leave_within_s is None else self._leave_within_s / 2  # links take the other half
+        self._pump.call(self._peer.leave, within_s)
         try:
             async with asyncio.timeout(self.live.leave_timeout_s):
                 await self._pump.until(lambda: self._peer.left)
@@ -598,6 +606,9 @@ class Node:
             self._links.problems.append(f"the network did not let this node go within {self.live.leave_timeout_s:g} s")
         if unadmitted := self._peer.scribe.publishing.unadmitted:
             self._links.problems.append(f"left with {unadmitted} events that no root had admitted: they are lost")
+
+    async def _close_links(self) -> None:
+        await self._links.close(None if self._leave_within_s is None else self._leave_within_s / 2)
 
     async def _cancel_tasks(self) -> None:
         """Handlers have until now to take what came; one that has the node leave goes on behind this."""

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Literal, Protocol
 
-from quillcast.core.bundle import RUN_BYTES, Join, Run
+from quillcast.core.bundle import RUN_BYTES, Block, Join, Run
 from quillcast.core.errors import EventTooLarge, NotJoined, QuillcastError
 from quillcast.live.attributes import pack
 from quillcast.live.pump import Pump
@@ -45,6 +45,10 @@ class Sharer(Protocol):
     """Its events that were sealed."""
     last: int
     """One past the last of them, as the outlet's publisher counts."""
+
+    def discarded(self, first: int, last: int) -> None:
+        """Its events [first, last) were discarded at a bound, and never count as stable."""
+        ...
 
     def failed(self, error: QuillcastError) -> None:
         """The topic takes no more of its events."""
@@ -299,9 +303,12 @@ class Outlet:
             if batch is self._batch:
                 self.flush()
 
-    async def acknowledged(self, wait: Wait, last: int) -> None:
-        """Wait until all blocks before a number are acknowledged. Raises what made the topic fail."""
-        while self._mark(wait) < last:
+    async def acknowledged(self, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
+        """Wait until all blocks before a number are acknowledged, or it is `in_vain` to wait for their stability.
+
+        Raises what made the topic fail.
+        """
+        while self._mark(wait) < last and not (wait == "stable" and in_vain()):
             if self.failure is not None:
                 raise self.failure
             waiting, place = self._waiting[wait], (last, next(self._tickets), self._pump.loop.create_future())
@@ -330,6 +337,17 @@ class Outlet:
                     heard.set_result(None)
 
     # --- the peer's side (`protocol.topics.publisher.PublisherListener`)
+
+    def dropped(self, block: Block) -> None:
+        sharers = {sharer.id: sharer for sharer in self._sharers}
+        for publisher, first, count_ in block.runs():
+            if publisher in sharers:
+                sharers[publisher].discarded(first, first + count_)
+        waiting = self._waiting["stable"]
+        for _, _, heard in waiting:  # each looks whether that was its own
+            if not heard.done():
+                heard.set_result(None)
+        waiting.clear()
 
     def progressed(self) -> None:
         if not self._opened:

@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from quillcast.core.bundle import Block
-from quillcast.core.envelope import Position, Term
+from quillcast.core.envelope import Position
 from quillcast.core.errors import Malformed, NotJoined, QuillcastError
+from quillcast.core.loss import Loss
 from quillcast.live.attributes import unpack
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
@@ -45,18 +46,6 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     publisher: bytes
     sequence: int
     time_ns: int
-
-
-class Loss(msgspec.Struct, frozen=True):
-    """Positions [first, last) of a term that will not come.
-
-    `why`: cut, unavailable, late, void, dropped, overtaken, malformed.
-    """
-
-    term: Term
-    first: int
-    last: int
-    why: str
 
 
 _NO_BLOCKS: deque[tuple[Block, int, int, Position]] = deque()  # of all inboxes that never held any
@@ -107,12 +96,11 @@ class Inbox:
         for wake in waiting:
             wake()
 
-    def lost(self, term: Term, first: int, last: int, why: str) -> None:
-        loss = Loss(term, first, last, why)
+    def lost(self, loss: Loss) -> None:
         if self.losses is _NO_LOSSES:
             self.losses = Losses()
         self.losses.append(loss)
-        self.losses.total += last - first
+        self.losses.total += loss.count
         if self.on_lost is not None:
             asyncio.get_running_loop().call_soon(self.on_lost, loss)
 
@@ -371,7 +359,7 @@ class Subscription(Generic[Item]):
                 self._items = self._make(self.topic, block, skip, stop)
         except Malformed:
             inbox.malformed_count += 1
-            inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")
+            inbox.lost(Loss(position.term, block.first + skip, block.first + stop, "malformed", block.publisher))
         return True
 
     def _release(self) -> None:

@@ -65,7 +65,7 @@ class Peer:
         self.table: ForwardingTable[Tree] = ForwardingTable(host, topics.budget_bytes)
         self.scribe = Scribe(host, topics, self.overlay, self.neighbours, self.streams, self.table)
         self.recovery = Recovery(host, topics, self.scribe)
-        self.scribe.gap_noticed = self.recovery.look_soon
+        self.scribe.gap_noticed, self.scribe.root_asked = self.recovery.look_soon, self.recovery.routed
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]
@@ -154,10 +154,11 @@ class Peer:
         """Set the paper's upcalls for a topic at this peer (Scribe, section 3.2)."""
         self.scribe.handlers[described(name).topic] = handlers
 
-    def leave(self) -> None:
+    def leave(self, within_s: float | None = None) -> None:
         """Leave in good order: wait, bounded, until what was published here is safe, hand over, go; then `left`."""
         if self._leave_by is None:
-            self._leave_by = self.host.now() + self.config.topics.leave_s
+            leave_s = self.config.topics.leave_s
+            self._leave_by = self.host.now() + (leave_s if within_s is None else min(within_s, leave_s))
             self._leave_step(LeaveStep())
 
     def _leave_step(self, timer: LeaveStep) -> None:
@@ -209,9 +210,10 @@ class Peer:
         handle(timer)
 
     def link_up(self, contact: Contact) -> None:
-        """A link to this peer stands (again)."""
+        """A link to this peer stands (again), with all its credit."""
         self.scribe.sweeping.notice()
         self.neighbours.link_up(contact)
+        self.scribe.room(contact)
 
     def link_lost(self, contact: Contact) -> None:
         """A link broke or could not be made."""

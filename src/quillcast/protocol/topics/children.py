@@ -13,7 +13,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.links import TreeLinks
 from quillcast.protocol.topics.messages import Accepted, Join, Leave, Orphaned, Refused
 from quillcast.protocol.topics.subscribing import denied
-from quillcast.protocol.topics.tree import Child, Tree
+from quillcast.protocol.topics.tree import Child, Tree, excused
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -167,7 +167,7 @@ class ChildrenTables:
         tree.close(child)
         self.streams.drop(child.contact, tree.topic)
         self.links.remove(node)
-        if lease:
+        if lease and not excused(child):
             tree.depart(child, self.host.now() + self.config.lease_s, whose or (node,))
         self.host.trace(ChildRemoved(tree.topic, node, why))
         self.scribe.reports.touch(tree)

@@ -9,6 +9,8 @@ from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
 
 class Have(Message, frozen=True, tag=40):
     """What a peer has of a topic when it joins (again): its term, and from where it needs that term's events."""
@@ -138,7 +140,8 @@ class NotRoot(Message, frozen=True, tag=51):
 class Receipts(Message, frozen=True, tag=52):
     """From the root, for each publisher: all below `admitted` has positions, below `stable` all leases cover it.
 
-    A publisher that sent more than `admitted` goes back to there when `again` is set.
+    It speaks of what its reign admitted; what the publisher discarded before that, the publisher knows itself. A
+    publisher that sent more than `admitted` goes back to there when `again` is set.
     """
 
     topic: WireId
@@ -161,12 +164,12 @@ class HandOver(Message, frozen=True, tag=53):
     stable: Number
     heard: Term = NO_TERM
     """The highest term I heard of."""
-    hold_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    hold_s: Seconds = 0.0
     """I would have called nothing stable for so long yet."""
     leases: tuple[WireId, ...] = ()
     """Whom to wait for before anything is called stable: me, with all below me; if I leave, those below me."""
     frontiers: tuple[tuple[WireId, Number], ...] = ()
-    """Per publisher: all events of it below that sequence are stable, and are not to be admitted again."""
+    """Per publisher: what was admitted of it below that sequence is stable, and is not to be admitted again."""
 
 
 class Replicas(Message, frozen=True, tag=54):
@@ -179,20 +182,36 @@ class Replicas(Message, frozen=True, tag=54):
 
 
 class Laggards(Message, frozen=True, tag=57):
-    """Walk down the tree: who below you does not cover this position? Each answers Lagging to `asker`."""
+    """Walk down the tree: who does not cover this position? Each peer that is reached answers Lagging to `asker`.
+
+    It goes on to those children that have not said that they cover it. The root takes the position of the event of
+    `publisher` before `sequence`; where that has none, the first one that is not stable.
+    """
 
     topic: WireId
     term: Term
     index: Number
     asker: Contact
+    number: Number = 0
+    publisher: WireId = bytes(16)
+    sequence: Number = 0
 
 
 class Lagging(Message, frozen=True, tag=58):
-    """The sender, or a child it has not heard of, does not cover the position asked for."""
+    """What holds the position back at the sender: maybe nothing, for its parent need not have heard of that yet."""
 
     topic: WireId
-    index: Number
-    peers: list[WireId]
+    number: Number
+    behind: bool
+    """The sender does not cover it."""
+    departed: list[tuple[WireId, Seconds]]
+    """Peers that are gone, and how much longer their leases go on."""
+    asked: list[Contact]
+    """The children that the walk goes on to."""
+    hold_s: Seconds = 0.0
+    """The sender is the root, and calls nothing stable for so long."""
+    paces: tuple[str, ...] = ()
+    """The sender is the root, and holds back credit for these other topics, which wait for slow subscribers."""
 
 
 class Survey(Message, frozen=True, tag=59):
@@ -214,6 +233,14 @@ class Branch(Message, frozen=True, tag=60):
     subscribers: Number
     term: Term
     frontier: Number
+
+
+class CutLeases(Message, frozen=True, tag=68):
+    """From a parent whose buffers are full: end the leases below you that do not cover this position (slow = cut)."""
+
+    topic: WireId
+    term: Term
+    index: Number
 
 
 class Denied(Message, frozen=True, tag=61):
@@ -258,8 +285,15 @@ class StateDigest(Message, frozen=True, tag=65):
     answer: bool = False
 
 
+class Closed(Message, frozen=True, tag=66):
+    """To a root: these publishers of mine publish no more, and nothing of theirs waits for your word."""
+
+    publishers: list[tuple[WireId, WireId]]
+    """topic, publisher"""
+
+
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied,
+    HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied, CutLeases, Closed,
     Ask, Known, Kept, StateDigest,
 )  # fmt: skip

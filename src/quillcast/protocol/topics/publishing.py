@@ -6,19 +6,25 @@ from typing import TYPE_CHECKING, Any
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import QuillcastError, TopicExists
+from quillcast.core.host import Timer
 from quillcast.core.ids import publisher_id
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, principal
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Create, Created, Denied, FindRoot, NotRoot, Receipts, RootIs
+from quillcast.protocol.topics.messages import Closed, Create, Created, Denied, FindRoot, NotRoot, Receipts, RootIs
 from quillcast.protocol.topics.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.tree import Tree
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
+ASKING_MAX = 64  # who may wait for one topic's root; a guess. The oldest gave up long ago
 CreateDone = Callable[[Descriptor | QuillcastError], None]
+
+
+class SayClosed(Timer, frozen=True):
+    """Tell the roots which publishers closed in this turn."""
 
 
 class Publishing:
@@ -28,7 +34,8 @@ class Publishing:
         self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
         self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
         self.roots: dict[bytes, Contact] = {}
-        self.watched: dict[bytes, dict[bytes, None]] = {}  # topics by the root's node
+        self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
+        self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
         self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
         self.offered_at: dict[bytes, float] = {}  # topics to be created
         self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
@@ -41,14 +48,16 @@ class Publishing:
         """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes."""
         descriptor = self.scribe.describe(name)
         publisher = Publisher(
-            self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake
-        )
+            self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake,
+            self.scribe.pacing.room_for,
+        )  # fmt: skip
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[publisher.id] = publisher
         self._wake(topic)
         self.scribe.sweeping.begin()
         tree = self.scribe.trees.get(topic)
         if tree is not None and tree.root is not None:
+            self._watch(topic, self.host.contact)
             self._tell(publisher, self.host.contact, tree.root.term)
         elif topic in self.roots and not descriptor.access and warrant is None:
             publisher.root_is(self.roots[topic], NO_TERM)
@@ -69,10 +78,33 @@ class Publishing:
     def _drop_if_done(self, publisher: Publisher) -> None:
         topic = publisher.topic
         if publisher.closed and not publisher.retained and publisher.id in self.publishers.get(topic, {}):
-            del self.publishers[topic][publisher.id]
-            if not self.publishers[topic]:
-                del self.publishers[topic]
-                self._forget_root(topic)
+            if publisher.next and publisher.root is not None:
+                self._closed(publisher.root, topic, publisher.id)
+            self._remove(publisher)
+
+    def _closed(self, root: Contact, topic: bytes, publisher: bytes) -> None:
+        if not self.closed:
+            self.host.set_timer(SayClosed(), 0.0)
+        self.closed.setdefault(root, []).append((topic, publisher))
+
+    def say_closed(self) -> None:
+        """Roots forget the publishers that closed."""
+        closed, self.closed = self.closed, {}
+        for root, publishers in closed.items():
+            if root.node_id == self.host.me:
+                self.scribe.admissions.closed(publishers)
+            else:
+                self.host.send(root, Closed(publishers))
+
+    def _remove(self, publisher: Publisher) -> None:
+        """The publisher is no more; after a topic's last one nothing is kept of the topic."""
+        topic = publisher.topic
+        self.publishers.get(topic, {}).pop(publisher.id, None)
+        if not self.publishers.get(topic):
+            self.publishers.pop(topic, None)
+            self._forget_root(topic)
+            if topic not in self.creating and topic not in self.wanted:
+                self.asked_at.pop(topic, None)
 
     @property
     def busy(self) -> bool:
@@ -86,8 +118,8 @@ class Publishing:
 
     @property
     def unstable(self) -> int:
-        """Events of this peer's publishers that are not known to be stable."""
-        return sum(p.next - p.stable for group in self.publishers.values() for p in group.values() if p.reliable)
+        """Events of this peer's publishers that are not known to be stable, and may become so."""
+        return sum(p.unsettled for group in self.publishers.values() for p in group.values() if p.reliable)
 
     def create(self, descriptor: Descriptor, done: CreateDone) -> None:
         """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
@@ -107,7 +139,9 @@ class Publishing:
             then(self.roots[topic])
             return
         self.scribe.sweeping.begin()
-        self.wanted.setdefault(topic, (descriptor, []))[1].append(then)
+        asking = self.wanted.setdefault(topic, (descriptor, []))[1]
+        asking.append(then)
+        del asking[:-ASKING_MAX]
         self._find(topic)
 
     # ---- roots
@@ -121,6 +155,12 @@ class Publishing:
         tree = self.scribe.trees.get(publisher.topic)
         if tree is not None:
             self.scribe.rendezvous.publish_here(tree, bundle)
+
+    def _room_to(self, root: Contact, topic: bytes) -> int:
+        """Bytes of a topic that its root takes now."""
+        if root.node_id == self.host.me:
+            return self.scribe.pacing.room_for(topic)
+        return self.host.room(root)
 
     def _find(self, topic: bytes) -> None:
         again = topic in self.asked_at  # for what was answered is asked no more
@@ -178,10 +218,7 @@ class Publishing:
 
     def _fail(self, publisher: Publisher, error: QuillcastError) -> None:
         """The topic takes nothing from this publisher: what it kept is let go."""
-        self.publishers.get(publisher.topic, {}).pop(publisher.id, None)
-        if not self.publishers.get(publisher.topic):
-            self.publishers.pop(publisher.topic, None)
-            self._forget_root(publisher.topic)
+        self._remove(publisher)
         publisher.listener.failed(error)
 
     def _refused(self, descriptor: Descriptor) -> None:
@@ -197,15 +234,15 @@ class Publishing:
         self.asked_at[topic] = self.host.now()
 
     def _watch(self, topic: bytes, root: Contact) -> None:
-        if self.roots.get(topic) == root:
+        """Keep a root's address for as long as there are publishers, and notice when it is lost or has room again."""
+        if topic not in self.publishers or self.roots.get(topic) == root:
             return
         self._forget_root(topic)
         self.roots[topic] = root
-        if root.node_id == self.host.me or topic not in self.publishers:
-            return
         if root.node_id not in self.watched:
             self.watched[root.node_id] = {}
-            self.scribe.neighbours.watch(root, "root", self.config.tree_heartbeat_s)
+            if root.node_id != self.host.me:
+                self.scribe.neighbours.watch(root, "root", self.config.tree_heartbeat_s)
         self.watched[root.node_id][topic] = None
 
     def _forget_root(self, topic: bytes) -> None:
@@ -218,10 +255,12 @@ class Publishing:
         topics.pop(topic, None)
         if not topics:
             del self.watched[root.node_id]
-            self.scribe.neighbours.unwatch(root.node_id, "root")
+            if root.node_id != self.host.me:
+                self.scribe.neighbours.unwatch(root.node_id, "root")
 
     def lost(self, node: bytes) -> None:
         """A neighbour is gone: topics whose root it was get another."""
+        self.scribe.admissions.lost(node)
         for topic in [topic for topic, root in self.roots.items() if root.node_id == node]:
             self.host.trace(Mark("publisher_lost_root"))
             self._look_again(topic)
@@ -261,8 +300,9 @@ class Publishing:
         if unknown and self.scribe.changes.unknown(topic):
             return
         if unknown:
-            for publisher in list(self.publishers.pop(topic, {}).values()):
-                publisher.listener.failed(self.scribe.rendezvous.unknown(publisher.descriptor.name))
+            self.wanted.pop(topic, None)
+            for publisher in list(self.publishers.get(topic, {}).values()):
+                self._fail(publisher, self.scribe.rendezvous.unknown(publisher.descriptor.name))
             return
         known = self.roots.get(topic)
         if known is not None and known.node_id != sender.node_id:
@@ -298,9 +338,13 @@ class Publishing:
     # ---- time and room
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards a root."""
-        for topic in list(self.watched.get(contact.node_id, ())):
-            for publisher in self.publishers.get(topic, {}).values():
+        """There is credit again towards a root, or room in this peer as one (`_room_to`)."""
+        topics = self.watched.get(contact.node_id, {})
+        for topic in list(topics):
+            if self._room_to(contact, topic) <= 0:
+                continue
+            topics[topic] = topics.pop(topic)  # it comes last the next time: those that find no room now come first
+            for publisher in self.publishers[topic].values():
                 publisher.push()
                 publisher.listener.progressed()
 
@@ -310,6 +354,7 @@ class Publishing:
             if now - self.offered_at[descriptor.topic] >= self.config.receipt_timeout_s:
                 self._route_create(descriptor, again=True)
         self.scribe.changes.sweep(now)
+        self.scribe.admissions.sweep(now)
         for topic in {**self.restless, **dict.fromkeys(self.wanted)}:
             self._sweep_topic(topic, now)
             rests = topic in self.roots or topic not in self.publishers
@@ -320,17 +365,23 @@ class Publishing:
         self.restless[topic] = None
 
     def check(self) -> None:
-        """Raise AssertionError if events wait in a topic that nobody looks over."""
+        """Raise AssertionError if events wait in a topic that nobody looks over, or a root is kept for no publisher."""
+        watched = [(topic, node) for node, topics in self.watched.items() for topic in topics]
+        assert sorted(watched) == sorted((topic, root.node_id) for topic, root in self.roots.items())
+        assert self.roots.keys() <= self.publishers.keys()
         for topic, group in self.publishers.items():
             waits = topic not in self.roots or any(publisher.restless for publisher in group.values())
             assert topic in self.restless or not waits, "time passes by publishers that wait for it"
 
     def _sweep_topic(self, topic: bytes, now: float) -> None:
         publishers = self.publishers.get(topic, {})
-        for publisher in publishers.values():
+        for publisher in list(publishers.values()):
             publisher.trim(now)
             publisher.remind(now)
+            self._drop_if_done(publisher)
         asked = self.asked_at.get(topic)
+        if topic not in self.publishers and topic not in self.wanted:
+            return
         if topic not in self.roots:
             if asked is None or now - asked >= self.config.receipt_timeout_s:
                 self._find(topic)

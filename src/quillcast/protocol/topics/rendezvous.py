@@ -216,6 +216,8 @@ class Rendezvous:
         if tree.root.closing and not self.scribe.handing_over.closed:  # who leaves has its own admitted to the last
             tree.root.turn_away(self.host.contact, bundle)
             return
+        self.unsealed.setdefault(bundle.topic, []).append((self.host.me, bundle.size))
+        self.scribe.pacing.taken_here(bundle.topic, bundle.size)
         tree.root.admit(self.host.contact, bundle)
         self._seal_soon(tree)
 
@@ -264,11 +266,15 @@ class Rendezvous:
     def cover(self, tree: Tree, now: float) -> None:
         """The root's minimum over all leases is the stable position."""
         root = tree.root
-        if root is None or not root.covered(tree.cover(now), now):
+        if root is None:
             return
+        moved = root.covered(tree.cover(now), now)
         tree.stable = root.stable
-        gone_bytes = tree.log.trim(root.stable)
-        self.scribe.pacing.eased()
+        gone_bytes = tree.trim(now) if len(tree.log) else 0
+        if gone_bytes:
+            self.scribe.pacing.eased()
+        if not moved:
+            return
         self.send_receipts(tree)
         self.scribe.reports.moved(tree, gone_bytes)
         self.scribe.handing_over.covered(root)

@@ -3,7 +3,8 @@
 The tree is the union of the subscribers' routes to the topic's rendezvous point. Here is what its parts share, and the
 way of a message, a bundle and a timer to them: local subscriptions (`subscribing.py`), this peer as a child
 (`joining.py`), as a parent (`children.py`) and as a root (`accession.py`, `rendezvous.py`, `handing_over.py`,
-`replication.py`), its publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost (`repair.py`) or
+`replication.py`, `admissions.py`), its publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost
+(`repair.py`) or
 carry (`reports.py`), and what time brings (`sweeping.py`). What travels in the tree is the data path's matter
 (`protocol.forwarding`).
 """
@@ -19,11 +20,13 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
 from quillcast.core.sparing import shared
 from quillcast.core.trace import Dropped, Mark, Named, Repaired
+from quillcast.protocol.forwarding.edge import TellLosses
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.accession import Accessions, AskAgain
+from quillcast.protocol.topics.admissions import Admissions
 from quillcast.protocol.topics.changes import Changes
 from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.comparing import CompareDue
@@ -36,8 +39,10 @@ from quillcast.protocol.topics.messages import (
     Accepted,
     Ask,
     Branch,
+    Closed,
     Create,
     Created,
+    CutLeases,
     Denied,
     FindRoot,
     HandOver,
@@ -57,8 +62,8 @@ from quillcast.protocol.topics.messages import (
     StateDigest,
     Survey,
 )
-from quillcast.protocol.topics.pacing import Pacing
-from quillcast.protocol.topics.publishing import Publishing
+from quillcast.protocol.topics.pacing import Pacing, Patience, RoomHere
+from quillcast.protocol.topics.publishing import Publishing, SayClosed
 from quillcast.protocol.topics.reigns import Reigns
 from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
@@ -99,6 +104,7 @@ class Scribe:
         self.rivals: dict[bytes, Descriptor] = {}  # another owner's word on a topic that is known
         self.handlers: dict[bytes, Handlers] = {}
         self.leaving = False
+        self.turn = 0  # which of the channels to a neighbour comes first when it has room again: each in its turn
         self.subscribing = Subscribing(self)
         self.joining = Joining(self)
         self.children = ChildrenTables(self)
@@ -111,10 +117,12 @@ class Scribe:
         self.replication = Replication(self)
         self.accessions = Accessions(self)
         self.publishing = Publishing(self)
+        self.admissions = Admissions(self)
         self.changes = Changes(self)
         self.pacing = Pacing(self)
         self.sweeping = Sweeping(self)
         self.gap_noticed: Callable[[bytes], None] = lambda topic: None  # the recovery above this layer
+        self.root_asked: Callable[[Any], None] = lambda message: None  # it, too: a question routed to the topic's root
 
     # ---- topics
 
@@ -164,6 +172,7 @@ class Scribe:
         self.sweeping.forget(tree)
         self.reports.forget(tree)
         self.table.close(tree.topic)
+        self.pacing.eased()
 
     def leave(self) -> None:
         """Leave all trees in good order: roots hand over, children are sent to their grandparent."""
@@ -200,6 +209,8 @@ class Scribe:
                 self.rendezvous.answer(message)
             case Accepted() | Created() | RootIs() if key == self.host.me:
                 self.receive(source, message)
+            case _:
+                self.root_asked(message)
 
     def tell(self, to: Contact, message: Message, *, again: bool) -> None:
         """Answer a peer; over the overlay, if an answer did not come straight to it."""
@@ -240,11 +251,15 @@ class Scribe:
         return [self.trees[topic] for topic in self.streams.telling(node)]
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards a peer: its channels go on, and so do publishers whose root it is."""
-        for tree in self.linked(contact.node_id):
-            child = tree.children.get(contact.node_id)
-            if child is not None:
-                child.advance(tree.log)
+        """There is credit again towards a peer: its channels go on in turn, and so do publishers whose root it is."""
+        trees = [tree for tree in self.linked(contact.node_id) if contact.node_id in tree.children]
+        waiting = [tree for tree in trees if tree.children[contact.node_id].cursor < tree.log.end]
+        first = self.turn % len(waiting) if waiting else 0
+        self.turn += 1
+        for tree in (*waiting[first:], *waiting[:first]):
+            tree.children[contact.node_id].advance(tree.log)
+            if self.host.room(contact) <= 0:
+                break
         self.publishing.room(contact)
 
     # ---- the way of a bundle
@@ -300,8 +315,16 @@ class Scribe:
                 self.replication.comparing.due(timer)
             case AskAgain():
                 self.accessions.ask_again(timer)
+            case TellLosses(topic, number):
+                self.subscribing.tell_losses(topic, number)
+            case Patience():
+                self.pacing.patience()
             case Sweep():
                 self.sweeping.sweep()
+            case SayClosed():
+                self.publishing.say_closed()
+            case RoomHere():
+                self.publishing.room(self.host.contact)
 
     def receive(self, sender: Contact, message: Any) -> None:
         """A message of this layer that came straight to this peer."""
@@ -314,6 +337,8 @@ class Scribe:
                 self.repair.receive(sender, message)
             case Receipts() | RootIs() | NotRoot() | Created() | Denied():
                 self.publishing.receive(sender, message)
+            case Closed(publishers):
+                self.admissions.closed(publishers)
             case HandOver():
                 self.handing_over.handed_over(message)
             case Replicas():
@@ -324,6 +349,8 @@ class Scribe:
                 self.replication.answered(sender, message)
             case StateDigest():
                 self.replication.comparing.compared(sender, message)
+            case CutLeases():
+                self.pacing.cut_leases(message)
             case Survey() | Branch() | Laggards() | Lagging():
                 self.inspection.receive(sender, message)
             case _:
