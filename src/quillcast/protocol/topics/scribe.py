@@ -198,8 +198,9 @@ class Scribe:
         match message:
             case Join() | Create() | FindRoot():
                 self.rendezvous.answer(message)
-            case Accepted() | Created() | RootIs() if key == self.host.me:
-                self.receive(source, message)
+            case Accepted() | Created() | RootIs():
+                if key == self.host.me:  # else whom it was for is gone
+                    self.receive(source, message)
 
     def tell(self, to: Contact, message: Message, *, again: bool) -> None:
         """Answer a peer; over the overlay, if an answer did not come straight to it."""
