@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
-from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.messages import StateDigest
 
@@ -38,7 +37,7 @@ class Comparing:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.replication = replication
         self._digests: dict[bytes, list[int]] = {}  # by neighbour, one per bucket
-        self._entered: dict[bytes, tuple[int, tuple[bytes, ...]]] = {}  # by topic: its mark, and who else keeps it
+        self._entered: dict[bytes, int] = {}  # the marks of topics as they are in the digests
         self._changed: dict[bytes, None] = {}  # topics to be entered (again)
         self._agreed: dict[bytes, bytes] = {}
         self._wait_s = _FIRST_S
@@ -111,9 +110,8 @@ class Comparing:
     def _tell(self, to: Contact, buckets: set[int]) -> None:
         self.host.trace(Mark("root_state_differed"))
         terms, descriptors = self.replication.terms, self.scribe.descriptors
-        topics = [
-            topic for topic, (_, others) in self._entered.items() if to.node_id in others and _bucket(topic) in buckets
-        ]
+        in_question = [topic for topic in self._entered if _bucket(topic) in buckets]
+        topics = [topic for topic in in_question if to.node_id in self._others(topic)]
         self.replication.send_entries(to, [(descriptors[topic], terms[topic]) for topic in topics[:ENTRIES_MAX]])
 
     # ---- digests
@@ -127,15 +125,17 @@ class Comparing:
         return b"".join(part.to_bytes(_MARK_BYTES) for part in parts) if any(parts) else b""
 
     def _enter(self, topic: bytes) -> None:
-        mark, others = self._entered.get(topic, (0, ()))
-        if not others:
-            keepers = [contact.node_id for contact in self.replication.keepers(topic)]
-            others = shared(tuple(node for node in keepers if node != self.host.me) if self.host.me in keepers else ())
         new = self._mark(topic)
-        self._entered[topic] = new, others
-        for node in others:
+        change = self._entered.get(topic, 0) ^ new
+        self._entered[topic] = new
+        for node in self._others(topic):
             parts = self._digests.setdefault(node, [0] * BUCKETS)
-            parts[_bucket(topic)] ^= mark ^ new
+            parts[_bucket(topic)] ^= change
+
+    def _others(self, topic: bytes) -> list[bytes]:
+        """Who keeps a topic's state together with this peer; nobody if this one need not keep it."""
+        keepers = [contact.node_id for contact in self.replication.keepers(topic)]
+        return [node for node in keepers if node != self.host.me] if self.host.me in keepers else []
 
     def _mark(self, topic: bytes) -> int:
         """Where two owners' words on a topic are known, each peer keeps the one that it knew first: both are right."""

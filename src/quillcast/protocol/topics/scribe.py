@@ -207,8 +207,9 @@ class Scribe:
         match message:
             case Join() | Create() | FindRoot():
                 self.rendezvous.answer(message)
-            case Accepted() | Created() | RootIs() if key == self.host.me:
-                self.receive(source, message)
+            case Accepted() | Created() | RootIs():
+                if key == self.host.me:  # else whom it was for is gone
+                    self.receive(source, message)
             case _:
                 self.root_asked(message)
 
