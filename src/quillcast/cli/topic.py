@@ -41,6 +41,7 @@ def command(context: click.Context) -> None:
 @choice("order", "Whether a publisher's events come in its order.", default=DEFAULTS.order)
 @choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.", default=DEFAULTS.slow)
 @click.option("--event-bytes-max", default=DEFAULTS.event_bytes_max, show_default=True, help="Largest payload.")
+@choice("partition", "In a split network: acknowledge and say so, or acknowledge nothing.", default=DEFAULTS.partition)
 @AS_OWNER
 @click.option("--publisher", "publishers", metavar="PRINCIPAL", multiple=True, help="Who may publish too.")
 @click.option("--subscriber", "subscribers", metavar="PRINCIPAL", multiple=True, help="Who may subscribe too.")

@@ -221,7 +221,7 @@ class Node:
             subscribers: principals that may subscribe, beside the owner; without any, everybody.
             timeout_s: seconds to wait for the topic's root.
             settings: `delivery` ("reliable", "best_effort"), `order` ("publisher", "none"), `slow` ("cut", "wait"),
-                `event_bytes_max`.
+                `event_bytes_max`, `partition` ("go_on", "wait").
 
         Raises `LocalError` for a setting that does not exist, `TopicExists` where it stands with others, `NotJoined`.
         """

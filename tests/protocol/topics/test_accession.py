@@ -464,6 +464,30 @@ def test_a_root_that_cannot_reach_most_keepers_marks_its_acknowledgements(count:
     assert published(village, root, publisher) == (4, False)
 
 
+def test_where_the_topic_says_so_nothing_is_acknowledged_in_a_split_and_what_was_published_comes_to_all() -> None:
+    """Each side delivers what it has; publishers keep it until the rivals have met, and then it comes to the others."""
+    village = Village(6)
+    here, there = by_distance(village)[::2], by_distance(village)[1::2]
+    village.act(here[0], lambda it: it.create(NAME, Settings(partition="wait"), lambda answer: None))
+    readers = {peer: Reader() for peer in (here[1], there[1])}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader)
+    publishers = {peer: village.publisher(peer, NAME) for peer in (here[2], there[2])}
+    village.run(3)
+    cut = village.world.cut(lambda a, b: (a in here) != (b in here))
+    village.run(12)
+    for peer, publisher in publishers.items():
+        village.publish(peer, publisher, b"from %d" % peer)
+    village.run(5)
+    assert [len(reader.payloads) for reader in readers.values()] == [1, 1]
+    marks = [(publisher.admitted, publisher.stable) for publisher in publishers.values()]
+    assert (0, 0) in marks, "one side has no majority"
+    village.world.mend(cut)
+    village.run(50)
+    assert [publisher.stable for publisher in publishers.values()] == [1, 1]
+    assert [len(reader.payloads) for reader in readers.values()] == [2, 2]
+
+
 def test_one_that_reaches_most_does_not() -> None:
     village = Village(8)
     root = by_distance(village)[0]

@@ -256,6 +256,8 @@ class Rendezvous:
         if not root.marks:
             return
         partitioned = self.scribe.replication.partitioned(tree.topic)
+        if partitioned and tree.descriptor.settings.partition == "wait":
+            return  # what is owed to publishers stays owed
         for contact, marks in root.receipts().items():
             message = Receipts(tree.topic, root.term, marks, partitioned)
             if contact.node_id == self.host.me:
