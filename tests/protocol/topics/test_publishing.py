@@ -1,10 +1,10 @@
 """What a peer keeps for its publishers, and a root of publishers: wake-ups, windows, and the end of both."""
 
-from quillcast.core.messages import Contact
+from quillcast.core.errors import QuillcastError
 from quillcast.core.trace import Admitted
 from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.root import Root
 from tests.protocol.topics.village import Reader, Village
@@ -29,17 +29,17 @@ def root_of(village: Village, peer: int) -> Root:
 
 def test_a_publisher_is_woken_by_room_though_the_root_was_asked_for_before_there_was_one() -> None:
     village, root, writer = a_village()
-    asked: list[Contact] = []
-    village.act(writer, lambda peer: peer.scribe.publishing.with_root(described(NAME), asked.append))
+    village.subscribe(root, NAME, Reader())
     village.run(1)
-    assert asked == [village.world.machines[root].contact]
+    told: list[Descriptor | QuillcastError] = []
+    village.act(writer, lambda peer: peer.change(NAME, {"slow": "cut"}, told.append))
+    village.run(1)
+    assert told == [described(NAME)]
     publishing = village.peers[writer].scribe.publishing
     assert not publishing.roots, "nobody watches over a root's address where there are no publishers"
     publisher = village.publisher(writer, NAME)
     village.run(1)
-    asked.clear()
-    village.act(writer, lambda peer: peer.scribe.publishing.with_root(described(NAME), asked.append))
-    assert publishing.watched == {asked[0].node_id: {TOPIC: None}}
+    assert publishing.watched == {village.world.machines[root].node_id: {TOPIC: None}}
     for _ in range(20):
         village.publish(writer, publisher, b"x" * village.world.window_bytes)
     village.run(1.5)

@@ -1,4 +1,8 @@
-"""For people: a topic's live tree, and who holds up an event that is not stable.
+"""For people: a topic's live tree, how far its subscriptions are, and who holds up an event that is not stable.
+
+A question changes nothing, here or elsewhere. Where this peer has no part in the topic's tree the question itself is
+routed to the topic, and whoever is closest answers: as its root, or that there is none. To ask for the root first, as
+publishers do, would make one.
 
 Peers answer the asker directly, so a walk takes one hop per level down and one back. The asker names those that say of
 themselves that they lack the event, those that are gone and whose leases go on, and those that do not answer at all. A
@@ -11,6 +15,7 @@ import msgspec
 
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.messages import Contact
+from quillcast.protocol.topics import lag
 from quillcast.protocol.topics.messages import Branch, Laggards, Lagging, Survey
 from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.tree import Tree
@@ -78,13 +83,13 @@ class Inspection:
         """Ask every peer of a topic's tree for its place; the answers gather in `surveys[number]`, by peer."""
         self.numbers += 1
         self.surveys[self.numbers] = {}
-        descriptor = self.scribe.describe(name)
-        message = Survey(descriptor.topic, self.host.contact, self.numbers)
-        tree = self.scribe.trees.get(descriptor.topic)
+        topic = self.scribe.describe(name).topic
+        message = Survey(topic, self.host.contact, self.numbers)
+        tree = self.scribe.trees.get(topic)
         if tree is not None and tree.attached:
             self._survey(message)
         else:
-            self.scribe.publishing.with_root(descriptor, lambda root: self._to_root(root, message))
+            self._to_root(message)
         return self.numbers
 
     def who_lags(self, publisher: Publisher, sequence: int) -> int:
@@ -96,14 +101,30 @@ class Inspection:
         self.numbers += 1
         self.walks[self.numbers] = Walk(publisher.root)
         message = Laggards(publisher.topic, NO_TERM, 0, self.host.contact, self.numbers, publisher.id, sequence)
-        self._to_root(publisher.root, message)
+        if publisher.root.node_id == self.host.me:
+            self._name_laggards(message)
+        else:
+            self.host.send(publisher.root, message)
         return self.numbers
 
-    def _to_root(self, root: Contact, message: Survey | Laggards) -> None:
-        if root.node_id == self.host.me:
-            self.receive(root, message)
-        else:
+    def _to_root(self, message: Survey) -> None:
+        """To the root where it is known, else to whoever is closest to the topic."""
+        tree, root = self.scribe.trees.get(message.topic), self.scribe.publishing.roots.get(message.topic)
+        if tree is not None and tree.root is not None:
+            self._survey(message)
+        elif root is not None and root.node_id != self.host.me:
             self.host.send(root, message)
+        elif self.scribe.overlay.active:
+            self.scribe.overlay.route(message, message.topic)
+
+    def arrived(self, message: Survey) -> None:
+        """A question came by the overlay, and this peer is the closest to its topic."""
+        tree = self.scribe.trees.get(message.topic)
+        if tree is None or not tree.attached:
+            known = self.scribe.descriptors.get(message.topic)
+            self._answer(message.asker, Branch(message.topic, message.number, b"", [], 0, NO_TERM, 0, descriptor=known))
+        else:
+            self._survey(message)
 
     def receive(self, sender: Contact, message: Any) -> None:
         """A walk reached this peer, or an answer came back."""
@@ -122,16 +143,34 @@ class Inspection:
     def _survey(self, message: Survey) -> None:
         tree = self.scribe.trees.get(message.topic)
         if tree is None:
+            if not message.down and self.scribe.overlay.active:
+                self.scribe.overlay.route(message, message.topic)  # whoever asked took this peer for the root
             return
         if tree.parent is not None and not message.down:
             self.host.send(tree.parent, message)
             return
-        children = [child.contact for child in tree.children.values()]
-        parent = tree.parent.node_id if tree.parent is not None else b""
-        branch = Branch(message.topic, message.number, parent, children, len(tree.edges), tree.term, tree.frontier)
+        branch = self._branch(tree, message.number)
         self._answer(message.asker, branch)
-        for child in children:
+        for child in branch.children:
             self.host.send(child, msgspec.structs.replace(message, down=True))
+
+    def _branch(self, tree: Tree, number: int) -> Branch:
+        """This peer's place in a tree."""
+        reigns = tree.root is not None
+        return Branch(
+            tree.topic,
+            number,
+            tree.parent.node_id if tree.parent is not None else b"",
+            [child.contact for child in tree.children.values()],
+            len(tree.edges),
+            tree.term,
+            tree.frontier,
+            root=reigns,
+            readers=tuple(lag.readers(tree, self.host)[: lag.READERS_MAX]),
+            leases=tuple(lag.leases(tree, self.host.now())),
+            events=lag.events(tree),
+            descriptor=tree.descriptor if reigns else None,
+        )
 
     def _name_laggards(self, message: Laggards) -> None:
         """Say what holds the position back here, and walk on below (DELIVERY.md, *Guarantees*)."""

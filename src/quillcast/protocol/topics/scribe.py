@@ -210,6 +210,8 @@ class Scribe:
             case Accepted() | Created() | RootIs():
                 if key == self.host.me:  # else whom it was for is gone
                     self.receive(source, message)
+            case Survey():
+                self.inspection.arrived(message)
             case _:
                 self.root_asked(message)
 
