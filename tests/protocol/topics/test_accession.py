@@ -29,6 +29,7 @@ from quillcast.protocol.topics.messages import (
     Join,
     Kept,
     Known,
+    NotRoot,
     Replicas,
     RootIs,
     StateDigest,
@@ -342,6 +343,18 @@ def test_where_first_use_creates_nothing_a_root_asks_before_it_says_that_there_i
     village.run(8)
     assert reader.error is None
     assert reader.start is not None
+
+
+def test_a_question_about_a_topic_that_nobody_knows_makes_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    village = Village(5)
+    root, asker = by_distance(village)[0], by_distance(village)[-1]
+    village.act(root, lambda peer: peer.scribe.learn(Descriptor(NAME)))  # somebody assumed it once
+    sent = Sent(village, monkeypatch)
+    asked = FindRoot(TOPIC, village.world.machines[asker].contact, None, NO_TERM)
+    village.act(root, lambda peer: peer.scribe.rendezvous.answer(asked))
+    village.run(1)
+    assert village.tree(root, NAME) is None
+    assert [message for _, to, message in sent.of(NotRoot) if to == asker] == [NotRoot(TOPIC, None, unknown=True)]
 
 
 # ---- what is kept

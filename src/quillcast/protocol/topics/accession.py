@@ -151,17 +151,19 @@ class Accessions:
 
     def _descriptor(self, accession: Accession) -> Descriptor | None:
         """By what to reign: what is known, or what was asked for where the topic is new; None if that creates none."""
-        topic, descriptors = accession.topic, self.scribe.descriptors
+        topic, requests = accession.topic, accession.requests.values()
         new = self.replication.known(topic).descriptor is None
-        for request in accession.requests.values():
+        for request in requests:
             if isinstance(request, Create) and new:
                 self.scribe.learn(request.descriptor)
                 new = False
-        for request in accession.requests.values():
-            if not isinstance(request, Create):
-                self.rendezvous.known(topic, request.descriptor)
-        descriptor = self.rendezvous.known(topic, None)
-        return None if descriptor is None else descriptors[topic]
+        offered = [request.descriptor for request in requests if not isinstance(request, Create)]
+        for descriptor in offered:
+            self.rendezvous.known(topic, descriptor)
+        tree = self.scribe.trees.get(topic)
+        if new and not any(offered) and (tree is None or not tree.needed):
+            return None  # somebody asked about the topic, and nobody for it
+        return self.rendezvous.known(topic, None)
 
     # ---- where it ends otherwise
 
