@@ -16,7 +16,7 @@ from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.comparing import Comparing
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Ask, Entry, Kept, Known, Replicas
+from quillcast.protocol.topics.messages import Ask, Entry, Kept, Known, Replicas, StateDigest
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -209,13 +209,25 @@ class Replication:
 
     # ---- questions and answers
 
-    def asked(self, sender: Contact, message: Ask) -> None:
+    def receive(self, sender: Contact, message: Replicas | Ask | Known | Kept | StateDigest) -> None:
+        """Another keeper asks, tells or answers."""
+        match message:
+            case Ask():
+                self._asked(sender, message)
+            case Replicas():
+                self._keep(sender, message)
+            case Known() | Kept():
+                self._answered(sender, message)
+            case StateDigest():
+                self.comparing.compared(sender, message)
+
+    def _asked(self, sender: Contact, message: Ask) -> None:
         """A peer that may be root soon asks. One that is joining cannot know yet what it should."""
         if not self.overlay.active:
             return
         self.host.send(sender, Known([self.known(shared(topic)) for topic in message.topics]))
 
-    def keep(self, sender: Contact, message: Replicas) -> None:
+    def _keep(self, sender: Contact, message: Replicas) -> None:
         """Keep these, as one of the closest to their topics; where this peer knows better, say what."""
         kept: list[tuple[bytes, Term, bytes]] = []
         better: list[Entry] = []
@@ -238,7 +250,7 @@ class Replication:
             self.host.send(sender, Kept(kept))
         self.overlay.introduce(sender)
 
-    def answered(self, sender: Contact, message: Known | Kept) -> None:
+    def _answered(self, sender: Contact, message: Known | Kept) -> None:
         """One of the keepers answered."""
         rounds: list[Round] = []
         if isinstance(message, Kept):

@@ -344,14 +344,8 @@ class Scribe:
                 self.admissions.closed(publishers)
             case HandOver():
                 self.handing_over.handed_over(message)
-            case Replicas():
-                self.replication.keep(sender, message)
-            case Ask():
-                self.replication.asked(sender, message)
-            case Known() | Kept():
-                self.replication.answered(sender, message)
-            case StateDigest():
-                self.replication.comparing.compared(sender, message)
+            case Replicas() | Ask() | Known() | Kept() | StateDigest():
+                self.replication.receive(sender, message)
             case CutLeases():
                 self.pacing.cut_leases(message)
             case Survey() | Branch() | Laggards() | Lagging():
