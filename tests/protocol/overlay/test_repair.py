@@ -210,6 +210,17 @@ def test_two_rings_that_have_forgotten_each_other_become_one_by_whoever_one_of_t
     assert world.wrong() == []
 
 
+def test_a_lost_peer_at_whose_address_another_answers_is_forgotten() -> None:
+    world = ring_of(4)
+    dead, peer = world.alive()[1:3]
+    world.crash(dead)
+    world.run(20)
+    assert dead.me in peer.overlay.lost_peers
+    newcomer = Contact(bytes(16), dead.contact.address)
+    peer.overlay.receive(newcomer, LeafSetProbe(()))
+    assert dead.me not in peer.overlay.lost_peers
+
+
 def test_what_is_remembered_is_bounded() -> None:
     world = ring_of(12, config=OverlayConfig(remembered_max=3))
     for peer in world.alive()[2:10]:

@@ -180,6 +180,23 @@ def test_a_keeper_that_is_suspected_is_not_waited_for() -> None:
     assert reader.start is not None
 
 
+def test_a_keeper_that_is_joining_is_not_waited_for_and_its_word_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    village = Village(8)
+    root, *keepers = by_distance(village)[:5]
+    for peer in keepers[:2]:
+        monkeypatch.setattr(village.peers[peer].overlay, "active", False)
+    resting = pause(village, keepers[2])
+    reader = Reader()
+    village.subscribe(by_distance(village)[-1], NAME, reader)
+    village.run(2)
+    assert village.tree(root, NAME) is None, "two of five do not make a topic new"
+    resting[0].resume()
+    village.run(1)
+    assert village.root(NAME) == root
+
+
 def test_a_keeper_that_knows_of_a_later_reign_is_outbid() -> None:
     village = Village(8)
     root, keeper = by_distance(village)[:2]

@@ -135,6 +135,7 @@ class Agreement:
         known = self.leaf_set.members.get(contact.node_id)
         if known == contact:
             return
+        self.pastry.lost_peers.replaced(contact)
         gone = self.leaf_set.add(contact)
         if gone is contact:
             return

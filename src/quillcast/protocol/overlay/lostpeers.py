@@ -46,6 +46,12 @@ class LostPeers:
         self._probed_at.pop(node_id, None)
         return self._peers.pop(node_id, None) is not None
 
+    def replaced(self, contact: Contact) -> None:
+        """Another peer is reached where a lost one was: that one is gone for good."""
+        for node_id, (lost, _) in list(self._peers.items()):
+            if lost.address == contact.address:
+                self.forget(node_id)
+
     def lately(self, node_id: bytes) -> bool:
         """Was this peer lost so lately that others may not know it yet?"""
         lost = self._peers.get(node_id)

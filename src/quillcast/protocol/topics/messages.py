@@ -310,6 +310,8 @@ class Known(Message, frozen=True, tag=63):
     """What the sender knows of topics that it was asked about, or better than whoever wanted something kept."""
 
     entries: list[Entry]
+    joining: bool = False
+    """It has just started and nobody told it anything yet: that it does not know a topic says nothing."""
 
 
 class Kept(Message, frozen=True, tag=64):

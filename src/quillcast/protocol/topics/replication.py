@@ -38,6 +38,7 @@ class Round:
         self.topic, self.note, self.began_at = topic, note, began_at
         self.answers: dict[bytes, Entry] = {}
         self.asked: dict[bytes, None] = {}
+        self.joining: dict[bytes, None] = {}  # those that cannot know what they were asked
         self.then: list[Callable[[Round], None]] = []
 
     @property
@@ -157,7 +158,7 @@ class Replication:
         note = round_.note
         if note is not None and any(_better(entry, *note) for entry in round_.answers.values()):
             return True
-        others = self._others(round_.topic)
+        others = [contact for contact in self._others(round_.topic) if contact.node_id not in round_.joining]
         answered = sum(contact.node_id in round_.answers for contact in others)
         if answered == len(others):
             return True
@@ -222,10 +223,9 @@ class Replication:
                 self.comparing.compared(sender, message)
 
     def _asked(self, sender: Contact, message: Ask) -> None:
-        """A peer that may be root soon asks. One that is joining cannot know yet what it should."""
-        if not self.overlay.active:
-            return
-        self.host.send(sender, Known([self.known(shared(topic)) for topic in message.topics]))
+        """A peer that may be root soon asks."""
+        entries = [self.known(shared(topic)) for topic in message.topics]
+        self.host.send(sender, Known(entries, joining=not self.overlay.active))
 
     def _keep(self, sender: Contact, message: Replicas) -> None:
         """Keep these, as one of the closest to their topics; where this peer knows better, say what."""
@@ -267,6 +267,8 @@ class Replication:
                     round_ = self._rounds.get((entry.topic, noting))
                     if round_ is not None and (round_.note is None or _better(entry, *round_.note)):
                         round_.answers[sender.node_id] = entry
+                        if message.joining:
+                            round_.joining[sender.node_id] = None
                         rounds.append(round_)
         for round_ in rounds:
             self._look(round_)
