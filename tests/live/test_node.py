@@ -23,9 +23,9 @@ pytestmark = pytest.mark.live
 
 T = TypeVar("T")
 
-QUICK = Config(topics=TopicConfig(settle_s=0.1))  # a new root waits for orphans; here there are none
+QUICK = Config()
 REFUSED_NAME = r"is no topic name|is a pattern|name is text such as"
-NO_AUTO = Config(topics=TopicConfig(settle_s=0.1, auto_create=False))
+NO_AUTO = Config(topics=TopicConfig(auto_create=False))
 
 
 @pytest.fixture(autouse=True)
@@ -700,7 +700,7 @@ def test_the_next_root_waits_for_those_below_a_root_that_left_and_not_for_a_leas
     """Leases last far longer here than this test may."""
 
     async def scenario() -> None:
-        patient = Config(topics=TopicConfig(settle_s=0.1, lease_s=600.0))
+        patient = Config(topics=TopicConfig(lease_s=600.0))
         async with pair(patient) as (alice, bob), Node(config=patient) as carol, Node(config=patient) as dave:
             nodes = [alice, bob, carol, dave]
             subscriptions = [node.subscribe("t") for node in nodes]

@@ -225,6 +225,8 @@ def test_no_root_goes_by_default_settings_however_often_it_starts_anew(seed: int
                 assert tree.descriptor.settings.slow == tree.root.descriptor.settings.slow == "wait"
     assert reigns > 800
     simulation.run()
+
+
 def test_what_a_writer_discarded_never_counts_as_stable_and_what_does_every_reader_was_given() -> None:
     simulation = run("publisher-discards-before-stable")
     [writer] = simulation.writers

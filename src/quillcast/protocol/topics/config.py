@@ -7,7 +7,8 @@ from quillcast.core.numbers import check_numbers
 
 MIB = 1 << 20
 MAY_BE_ZERO = (
-    "fallbacks", "settle_s", "newcomer_s", "patience_s", "report_s", "leave_s", "linger_s", "gap_s", "give_up_s",
+    "fallbacks", "ask_patience_s", "hand_over_s", "compare_s", "patience_s", "report_s", "leave_s", "linger_s",
+    "gap_s", "give_up_s",
 )  # fmt: skip
 
 
@@ -28,7 +29,6 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     report_s: float = 0.1  # how often frontiers and covers travel along a busy tree link; a guess
     report_bytes: int = 3 * MIB  # ... or after so many bytes that came, were taken or became stable; a guess
     sweep_s: float = 1.0  # leases, past terms, agreement of parents and children are looked over this often
-    settle_s: float = 2.0  # not used any more: a new topic holds nothing back
     budget_bytes: int = 64 * MIB  # all buffers of a peer together (DELIVERY.md: one budget per peer)
     patience_s: float = 2.0  # DELIVERY.md, *Slowness*: publishers are paced this long before a cut
     window_bytes: int = 4 * MIB  # what a publisher may have on its way to the root without a receipt
