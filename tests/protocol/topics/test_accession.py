@@ -309,6 +309,33 @@ def test_requests_go_on_to_a_closer_peer_that_turns_up() -> None:
         host.resume()
 
 
+def test_a_request_that_is_routed_nowhere_else_is_answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the only closer peer is suspected nothing is routed to it: what is sent on would come back at once."""
+    village = Village(8)
+    root = by_distance(village)[1]
+    overlay = village.peers[root].overlay
+    monkeypatch.setattr(overlay, "hop", lambda key, but=(): None)
+    assert not overlay.is_closest(TOPIC)
+    asked = FindRoot(TOPIC, village.world.machines[root].contact, Descriptor(NAME), NO_TERM)
+    village.act(root, lambda peer: peer.scribe.rendezvous.answer(asked))
+    village.run(1)
+    assert reigns(village) == ["created"]
+
+
+def test_a_peer_that_has_left_the_overlay_drops_what_waits_for_it() -> None:
+    village = Village(8)
+    root, *keepers = by_distance(village)[:5]
+    resting = pause(village, *keepers)
+    village.publisher(by_distance(village)[-1], NAME)
+    village.run(0.5)
+    assert TOPIC in village.peers[root].scribe.accessions.by_topic
+    village.act(root, lambda peer: peer.overlay.leave())
+    village.act(root, lambda peer: peer.scribe.accessions.leaf_set_changed())
+    assert village.peers[root].scribe.accessions.by_topic == {}
+    for host in resting:
+        host.resume()
+
+
 # ---- lists and settings are not forgotten
 
 

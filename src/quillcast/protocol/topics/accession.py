@@ -168,13 +168,17 @@ class Accessions:
     # ---- where it ends otherwise
 
     def _is_over(self, accession: Accession) -> bool:
-        """Did another peer turn out to be closer, or did this one take over already?"""
-        if self.by_topic.get(accession.topic) is not accession:
+        """Did another peer turn out to be closer, or did this one take over already?
+
+        A closer one that is suspected, so that nothing is routed to it, does not count.
+        """
+        topic = accession.topic
+        if self.by_topic.get(topic) is not accession:
             return True
-        if not self.overlay.is_closest(accession.topic):
-            self._abandon(accession)
-            return True
-        return False
+        if self.overlay.is_closest(topic) or (self.overlay.active and self.overlay.next_hop(topic) is None):
+            return False
+        self._abandon(accession)
+        return True
 
     def leaf_set_changed(self) -> None:
         """Another peer may be closer to these topics now."""
@@ -186,9 +190,10 @@ class Accessions:
         topic = accession.topic
         del self.by_topic[topic]
         self.host.trace(Mark("accession_abandoned"))
-        for request in accession.requests.values():
-            self.overlay.route(request, topic)
         tree = self.scribe.trees.get(topic)
+        if self.overlay.active:
+            for request in accession.requests.values():
+                self.overlay.route(request, topic)
         if tree is None:
             return
         tree.joining = False
