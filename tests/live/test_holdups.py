@@ -27,7 +27,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def slow_reader(slow: str = "cut", **topics: float) -> AsyncIterator[tuple[Node, Node, Publisher, Subscription]]:
     """A root and publisher, a subscriber with a small queue, the publisher, and the subscription."""
-    config = Config(topics=TopicConfig(settle_s=0.1, **topics))
+    config = Config(topics=TopicConfig(**topics))
     async with Node(config=config) as alice, Node(config=config, live=SLOW) as bob:
         names = (f"topic/{number}" for number in range(1000))
         here, there = alice.contact.node_id, bob.contact.node_id

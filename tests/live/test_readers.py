@@ -198,7 +198,7 @@ def test_who_waits_for_an_acknowledgement_is_told_that_the_node_has_left() -> No
 
 def test_what_a_leaving_node_could_not_get_admitted_is_told() -> None:
     async def scenario() -> None:
-        hasty, problems = Config(topics=TopicConfig(settle_s=0.1, leave_s=0.2)), list[str]()
+        hasty, problems = Config(topics=TopicConfig(leave_s=0.2)), list[str]()
         async with Node(config=hasty) as other:
             slow = topic_near(other.contact.node_id.hex())  # whose root is not the one that leaves
             await other.create(slow, slow="wait")

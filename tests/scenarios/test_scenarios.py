@@ -188,6 +188,45 @@ def test_what_a_best_effort_topic_drops_is_counted_and_told() -> None:
     assert sum(record.count for record in records if isinstance(record, Dropped)) >= dropped[3]
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_rivals_meet_within_five_seconds_and_from_then_on_every_event_comes_to_everybody(seed: int) -> None:
+    simulation = run("rivals-meet-after-a-split", seed)
+    healed_at = when(simulation, "what was cut passes again")
+    reigns = [at for at, _, record in simulation.world.journal.records if isinstance(record, BecameRoot)]
+    assert max(reigns) < healed_at + 5.0
+    after = written_between(simulation, healed_at + 5.0, 110.0)
+    assert {event[0] for event in after} == {writer.name for writer in simulation.writers}
+    for event in after:
+        assert len(who_had(simulation, event, 150.0)) == len(simulation.readers)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_a_new_topic_is_given_is_stable_within_a_second(seed: int) -> None:
+    simulation = Simulation(load(FOLDER / "fresh-topic-after-a-common-start.toml"), seed)
+    for written_by in (10.0, 14.0):
+        simulation.world.run(written_by + 1.0)
+        writer = simulation.writers[-1]
+        assert len(writer.written) > 2
+        assert writer.publisher.stable == len([at for at in writer.written if at < written_by])
+    hows = [record.how for _, _, record in simulation.world.journal.records if isinstance(record, BecameRoot)]
+    assert {*hows} <= {"created", "handed_over"}
+    simulation.run()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_root_goes_by_default_settings_however_often_it_starts_anew(seed: int) -> None:
+    simulation = Simulation(load(FOLDER / "root-restarted-with-a-known-identity.toml"), seed)
+    reigns = 0
+    for tenth in range(60, 1100):
+        simulation.world.run(tenth / 10)
+        for tree in simulation.trees("news").values():
+            if tree.root is not None:
+                reigns += 1
+                assert tree.descriptor.settings.slow == tree.root.descriptor.settings.slow == "wait"
+    assert reigns > 800
+    simulation.run()
+
+
 def test_what_a_writer_discarded_never_counts_as_stable_and_what_does_every_reader_was_given() -> None:
     simulation = run("publisher-discards-before-stable")
     [writer] = simulation.writers

@@ -41,6 +41,7 @@ def command(context: click.Context) -> None:
 @choice("order", "Whether a publisher's events come in its order.", default=DEFAULTS.order)
 @choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.", default=DEFAULTS.slow)
 @click.option("--event-bytes-max", default=DEFAULTS.event_bytes_max, show_default=True, help="Largest payload.")
+@choice("partition", "In a split network: acknowledge and say so, or acknowledge nothing.", default=DEFAULTS.partition)
 @AS_OWNER
 @click.option("--publisher", "publishers", metavar="PRINCIPAL", multiple=True, help="Who may publish too.")
 @click.option("--subscriber", "subscribers", metavar="PRINCIPAL", multiple=True, help="Who may subscribe too.")
@@ -63,13 +64,18 @@ def create(
     if not (peering.contacts or peering.join):
         peers_here(peering.network)  # a topic lives in its peers: with this command as the only one it ends at once
 
-    async def create_it() -> None:
+    async def create_it() -> int:
         async with peering.node() as node:
             await node.create(
                 topic, credentials=credentials, publishers=publishers, subscribers=subscribers, **settings
             )
+            return node.holders(topic)
 
-    run(create_it())
+    if run(create_it()) == 1:
+        click.echo(
+            f"{topic}: no other peer holds these settings, so they are forgotten now; start a peer and create it again",
+            err=True,
+        )
     owner = {} if credentials is None else {"owner": credentials.principal}
     _tell_settings(topic, {**_settings(settings), **owner}, as_json=as_json)
 

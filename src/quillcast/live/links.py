@@ -169,7 +169,10 @@ class Links:
         if self.links.get(link.contact.node_id) is link and link.connection is None:
             self.counters["links_failed"] += 1
             if not isinstance(problem, ConnectionRefusedError):  # that peer ended, as peers do: nothing is wrong
-                note = self.problems.keep if isinstance(problem, OSError | TimeoutError) else self.problems.append
+                gone = isinstance(problem, HelloRefused) and problem.why == "identity"
+                note = (
+                    self.problems.keep if gone or isinstance(problem, OSError | TimeoutError) else self.problems.append
+                )
                 note(str(_unreachable(link.contact.address, problem)))
             if link.opening is not None:
                 link.opening.cancel()

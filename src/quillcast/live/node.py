@@ -226,7 +226,7 @@ class Node:
             subscribers: principals that may subscribe, beside the owner; without any, everybody.
             timeout_s: seconds to wait for the topic's root.
             settings: `delivery` ("reliable", "best_effort"), `order` ("publisher", "none"), `slow` ("cut", "wait"),
-                `event_bytes_max`.
+                `event_bytes_max`, `partition` ("go_on", "wait").
 
         Raises `LocalError` for a setting that does not exist, `TopicExists` where it stands with others, `NotJoined`.
         """
@@ -235,6 +235,14 @@ class Node:
         chosen, own = _settings(settings), _owned(credentials, publishers, subscribers)
         await self._ready(timeout_s)
         return await self._settled(self._peer.create, name, chosen, timeout_s, own)
+
+    def holders(self, name: str) -> int:
+        """How many peers held a topic's settings when this node had created it; 0 if it did not create it.
+
+        With 1 it is this node alone: the settings are forgotten when it leaves and nobody else uses the topic.
+        """
+        _check_name(name)
+        return self._peer.holders(name)
 
     async def change(
         self, name: str, *, credentials: Credentials | None = None, timeout_s: float = TIMEOUT_S, **settings: Any

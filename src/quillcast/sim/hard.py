@@ -120,8 +120,6 @@ def _config(random: Random, draft: Draft) -> Config:
             leaf_set_size=random.choice([8, 16]),  # with 4, two deaths at once may part the ring
             keep_alive_s=2.0,
             maintenance_s=20.0,
-            remember_first_s=1.5,
-            remember_max_s=10.0,
         ),
         topics=TopicConfig(
             lease_s=LEASE_S,
@@ -131,7 +129,6 @@ def _config(random: Random, draft: Draft) -> Config:
             join_timeout_s=0.5,
             join_timeout_max_s=2.0,
             report_s=random.choice([0.05, 0.1, 0.5]),
-            settle_s=1.0,
             budget_bytes=random.choice(small),
             patience_s=1.0,
             window_bytes=random.choice([4_000, 16_000, 4 * MIB]),

@@ -15,6 +15,7 @@ CHOICES = {
     "delivery": ("best_effort", "reliable"),
     "order": ("publisher", "none"),
     "slow": ("cut", "wait"),
+    "partition": ("go_on", "wait"),
 }
 NAME_BYTES_MAX = 255
 PATTERNS = ("+", "#", "*", ">", "?")
@@ -28,13 +29,15 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
 
     `delivery` is best_effort or reliable, `order` is publisher or none, `slow` says what happens to a subscriber that
     cannot keep up: cut (it is told what it lost) or wait (publishers are paced while it holds a lease).
-    `event_bytes_max` bounds one event's payload.
+    `event_bytes_max` bounds one event's payload. `partition` is what a root does that cannot reach most replicas: go_on
+    (its acknowledgements say `partitioned`) or wait (it acknowledges nothing).
     """
 
     delivery: str = "reliable"
     order: str = "publisher"
     slow: str = "cut"
     event_bytes_max: int = 1 << 20
+    partition: str = "go_on"
 
     @property
     def reliable(self) -> bool:

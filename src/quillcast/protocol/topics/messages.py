@@ -35,6 +35,8 @@ class Join(Message, frozen=True, tag=41):
     """On whose behalf the child subscribes."""
     moved: bool = False
     """The child left a parent, which may hold its lease: tell those above that it came."""
+    again: bool = False
+    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
 
 
 class Rejoin(Message, frozen=True, tag=42):
@@ -94,12 +96,16 @@ class Create(Message, frozen=True, tag=47):
 
     descriptor: Descriptor
     creator: Contact
+    again: bool = False
+    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
 
 
 class Created(Message, frozen=True, tag=48):
     """The topic stands with this descriptor, maybe an earlier one. Changed settings go down the tree in it too."""
 
     descriptor: Descriptor
+    holders: Number = 0
+    """How many peers hold the topic's state; to the creator only."""
 
 
 class FindRoot(Message, frozen=True, tag=49):
@@ -111,6 +117,8 @@ class FindRoot(Message, frozen=True, tag=49):
     term: Term
     warrants: tuple[Warrant, ...] = ()
     """On whose behalf the peer publishes."""
+    again: bool = False
+    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
 
 
 class RootIs(Message, frozen=True, tag=50):
@@ -140,6 +148,8 @@ class Receipts(Message, frozen=True, tag=52):
     term: Term
     marks: list[tuple[bytes, Number, Number, bool]]
     """publisher, admitted, stable, again"""
+    partitioned: bool = False
+    """The root does not reach most of those who keep the topic's state: there may be another one beyond a split."""
 
 
 class HandOver(Message, frozen=True, tag=53):
@@ -163,7 +173,10 @@ class HandOver(Message, frozen=True, tag=53):
 
 
 class Replicas(Message, frozen=True, tag=54):
-    """Keep these descriptors and terms in case their root dies (Scribe, section 3.2: the k closest peers do)."""
+    """Keep these descriptors and terms in case their root dies (Scribe, section 3.2: the k closest peers do).
+
+    Answer `Kept`, or `Known` where you know better.
+    """
 
     entries: list[tuple[Descriptor, Term]]
 
@@ -276,6 +289,44 @@ class Denied(Message, frozen=True, tag=61):
     descriptor: Descriptor
 
 
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """What a peer knows of a topic: nothing at all, if there is neither a descriptor nor a term."""
+
+    topic: WireId
+    descriptor: Descriptor | None
+    term: Term
+    """The highest one that it heard of."""
+    reigns: bool = False
+    """It is the topic's root."""
+
+
+class Ask(Message, frozen=True, tag=62):
+    """The sender may be the root of these topics soon. Answer `Known`."""
+
+    topics: list[WireId]
+
+
+class Known(Message, frozen=True, tag=63):
+    """What the sender knows of topics that it was asked about, or better than whoever wanted something kept."""
+
+    entries: list[Entry]
+    joining: bool = False
+    """It has just started and nobody told it anything yet: that it does not know a topic says nothing."""
+
+
+class Kept(Message, frozen=True, tag=64):
+    """The sender keeps these, as it was told: topic, term, the descriptor's digest."""
+
+    topics: list[tuple[WireId, Term, bytes]]
+
+
+class StateDigest(Message, frozen=True, tag=65):
+    """Over the root state that both peers should keep. Send what may be news to the sender, and answer with yours."""
+
+    digest: bytes
+    answer: bool = False
+
+
 class Closed(Message, frozen=True, tag=66):
     """To a root: these publishers of mine publish no more, and nothing of theirs waits for your word."""
 
@@ -286,4 +337,5 @@ class Closed(Message, frozen=True, tag=66):
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
     HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied, CutLeases, Closed,
+    Ask, Known, Kept, StateDigest,
 )  # fmt: skip

@@ -77,6 +77,7 @@ class Publisher:
         self.waiting_bytes = 0
         self.progress_at = host.now()
         self.closed = False
+        self.partitioned = False  # the root that acknowledged last may have a rival beyond a split
         self.sealed_at: deque[tuple[int, float]] = deque()
         self.full_since: float | None = None
 

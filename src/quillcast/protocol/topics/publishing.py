@@ -35,8 +35,10 @@ class Publishing:
         self.roots: dict[bytes, Contact] = {}
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
-        self.asked_at: dict[bytes, float] = {}
+        self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
+        self.offered_at: dict[bytes, float] = {}  # topics to be created
         self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
+        self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
         self.count = 0
         self.restless: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
 
@@ -121,12 +123,12 @@ class Publishing:
         """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
         self.creating[descriptor.topic] = (descriptor, done)
         self.scribe.sweeping.begin()
-        self._route_create(descriptor)
+        self._route_create(descriptor, again=False)
 
-    def _route_create(self, descriptor: Descriptor) -> None:
-        self.asked_at[descriptor.topic] = self.host.now()
+    def _route_create(self, descriptor: Descriptor, *, again: bool) -> None:
+        self.offered_at[descriptor.topic] = self.host.now()
         if self.scribe.overlay.active:
-            self.scribe.overlay.route(Create(descriptor, self.host.contact), descriptor.topic)
+            self.scribe.overlay.route(Create(descriptor, self.host.contact, again), descriptor.topic)
 
     # ---- roots
 
@@ -147,6 +149,7 @@ class Publishing:
         return self.host.room(root)
 
     def _find(self, topic: bytes) -> None:
+        again = topic in self.asked_at  # for what was answered is asked no more
         self.asked_at[topic] = self.host.now()
         if not self.scribe.overlay.active:
             return
@@ -154,7 +157,8 @@ class Publishing:
         term = max([publisher.term for publisher in publishers.values()], default=NO_TERM)
         descriptor = next((p.descriptor for p in publishers.values()), None)
         shown = dict.fromkeys(p.warrant for p in publishers.values() if p.warrant is not None)
-        self.scribe.overlay.route(FindRoot(topic, self.host.contact, descriptor, term, tuple(shown)), topic)
+        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again)
+        self.scribe.overlay.route(message, topic)
 
     def root_here(self, tree: Tree) -> None:
         """This peer became the topic's root."""
@@ -255,23 +259,23 @@ class Publishing:
     def receive(self, sender: Contact, message: Any) -> None:
         """What a root says to publishers and to those who asked it something."""
         match message:
-            case Receipts(topic, term, marks):
-                self._receipts(topic, term, marks)
+            case Receipts():
+                self._receipts(message)
             case RootIs(term, descriptor):
                 self._root_known(sender, term, descriptor)
             case NotRoot(topic, root, unknown):
                 self._not_root(sender, topic, root, unknown=unknown)
-            case Created(descriptor):
-                self._created(descriptor)
+            case Created(descriptor, holders):
+                self._created(descriptor, holders)
             case Denied(descriptor) if self.roots.get(descriptor.topic) == sender:
                 self._refused(descriptor)
 
-    def _receipts(self, topic: bytes, term: Any, marks: list[tuple[bytes, int, int, bool]]) -> None:
-        publishers = self.publishers.get(topic, {})
-        for id_, admitted, stable, again in marks:
+    def _receipts(self, message: Receipts) -> None:
+        publishers = self.publishers.get(message.topic, {})
+        for id_, admitted, stable, again in message.marks:
             publisher = publishers.get(id_)
             if publisher is not None:
-                publisher.receipt(term, admitted, stable, again)
+                publisher.receipt(message.term, admitted, stable, again, partitioned=message.partitioned)
                 self._drop_if_done(publisher)
 
     def _not_root(self, sender: Contact, topic: bytes, root: Contact | None, *, unknown: bool) -> None:
@@ -286,8 +290,9 @@ class Publishing:
             return  # old news
         self._look_again(topic)
 
-    def _created(self, descriptor: Descriptor) -> None:
+    def _created(self, descriptor: Descriptor, holders: int) -> None:
         wanted, done = self.creating.pop(descriptor.topic, (None, None))
+        self.offered_at.pop(descriptor.topic, None)
         known = self.scribe.descriptors.get(descriptor.topic)
         self.scribe.learn(descriptor)
         adopted = self.scribe.descriptors[descriptor.topic]
@@ -295,6 +300,7 @@ class Publishing:
             self.scribe.changes.learned(adopted)
         if wanted is None or done is None:
             return
+        self.holders[descriptor.topic] = holders
         if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
             owner = f"{principal(descriptor.owner_key)[:8]} owns it" if descriptor.owner_key else "nobody owns it"
             done(TopicExists(f"topic {descriptor.name!r} exists with another owner or access list: {owner}"))
@@ -326,8 +332,8 @@ class Publishing:
     def sweep(self, now: float) -> None:
         """Ask again what was not answered; look anew for roots that are silent about events they were sent."""
         for descriptor, _ in list(self.creating.values()):
-            if now - self.asked_at.get(descriptor.topic, 0.0) >= self.config.receipt_timeout_s:
-                self._route_create(descriptor)
+            if now - self.offered_at[descriptor.topic] >= self.config.receipt_timeout_s:
+                self._route_create(descriptor, again=True)
         self.scribe.changes.sweep(now)
         self.scribe.admissions.sweep(now)
         for topic in list(self.restless):

@@ -54,7 +54,8 @@ class Root:
         ] = {}  # below which the root before left nothing open, of those not heard of yet
         self.awaited: dict[bytes, None] = {}  # who is waited for after a hand-over; each speaks for all below it
         self.awaited_until = 0.0  # ... but for those that the root before waited for itself
-        self.replicas: tuple[bytes, ...] = ()  # who keeps a copy of the descriptor and the term
+        self.noted = descriptor  # what most of those who keep the topic's state hold
+        self.holders = 1  # ... and how many they are, this one among them
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by this descriptor from now on."""

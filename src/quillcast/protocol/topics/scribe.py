@@ -2,8 +2,9 @@
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. Here is what its parts share, and the
 way of a message, a bundle and a timer to them: local subscriptions (`subscribing.py`), this peer as a child
-(`joining.py`), as a parent (`children.py`) and as a root (`rendezvous.py`, `handing_over.py`, `replication.py`,
-`admissions.py`), its publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost (`repair.py`) or
+(`joining.py`), as a parent (`children.py`) and as a root (`accession.py`, `rendezvous.py`, `handing_over.py`,
+`replication.py`, `admissions.py`), its publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost
+(`repair.py`) or
 carry (`reports.py`), and what time brings (`sweeping.py`). What travels in the tree is the data path's matter
 (`protocol.forwarding`).
 """
@@ -24,9 +25,11 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.topics.accession import Accessions, AskAgain
 from quillcast.protocol.topics.admissions import Admissions
 from quillcast.protocol.topics.changes import Changes
 from quillcast.protocol.topics.children import ChildrenTables
+from quillcast.protocol.topics.comparing import CompareDue
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.handing_over import HandingOver, HandOverNow
@@ -34,6 +37,7 @@ from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.joining import Joining, JoinTimeout
 from quillcast.protocol.topics.messages import (
     Accepted,
+    Ask,
     Branch,
     Closed,
     Create,
@@ -43,6 +47,8 @@ from quillcast.protocol.topics.messages import (
     FindRoot,
     HandOver,
     Join,
+    Kept,
+    Known,
     Laggards,
     Lagging,
     Leave,
@@ -53,6 +59,7 @@ from quillcast.protocol.topics.messages import (
     Rejoin,
     Replicas,
     RootIs,
+    StateDigest,
     Survey,
 )
 from quillcast.protocol.topics.pacing import Pacing, Patience, RoomHere
@@ -60,7 +67,7 @@ from quillcast.protocol.topics.publishing import Publishing, SayClosed
 from quillcast.protocol.topics.reigns import Reigns
 from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
-from quillcast.protocol.topics.replication import Replication
+from quillcast.protocol.topics.replication import Replication, RoundsDue
 from quillcast.protocol.topics.reports import Report, Reports
 from quillcast.protocol.topics.subscribing import Subscribing
 from quillcast.protocol.topics.sweeping import Sweep, Sweeping
@@ -108,6 +115,7 @@ class Scribe:
         self.rendezvous = Rendezvous(self)
         self.handing_over = HandingOver(self)
         self.replication = Replication(self)
+        self.accessions = Accessions(self)
         self.publishing = Publishing(self)
         self.admissions = Admissions(self)
         self.changes = Changes(self)
@@ -135,11 +143,13 @@ class Scribe:
         if not descriptor.supersedes(known):
             if known is not None and descriptor.rivals(known):
                 self.rivals[descriptor.topic] = descriptor
+                self.replication.comparing.changed(topic)
             return
         delivery = descriptor.settings.delivery
         if known is None or known.settings.delivery != delivery:
             self.host.trace(Named(topic, descriptor.name, delivery, descriptor.version))
         descriptor = self.descriptors[topic] = descriptor.sparing()
+        self.replication.comparing.changed(topic)
         tree = self.trees.get(topic)
         if tree is not None:
             tree.adapt(descriptor)
@@ -191,31 +201,40 @@ class Scribe:
         return None
 
     def deliver(self, message: Any, key: bytes, source: Contact) -> None:
-        """This peer is the closest to the topic, and so its rendezvous point."""
+        """This peer is the closest to the topic, and so its rendezvous point; or it is told something by this way."""
         if self.leaving:
             return  # who sent it asks again, and then it goes to whoever is closest without this peer
         match message:
-            case Join():
-                self.rendezvous.join(message)
-            case Create():
-                self.rendezvous.create(message)
-            case FindRoot():
-                self.rendezvous.find(message)
+            case Join() | Create() | FindRoot():
+                self.rendezvous.answer(message)
+            case Accepted() | Created() | RootIs():
+                if key == self.host.me:  # else whom it was for is gone
+                    self.receive(source, message)
             case Survey():
                 self.inspection.arrived(message)
             case _:
                 self.root_asked(message)
 
+    def tell(self, to: Contact, message: Message, *, again: bool) -> None:
+        """Answer a peer; over the overlay, if an answer did not come straight to it."""
+        if to.node_id == self.host.me:
+            self.receive(to, message)
+        elif again and self.overlay.active:
+            self.overlay.route(message, to.node_id)
+        else:
+            self.host.send(to, message)
+
     def leaf_set_changed(self) -> None:
         """Who is closest to a topic may have changed."""
         self.rendezvous.leaf_set_changed()
+        self.replication.leaf_set_changed()
+        self.accessions.leaf_set_changed()
         self.joining.join_where_needed()
 
     # ---- upcalls of the links
 
     def lost(self, contact: Contact) -> None:
         """Upcall of the failure detector."""
-        self.rendezvous.lost()
         self.repair.lost(contact)
 
     def recovered(self, contact: Contact) -> None:
@@ -293,6 +312,12 @@ class Scribe:
                 self.reports.report()
             case HandOverNow(topic, term):
                 self.handing_over.due(topic, term)
+            case RoundsDue():
+                self.replication.due(timer)
+            case CompareDue():
+                self.replication.comparing.due(timer)
+            case AskAgain():
+                self.accessions.ask_again(timer)
             case TellLosses(topic, number):
                 self.subscribing.tell_losses(topic, number)
             case Patience():
@@ -319,8 +344,8 @@ class Scribe:
                 self.admissions.closed(publishers)
             case HandOver():
                 self.handing_over.handed_over(message)
-            case Replicas():
-                self.replication.keep(sender, message)
+            case Replicas() | Ask() | Known() | Kept() | StateDigest():
+                self.replication.receive(sender, message)
             case CutLeases():
                 self.pacing.cut_leases(message)
             case Survey() | Branch() | Laggards() | Lagging():
@@ -343,6 +368,7 @@ class Scribe:
         assert restless <= {*self.sweeping.restless, *self.reports.dirty}, "time passes by a topic that waits for it"
         assert self.sweeping.restless.keys() <= self.trees.keys()
         self.publishing.check()
+        self.accessions.check()
         self.table.check()
 
 

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
 
+PAUSE_SWEEPS = 5  # so many sweeps that did not come mean that this process stood still; a guess, far below a lease
+
+
 class Sweep(Timer, frozen=True):
     """Look over leases, past terms and publishers."""
 
@@ -46,9 +49,21 @@ class Sweeping:
             self.timer_set = False
             return
         self.host.set_timer(Sweep(), self.config.sweep_s)
-        paused = now - self.swept_at > 5 * self.config.sweep_s
+        self._look_over(now)
+
+    def notice(self) -> None:
+        """An input comes. If this process stood still until now, no lease is judged before all have been prolonged."""
+        now = self.host.now()
+        if self.timer_set and self._stood_still(now):
+            self._look_over(now)
+
+    def _stood_still(self, now: float) -> bool:
+        return now - self.swept_at > PAUSE_SWEEPS * self.config.sweep_s
+
+    def _look_over(self, now: float) -> None:
+        scribe, paused = self.scribe, self._stood_still(now)
         self.swept_at = now
-        scribe.joining.sweep()
+        scribe.joining.sweep(now, paused=paused)
         scribe.children.sweep(now, paused=paused)
         topics = list(scribe.trees if paused else self.restless)
         for topic in topics:
