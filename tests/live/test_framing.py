@@ -96,14 +96,9 @@ def test_frames_that_are_held_for_long_take_what_they_need() -> None:
     assert sum(len(one.obj) for one in held) < 1.2 * sum(map(len, held))
 
 
-class Exhausted(Spare):
-    """All memory that a peer keeps for large frames is in use."""
-
-    def take(self, size: int) -> None:
-        return None
-
-
-NONE_TO_SPARE = Exhausted()
+NONE_TO_SPARE = Spare()
+HELD = list(iter(lambda: NONE_TO_SPARE.take(1), None))
+"""All memory that a peer keeps for large frames."""
 
 
 class Ledger:

@@ -494,9 +494,10 @@ def test_a_link_outlives_the_wait_for_its_transport(monkeypatch: pytest.MonkeyPa
     async def scenario() -> None:
         config = LiveConfig(connect_timeout_s=0.3)
         async with toy(config=config) as alice, toy(config=config) as bob:
+            opening = alice.links.link(bob.contact).opening
+            assert opening is not None
             alice.say(bob, "hello")
             await bob.until(lambda: bob.texts == ["hello"])
-            opening = alice.links.links[bob.contact.node_id].opening
             await asyncio.wait([opening])
             alice.say(bob, "still here")
             await bob.until(lambda: bob.texts == ["hello", "still here"])
