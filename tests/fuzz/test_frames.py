@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quillcast.core.errors import Malformed, RemoteError
 from quillcast.live import hello
-from quillcast.live.framing import FRAME_BYTES_MAX, HEADER_BYTES, FrameReader, FrameType, frame
+from quillcast.live.framing import FRAME_BYTES_MAX, HEADER_BYTES, FrameReader, FrameType, Unfinished, frame
 from quillcast.live.hello import Hello, Identity
 from tests.fuzz.bytes import ANY_BYTES, FUZZ, damaged, values
 from tests.fuzz.memory import peak_bytes
@@ -71,6 +71,40 @@ def test_a_frame_that_only_claims_its_size_costs_no_memory(claimed: int) -> None
             read(FrameReader(), claimed.to_bytes(4, "little") + frame(FrameType.BUNDLE)[4:], [HEADER_BYTES])
 
     assert peak_bytes(claim) < 1 << 16
+
+
+class Meter:
+    """A connection that notes what its unfinished frame takes."""
+
+    def __init__(self) -> None:
+        self.unfinished = Unfinished(1 << 30)
+
+    def holds(self, type_: FrameType, size_bytes: int) -> None:
+        self.unfinished.hold(self, size_bytes)
+
+    def crowd_out(self, held_bytes: int) -> None:
+        raise AssertionError("nothing else takes memory")
+
+
+@FUZZ
+@given(
+    st.lists(st.tuples(st.integers(0, 1_500_000), st.integers(0, 255)), max_size=4),
+    st.lists(st.integers(1, 300_000), min_size=1, max_size=5),
+    st.integers(0, 2_000_000),
+)
+def test_large_frames_come_out_as_they_went_in_and_only_the_last_one_still_takes_memory(
+    sizes: list[tuple[int, int]], cuts: list[int], cut_off: int
+) -> None:
+    frames = [(FrameType.BUNDLE, bytes([byte]) * size) for size, byte in sizes]
+    meter = Meter()
+    reader = FrameReader(holder=meter)
+    data = stream(frames)
+    found = read(reader, data[: max(0, len(data) - cut_off)], cuts)
+    assert found == frames[: len(found)]
+    unfinished = [len(content) for _, content in frames[len(found) :]]
+    assert meter.unfinished.bytes <= (unfinished[0] if unfinished else 0)
+    reader.release()
+    assert meter.unfinished.bytes == 0
 
 
 def heard(content: bytes) -> None:

@@ -6,7 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quillcast.core.errors import Malformed
-from quillcast.live.framing import FrameReader, FrameType, Spare, frame, header
+from quillcast.live.framing import (
+    BUNDLE,
+    CONTROL_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    FrameReader,
+    FrameType,
+    Spare,
+    Unfinished,
+    frame,
+    header,
+)  # fmt: skip
+from tests.fuzz.memory import kept_bytes, peak_bytes
 
 contents = st.binary(max_size=300)
 frames = st.lists(st.tuples(st.sampled_from(FrameType), contents), max_size=30)
@@ -78,7 +89,97 @@ def test_memory_of_large_frames_is_used_again_once_nobody_holds_them() -> None:
 
 
 def test_frames_that_are_held_for_long_take_what_they_need() -> None:
-    spare = Spare()
-    held = [spare.take(100_000) for _ in range(1000)]
+    reader = FrameReader()
+    stream = frame(FrameType.BUNDLE, bytes(100_000)) * 1000
+    held = [content for _, content in pieces(reader, stream, 1 << 16)]
     assert len({id(one.obj) for one in held}) == 1000
     assert sum(len(one.obj) for one in held) < 1.2 * sum(map(len, held))
+
+
+NONE_TO_SPARE = Spare()
+HELD = list(iter(lambda: NONE_TO_SPARE.take(1), None))
+"""All memory that a peer keeps for large frames."""
+
+
+class Ledger:
+    """A connection that notes what its frame takes, and what becomes of it."""
+
+    def __init__(self, unfinished: Unfinished | None = None) -> None:
+        self.unfinished = unfinished or Unfinished(1 << 30)
+        self.held_bytes, self.crowded_out = 0, False
+
+    def holds(self, type_: FrameType, size_bytes: int) -> None:
+        self.held_bytes = size_bytes
+        self.unfinished.hold(self, size_bytes)
+
+    def crowd_out(self, held_bytes: int) -> None:
+        self.crowded_out, self.held_bytes = True, 0
+
+
+def put(reader: FrameReader, data: bytes) -> None:
+    """Have the reader take all of it; no frame becomes whole."""
+    assert feed(reader, data, 1 << 16) == []
+
+
+def test_a_header_alone_takes_little_memory_whatever_it_claims() -> None:
+    def claim() -> None:
+        put(FrameReader(spare=NONE_TO_SPARE), header(FRAME_BYTES_MAX, FrameType.BUNDLE))
+
+    assert peak_bytes(claim) < 300 << 10
+
+
+@pytest.mark.parametrize("step_bytes", [1, 999])
+def test_memory_of_a_frame_follows_what_has_arrived(step_bytes: int) -> None:
+    ledger, size = Ledger(), 3_000_000 if step_bytes > 1 else 300_000
+    reader = FrameReader(spare=NONE_TO_SPARE, holder=ledger)
+    data, most = frame(FrameType.BUNDLE, bytes(size)), []
+    for at in range(0, len(data) - step_bytes, step_bytes):
+        put(reader, data[at : at + step_bytes])
+        most.append(ledger.held_bytes <= max(256 << 10, 4 * (at + step_bytes)))
+    assert all(most)
+    assert 0 < ledger.held_bytes == ledger.unfinished.bytes <= size
+    assert feed(reader, data[at + step_bytes :], step_bytes) == [(FrameType.BUNDLE, bytes(size))]
+    assert ledger.held_bytes == ledger.unfinished.bytes == 0
+
+
+def test_a_frame_that_arrives_byte_by_byte_is_what_was_sent() -> None:
+    content = bytes(range(256)) * 500
+    stream = frame(FrameType.CREDIT, b"before") + frame(FrameType.BUNDLE, content) + frame(FrameType.CREDIT, b"after")
+    found = feed(FrameReader(spare=NONE_TO_SPARE), stream, 1)
+    assert found == [(FrameType.CREDIT, b"before"), (FrameType.BUNDLE, content), (FrameType.CREDIT, b"after")]
+
+
+def test_a_reader_that_is_released_keeps_nothing() -> None:
+    ledger, kept = Ledger(), []
+
+    def read() -> None:
+        reader = FrameReader(spare=NONE_TO_SPARE, holder=ledger)
+        put(reader, header(4 << 20, FrameType.BUNDLE) + bytes(3 << 20))
+        assert ledger.unfinished.bytes >= 3 << 20
+        reader.release()
+        kept.append(reader)
+
+    assert kept_bytes(read) < 64 << 10
+    assert ledger.unfinished.bytes == 0
+
+
+def test_control_has_a_bound_of_its_own() -> None:
+    with pytest.raises(Malformed, match=f"at most {CONTROL_BYTES_MAX} are allowed"):
+        feed(FrameReader(), header(CONTROL_BYTES_MAX + 1, FrameType.CONTROL), 100)
+    put(FrameReader(), header(CONTROL_BYTES_MAX, FrameType.CONTROL))
+
+
+def test_whoever_waits_longest_gives_way_where_parts_of_frames_take_too_much() -> None:
+    unfinished = Unfinished(1000)
+    ledgers = [Ledger(unfinished) for _ in range(3)]
+    ledgers[0].holds(BUNDLE, 400)
+    ledgers[1].holds(BUNDLE, 400)
+    ledgers[0].holds(BUNDLE, 400)  # more came
+    ledgers[2].holds(BUNDLE, 400)
+    assert [ledger.crowded_out for ledger in ledgers] == [False, True, False]
+    assert unfinished.bytes == 800
+    ledgers[2].holds(BUNDLE, 1000)
+    assert [ledger.crowded_out for ledger in ledgers] == [True, True, False]
+    with pytest.raises(Malformed, match="a part of a frame takes 1001 bytes, and all may take 1000"):
+        ledgers[2].holds(BUNDLE, 1001)
+    assert unfinished.bytes == 0

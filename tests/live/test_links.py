@@ -1,15 +1,23 @@
 """Links between peers over real sockets: who is let in, what overtakes what, and what stays bounded."""
 
 import asyncio
+import gc
+import os
 import socket
+import sys
+from collections.abc import Coroutine
 from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.live import hello
 from quillcast.live.config import LiveConfig
+from quillcast.live.connection import Connection
 from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, frame, header
 from quillcast.live.hello import Hello, Identity
 from tests.live.toys import Said, ToyPeer, bundle, run, toy
@@ -348,6 +356,156 @@ def test_a_malformed_frame_closes_the_link_is_counted_and_the_peer_lives(bad: by
     run(scenario())
 
 
+def test_parts_of_frames_are_let_go_when_their_link_closes() -> None:
+    part = header(16 << 20, FrameType.BUNDLE) + bytes((16 << 20) - 100)
+
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            resident = []
+            for number in range(50):
+                alice.say(bob, f"{number}")
+                await bob.until(lambda number=number: bob.texts[-1:] == [f"{number}"])
+                transport = alice.links.links[bob.contact.node_id].connection.transport
+                transport.write(part)
+                transport.close()  # when all is sent
+                await bob.until(lambda number=number: len(bob.losses) > number)
+                await alice.until(lambda number=number: len(alice.losses) > number)
+                assert bob.links.unfinished.bytes == 0
+                resident.append(resident_bytes())
+            assert resident[-1] - resident[4] < 64 << 20
+
+    gc.disable()  # a peer's collector of cycles is in no hurry either
+    try:
+        run(scenario())
+    finally:
+        gc.enable()
+
+
+def test_a_part_of_a_bundle_counts_as_what_came_on_credit() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            for first in range(16):
+                alice.links.link(bob.contact).carry(bundle(512 << 10, first))
+            await bob.until(lambda: len(bob.bundles) == 16)
+            part = header(16 << 20, FrameType.BUNDLE) + bytes((16 << 20) - 100)
+            alice.links.links[bob.contact.node_id].connection.transport.write(part)
+            await bob.until(lambda: bob.losses == [alice.contact.node_id])
+            assert "bytes came, and" in bob.links.problems[-1]
+            assert (bob.links.counters["refused_malformed"], bob.links.unfinished.bytes) == (1, 0)
+
+    run(scenario())
+
+
+def test_where_parts_of_frames_take_too_much_the_link_that_waits_longest_closes() -> None:
+    async def scenario() -> None:
+        config = LiveConfig(unfinished_bytes_max=24 << 20)
+        async with toy() as alice, toy(config=config) as bob, toy() as carol:
+            for peer in (alice, carol):
+                peer.say(bob, "hello")
+            await bob.until(lambda: len(bob.texts) == 2)
+            whole = b"".join(parts_of(bundle(16 << 20)))
+            for peer in (alice, carol):
+                peer.links.links[bob.contact.node_id].connection.transport.write(whole[:-100])
+                while bob.links.unfinished.bytes < 16 << 20 and bob.losses == []:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)  # no input of bob's tells
+            await bob.until(lambda: bob.losses == [alice.contact.node_id])
+            assert bob.links.counters["crowded_out"] == 1
+            assert "live.unfinished_bytes_max" in bob.links.problems[-1]
+            carol.links.links[bob.contact.node_id].connection.transport.write(whole[-100:])
+            await bob.until(lambda: len(bob.bundles) == 1)
+            assert bob.links.unfinished.bytes == 0
+
+    run(scenario())
+
+
+def test_a_link_that_cannot_be_written_to_ends_alone_and_is_told_once() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob, toy() as carol, toy() as dave:
+            others = [bob, carol, dave]
+            for peer in others:
+                alice.say(peer, "hello")
+                await peer.until(lambda peer=peer: peer.texts == ["hello"])
+            connection = alice.links.links[bob.contact.node_id].connection
+            connection.transport = Broken(connection.transport)
+            for number in range(3):
+                for peer in others:
+                    alice.say(peer, f"{number}")
+            await alice.until(lambda: alice.losses == [bob.contact.node_id])
+            for peer in (carol, dave):
+                await peer.until(lambda peer=peer: len(peer.texts) == 4)
+            assert [line for line in alice.links.problems if "the handler is closed" in line] == [
+                alice.links.problems[-1]
+            ]
+            assert alice.links.counters["links_broken"] == 1
+            alice.say(bob, "again")
+            await bob.until(lambda: bob.texts == ["hello", "again"])
+
+    run(scenario())
+
+
+class Broken:
+    """A transport that closed and does not say so."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        raise RuntimeError("the handler is closed")
+
+    def abort(self) -> None:
+        pass
+
+
+def test_what_waited_for_a_link_that_is_lost_is_let_go() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            alice.say(bob, "hello")
+            await bob.until(lambda: bob.texts == ["hello"])
+            link = alice.links.links[bob.contact.node_id]
+            link.connection.abort()
+            waiting = bundle(1000)
+            link.carry(waiting)
+            held = sys.getrefcount(waiting)
+            await alice.until(lambda: alice.losses == [bob.contact.node_id])
+            assert sys.getrefcount(waiting) == held - 1
+            assert link.connection is None
+
+    run(scenario())
+
+
+def test_a_link_outlives_the_wait_for_its_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that is busy tells late that a transport was made, and closes it if nobody waits for that any more."""
+    never = asyncio.Event()
+
+    async def late(work: Coroutine[Any, Any, Any], connection: Connection) -> None:
+        await work
+        try:
+            await never.wait()
+        except asyncio.CancelledError:
+            connection.transport.abort()
+            raise
+
+    made_by = Connection.made_by
+    monkeypatch.setattr(Connection, "made_by", lambda self, work: made_by(self, late(work, self)))
+
+    async def scenario() -> None:
+        config = LiveConfig(connect_timeout_s=0.3)
+        async with toy(config=config) as alice, toy(config=config) as bob:
+            opening = alice.links.link(bob.contact).opening
+            assert opening is not None
+            alice.say(bob, "hello")
+            await bob.until(lambda: bob.texts == ["hello"])
+            await asyncio.wait([opening])
+            alice.say(bob, "still here")
+            await bob.until(lambda: bob.texts == ["hello", "still here"])
+            assert (alice.losses, bob.losses) == ([], [])
+
+    run(scenario())
+
+
 def test_strangers_that_say_nothing_are_bounded_and_sent_away() -> None:
     async def scenario() -> None:
         config = LiveConfig(strangers_max=3, connect_timeout_s=0.3)
@@ -387,6 +545,17 @@ def test_an_address_off_loopback_is_refused_with_what_it_takes() -> None:
 def stranger_hello(version: int) -> bytes:
     said = Hello("toys", Identity.new().public_key, "127.0.0.1:1", hello.nonce(), b"i" * 8, 1 << 20)
     return frame(FrameType.HELLO, hello.encode(said, version))
+
+
+def parts_of(whole: Bundle) -> list[bytes | memoryview]:
+    """A bundle's frame."""
+    content = [whole.head, *[block.data for block in whole.blocks]]
+    return [header(sum(map(len, content)), FrameType.BUNDLE), *content]
+
+
+def resident_bytes() -> int:
+    """What this process has of the machine's memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def read_all(reader: asyncio.StreamReader) -> None:

@@ -1,10 +1,14 @@
 """Peers of one machine are linked by a Unix socket, and by TCP where that cannot be."""
 
 import asyncio
+import gc
 import os
 import socket
+from collections.abc import Callable
+from typing import cast
 
 import pytest
+import uvloop
 
 from quillcast.live import nearby
 from quillcast.live.config import LiveConfig
@@ -133,3 +137,31 @@ def test_a_refused_peer_of_this_machine_is_named_by_its_process() -> None:
             assert bob.links.problems[-1].startswith(line)
 
     run(scenario())
+
+
+class Hasty(asyncio.Protocol):
+    """It ends as soon as it is made."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_connection_that_ends_as_it_is_made_closes_its_descriptor_once(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario() -> None:
+        own, other = socket.socketpair()
+        number = own.fileno()
+        await nearby.transport(asyncio.get_running_loop(), Hasty, own)
+        other.settimeout(10)
+        assert await asyncio.to_thread(other.recv, 1) == b""
+        taken = os.open(os.devnull, os.O_RDONLY)
+        assert taken == number, "the descriptor is another file's now"
+        del own
+        gc.collect()
+        os.close(taken)  # raises if it was closed with the socket
+        other.close()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(scenario())

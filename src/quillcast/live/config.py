@@ -18,6 +18,9 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     unread_bytes_max: int = 16 << 20
     """Control bytes waiting in a link whose other end does not read; over that the link is given up. A guess."""
 
+    unfinished_bytes_max: int = 64 << 20
+    """Large frames that have not arrived in full, of all links; over that the link that has paused longest closes."""
+
     messages_waiting_max: int = 1 << 16
     """Control messages waiting for a link that is being opened; over that it is given up. A guess."""
 

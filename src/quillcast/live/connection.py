@@ -3,7 +3,8 @@
 import asyncio
 import os
 import socket
-from typing import TYPE_CHECKING, cast
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, RemoteError
@@ -55,8 +56,8 @@ class Connection(asyncio.BufferedProtocol):
         self.proven: asyncio.Future[None] = links.loop.create_future()
         self.ended: asyncio.Future[None] = links.loop.create_future()
         self.proven_at = 0.0
-        self.closing = False
-        self._reader = FrameReader(HELLO_BYTES_MAX, links.spare)
+        self.closing = self._made = False
+        self._reader = FrameReader(HELLO_BYTES_MAX, links.spare, self)
 
     @property
     def opener(self) -> bytes:
@@ -69,26 +70,55 @@ class Connection(asyncio.BufferedProtocol):
         assert self.theirs is not None
         return self.theirs
 
+    async def made_by(self, opening: Coroutine[Any, Any, object]) -> None:
+        """Wait until this has a transport. If that is cancelled the connection ends, unless it serves a link by then.
+
+        Event loops close a transport whose making is cancelled, and do not tell its protocol. On a busy loop both
+        proofs can have come by then: so once the transport is there, its making goes on to the end.
+        """
+        task = self.links.loop.create_task(opening)
+        task.add_done_callback(_look_at)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not self._made:
+                task.cancel()
+            if self.link is None:
+                self.abort()
+            raise
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-        own = transport.get_extra_info("socket")
+        self.transport, self._made = cast("asyncio.Transport", transport), True
+        if self.closing:
+            self.abort()
+            return
+        try:
+            self._set_up(transport.get_extra_info("socket"))
+        except OSError as problem:  # the socket has ended already
+            self._end(problem)
+            self.abort()
+            return
+        self.transport.write(frame(FrameType.HELLO, hello.encode(self.mine)))
+        if not self.opened_here:
+            self.links.opened(self)
+
+    def _set_up(self, own: socket.socket) -> None:
+        """Find out who is at the other end, and set the socket's options. Raises `OSError`."""
         if own.family == socket.AF_UNIX:
             nearby.widen(own)
             pid, user = nearby.process(own)
             self.process = pid if user == os.geteuid() else 0
             self.other_end = f"process {pid} of this machine"
         else:
-            if peer := transport.get_extra_info("peername"):  # none if it has gone already
+            if peer := self.transport.get_extra_info("peername"):  # none if it has gone already
                 self.other_end = addresses.written(*peer[:2])
             unanswered_ms = int(1000 * self.links.config.unanswered_timeout_s)
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unanswered_ms)
         self.transport.set_write_buffer_limits(high=self.links.config.write_bytes_max)
-        self.transport.write(frame(FrameType.HELLO, hello.encode(self.mine)))
-        if not self.opened_here:
-            self.links.opened(self)
 
     def connection_lost(self, problem: Exception | None) -> None:
+        self._reader.release()  # this and its link know each other, and the collector of cycles may come late
         self._end(problem or ConnectionResetError("it closed the connection"))
         self.ended.set_result(None)
         self.links.closed(self)
@@ -115,6 +145,18 @@ class Connection(asyncio.BufferedProtocol):
             self.refuse(problem)
         finally:
             pump.end_turn()
+
+    def holds(self, type_: FrameType, size_bytes: int) -> None:
+        """So much memory is taken by a frame that has not arrived in full. Raises `Malformed` if that is too much."""
+        if type_ is BUNDLE and self.link is not None:
+            self.link.arrives(size_bytes)
+        self.links.unfinished.hold(self, size_bytes)
+
+    def crowd_out(self, held_bytes: int) -> None:
+        """Other links need the memory that a frame takes here, and this one has waited longest for the rest of it."""
+        self._reader.release()
+        self.links.count_crowded_out(self, held_bytes)
+        self.abort()
 
     def pause_writing(self) -> None:
         if self.link is not None:
@@ -161,7 +203,8 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close it at once."""
         self.closing = True
-        self.transport.abort()
+        if self._made:
+            self.transport.abort()
 
     def _stranger(self, type_: FrameType, content: bytes) -> None:
         match type_:
@@ -208,3 +251,9 @@ class Connection(asyncio.BufferedProtocol):
             if not waited_for.done():
                 waited_for.set_exception(problem)
                 waited_for.exception()  # nobody need be waiting
+
+
+def _look_at(task: asyncio.Task[object]) -> None:
+    """Whoever waited for it may have gone: then nobody is told what went wrong."""
+    if not task.cancelled():
+        task.exception()

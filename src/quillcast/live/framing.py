@@ -10,7 +10,11 @@ offset size what
 ====== ==== ==============================
 
 All numbers are little endian. `FrameReader` says where the next bytes go: those of a large frame into memory of its
-own, which whoever takes the frame keeps, so that the kernel's copy is the only one.
+own, which whoever takes the frame keeps, so that the kernel's copy is mostly the only one.
+
+A header is a claim, and memory follows what has arrived: a large frame begins in memory that the peer keeps for such
+frames, or in `_FIRST_BYTES`, and gets `_GROWTH` times as much whenever that is full. `Unfinished` knows what all large
+frames of a peer take that have not arrived in full. Beyond its bound the link closes that has waited longest for more.
 """
 
 import ctypes
@@ -19,10 +23,12 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
+from typing import Protocol
 
 from quillcast.core.errors import Malformed
 
 FRAME_BYTES_MAX = (1 << 24) + (1 << 20)  # the largest event that a topic may allow, 16 MiB, with its columns
+CONTROL_BYTES_MAX = 8 << 20  # any other frame; a guess: what a neighbour tells about 80,000 topics at once
 HELLO_BYTES_MAX = 4096  # strangers may say that much
 
 _HEADER = struct.Struct("<IB3s")
@@ -32,7 +38,10 @@ _BUFFER_BYTES_MIN = 16 << 10
 _BUFFER_BYTES_MAX = 64 << 10  # of small frames; a frame that is larger is read into memory of its own
 _SPARE_BYTES = 832 << 10  # memory of frames up to this size is used again: a batch with its columns and its head
 _SPARE_MAX = 18  # 15 MiB at most, of a process; a guess: three windows
+_NOTHING = memoryview(b"")
 _UNHELD = 2  # references to what only the deque holds, as `getrefcount` counts
+_FIRST_BYTES = 256 << 10  # what a large frame begins in, whatever its header says; a guess
+_GROWTH = 4  # a frame's memory is then at most so many times what has come, and a third of a frame is copied; a guess
 _PEEK_BYTES = 4 << 10  # read behind a large frame along with it: mostly another follows, and so its header is known
 
 
@@ -97,18 +106,57 @@ class Spare:
     def __init__(self) -> None:
         self._all: deque[bytearray] = deque()
 
-    def take(self, size: int) -> memoryview:
-        """Memory of this size, whose content is anything."""
+    def take(self, size: int) -> memoryview | None:
+        """Memory of this size, whose content is anything; None if there is none to spare."""
         if size > _SPARE_BYTES:
-            return memoryview(_unfilled(None, size))
+            return None
         for _ in range(min(len(self._all), 2)):  # the oldest is mostly free; one that is not may be held for long
             self._all.rotate(-1)
             if sys.getrefcount(self._all[-1]) == _UNHELD:
                 return memoryview(self._all[-1])[:size]
         if len(self._all) == _SPARE_MAX:
-            return memoryview(_unfilled(None, size))
+            return None
         self._all.append(_unfilled(None, _SPARE_BYTES))
         return memoryview(self._all[-1])[:size]
+
+
+class Holder(Protocol):
+    """Whose frames they are: a connection."""
+
+    def holds(self, type_: FrameType, size_bytes: int, /) -> None:
+        """So much memory is taken by a frame that has not arrived in full. Raises `Malformed` if that is too much."""
+        ...
+
+    def crowd_out(self, held_bytes: int, /) -> None:
+        """There is too much of such memory, and this one has waited longest: let go of it."""
+        ...
+
+
+class Unfinished:
+    """What a peer's large frames take that have not arrived in full, and whose they are."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max, self.bytes = bytes_max, 0
+        self._held: dict[Holder, int] = {}  # who waits longest for more comes first
+
+    def hold(self, holder: Holder, size_bytes: int) -> None:
+        """More of the holder's frame came, and it takes so much memory now; 0 when it is whole or gone.
+
+        Raises `Malformed` if this frame alone takes more than all may.
+        """
+        self.bytes += size_bytes - self._held.pop(holder, 0)
+        if size_bytes:
+            self._held[holder] = size_bytes
+            while self.bytes > self.bytes_max:
+                self._close_first(holder)
+
+    def _close_first(self, latest: Holder) -> None:
+        holder = next(iter(self._held))
+        held_bytes = self._held.pop(holder)
+        self.bytes -= held_bytes
+        if holder is latest:
+            raise Malformed(f"a part of a frame takes {held_bytes} bytes, and all may take {self.bytes_max}")
+        holder.crowd_out(held_bytes)
 
 
 class FrameReader:
@@ -117,9 +165,11 @@ class FrameReader:
     A frame's content is the taker's to keep, and nobody writes to it any more.
     """
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, spare: Spare | None = None) -> None:
+    def __init__(
+        self, frame_bytes_max: int = FRAME_BYTES_MAX, spare: Spare | None = None, holder: Holder | None = None
+    ) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self._spare = spare or Spare()
+        self._spare, self._holder = spare or Spare(), holder
         self._view = memoryview(bytearray(_BUFFER_BYTES_MIN))
         self._end = 0
         self._limit = _BUFFER_BYTES_MIN  # where the next read into the buffer ends
@@ -137,11 +187,16 @@ class FrameReader:
             return self._large[self._large_end :]
         return self._view[self._end : self._limit]
 
+    def release(self) -> None:
+        """Nothing more is read: let all memory go, also that of a frame that has not arrived in full."""
+        self._holds(0)
+        self._large, self._end, self._view = None, 0, _NOTHING
+
     def frames(self, count: int) -> Iterable[tuple[FrameType, bytes | memoryview]]:
         """Take note of `count` bytes put into the buffer; yields every frame that is whole now.
 
-        Raises `Malformed` at a header that is none, or that announces more than `frame_bytes_max`. Where events are few
-        it is mostly one frame and nothing else, which takes fewer steps.
+        Raises `Malformed` at a header that is none, or that announces more than may come. Where events are few it is
+        mostly one frame and nothing else, which takes fewer steps.
         """
         if not self._end and self._large is None and HEADER_BYTES <= count < self._limit:
             size, number, zeros = _HEADER.unpack_from(self._view)
@@ -156,8 +211,10 @@ class FrameReader:
             self._large_end += count
             count = self._large_end - self._large_size
             if count < 0:
+                self._grow(self._large)
                 return
             large, self._large = self._large, None
+            self._holds(0)
             self._view[:count] = large[self._large_size : self._large_end]
             self._limit = _PEEK_BYTES
             yield self._large_type, large[: self._large_size]
@@ -166,12 +223,7 @@ class FrameReader:
         at = 0
         try:
             while self._end - at >= HEADER_BYTES:
-                size, number, zeros = _HEADER.unpack_from(self._view, at)
-                type_ = _TYPES.get(number)
-                if type_ is None or zeros != _ZEROS:
-                    raise Malformed(f"a frame of type {number} is none of ours")
-                if size > self.frame_bytes_max:
-                    raise Malformed(f"a frame of {size} bytes came, at most {self.frame_bytes_max} are allowed")
+                type_, size = self._header(at)
                 start, stop = at + HEADER_BYTES, at + HEADER_BYTES + size
                 if stop <= self._end:
                     at = stop
@@ -179,7 +231,7 @@ class FrameReader:
                 elif stop - at <= len(self._view):
                     break
                 else:
-                    self._begin_large(type_, start, size)
+                    self._begin_large(type_, size, self._view[start : self._end])
                     at = self._end
         finally:
             if at == self._end and not filled:
@@ -187,11 +239,43 @@ class FrameReader:
             else:
                 self._keep(at, busy=filled)
 
-    def _begin_large(self, type_: FrameType, start: int, size: int) -> None:
+    def _header(self, at: int) -> tuple[FrameType, int]:
+        """The type and size of the frame that begins here. Raises `Malformed`."""
+        size, number, zeros = _HEADER.unpack_from(self._view, at)
+        type_ = _TYPES.get(number)
+        if type_ is None or zeros != _ZEROS:
+            raise Malformed(f"a frame of type {number} is none of ours")
+        bytes_max = self.frame_bytes_max if type_ is BUNDLE else min(self.frame_bytes_max, CONTROL_BYTES_MAX)
+        if size > bytes_max:
+            raise Malformed(f"a frame of {size} bytes came, at most {bytes_max} are allowed")
+        return type_, size
+
+    def _begin_large(self, type_: FrameType, size: int, came: memoryview) -> None:
         """A frame that the buffer cannot hold: what came of it moves to memory of its own, and the rest goes there."""
-        self._large, self._large_size, self._large_type = self._spare.take(size + _PEEK_BYTES), size, type_
-        self._large_end = self._end - start
-        self._large[: self._large_end] = self._view[start : self._end]
+        self._large_type, self._large_size, self._large_end = type_, size, len(came)
+        self._large = self._spare.take(size + _PEEK_BYTES) or self._more(len(came))
+        self._holds(len(self._large))
+        self._large[: len(came)] = came
+
+    def _grow(self, large: memoryview) -> None:
+        """More of a large frame came, and not all: where its memory is full it moves to a larger one."""
+        if self._large_end == len(large):
+            more = self._more(self._large_end)
+            self._holds(len(more))
+            more[: self._large_end] = large
+            self._large = more
+        else:
+            self._holds(len(large))
+
+    def _more(self, arrived_bytes: int) -> memoryview:
+        """Memory for a frame of which so much arrived, and for what is read along with its end."""
+        return memoryview(
+            _unfilled(None, min(self._large_size + _PEEK_BYTES, max(_FIRST_BYTES, _GROWTH * arrived_bytes)))
+        )
+
+    def _holds(self, size_bytes: int) -> None:
+        if self._holder is not None:
+            self._holder.holds(self._large_type, min(size_bytes, self._large_size))
 
     def _keep(self, at: int, *, busy: bool) -> None:
         """Move what is left to the front. A read that filled the buffer asks for a larger one."""

@@ -49,6 +49,7 @@ class Inspector:
             "leaf_set": [_contact(contact) for contact in peer.overlay.leaf_set],
             "topics": self.topics(),
             "buffers": {"used_bytes": budget.used_bytes, "limit_bytes": budget.limit_bytes},
+            "unfinished": {"used_bytes": links.unfinished.bytes, "limit_bytes": links.unfinished.bytes_max},
             "counters": {
                 **dict(sorted(links.counters.items())),
                 "repeats": peer.table.repeats,

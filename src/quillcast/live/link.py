@@ -15,7 +15,7 @@ from quillcast.core.errors import Malformed, Unreachable
 from quillcast.core.messages import Contact, Message
 from quillcast.live import lending
 from quillcast.live.connection import Connection
-from quillcast.live.framing import BUNDLE, FRAME_BYTES_MAX, HEADER_BYTES, FrameType, frame, header
+from quillcast.live.framing import BUNDLE, CONTROL_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES, FrameType, frame, header
 
 if TYPE_CHECKING:
     from quillcast.live.links import Links
@@ -114,6 +114,12 @@ class Link:
         self.credit = min(self.credit + size_bytes, self.links.config.window_bytes)
         self._quench()
 
+    def arrives(self, size_bytes: int) -> None:
+        """A bundle that has not come in full takes so much. Raises `Malformed` when that overdraws the credit."""
+        window_bytes = self.links.config.window_bytes
+        if self.charged + size_bytes > window_bytes + FRAME_BYTES_MAX:
+            raise Malformed(f"{self.charged} bytes came, and {size_bytes} of one more, on a window of {window_bytes}")
+
     def lent(self, content: bytes) -> Bundle:
         """The bundle of a frame that says where its blocks are lent. Raises `Malformed`."""
         assert self.connection is not None
@@ -163,17 +169,25 @@ class Link:
             self.say(FrameType.BORROWS)
         self.soil()
 
+    def lost(self, connection: Connection) -> None:
+        """A connection of this link ended: let go of it, and of all that waited for it."""
+        if self.connection is connection:
+            self.connection, self._lent_bytes = None, 0
+            for waiting in (self._frames, self._messages, self._bundles, self._lent):
+                waiting.clear()
+
     def finish(self) -> None:
         """Write what waits, and say that nothing follows."""
         self.say(FrameType.DONE)
-        self.flush()
+        self.links.write(self)
 
     def flush(self) -> bool:
         """Write what waits, in one call. Were there bundles?"""
         self._dirty = False
-        if self.connection is None or self.connection.transport.is_closing():
+        connection = self.connection
+        if connection is None or connection.closing or connection.transport.is_closing():
             return False
-        transport = self.connection.transport
+        transport = connection.transport
         parts = self._small_parts() if self._frames or self.owed or self._messages else []
         size_bytes = sum(map(len, parts)) if parts else 0
         carried_bytes = self._add_bundles(parts) if self._bundles else 0
@@ -186,7 +200,7 @@ class Link:
         if self._bundles and not self.paused:
             self.soil()
         if transport.get_write_buffer_size() > self.links.config.unread_bytes_max:
-            self.connection.abort()
+            connection.abort()
         elif self.idle_here and self.idle_there:
             self.links.end(self)
         return carried_bytes > 0
@@ -208,7 +222,7 @@ class Link:
 
     def _control_frames(self, messages: list[Message]) -> list[bytes]:
         content = self.links.codec.encode_all(messages)
-        if len(content) <= FRAME_BYTES_MAX:
+        if len(content) <= CONTROL_BYTES_MAX:
             return [frame(FrameType.CONTROL, content)]
         half = len(messages) // 2
         if half == 0:

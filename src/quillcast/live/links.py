@@ -22,7 +22,7 @@ from quillcast.live import addresses, certificates, hello, lending, nearby
 from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.connection import Connection, Superseded
-from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, Spare
+from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, Spare, Unfinished
 from quillcast.live.hello import Hello, HelloRefused, Identity
 from quillcast.live.lending import Lender
 from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
@@ -33,6 +33,8 @@ from quillcast.live.tls import Tls
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
 
 _CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
+
+_SHORTAGE = "cannot open more links: this process or machine has too many open files; raise the limit (ulimit -n)"
 
 
 class Links:
@@ -57,7 +59,7 @@ class Links:
         self._ending: dict[Connection, None] = {}  # nothing more is sent on them, but something may still come
         self._debts: dict[bytes, int] = {}  # bytes of bundles of links that are gone, not yet released
         self._dirty: list[Link] = []
-        self.spare = Spare()
+        self.spare, self.unfinished = Spare(), Unfinished(config.unfinished_bytes_max)
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
         self.lender = Lender()
         self._lends, self._borrows = False, config.nearby
@@ -164,11 +166,23 @@ class Links:
             self.loop.call_soon(self._flush)
         self._dirty.append(link)
 
+    def write(self, link: Link) -> bool:
+        """Have a link write what waits, now. Were there bundles? An error ends this link, and it alone."""
+        connection = link.connection
+        try:
+            return link.flush()
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the other links have nothing to do with it
+            assert connection is not None
+            self._broke(connection, problem)
+            return False
+
     def give_up(self, link: Link, problem: Exception) -> None:
         """The link could not be made."""
         if self.links.get(link.contact.node_id) is link and link.connection is None:
             self.counters["links_failed"] += 1
-            if not isinstance(problem, ConnectionRefusedError):  # that peer ended, as peers do: nothing is wrong
+            if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
+                self._note_shortage()
+            elif not isinstance(problem, ConnectionRefusedError):  # that peer ended, as peers do: nothing is wrong
                 gone = isinstance(problem, HelloRefused) and problem.why == "identity"
                 note = (
                     self.problems.keep if gone or isinstance(problem, OSError | TimeoutError) else self.problems.append
@@ -177,6 +191,10 @@ class Links:
             if link.opening is not None:
                 link.opening.cancel()
             self._remove(link)
+
+    def _note_shortage(self) -> None:
+        if _SHORTAGE not in self.problems:
+            self.problems.append(_SHORTAGE)
 
     def unplug(self) -> None:
         """A drill: as if the cable were pulled. All links break, and none comes to stand until `plug_in`."""
@@ -345,7 +363,7 @@ class Links:
                 self.round_trips.answered(int.from_bytes(content, "little"))
             case FrameType.IDLE:
                 link.idle_there = True
-                link.flush()
+                self.write(link)
             case FrameType.DONE:
                 self._done(link)
             case FrameType.SUPERSEDED:
@@ -363,14 +381,25 @@ class Links:
         self._strangers.pop(connection, None)
         self._ending.pop(connection, None)
         link = connection.link
-        if link is not None and self.links.get(link.contact.node_id) is link:
+        if link is None:
+            return
+        if self.links.get(link.contact.node_id) is link:
             self._remove(link)
+        link.lost(connection)
 
     def count_refusal(self, connection: Connection, problem: RemoteError) -> None:
         """A connection is closed for what came on it."""
         why = problem.why if isinstance(problem, Unadmitted) else "malformed"
         self.counters[f"refused_{why}"] += 1
         self.problems.append(f"closed the link with {connection.other_end}: {problem}")
+
+    def count_crowded_out(self, connection: Connection, held_bytes: int) -> None:
+        """A connection is closed because frames that have not arrived in full take too much memory."""
+        self.counters["crowded_out"] += 1
+        self.problems.append(
+            f"closed the link with {connection.other_end}: a part of a frame takes {held_bytes} bytes and has waited "
+            f"longest for the rest; all parts may take {self.unfinished.bytes_max} bytes (live.unfinished_bytes_max)"
+        )
 
     # --- within -------------------------------------------------------------------------------------------------
 
@@ -407,9 +436,9 @@ class Links:
         connection = Connection(self, wanted, opened_here=True, curious=curious)
         own = nearby.connected(addresses.written(host, port)) if self.config.nearby else None
         if own is not None:
-            await self.loop.create_unix_connection(lambda: self._protocol(connection), sock=own)
+            await connection.made_by(nearby.transport(self.loop, lambda: self._protocol(connection), own))
         else:
-            await self.loop.create_connection(lambda: self._protocol(connection), host, port)
+            await connection.made_by(self.loop.create_connection(lambda: self._protocol(connection), host, port))
         try:
             await (connection.greeted if curious and self.tls is None else connection.proven)
         except Superseded:
@@ -444,7 +473,7 @@ class Links:
         """The other side has sent all it will: send what waits, and close. The next message opens another link."""
         if self.links.get(link.contact.node_id) is link:
             self._forget(link)
-            link.flush()
+            self.write(link)
             self.round_trips.lost(link)
         assert link.connection is not None
         self._ending[link.connection] = None
@@ -468,8 +497,15 @@ class Links:
             dirty.sort(key=Link.carries_nothing)  # receipts and credit can wait for a system call, events cannot
         carried = False
         for link in dirty:
-            carried = link.flush() or carried
+            carried = self.write(link) or carried
         return carried
+
+    def _broke(self, connection: Connection, problem: Exception) -> None:
+        """What waits for a link cannot be written: it ends, with all that waits, and no other one does."""
+        self.counters["links_broken"] += 1
+        self.problems.append(f"closed the link with {connection.other_end}: nothing can be written to it: {problem!r}")
+        connection.abort()
+        self.loop.call_soon(self.closed, connection)  # a transport that is broken may not tell that it closed
 
 
 def _unreachable(address: str, problem: Exception) -> Unreachable:

@@ -5,10 +5,12 @@ The names are abstract (unix(7)): they are as much a network namespace's own as 
 Loopback is open to every user of a machine, and so may anybody take such a name: who connects looks whose it is.
 """
 
+import asyncio
 import contextlib
 import os
 import socket
 import struct
+from collections.abc import Callable
 
 BUFFER_BYTES = 2 << 20  # what the kernel keeps of what is sent; with a quarter of it TCP is faster; measured
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: `struct ucred` of unix(7)
@@ -38,6 +40,21 @@ def connected(address: str) -> socket.socket | None:
             return own
     own.close()
     return None
+
+
+async def transport(
+    loop: asyncio.AbstractEventLoop, protocol: Callable[[], asyncio.BaseProtocol], own: socket.socket
+) -> None:
+    """Serve a connected socket by a protocol.
+
+    uvloop takes the descriptor alone and closes it. If the connection ends before this returns, uvloop leaves the
+    number in the socket object, which would close it once more when it goes: by then it is some other connection's.
+    """
+    try:
+        await loop.create_unix_connection(protocol, sock=own)
+    finally:
+        if not isinstance(loop, asyncio.BaseEventLoop):  # asyncio's own loops keep the object, and close it
+            own.detach()
 
 
 def widen(own: socket.socket) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import gc
+import resource
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ T = TypeVar("T")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 _KEPT_BYTES = 64 << 20  # of freed memory that the process may keep; a peer's buffers may have as much
 _BLOCK_BYTES_MAX = 4 << 20  # what is larger than any block in ordinary use still goes back to the system at once
+_FILES_MAX = 1 << 16  # a guess: a descriptor for each link, and two for each block that is lent
 _YOUNG_MAX = 10_000  # objects more than were freed before they are looked at; a guess: some reports' worth of events
 
 _unsettled = False  # a program runs whose first node has not joined yet
@@ -19,10 +21,12 @@ _unsettled = False  # a program runs whose first node has not joined yet
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on a new event loop, uvloop's where that can be had; Ctrl-C cancels it, and its nodes leave.
 
-    The process is the program's until it ends: memory and the collector of cycles are set up for a peer's work.
+    The process is the program's until it ends: memory, the limit of open files and the collector of cycles are set up
+    for a peer's work.
     """
     global _unsettled
     keep_freed_memory()
+    allow_many_files()
     threshold, _unsettled = gc.get_threshold(), True
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -53,6 +57,14 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
         mallopt(_M_MMAP_THRESHOLD, _BLOCK_BYTES_MAX)
+
+
+def allow_many_files() -> None:
+    """Let the process open as many files as it may. The usual limit of 1,024 is for programs that use select(2)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def settle() -> None:
