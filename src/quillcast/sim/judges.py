@@ -201,7 +201,8 @@ class Judges:
 
 def told_of(simulation: "Simulation", reader: Reader, event: Event) -> str:
     """What a reader was told of an event's loss, by name or by one of its positions; empty if nothing."""
-    publisher = next(writer.publisher.id for writer in simulation.writers if writer.name == event.writer)
+    of_topic = (writer for writer in simulation.writers if writer.topic == reader.topic)
+    publisher = next(writer.publisher.id for writer in of_topic if writer.name == event.writer)
     positions = list(simulation.ledgers[reader.topic].positions(publisher, event.number))
     for entry in reader.log:
         if not isinstance(entry, Told):
