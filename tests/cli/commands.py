@@ -98,6 +98,10 @@ class Commands:
         """What a command prints as JSON on its last line."""
         return self.json_of(self.start(*arguments, "--json"))
 
+    def json_or_alarm(self, *arguments: str) -> Any:
+        """What a check prints as JSON, be it an alarm."""
+        return json.loads(self.run(*arguments, "--json")[1])
+
     def json_of(self, command: Command) -> Any:
         """The JSON on the last line of a command that ends by itself."""
         code, out, err = command.end()

@@ -533,7 +533,7 @@ def test_a_handler_that_nobody_can_call_is_refused_where_it_is_given() -> None:
 
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), "much"])
 def test_bounds_that_nothing_fits_into_are_refused(wrong: Any) -> None:
-    with pytest.raises(quillcast.LocalError, match=r"live\.window_bytes is .*; use a number above 0"):
+    with pytest.raises(quillcast.LocalError, match=r"live\.window_bytes is .*; use a whole number above 0"):
         LiveConfig(window_bytes=wrong)
 
 

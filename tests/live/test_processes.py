@@ -1,14 +1,16 @@
 """Nodes in processes of their own: leaving, coming back, and what stays bounded or whole when things go wrong."""
 
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from quillcast.live.journal import Tail
 from tests.live.stage import PuppetError, Stage, eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -169,6 +171,36 @@ def test_a_data_folder_on_a_full_disk_is_a_clear_error(stage: Stage, tmp_path: P
         (folder / "ballast").write_bytes(bytes(12 << 10))
         with pytest.raises(PuppetError, match=r"DiskFailed: .*(disk is full|No space left|disk I/O error)"):
             stage.start(data=str(folder / "data"))
+
+
+def test_a_disk_without_a_single_byte_names_the_file(stage: Stage, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", 16 << 10) as folder:
+        (folder / "data").mkdir()
+        (folder / "ballast").touch()
+        with suppress(OSError), (folder / "ballast").open("wb", buffering=0) as ballast:
+            while ballast.write(bytes(1 << 10)):
+                pass
+        with pytest.raises(PuppetError, match=r"DiskFailed: .*/data/lock: No space left on device; name another data"):
+            stage.start(data=str(folder / "data"))
+
+
+def test_a_journal_whose_folder_is_taken_away_is_told_of_and_goes_on_when_it_is_back(
+    stage: Stage, tmp_path: Path
+) -> None:
+    folder = tmp_path / "journals"
+    alice = stage.start(config=QUICK, journal=str(folder))
+    shutil.rmtree(folder)
+    status = alice.ask("status")
+    assert "was removed; nothing is written until it is back" in status["journal"]["failed"]
+    assert status["journal"]["removed"] == 1
+    assert [line for line in status["problems"] if "its journal was removed" in line]
+    alice.ask("say", topic="t", text="x:0", wait="root")
+    folder.mkdir()
+    status = alice.ask("status")
+    assert (status["journal"]["failed"], status["journal"]["removed"]) == (None, 1)
+    assert len([line for line in status["problems"] if "its journal was removed" in line]) == 1
+    alice.leave()
+    assert Tail(folder).read()
 
 
 def test_importing_quillcast_costs_next_to_nothing() -> None:

@@ -186,3 +186,13 @@ def test_what_a_best_effort_topic_drops_is_counted_and_told() -> None:
     assert dropped[9] == 0, "a slow link is nobody else's matter"
     records = [record for _, _, record in simulation.world.journal.records]
     assert sum(record.count for record in records if isinstance(record, Dropped)) >= dropped[3]
+
+
+def test_what_a_writer_discarded_never_counts_as_stable_and_what_does_every_reader_was_given() -> None:
+    simulation = run("publisher-discards-before-stable")
+    [writer] = simulation.writers
+    publisher, heard_by = writer.publisher, [heard(reader) for reader in simulation.readers]
+    numbers = range(publisher.next)
+    stable = [number for number in numbers if publisher.is_stable(number)]
+    assert 0 < publisher.dropped.count == len(numbers) - len(stable)
+    assert all((writer.name, number) in given for given in heard_by for number in stable)

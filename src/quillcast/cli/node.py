@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from quillcast.cli.options import JSON
+from quillcast.cli.options import JSON, Place
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError, Unreachable
@@ -17,10 +17,8 @@ from quillcast.live.rendezvous import Rendezvous
 
 
 @click.command(short_help="Run a peer that forwards for others.")
-@click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep identity and topics in this folder."
-)
-@click.option("--journal", type=click.Path(file_okay=False, path_type=Path), help="Write what the peer does here.")
+@click.option("--data", type=Place(file_okay=False, path_type=Path), help="Keep identity and topics in this folder.")
+@click.option("--journal", type=Place(file_okay=False, path_type=Path), help="Write what the peer does here.")
 @click.option("--invite", is_flag=True, help="Have the peer that runs here print a new line to join with, and end.")
 @JSON
 @peering

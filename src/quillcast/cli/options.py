@@ -26,6 +26,15 @@ class Amount(click.FloatRange):
         return number
 
 
+class Place(click.Path):
+    """A file or folder that may be made: an empty name is none, though it would stand for the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty; name a file or folder, or . for the current one.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def coloured(fd: int) -> bool:
     """Colour is for terminals, and for people who did not say otherwise (`NO_COLOR`)."""
     return os.isatty(fd) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -116,7 +125,7 @@ def _loaded_or_made(context: click.Context, _: click.Parameter, file: Path | Non
     return made
 
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FILE = Place(dir_okay=False, path_type=Path)
 AS = click.option(
     "--as",
     "credentials",

@@ -79,7 +79,7 @@ def command(
     as_json: bool,
     peering: Peering,
 ) -> None:
-    r"""Publish each MESSAGE as an event; without any, each line of standard input or of files.
+    """Publish each MESSAGE as an event; without any, each line of standard input or of files.
 
     \b
     In a MESSAGE (and a --key) these are filled in for every event:
@@ -89,7 +89,7 @@ def command(
 
     Ends when the events are acknowledged as --wait says; after --timeout without that it names who does not have them,
     with exit code 5. With --json it prints an object with topic, published, wait and seconds.
-    """
+    """  # noqa: D301 - the sign that click takes for "as it stands"
     if messages and (files or whole):
         raise click.UsageError("MESSAGEs and --file or --whole are both given; choose one", click.get_current_context())
     more = dict(map(_attribute, attributes)) or None
@@ -111,6 +111,8 @@ def command(
                 awaited = wait or ("root" if publisher.reliable else None)
                 if published and awaited:
                     await _acknowledged(node, publisher, awaited, timeout_s)
+                if publisher.partitioned:
+                    print("quillcast: the network is split: this holds on this side only", file=sys.stderr)
                 if published and alone(node):
                     unheard = f"nobody got this: no other peer of network {node.network!r} is known here"
                     print(f"quillcast: {unheard}", file=sys.stderr)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     type=Amount(min=0, min_open=True),
     help="Give up, with exit code 1, when no event came for so many seconds.",
 )
+@click.option("--name", default="", help="What status, top and check call this subscription.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but events, losses and errors.")
 @AS
 @JSON
@@ -48,6 +49,7 @@ def command(
     count: int | None,
     start: str,
     timeout_s: float | None,
+    name: str,
     quiet: bool,
     credentials: "Credentials | None",
     as_json: bool,
@@ -64,7 +66,7 @@ def command(
     async def print_events() -> None:
         async with Writer() as writer, peering.node() as node:
             subscription = node.subscribe(
-                topic, start=start, on_lost=lambda loss: _tell_loss(topic, loss), credentials=credentials
+                topic, start=start, on_lost=lambda loss: _tell_loss(topic, loss), credentials=credentials, name=name
             )
             await subscription.started()
             if not quiet:

@@ -65,6 +65,12 @@ class HoldUps:
         if self._publisher.descriptor.settings.slow == "wait" and names:
             return f"the topic waits for its slow subscribers (slow = wait): {names}"
         root = self._walk.root
+        if self._walk.paces:
+            waiting = ", ".join(map(repr, self._walk.paces))
+            return (
+                f"its root {_named(root)} holds back credit for {waiting}, which waits for slow subscribers "
+                "(slow = wait)"
+            )
         buffers = f"the buffers of its root {_named(root)} are full"
         if root.node_id != self._peer.host.me and self._peer.host.room(root) <= 0:
             buffers = f"the link to its root {_named(root)} has no room"

@@ -16,7 +16,7 @@ from quillcast.core.errors import DiskFailed, LocalError, NotJoined, QuillcastEr
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Record
-from quillcast.live import addresses, runner
+from quillcast.live import addresses, arguments, runner
 from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.control import Answerer, ControlServer
@@ -91,11 +91,16 @@ class Node:
         on_problem: Callable[[str], object] | None = None,
         advertise: str | None = None,
     ) -> None:
-        self._join = JoinLine.parse(join) if isinstance(join, str) else join
+        self._join = _join_line(join)
         self.network = _network(network, self._join)
-        self.config, self.live = config or Config(), live or LiveConfig()
+        self.config = arguments.instance("config", config, Config, "a Config") or Config()
+        self.live = arguments.instance("live", live, LiveConfig, "a LiveConfig") or LiveConfig()
+        arguments.function("on_problem", on_problem)
+        arguments.instance("listen", listen, str, "host:port as text, such as '127.0.0.1:0'")
+        arguments.instance("advertise", advertise, str, "host or host:port as text")
+        arguments.instance("identity", identity, Identity, "an Identity")
         self._given, self._identity, self._on_problem = _addresses(contacts), identity, on_problem
-        self._data = None if data is None else Path(data)
+        self._data = arguments.path("data", data)
         self._listen = ("127.0.0.1", 0) if listen is None else addresses.parse(listen)
         self._listen_given = listen is not None
         if advertise is not None and listen is None:
@@ -104,7 +109,7 @@ class Node:
         self._seeker = Seeker(
             self.network,
             self._data,
-            credential=None if credential is None else Path(credential),
+            credential=arguments.path("credential", credential),
             join=self._join,
             make=make_credential and self._beyond,
             wall_ns=time.time_ns,
@@ -112,7 +117,7 @@ class Node:
         if self._beyond and not self._seeker.hopeful:
             raise addresses.beyond_loopback(addresses.written(*(self._advertised or self._listen)))
         self._standing: Standing | None = None
-        self._journal_folder = None if journal is None else Path(journal)
+        self._journal_folder = arguments.path("journal", journal)
         self._publishers: dict[str, Publisher] = {}
         self._running_publishers: dict[Publisher, None] = {}
         self._outlets: dict[str, Outlet] = {}
@@ -226,6 +231,7 @@ class Node:
         Raises `LocalError` for a setting that does not exist, `TopicExists` where it stands with others, `NotJoined`.
         """
         _check_name(name)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
         chosen, own = _settings(settings), _owned(credentials, publishers, subscribers)
         await self._ready(timeout_s)
         return await self._settled(self._peer.create, name, chosen, timeout_s, own)
@@ -245,10 +251,10 @@ class Node:
         exist, `TopicExists` where somebody else changed it at the same time, `NotJoined`.
         """
         _check_name(name)
-        chosen = _settings(settings)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
+        chosen, sign = _settings(settings), None if credentials is None else _checked(credentials).own
         await self._ready(timeout_s)
         wanted = {each: getattr(chosen, each) for each in settings}
-        sign = None if credentials is None else credentials.own
         return await self._settled(self._peer.change, name, wanted, timeout_s, sign)
 
     async def _settled(
@@ -291,7 +297,11 @@ class Node:
         `credentials` are those in whose name, where the topic has an access list.
         """
         who = _by(credentials, topic)
-        publisher = self._publishers.get(who)
+        try:
+            publisher = self._publishers.get(who)
+        except TypeError:  # no name is looked at that an earlier event had
+            _check_name(topic)
+            raise
         if publisher is None or publisher.failure is not None:
             publisher = self._publishers[who] = self._make_publisher(topic, credentials=credentials)
         return publisher.publish(payload, key=key, attributes=attributes, wait=wait, timeout_s=timeout_s)
@@ -315,6 +325,7 @@ class Node:
         delivery: str | None = None,
         on_lost: Callable[[Loss], object] | None = None,
         credentials: Credentials | None = None,
+        name: str = "",
     ) -> Subscription[Event]: ...
 
     @overload
@@ -328,6 +339,7 @@ class Node:
         delivery: str | None = None,
         on_lost: Callable[[Loss], object] | None = None,
         credentials: Credentials | None = None,
+        name: str = "",
     ) -> Subscription[bytes]: ...
 
     def subscribe(
@@ -340,6 +352,7 @@ class Node:
         delivery: str | None = None,
         on_lost: Callable[[Loss], object] | None = None,
         credentials: Credentials | None = None,
+        name: str = "",
     ) -> Subscription[Any]:
         """Subscribe to a topic: `async for event in node.subscribe(topic)`, or with a handler.
 
@@ -351,6 +364,7 @@ class Node:
             delivery: "best_effort" to not be held up by gaps in a reliable topic.
             on_lost: called with every `Loss`.
             credentials: in whose name, where the topic has an access list.
+            name: what `status`, `top` and `check topic` call the subscription when it falls behind.
 
         Raises `LocalError` for a name that is no topic's. Other errors come when the subscription is awaited.
         """
@@ -361,8 +375,9 @@ class Node:
         _check_name(topic)
         if handler is not None and not callable(handler):
             raise LocalError(f"a handler is a function of an event, not {type(handler).__name__}")
+        arguments.function("on_lost", on_lost)
         self._check_open()
-        inbox = Inbox(self.live.subscription_bytes)
+        inbox = Inbox(self.live.subscription_bytes, arguments.label(name))
         inbox.on_lost = on_lost
         make: Make[Any] = payloads if only_payloads else events
         subscription = Subscription(topic, make, inbox, self._desk)
@@ -386,10 +401,12 @@ class Node:
     async def tree(self, topic: str, *, timeout_s: float = 2.0) -> dict[str, Any]:
         """The topic's live tree, by walking it from the root: who is whose child, and how far each is.
 
-        Returns what answered within `timeout_s`; `complete` says whether everybody did.
+        Returns what answered within `timeout_s`: `peers`, each with its subscriptions (`readers`) and how many events
+        and seconds those are behind the root; `silent` names who did not answer, `complete` says whether everybody did.
+        Asking makes no topic: of one that is none there is no root, and `settings` is None.
         """
         _check_name(topic)
-        await self._ready(timeout_s)
+        await self._ready(arguments.seconds("timeout_s", timeout_s))
         return await self._inspector.tree(topic, timeout_s)
 
     @property
@@ -463,7 +480,12 @@ class Node:
         stack.push_async_callback(self._close_links)
         stack.callback(self._pump.close)
         if self._journal_folder is not None:
-            self._journal = Journal(self._journal_folder, identity.node_id, call_later=self._pump.later)
+            self._journal = Journal(
+                self._journal_folder,
+                identity.node_id,
+                call_later=self._pump.later,
+                on_problem=self._links.problems.keep,
+            )
             self._pump.at_rest = self._journal.note
             stack.callback(self._journal.close)
         disk = FileDisk(self._pump, self._data)
@@ -584,7 +606,9 @@ class Node:
 
     def _warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """What shows a topic's root on whose behalf this node acts. Raises `LocalError` for a bad name."""
-        return None if credentials is None else credentials.warrant(self.contact.node_id, described(topic).topic)
+        if credentials is None:
+            return None
+        return _checked(credentials).warrant(self.contact.node_id, described(topic).topic)
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
@@ -617,22 +641,30 @@ class Node:
 
 def _by(credentials: Credentials | None, topic: str) -> str:
     """Who publishes to what."""
-    return topic if credentials is None else f"{credentials.principal}:{topic}"
+    return topic if credentials is None else f"{_checked(credentials).principal}:{topic}"
+
+
+def _checked(credentials: Credentials) -> Credentials:
+    """The credentials. Raises `LocalError` for anything else, such as the name of their file."""
+    if not isinstance(credentials, Credentials):
+        raise LocalError(f"credentials = {credentials!r} is {type(credentials).__name__}; use Credentials.load(file)")
+    return credentials
 
 
 def _owned(
     credentials: Credentials | None, publishers: Sequence[str], subscribers: Sequence[str]
 ) -> Callable[[Descriptor], Descriptor] | None:
     """What gives a new topic its owner and its access list. Raises `LocalError`."""
-    entries = [*(entry("publish", who) for who in publishers), *(entry("subscribe", who) for who in subscribers)]
+    entries = [entry("publish", who) for who in arguments.names("publishers", publishers)]
+    entries += [entry("subscribe", who) for who in arguments.names("subscribers", subscribers)]
     if credentials is None:
         if entries:
             raise LocalError("a topic with publishers or subscribers named has an owner: give credentials=")
         return None
     if len(entries) > ENTRIES_MAX:
         raise LocalError(f"{len(entries)} entries are too many for an access list, which has at most {ENTRIES_MAX}")
-    access = tuple(dict.fromkeys(entries))
-    return lambda descriptor: credentials.own(msgspec.structs.replace(descriptor, access=access))
+    own, access = _checked(credentials).own, tuple(dict.fromkeys(entries))
+    return lambda descriptor: own(msgspec.structs.replace(descriptor, access=access))
 
 
 def _check_name(topic: str) -> None:
@@ -642,11 +674,20 @@ def _check_name(topic: str) -> None:
 
 def _addresses(contacts: Sequence[str] | str) -> tuple[str, ...]:
     """As they were given; a single one is easily given by itself."""
-    return (contacts,) if isinstance(contacts, str) else tuple(contacts)
+    return (contacts,) if isinstance(contacts, str) else tuple(arguments.names("contacts", contacts))
+
+
+def _join_line(join: JoinLine | str | None) -> JoinLine | None:
+    """The line to join with. Raises `LocalError`."""
+    if isinstance(join, str):
+        return JoinLine.parse(join)
+    return arguments.instance("join", join, JoinLine, "the line that a peer of the network printed")
 
 
 def _network(network: str, join: JoinLine | None) -> str:
     """The network's name; that of the line to join with, where none was chosen."""
+    if not isinstance(network, str):
+        raise LocalError(f"network = {network!r} is {type(network).__name__}; use a name as text")
     if join is None or join.network == network:
         return network
     if network != DEFAULT_NETWORK:

@@ -12,6 +12,7 @@ from typing import Any
 from quillcast.core.bundle import Block
 from quillcast.core.errors import LocalError, NotAdmitted, NotJoined, NotStable, QuillcastError
 from quillcast.core.ranges import RangeSet
+from quillcast.live import arguments
 from quillcast.live.holdups import HoldUps
 from quillcast.live.outlet import EVENT_BYTES, NO_PAYLOADS, Outlet, Wait, too_large
 from quillcast.live.pump import Pump
@@ -114,6 +115,7 @@ class Publisher:
         timeout_s: float,
     ) -> None:
         """Publish an event that opens or fills a batch, or has more to it than a payload."""
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
         outlet, deadline = self._outlet, self._pump.monotonic() + timeout_s
         if outlet.stopped or self._closed or self.failure is not None:
             await self._until_open(timeout_s, wait)
@@ -136,6 +138,7 @@ class Publisher:
         With "stable", that is never so once anything was `dropped`.
         """
         self._check_wait(wait)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
         await self._wait_for(wait, timeout_s, timeout_s, lambda: bool(self._dropped))
 
     async def _wait_for(self, wait: Wait, left_s: float, timeout_s: float, in_vain: Callable[[], bool]) -> None:

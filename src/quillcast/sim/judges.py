@@ -57,7 +57,7 @@ class Judges:
         if self.leases.ended(reader, writer.host.machine.number, written) or self._elsewhere(reader, writer):
             return
         told = self.told(reader, event)
-        if plan.slow == "cut" and (told.startswith("cut ") or self._may_be_cut(reader, writer)):
+        if plan.slow == "cut" and self._may_be_cut(reader, writer, written if told else None):
             return  # its lease went first
         raise Broken(
             f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
@@ -71,13 +71,13 @@ class Judges:
         here, there = writer.host.machine.number, reader.host.machine.number
         return writer.publisher.partitioned and not self.reach.together(here, there, self.simulation.world.now)
 
-    def _may_be_cut(self, reader: Reader, writer: Writer) -> bool:
+    def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
         """Has somebody's budget run out since the reader was up to date, or shortly before? Then its lease goes first.
 
-        It has one again when it has caught up, and has had the time to say so.
+        It has one again when it has caught up, and has had the time to say so. `lost` is when what it lost was written.
         """
         given = (writer.written[event.number] for event in reader.heard if event.writer == writer.name)
-        since = max(given, default=0.0) - MEET_S
+        since = max(given, default=0.0) - MEET_S if lost is None else lost
         return self.simulation.crowding.between(since, self.simulation.world.now)
 
     # --- loss

@@ -1,10 +1,10 @@
 """What a peer keeps for its publishers, and a root of publishers: wake-ups, windows, and the end of both."""
 
-from quillcast.core.bundle import Bundle
-from quillcast.core.messages import Contact
+from quillcast.core.errors import QuillcastError
+from quillcast.core.trace import Admitted
 from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import described
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.root import Root
 from tests.protocol.topics.village import Reader, Village
@@ -29,17 +29,17 @@ def root_of(village: Village, peer: int) -> Root:
 
 def test_a_publisher_is_woken_by_room_though_the_root_was_asked_for_before_there_was_one() -> None:
     village, root, writer = a_village()
-    asked: list[Contact] = []
-    village.act(writer, lambda peer: peer.scribe.publishing.with_root(described(NAME), asked.append))
+    village.subscribe(root, NAME, Reader())
     village.run(1)
-    assert asked == [village.world.machines[root].contact]
+    told: list[Descriptor | QuillcastError] = []
+    village.act(writer, lambda peer: peer.change(NAME, {"slow": "cut"}, told.append))
+    village.run(1)
+    assert told == [described(NAME)]
     publishing = village.peers[writer].scribe.publishing
     assert not publishing.roots, "nobody watches over a root's address where there are no publishers"
     publisher = village.publisher(writer, NAME)
     village.run(1)
-    asked.clear()
-    village.act(writer, lambda peer: peer.scribe.publishing.with_root(described(NAME), asked.append))
-    assert publishing.watched == {asked[0].node_id: {TOPIC: None}}
+    assert publishing.watched == {village.world.machines[root].node_id: {TOPIC: None}}
     for _ in range(20):
         village.publish(writer, publisher, b"x" * village.world.window_bytes)
     village.run(1.5)
@@ -47,29 +47,23 @@ def test_a_publisher_is_woken_by_room_though_the_root_was_asked_for_before_there
 
 
 def test_topics_that_found_no_room_are_the_first_when_there_is_some_again() -> None:
-    village, root, writer = a_village()
-    contact = village.world.machines[root].contact
-    publishing = village.peers[writer].scribe.publishing
-    publishers = [village.publisher(writer, f"topic/{number}") for number in range(60)]
-    village.run(2)
+    village = Village(3, config=Config(topics=TopicConfig(bundle_bytes=1000)), window_bytes=1000)
+    root, contact = 0, village.world.machines[0].contact
+    publishers = [village.publisher(1, f"topic/{number}") for number in range(30)]
+    village.run(3)
     mine = [publisher for publisher in publishers if publisher.root == contact]
     assert len(mine) > 2
-    carried: list[bytes] = []
-    room = [0]
-
-    def carry(publisher: Publisher, bundle: Bundle) -> None:
-        carried.append(bundle.topic)
-        room[0] = 0
-
-    publishing._room_to = lambda root, topic: room[0]
     for publisher in mine:
-        publisher._room_to, publisher._carry = publishing._room_to, carry
-    for _ in mine:
-        for publisher in mine:
-            village.publish(writer, publisher, b"event")
-        room[0] = 1
-        village.act(writer, lambda peer: peer.room(contact))
-    assert sorted(carried) == sorted(publisher.topic for publisher in mine), "one bundle for each"
+        for _ in range(5):  # one at a time: each is more than the link takes
+            village.publish(1, publisher, bytes(2000))
+    village.run(10)
+    admitted = [
+        record.topic
+        for _, machine, record in village.world.journal.records
+        if isinstance(record, Admitted) and machine == root
+    ]
+    assert all(publisher.admitted == 5 for publisher in mine)
+    assert set(admitted[: len(mine) + 1]) == {publisher.topic for publisher in mine}, "each had its turn"
 
 
 def test_publishers_in_the_roots_own_process_are_paced_like_others() -> None:
@@ -95,6 +89,27 @@ def test_publishers_in_the_roots_own_process_are_paced_like_others() -> None:
     village.run(5)
     assert publisher.sent == publisher.admitted == publisher.stable == publisher.next
     assert not peer.scribe.pacing.taken
+
+
+def test_a_root_names_the_other_topics_for_which_it_holds_back_credit() -> None:
+    village, root, other = a_village(budget_bytes=40_000, window_bytes=10_000)
+    village.act(root, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
+    village.subscribe(other, NAME, Reader(room_bytes=0))
+    village.run(3)
+    waits = village.publisher(root, NAME)
+    names = (f"another/{number}" for number in range(1000))
+    name = next(name for name in names if village.peers[root].overlay.is_closest(described(name).topic))
+    held_up = village.publisher(other, name)
+    village.run(1)
+    for _ in range(30):
+        village.publish(root, waits, b"x" * 1000)
+    village.publish(other, held_up, b"event")
+    village.run(1)
+    assert village.peers[root].scribe.pacing.waiting == [TOPIC]
+    inspection = village.peers[other].scribe.inspection
+    number = village.act(other, lambda _: inspection.who_lags(held_up, 2))
+    village.run(1)
+    assert inspection.walks[number].paces == (NAME,)
 
 
 def closed(village: Village, peer: int) -> Publisher:

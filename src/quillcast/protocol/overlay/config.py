@@ -4,6 +4,7 @@ import msgspec
 
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import ID_BITS
+from quillcast.core.numbers import check_numbers
 
 
 class OverlayConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +74,7 @@ class OverlayConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Longest time between two probes of lost peers (one peer at a time). A guess."""
 
     def __post_init__(self) -> None:
+        check_numbers(self, "overlay", ("neighbourhood_size", "measured_per_state", "nearby_rounds", "remembered_max"))
         if self.digit_bits < 1 or self.digit_bits > 8 or ID_BITS % self.digit_bits:
             raise LocalError(f"overlay.digit_bits is {self.digit_bits}; use 1, 2, 4 or 8, which divide {ID_BITS}")
         if self.leaf_set_size < 2 or self.leaf_set_size % 2:

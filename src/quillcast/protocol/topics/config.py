@@ -2,7 +2,13 @@
 
 import msgspec
 
+from quillcast.core.errors import LocalError
+from quillcast.core.numbers import check_numbers
+
 MIB = 1 << 20
+MAY_BE_ZERO = (
+    "fallbacks", "settle_s", "newcomer_s", "patience_s", "report_s", "leave_s", "linger_s", "gap_s", "give_up_s",
+)  # fmt: skip
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,3 +42,11 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     linger_s: float = 1.0  # ... and how long of that, at most, for what is admitted already; a guess
     gap_s: float = 0.5  # how long a gap may stand before it is asked for again; a guess: some round trips
     give_up_s: float = 5.0  # a gap that every source refused for this long is lost; a guess: several repairs' time
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "topics", MAY_BE_ZERO)
+        if self.join_timeout_s > self.join_timeout_max_s:
+            raise LocalError(
+                f"topics.join_timeout_s is {self.join_timeout_s:g}; use at most topics.join_timeout_max_s, "
+                f"{self.join_timeout_max_s:g}"
+            )

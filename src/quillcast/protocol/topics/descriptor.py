@@ -17,6 +17,8 @@ CHOICES = {
     "slow": ("cut", "wait"),
 }
 NAME_BYTES_MAX = 255
+PATTERNS = ("+", "#", "*", ">", "?")
+"""Parts of a name that mean any part elsewhere: in MQTT (+ #), in NATS (* >), in shells (* ?)."""
 _UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's categories of control signs, halves of pairs, ends of lines
 _STATEMENT = b"quillcast topic 1\0"
 
@@ -124,8 +126,11 @@ def described(name: str, settings: Settings | None = None) -> Descriptor:
     parts = bare.split("/")
     if not all(parts) or not _fits(name):
         raise LocalError(f"{name!r} is no topic name; use a path such as sport/tennis, at most {NAME_BYTES_MAX} bytes")
-    if any(part in ("+", "#") for part in parts):
-        raise LocalError(f"{name!r} is a pattern; a topic's name has no + or # parts")
+    if any(part in PATTERNS or "*" in part for part in parts):
+        raise LocalError(
+            f"{name!r} is a pattern; there are no subscriptions by pattern yet (they will be by + and #), so name each "
+            f"topic: a topic's name has no part that is one of {' '.join(PATTERNS)}, and no * within a part"
+        )
     if settings is None:
         return Descriptor(bare, creator=creator)
     settings.validate()

@@ -197,10 +197,16 @@ class Lagging(Message, frozen=True, tag=58):
     """The children that the walk goes on to."""
     hold_s: Seconds = 0.0
     """The sender is the root, and calls nothing stable for so long."""
+    paces: tuple[str, ...] = ()
+    """The sender is the root, and holds back credit for these other topics, which wait for slow subscribers."""
 
 
 class Survey(Message, frozen=True, tag=59):
-    """Walk up to the root and down the whole tree: every peer in it answers Branch to `asker`."""
+    """Walk up to the root and down the whole tree: every peer in it answers Branch to `asker`.
+
+    Routed to the topic where the asker has no part in its tree. A question makes no topic and no root: where nobody is
+    root, the peer closest to the topic says in a Branch what it knows.
+    """
 
     topic: WireId
     asker: Contact
@@ -208,8 +214,36 @@ class Survey(Message, frozen=True, tag=59):
     down: bool = False
 
 
+class Reader(msgspec.Struct, frozen=True, array_like=True):
+    """A local subscription, and what it lacks. An event counts until the application is done with it."""
+
+    name: str
+    """As the application named it."""
+    number: Number
+    taken: Number
+    """One past the last position of the peer's term that was handed to the application's queue without a gap."""
+    owed: Number = 0
+    """Events of earlier terms that were not handed to it."""
+    waiting: Number = 0
+    """Events in the application's queue, and the one that it is at."""
+    waiting_bytes: Number = 0
+    behind_s: Seconds = 0.0
+    """For how long the oldest event that it lacks and that its peer has was published, by this peer's clock."""
+    stalled_s: Seconds = 0.0
+    """For how long it has taken nothing, though something waits."""
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True):
+    """What a child said it covers, with all below it; `lost`: it is gone, and its lease goes on."""
+
+    node: WireId
+    term: Term
+    cover: Number
+    lost: bool = False
+
+
 class Branch(Message, frozen=True, tag=60):
-    """The sender's place in the topic's tree, for people to see."""
+    """The sender's place in the topic's tree, for people to see. No parent and not `root`: it is in none."""
 
     topic: WireId
     number: Number
@@ -218,6 +252,14 @@ class Branch(Message, frozen=True, tag=60):
     subscribers: Number
     term: Term
     frontier: Number
+    root: bool = False
+    readers: tuple[Reader, ...] = ()
+    """The local subscriptions, those that are furthest behind first; of many only these."""
+    leases: tuple[Lease, ...] = ()
+    events: Number = 0
+    """Events that the topic is known to have had, of earlier terms too."""
+    descriptor: Descriptor | None = None
+    """The topic, as its root or the peer closest to it knows it."""
 
 
 class CutLeases(Message, frozen=True, tag=68):

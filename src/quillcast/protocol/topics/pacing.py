@@ -23,7 +23,7 @@ from quillcast.core.host import Timer
 from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.subscription import Subscription
-from quillcast.protocol.topics.tree import Child, Departed, Tree, excused
+from quillcast.protocol.topics.tree import Child, Departed, Tree, excused, stands_still
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -73,6 +73,11 @@ class Pacing:
             del self.taken[topic]
 
     # ---- all senders
+
+    @property
+    def waiting(self) -> list[bytes]:
+        """Topics whose publishers this root holds back, because they wait for slow subscribers."""
+        return list(self.held)
 
     def release(self, sender: bytes, size_bytes: int, topic: bytes = b"") -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again."""
@@ -259,7 +264,7 @@ def _node_of(tree: Tree, holder: "Child | Departed") -> bytes:
 def _of(tree: Tree, node: bytes, now: float) -> "Iterable[Child | Departed]":
     """The leases of a peer in a topic, where they hold it back."""
     child, lease = tree.children.get(node), tree.departed.get(node)
-    if child is not None and not excused(child) and child.frontier < tree.frontier:
+    if child is not None and not excused(child) and child.frontier < tree.frontier and stands_still(child, now):
         yield child
     if lease is not None:
         yield lease

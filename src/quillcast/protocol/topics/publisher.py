@@ -51,17 +51,18 @@ class Publisher:
         self, host: Host, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
         carry: Callable[["Publisher", Bundle], None], warrant: Warrant | None = None,
         wake: Callable[[bytes], None] = lambda topic: None,
-        room_to: Callable[[Contact, bytes], int] | None = None,
+        room_here: Callable[[bytes], int] | None = None,
     ) -> None:  # fmt: skip
         """`carry` takes bundles to the root; `wake` hears of the topic when events wait for its word again.
 
-        `room_to` says how many bytes a root takes of a topic; without it the link to the root does.
+        `room_here` says how many bytes of a topic this very peer takes as its root; else the link to the root does.
         """
         self.host, self.config, self.id, self.listener = host, config, id_, listener
         self.topic = descriptor.topic
         self.adapt(descriptor)
         self._carry, self._wake = carry, wake
-        self._room_to = room_to or (lambda root, topic: host.room(root))
+        self._room_here = room_here
+        self._room: Callable[[Contact], int] = host.room
         self.warrant = warrant
         self.shared_by = 1  # publishers of the application whose events these are
         self.root: Contact | None = None
@@ -141,7 +142,7 @@ class Publisher:
         """Send what was not sent yet, as far as the link to the root has room."""
         if self.root is None:
             return
-        while self.sent < self.next and self._room_to(self.root, self.topic) > 0:
+        while self.sent < self.next and self._room(self.root) > 0:
             newest = self.retained[-1]
             blocks = (newest,) if newest.first == self.sent else self._unsent()
             self.sent = blocks[-1].last
@@ -153,6 +154,9 @@ class Publisher:
                 self._admit(self.sent)
             if self.root is not root:
                 return
+
+    def _ask_here(self, root: Contact) -> int:
+        return self.host.room(root) if self._room_here is None else self._room_here(self.topic)
 
     def _unsent(self) -> tuple[Block, ...]:
         blocks: list[Block] = []
@@ -174,6 +178,7 @@ class Publisher:
             return
         if root != self.root or term > self.term:
             self.root, self.term = root, term
+            self._room = self._ask_here if root.node_id == self.host.me else self.host.room
             self.sent = self.retained[0].first if self.retained else self.next
             if self.sent < self.admitted:
                 self.host.trace(Mark("resent_to_new_root"))

@@ -37,7 +37,6 @@ class Publishing:
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
         self.asked_at: dict[bytes, float] = {}
         self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
-        self.wanted: dict[bytes, tuple[Descriptor, list[Callable[[Contact], None]]]] = {}
         self.count = 0
         self.restless: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
 
@@ -46,7 +45,7 @@ class Publishing:
         descriptor = self.scribe.describe(name)
         publisher = Publisher(
             self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake,
-            self._room_to,
+            self.scribe.pacing.room_for,
         )  # fmt: skip
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[publisher.id] = publisher
@@ -100,13 +99,13 @@ class Publishing:
         if not self.publishers.get(topic):
             self.publishers.pop(topic, None)
             self._forget_root(topic)
-            if topic not in self.creating and topic not in self.wanted:
+            if topic not in self.creating:
                 self.asked_at.pop(topic, None)
 
     @property
     def busy(self) -> bool:
         """Is there anything to look over from time to time?"""
-        return bool(self.publishers or self.creating or self.wanted or self.scribe.changes.asked)
+        return bool(self.publishers or self.creating or self.scribe.changes.asked)
 
     @property
     def unadmitted(self) -> int:
@@ -128,16 +127,6 @@ class Publishing:
         self.asked_at[descriptor.topic] = self.host.now()
         if self.scribe.overlay.active:
             self.scribe.overlay.route(Create(descriptor, self.host.contact), descriptor.topic)
-
-    def with_root(self, descriptor: Descriptor, then: Callable[[Contact], None]) -> None:
-        """Call `then` with the topic's root once it is known."""
-        topic = descriptor.topic
-        if topic in self.roots:
-            then(self.roots[topic])
-            return
-        self.scribe.sweeping.begin()
-        self.wanted.setdefault(topic, (descriptor, []))[1].append(then)
-        self._find(topic)
 
     # ---- roots
 
@@ -164,8 +153,6 @@ class Publishing:
         publishers = self.publishers.get(topic, {})
         term = max([publisher.term for publisher in publishers.values()], default=NO_TERM)
         descriptor = next((p.descriptor for p in publishers.values()), None)
-        if descriptor is None and topic in self.wanted:
-            descriptor = self.wanted[topic][0]
         shown = dict.fromkeys(p.warrant for p in publishers.values() if p.warrant is not None)
         self.scribe.overlay.route(FindRoot(topic, self.host.contact, descriptor, term, tuple(shown)), topic)
 
@@ -186,8 +173,6 @@ class Publishing:
         for publisher in publishers:
             publisher.adapt(self._standing(descriptor))
             self._tell(publisher, root, term)
-        for then in self.wanted.pop(topic, (None, []))[1]:
-            then(root)
 
     def _standing(self, told: Descriptor) -> Descriptor:
         """What the root goes by who told this: its own owner's word, where the topic has two (docs/credentials.md)."""
@@ -293,7 +278,6 @@ class Publishing:
         if unknown and self.scribe.changes.unknown(topic):
             return
         if unknown:
-            self.wanted.pop(topic, None)
             for publisher in list(self.publishers.get(topic, {}).values()):
                 self._fail(publisher, self.scribe.rendezvous.unknown(publisher.descriptor.name))
             return
@@ -346,7 +330,7 @@ class Publishing:
                 self._route_create(descriptor)
         self.scribe.changes.sweep(now)
         self.scribe.admissions.sweep(now)
-        for topic in {**self.restless, **dict.fromkeys(self.wanted)}:
+        for topic in list(self.restless):
             self._sweep_topic(topic, now)
             rests = topic in self.roots or topic not in self.publishers
             if rests and not any(publisher.restless for publisher in self.publishers.get(topic, {}).values()):
@@ -371,7 +355,7 @@ class Publishing:
             publisher.remind(now)
             self._drop_if_done(publisher)
         asked = self.asked_at.get(topic)
-        if topic not in self.publishers and topic not in self.wanted:
+        if topic not in self.publishers:
             return
         if topic not in self.roots:
             if asked is None or now - asked >= self.config.receipt_timeout_s:

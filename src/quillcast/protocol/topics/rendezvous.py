@@ -349,6 +349,8 @@ class Rendezvous:
     def find(self, message: FindRoot) -> None:
         """A publisher's peer looks for the root, and it is this peer."""
         descriptor = self.known(message.topic, message.descriptor)
+        if message.descriptor is None and descriptor is not None and not self._stands(descriptor):
+            descriptor = None
         if descriptor is None:
             self._answer(message.publisher, NotRoot(message.topic, None, unknown=True))
             return
@@ -361,6 +363,11 @@ class Rendezvous:
         if tree.root is not None:
             self._note_bearers(tree, message)
             self._answer(message.publisher, RootIs(tree.root.term, tree.descriptor))
+
+    def _stands(self, descriptor: Descriptor) -> bool:
+        """Was the topic created, or has or had it a root? Else first use made it once, and it is no more."""
+        topic, scribe = descriptor.topic, self.scribe
+        return descriptor.version > 0 or topic in scribe.trees or topic in scribe.replication.terms
 
     def _answer(self, to: Contact, message: Created | RootIs | NotRoot) -> None:
         if to.node_id == self.host.me:

@@ -201,6 +201,8 @@ class Scribe:
                 self.rendezvous.create(message)
             case FindRoot():
                 self.rendezvous.find(message)
+            case Survey():
+                self.inspection.arrived(message)
             case _:
                 self.root_asked(message)
 

@@ -6,7 +6,7 @@ from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import NOTHING, shared
-from quillcast.protocol.forwarding.channels import Cut, LinkChannel
+from quillcast.protocol.forwarding.channels import CATCH_UP_S, Cut, LinkChannel
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.claims import CAME_MAX, HELD_RANGES_MAX, ChildClaim, Held, ParentClaim
@@ -19,7 +19,7 @@ from quillcast.protocol.topics.subscription import Subscription
 class Child(LinkChannel):
     """An entry of the children table, and the channel to that child."""
 
-    __slots__ = ("came", "cover", "cover_term", "frontier", "held", "named_until", "spoken", "told_to_cut")
+    __slots__ = ("came", "cover", "cover_term", "frontier", "held", "moved_at", "named_until", "spoken", "told_to_cut")
 
     def __init__(self, host: Host, contact: Contact, cursor: int, term: Term, cover: int) -> None:
         super().__init__(host, contact, cursor)
@@ -27,12 +27,15 @@ class Child(LinkChannel):
         self.held: Held = ()
         self.spoken = False  # is this its own word?
         self.came: tuple[bytes, ...] = ()  # below it, lately
-        self.frontier = cover  # how far it came itself, be those below it behind
+        self.frontier = cover  # how far it came itself, even if those below it are behind
+        self.moved_at = host.now()  # when `cover` last moved
         self.told_to_cut = 0  # up to here it was asked to end the leases below it that are behind
         self.named_until = 0.0  # it came here from another parent: those above are told so until then
 
     def claim(self, claim: ChildClaim) -> None:
         """What the child says holds."""
+        if (claim.term, claim.cover) > (self.cover_term, self.cover):
+            self.moved_at = self.host.now()
         self.cover_term, self.cover, self.held, self.came = shared(claim.term), claim.cover, claim.held, claim.came
         self.frontier = max(claim.cover, claim.frontier)
         if self.cover >= self.told_to_cut:
@@ -61,6 +64,11 @@ class Departed:
 def excused(holder: "Subscription | Child | Departed") -> bool:
     """Was this one's lease ended because it could not keep up?"""
     return not isinstance(holder, Departed) and holder.cut is not None
+
+
+def stands_still(holder: "Subscription | Child | Departed", now: float) -> bool:
+    """Has its position not moved lately? What departed does not move; a local subscriber is judged by its position."""
+    return not isinstance(holder, Child) or now - holder.moved_at >= CATCH_UP_S
 
 
 class Tree(Flow):
@@ -273,13 +281,13 @@ class Tree(Flow):
         return any(edge.waits_for(term) for edge in self.edges.values())
 
     def last(self, now: float) -> "Subscription | Child | Departed | None":
-        """Who holds back this peer's cover the most; None if nobody is behind."""
+        """Who holds back this peer's cover the most, first of those that stand still; None if nobody is behind."""
         behind = [
-            (position, holder)
+            (not stands_still(holder, now), position, holder)
             for position, holder in self.needs(now)
             if position < self.frontier and not excused(holder)
         ]
-        return min(behind, key=lambda need: need[0])[1] if behind else None
+        return min(behind, key=lambda need: need[:2])[2] if behind else None
 
     def leases(self, now: float) -> Iterator[Child | Departed]:
         """Those below that are owed events: children, and departed ones whose lease goes on."""
