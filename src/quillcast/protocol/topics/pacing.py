@@ -170,7 +170,6 @@ class Pacing:
 
     def _shed(self, now: float) -> None:
         """Keep no more copies than live leases at this peer and below need."""
-        self._thin(self._goal_bytes, spare_waiting=True)
         for tree in self._busiest():
             if self.budget.used_bytes <= self._goal_bytes:
                 return
@@ -185,12 +184,12 @@ class Pacing:
             if (missing := tree.earliest - needed_from) > 0:
                 self.host.trace(Dropped(tree.topic, missing, "budget"))
 
-    def _thin(self, goal_bytes: int, *, spare_waiting: bool = False) -> None:
-        """Let go of past terms; not of those that a subscriber here waits for, where those are to be spared."""
+    def _thin(self, goal_bytes: int) -> None:
+        """Let go of past terms; not of what a subscriber here still has to take, where publishers wait for that."""
         for tree in self.scribe.trees.values():
-            spared = spare_waiting or not self._may_cut(tree)
             for term in list(tree.past):
-                if self.budget.used_bytes > goal_bytes and not (spared and tree.waits_for(term)):
+                spared = not self._may_cut(tree) and tree.waits_for(term)
+                if self.budget.used_bytes > goal_bytes and not spared:
                     count = sum(bundle.count for bundle in tree.past[term].bundles)
                     tree.thin(term)
                     if count:
