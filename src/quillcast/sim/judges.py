@@ -77,8 +77,8 @@ class Judges:
         It has one again when it has caught up, and has had the time to say so. `lost` is when what it lost was written.
         """
         given = (writer.written[event.number] for event in reader.heard if event.writer == writer.name)
-        since = max(given, default=0.0) - MEET_S if lost is None else lost
-        return self.simulation.crowding.between(since, self.simulation.world.now)
+        since = max(given, default=0.0) if lost is None else lost
+        return self.simulation.crowding.between(since - MEET_S, self.simulation.world.now)
 
     # --- loss
 
@@ -149,7 +149,8 @@ class Judges:
         topics = self.config.topics
         mine = [each for group in peer.scribe.publishing.publishers.values() for each in group.values()]
         bound = topics.budget_bytes + charged_bytes + len(mine) * topics.window_bytes
-        kept = holdings.kept_bytes(peer)
+        kept, largest = holdings.kept_bytes(peer)
+        bound += largest  # the one that went over a bound
         about = f"peer:{self._number(peer)}"
         if kept > bound:
             raise Broken(
