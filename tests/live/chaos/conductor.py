@@ -48,14 +48,14 @@ class Terms:
             retain_s=4 * self.lease_s,
             budget_bytes=self.budget_bytes,
             retain_bytes=self.budget_bytes,
-            window_bytes=self.budget_bytes // 4,
+            window_bytes=self.budget_bytes // 16,
             children_per_topic_max=3,
             tree_heartbeat_s=self.lease_s / 15,  # as many in a lease as by default
         )
         return msgspec.structs.replace(msgspec.convert(SMALL_RING, quillcast.Config), topics=topics)
 
     def live(self) -> quillcast.LiveConfig:
-        return quillcast.LiveConfig(window_bytes=MIB, subscription_bytes=MIB // 4)
+        return quillcast.LiveConfig(window_bytes=self.budget_bytes // 16, subscription_bytes=self.budget_bytes // 8)
 
 
 def terms(lease_s: float, settle_s: float) -> Terms:

@@ -211,7 +211,9 @@ async def main(orders: Orders) -> None:
     diary = Diary(Path(orders.diary))
     diary.note(entry.Began, orders.part.name, orders.life)
     settings = {"config": orders.config, "live": orders.live, "on_problem": partial(diary.note, entry.Problem)}
-    settings["journal"] = Path(orders.diary).parent / "journal"  # what the judge never reads, and who mends a fault does
+    settings["journal"] = (
+        Path(orders.diary).parent / "journal"
+    )  # what the judge never reads, and who mends a fault does
     try:
         async with quillcast.Node(**settings, **orders.node) as node:
             await obey(Worker(orders, node, diary))

@@ -145,19 +145,21 @@ class Edge(Channel):
         runs = [run for bundle in gone for run in runs_of(bundle)]
         self.skip(term, [(bundle.envelope.first, bundle.last) for bundle in gone], "cut", runs)
 
-    def thin(self, term: Term, runs: Iterable[Run]) -> None:
-        """What waits here of a past term, for room or for what lacks before it, is kept by nobody else any more."""
+    def thin(self, term: Term, gone: list[Bundle], runs: Iterable[Run]) -> None:
+        """What waits here for room is lost; what waits for what lacks before it goes out now."""
         line = self.line(term)
         if line is None:
             return
-        ranges = [(first, bundle.last) for first, bundle in line.waiting.items()]
-        gaps = RangeSet(ranges).missing(line.next, max([last for _, last in ranges], default=line.next))
-        waiting = [bundle for bundle in self.backlog if bundle.envelope.term == term]
+        freed = {id(bundle): None for bundle in gone}
+        lost = [(b.envelope.first, b.last) for b in self.backlog if id(b) in freed]
+        if lost:
+            self.backlog = deque(bundle for bundle in self.backlog if id(bundle) not in freed)
+        waiting = [(first, bundle.last) for first, bundle in line.waiting.items() if id(bundle) in freed]
         if waiting:
-            self.backlog = deque(bundle for bundle in self.backlog if bundle.envelope.term != term)
-        gaps += [(bundle.envelope.first, bundle.last) for bundle in waiting]
-        if gaps:
-            self.skip(term, sorted(gaps), "cut", runs)
+            here = RangeSet((first, bundle.last) for first, bundle in line.waiting.items())
+            lost += here.missing(line.next, max(last for _, last in waiting))
+        if lost:
+            self.skip(term, sorted(lost), "cut", runs)
 
     def waits_for(self, term: Term) -> bool:
         """Does anything of a past term wait here?"""

@@ -126,16 +126,23 @@ class Flow:
         self.past = self.past or {}
         self.past[term] = past
 
-    def thin(self, term: Term) -> None:
-        """Keep no bundles of a past term any more, only what is known of it; what waits for them is told so."""
+    def thin(self, term: Term, wanted_bytes: int | None = None) -> int:
+        """Let go of a past term's oldest bundles, so many bytes or all; returns how many events that were.
+
+        Only what is known of them stays; whoever waits for them is told so.
+        """
         past = self.past[term]
-        gone, past.bundles = past.bundles, []
-        if not gone:
-            return
-        self.log.budget.used_bytes -= sum(bundle.size for bundle in gone)
-        past.ledger = _noted(past.ledger, gone)
-        for channel in self.channels:
-            channel.thin(term, past.ledger)
+        count, freed_bytes = 0, 0
+        while count < len(past.bundles) and (wanted_bytes is None or freed_bytes < wanted_bytes):
+            freed_bytes += past.bundles[count].size
+            count += 1
+        gone, past.bundles = past.bundles[:count], past.bundles[count:]
+        if gone:
+            self.log.budget.used_bytes -= freed_bytes
+            past.ledger = _noted(past.ledger, gone)
+            for channel in self.channels:
+                channel.thin(term, gone, past.ledger)
+        return sum(bundle.count for bundle in gone)
 
     def overdue(self, now: float) -> list[Term]:
         """Past terms that are to be let go: kept for long enough, or too many."""

@@ -49,6 +49,7 @@ class Pacing:
         self.owed: deque[tuple[bytes, int, bytes]] = deque()  # sender, bytes, topic
         self.held: dict[bytes, deque[tuple[bytes, int]]] = {}  # by topics that have their share of the budget
         self.over_since: float | None = None
+        self.shed_again_at = 0.0
         self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
 
     # ---- this peer's own publishers, where it is the root: no link's credit lies between
@@ -112,7 +113,11 @@ class Pacing:
     def press(self) -> None:
         """The buffers may be over their budget: shed what may go at once, else begin to wait."""
         if self.over_since is None and self.budget.over:
-            self._shed(self.host.now())
+            now = self.host.now()
+            if now >= self.shed_again_at:
+                self._shed(now)
+                crowded = self.budget.used_bytes > self._goal_bytes  # what is left is needed: wait before looking again
+                self.shed_again_at = now + self.config.report_s if crowded else now
             self._wait_or_go_on()
 
     def _wait_or_go_on(self) -> None:
@@ -169,7 +174,8 @@ class Pacing:
         return tree.descriptor.settings.slow == "cut"
 
     def _shed(self, now: float) -> None:
-        """Keep no more copies than live leases at this peer and below need."""
+        """Keep no more copies than live leases at this peer and below need, and of past terms the newest."""
+        self._thin(self._goal_bytes, spare_waiting=True)
         for tree in self._busiest():
             if self.budget.used_bytes <= self._goal_bytes:
                 return
@@ -184,16 +190,14 @@ class Pacing:
             if (missing := tree.earliest - needed_from) > 0:
                 self.host.trace(Dropped(tree.topic, missing, "budget"))
 
-    def _thin(self, goal_bytes: int) -> None:
-        """Let go of past terms; not of what a subscriber here still has to take, where publishers wait for that."""
+    def _thin(self, goal_bytes: int, *, spare_waiting: bool = False) -> None:
+        """Let go of the oldest of past terms; not of what a subscriber here still has to take, where that is spared."""
         for tree in self.scribe.trees.values():
-            for term in list(tree.past):
-                spared = not self._may_cut(tree) and tree.waits_for(term)
-                if self.budget.used_bytes > goal_bytes and not spared:
-                    count = sum(bundle.count for bundle in tree.past[term].bundles)
-                    tree.thin(term)
-                    if count:
-                        self.host.trace(Dropped(tree.topic, count, "budget"))
+            for term in sorted(tree.past):
+                over_bytes = self.budget.used_bytes - goal_bytes
+                spared = tree.waits_for(term) and (spare_waiting or not self._may_cut(tree))
+                if over_bytes > 0 and not spared and (count := tree.thin(term, over_bytes)):
+                    self.host.trace(Dropped(tree.topic, count, "budget"))
 
     # ---- leases
 
