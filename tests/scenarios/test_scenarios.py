@@ -174,6 +174,25 @@ def test_writers_wait_for_a_slow_reader_where_the_topic_says_so() -> None:
     assert all(len(heard(reader)) == len(writer.written) for reader in simulation.readers)
 
 
+def test_a_reader_below_a_newcomer_gets_what_the_newcomer_never_needed() -> None:
+    simulation = run("newcomer-above-a-slow-reader")
+    for reader in simulation.readers:
+        (writer,) = [writer for writer in simulation.writers if writer.topic == reader.topic]
+        assert reader.started_at is not None
+        owed = {(writer.name, number) for number, at in enumerate(writer.written) if at > reader.started_at}
+        assert owed <= heard(reader).keys()
+        assert not told(reader)
+
+
+def test_a_publisher_knows_what_it_let_go_and_is_never_told_that_it_is_stable() -> None:
+    simulation = run("publisher-lets-go-before-the-root-dies")
+    (writer,) = simulation.writers
+    slow = next(reader for reader in simulation.readers if reader.host.machine.number == 3)
+    assert writer.never_stable.count > 0
+    for entry in told(slow):
+        assert not any(writer.knows_stable(number) for number in range(entry.first, entry.last))
+
+
 def test_what_a_best_effort_topic_drops_is_counted_and_told() -> None:
     simulation = run("best-effort-past-a-slow-link")
     (writer,) = simulation.writers

@@ -1,6 +1,6 @@
 """What peers hold of a topic's events, looked up in their buffers: the truth about who could still give what."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.ranges import RangeSet
@@ -38,21 +38,22 @@ def _blocks(peer: Peer, topic: bytes) -> Iterator[Block]:
         yield from publisher.retained
 
 
-def kept_bytes(peer: Peer) -> int:
-    """Bytes of bundles that a peer keeps: buffers, and what waits for local subscribers; each counts once."""
+def kept_bytes(peer: Peer) -> tuple[int, int]:
+    """Bytes of bundles that a peer keeps, in buffers and for local subscribers, and of the largest; each once."""
     kept: dict[int, int] = {}
+    largest = 0
+    for bundle in _kept(peer):
+        largest = max(largest, bundle.size)
+        kept.update((id(block), block.size) for block in bundle.blocks)
+    return sum(kept.values()), largest
+
+
+def _kept(peer: Peer) -> Iterator[Bundle]:
     for tree in peer.scribe.trees.values():
-        _count(kept, bundles(tree))
+        yield from bundles(tree)
         for edge in tree.edges.values():
-            _count(kept, edge.backlog)
+            yield from edge.backlog
             line = edge.latest
             while line is not None:
-                _count(kept, line.waiting.values())
+                yield from line.waiting.values()
                 line = line.older
-    return sum(kept.values())
-
-
-def _count(kept: dict[int, int], some: Iterable[Bundle]) -> None:
-    for bundle in some:
-        for block in bundle.blocks:
-            kept[id(block)] = block.size

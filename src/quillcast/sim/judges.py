@@ -77,8 +77,8 @@ class Judges:
         It has one again when it has caught up, and has had the time to say so. `lost` is when what it lost was written.
         """
         given = (writer.written[event.number] for event in reader.heard if event.writer == writer.name)
-        since = max(given, default=0.0) - MEET_S if lost is None else lost
-        return self.simulation.crowding.between(since, self.simulation.world.now)
+        since = max(given, default=0.0) if lost is None else lost
+        return self.simulation.crowding.between(since - MEET_S, self.simulation.world.now)
 
     # --- loss
 
@@ -149,7 +149,8 @@ class Judges:
         topics = self.config.topics
         mine = [each for group in peer.scribe.publishing.publishers.values() for each in group.values()]
         bound = topics.budget_bytes + charged_bytes + len(mine) * topics.window_bytes
-        kept = holdings.kept_bytes(peer)
+        kept, largest = holdings.kept_bytes(peer)
+        bound += largest  # the one that went over a bound
         about = f"peer:{self._number(peer)}"
         if kept > bound:
             raise Broken(
@@ -201,7 +202,8 @@ class Judges:
 
 def told_of(simulation: "Simulation", reader: Reader, event: Event) -> str:
     """What a reader was told of an event's loss, by name or by one of its positions; empty if nothing."""
-    publisher = next(writer.publisher.id for writer in simulation.writers if writer.name == event.writer)
+    of_topic = (writer for writer in simulation.writers if writer.topic == reader.topic)
+    publisher = next(writer.publisher.id for writer in of_topic if writer.name == event.writer)
     positions = list(simulation.ledgers[reader.topic].positions(publisher, event.number))
     for entry in reader.log:
         if not isinstance(entry, Told):

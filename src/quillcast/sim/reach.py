@@ -4,7 +4,7 @@ Two machines are **together** while both their processes run and things pass bet
 or over others. A process that stands still is with nobody.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from quillcast.sim.world import World
@@ -50,10 +50,20 @@ class Reach:
 
     def apart(self, a: int, b: int, join_s: float) -> Iterator[Span]:
         """When these two were not together though neither was dead; what is less than `join_s` apart counts as one."""
+        return self.cut_off(a, [b], join_s)
+
+    def group(self, machine: int, at: float) -> list[int]:
+        """Who was together with a machine at a time."""
+        groups = next(each for since, each in self._latest_first() if since <= at)
+        return [other for other in groups if _side_by_side(groups, machine, other)]
+
+    def cut_off(self, machine: int, others: Sequence[int], join_s: float) -> Iterator[Span]:
+        """When a machine was together with none of the others, though it was not dead, and not all of them were."""
         start: float | None = None
         end = 0.0
         for since, until, groups in self._spans():
-            if a not in groups or b not in groups or _side_by_side(groups, a, b):
+            alive = machine in groups and any(other in groups for other in others)
+            if not alive or any(_side_by_side(groups, machine, other) for other in others):
                 continue
             if start is not None and since - end > join_s:
                 yield Span(start, end)
@@ -62,8 +72,11 @@ class Reach:
         if start is not None:
             yield Span(start, end)
 
+    def _latest_first(self) -> Iterator[tuple[float, Groups]]:
+        return zip(reversed(self._times), reversed(self._groups), strict=True)
+
     def _groups_since(self, since: float) -> Iterator[Groups]:
-        for time, groups in zip(reversed(self._times), reversed(self._groups), strict=True):
+        for time, groups in self._latest_first():
             yield groups
             if time <= since:
                 return
