@@ -172,7 +172,9 @@ class Recovery:
         contacts = self._with_fallbacks(tree, tree.neighbours())
         gap.ask_among([contact.node_id for contact in contacts])
         for contact, ranges in claimed.items():
-            self._ask(contact, tree.topic, term, gap.to_ask(contact.node_id, ranges, now))
+            if asked := gap.to_ask(contact.node_id, ranges, now):
+                self.host.trace(Mark("asked_past_term"))
+                self._ask(contact, tree.topic, term, asked)
         for contact in contacts:
             self._ask(contact, tree.topic, term, gap.to_ask(contact.node_id, owed, now))
         self._give_up(tree, term, gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s))
