@@ -82,11 +82,12 @@ class Line:
 class Author:
     """A publisher as an edge hears it."""
 
-    __slots__ = ("began", "given", "held", "held_since", "looked_at_next", "lost", "next", "term")
+    __slots__ = ("before", "began", "given", "held", "held_since", "looked_at_next", "lost", "next", "term")
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that went out, or was told lost
         self.lost = NO_RANGES  # sequences beyond that which the subscriber was told it lost
+        self.before = NO_RANGES  # sequences from before its first event here which the subscriber was told it lost
         self.looked_at_next: int | None = -1  # `next`, at the last look (`forget_authors`)
         self.term: Term | None = None  # of its last event
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
@@ -282,6 +283,7 @@ class Edge(Channel):
         author = self.authors.get(publisher) or self._meet(publisher)
         author.lost = author.lost or RangeSet()
         for first, last in sequences:
+            self._lose_before(author, publisher, (first, last), term, why)
             for hole in author.lost.missing(max(first, author.next or 0), last):
                 self._report(Loss(term, *hole, why, publisher))
             author.lost.add(first, last)
@@ -289,6 +291,16 @@ class Edge(Channel):
             self._pass_lost(author, author.next)
         if author.held:
             self._release(author)
+
+    def _lose_before(self, author: Author, publisher: bytes, sequences: Range, term: Term, why: str) -> None:
+        """Of these sequences, those from before a publisher's first event here will not go out: order forbids them."""
+        first, last = sequences
+        if author.began is None or first >= (last := min(last, author.began[1])):
+            return
+        author.before = author.before or RangeSet()
+        for hole in author.before.missing(first, last):
+            self._report(Loss(term, *hole, why, publisher))
+        author.before.add(first, last)
 
     def _pass_lost(self, author: Author, at: int) -> None:
         """The next event of a publisher is the one at a sequence, or the first that is not lost from there on."""
@@ -301,8 +313,8 @@ class Edge(Channel):
         if not self.losses:
             self.losses = {}
             self.host.set_timer(TellLosses(self.topic, self.number), 0.0)
-        place = loss.publisher or loss.term
-        _, ranges = self.losses.setdefault((place, loss.why), (loss, RangeSet()))
+        place = (loss.publisher, "") if loss.publisher else (loss.term, loss.why)
+        _, ranges = self.losses.setdefault(place, (loss, RangeSet()))
         ranges.add(loss.first, loss.last)
 
     def tell_losses(self) -> None:
@@ -346,7 +358,7 @@ class Edge(Channel):
             return
         author.term, began = term, author.began
         if began is not None and term < began[0] and self.ordered:
-            self._tell_late(block, done, term, began[1])
+            self._lose_before(author, block.publisher, (block.first + done, block.last), term, "late")
         skip = max(expected - block.first, done)  # a term admits in sequence: what lacks before this was told lost
         if skip > done:
             self._pass_over(author, block, done, min(skip, block.count))
@@ -412,12 +424,6 @@ class Edge(Channel):
         if author.given is None or author.began is None:
             return []
         return author.given.missing(max(first, author.began[1]) if self.readmits else first, last)
-
-    def _tell_late(self, block: Block, done: int, term: Term, began: int) -> None:
-        """A reign that became known after a later one may hold events from before a publisher's first one here."""
-        first, last = block.first + done, min(block.last, began)
-        if first < last:
-            self._report(Loss(term, first, last, "late", block.publisher))
 
     def _release(self, author: Author) -> None:
         """A hole was filled or given up: what was held behind it goes on, or waits for the next one."""

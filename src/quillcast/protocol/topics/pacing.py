@@ -63,7 +63,7 @@ class Pacing:
         self.taken[topic] = self.taken.get(topic, 0) + size_bytes
 
     def _give_back(self, sender: bytes, size_bytes: int, topic: bytes) -> None:
-        if sender != self.host.me:
+        if sender != self.host.me or not topic:  # over a link, or what this peer sent itself as to any other
             self.host.release(sender, size_bytes)
             return
         was_full = self.room_for(topic) <= 0

@@ -279,6 +279,7 @@ class Publisher:
     def _let_go(self, below: int) -> None:
         while self.retained and self.retained[0].last <= below:
             self.retained_bytes -= self.retained.popleft().size
+        self.sent = max(self.sent, self.retained[0].first if self.retained else self.next)
 
     def check(self) -> None:
         """Raise AssertionError unless the marks and the blocks kept agree."""
