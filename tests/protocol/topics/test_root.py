@@ -114,7 +114,7 @@ def test_publishers_of_a_lost_peer_are_remembered_for_a_lease_unless_they_come_b
     for contact in (BOB, CAROL):
         root.lost(contact.node_id)
     root.admit(CAROL, up(1, block(PAULA, 1)))
-    assert root.sweep(31.0) == [BOB], "it was silent for a lease, and is asked for a sign of life"
+    assert list(root.sweep(31.0)) == [BOB], "it was silent for a lease, and is asked for a sign of life"
     assert list(root.admissions) == [PAUL, PAULA]
     root.sweep(36.0)
     assert list(root.admissions) == [PAULA]

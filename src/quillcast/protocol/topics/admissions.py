@@ -1,17 +1,22 @@
 """How long this peer, as the root of topics, remembers publishers (DELIVERY.md, *Ids*).
 
 A publisher's state goes when all its events are stable and it has closed, which its peer says (`Closed`), or its peer
-has been lost for a lease's time. Of a peer that sent nothing for so long a root asks a sign of life, one question for
-all of its publishers, so that whoever died in silence is missed too. A publisher that lives stays however long it is
-silent, as long as there is room (`admissions_max`).
+has been lost for a lease's time. Of a peer whose publishers sent nothing for so long a root asks a sign of life, and
+which of them its process still has: it may have started again since. So a publisher that died in silence is missed
+too. One that lives stays however long it is silent, as long as there is room (`admissions_max`).
 """
 
 from typing import TYPE_CHECKING
 
+from quillcast.core.messages import Contact
+from quillcast.protocol.topics.messages import StillOpen
 from quillcast.protocol.topics.root import Root
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
+
+
+ASKED_MAX = 1024  # publishers in one question; a guess: 36 kB
 
 
 class Admissions:
@@ -38,10 +43,17 @@ class Admissions:
         if now - self.looked_at < self.config.lease_s:
             return
         self.looked_at = now
-        silent = {contact.node_id: contact for root in self._roots() for contact in root.sweep(now)}
-        silent.pop(self.host.me, None)
-        for contact in silent.values():
+        silent: dict[Contact, list[tuple[bytes, bytes]]] = {}
+        for root in self._roots():
+            for contact, publishers in root.sweep(now).items():
+                silent.setdefault(contact, []).extend((root.topic, publisher) for publisher in publishers)
+        for contact, named in silent.items():
+            if contact.node_id == self.host.me:
+                self.closed(self.scribe.publishing.not_here(named))
+                continue
             self.scribe.neighbours.probe(contact)
+            for start in range(0, len(named), ASKED_MAX):
+                self.host.send(contact, StillOpen(named[start : start + ASKED_MAX]))
 
     def _roots(self) -> list[Root]:
         return [tree.root for tree in self.scribe.trees.values() if tree.root is not None]

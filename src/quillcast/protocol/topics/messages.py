@@ -327,6 +327,13 @@ class StateDigest(Message, frozen=True, tag=65):
     answer: bool = False
 
 
+class StillOpen(Message, frozen=True, tag=67):
+    """From a root: these publishers of yours are silent. Answer Closed for those that your process does not have."""
+
+    publishers: list[tuple[WireId, WireId]]
+    """topic, publisher"""
+
+
 class Closed(Message, frozen=True, tag=66):
     """To a root: these publishers of mine publish no more, and nothing of theirs waits for your word."""
 
@@ -336,6 +343,6 @@ class Closed(Message, frozen=True, tag=66):
 
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied, CutLeases, Closed,
+    HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied, CutLeases, Closed, StillOpen,
     Ask, Known, Kept, StateDigest,
 )  # fmt: skip

@@ -94,6 +94,15 @@ class Publishing:
             else:
                 self.host.send(root, Closed(publishers))
 
+    def not_here(self, publishers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Those of these publishers, each with its topic, that this process does not have."""
+        return [(topic, id_) for topic, id_ in publishers if id_ not in self.publishers.get(topic, {})]
+
+    def still_open(self, root: Contact, publishers: list[tuple[bytes, bytes]]) -> None:
+        """A root asks for silent publishers."""
+        if closed := self.not_here(publishers):
+            self.host.send(root, Closed(closed))
+
     def _remove(self, publisher: Publisher) -> None:
         """The publisher is no more; after a topic's last one nothing is kept of the topic."""
         topic = publisher.topic

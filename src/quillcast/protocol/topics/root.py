@@ -122,20 +122,20 @@ class Root:
             if admission.contact.node_id == node and admission.gone_at is None:
                 admission.gone_at, admission.active = self.host.now(), False
 
-    def sweep(self, now: float) -> list[Contact]:
-        """Forget publishers that closed, or whose peers were lost a lease ago. Returns the peers of silent ones."""
+    def sweep(self, now: float) -> dict[Contact, list[bytes]]:
+        """Forget publishers that closed, or whose peers were lost a lease ago. Returns silent ones by their peers."""
         before = now - self.config.lease_s
         if self.began_at <= before:
             self.frontiers = {}  # who comes only now has its events admitted again, and readers tell by sequence
-        silent: dict[Contact, None] = {}
+        silent: dict[Contact, list[bytes]] = {}
         for publisher, admission in list(self.admissions.items()):
             if admission.active:
                 admission.active, admission.idle_since, admission.gone_at = False, now, None
             elif not admission.runs and (admission.closed or _by(admission.gone_at, before)):
                 self.forget(publisher)
             elif admission.idle_since <= before:
-                silent[admission.contact] = None
-        return list(silent)
+                silent.setdefault(admission.contact, []).append(publisher)
+        return silent
 
     def seal(self) -> list[Bundle]:
         """What was admitted since the last call, as few bundles under this term."""

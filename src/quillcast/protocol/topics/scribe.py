@@ -60,6 +60,7 @@ from quillcast.protocol.topics.messages import (
     Replicas,
     RootIs,
     StateDigest,
+    StillOpen,
     Survey,
 )
 from quillcast.protocol.topics.pacing import Pacing, Patience, RoomHere
@@ -342,6 +343,8 @@ class Scribe:
                 self.publishing.receive(sender, message)
             case Closed(publishers):
                 self.admissions.closed(publishers)
+            case StillOpen(publishers):
+                self.publishing.still_open(sender, publishers)
             case HandOver():
                 self.handing_over.handed_over(message)
             case Replicas() | Ask() | Known() | Kept() | StateDigest():
