@@ -8,10 +8,10 @@ import click
 import msgspec
 
 from quillcast.cli.options import JSON
-from quillcast.cli.peering import Peering, peering
+from quillcast.cli.peering import Peering, alone, looked, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError, Unreachable
-from quillcast.live import control
+from quillcast.live import addresses, control
 from quillcast.live.node import Node
 from quillcast.live.rendezvous import Rendezvous
 
@@ -48,12 +48,25 @@ def command(data: Path | None, journal: Path | None, invite: bool, as_json: bool
 def _introduce(node: Node, *, as_json: bool) -> None:
     """Say who this is, and how others join."""
     contact = node.contact
-    line = str(node.invite()) if node.admits else None
+    beyond = not addresses.is_loopback(addresses.parse(contact.address)[0])
+    line = str(node.invite()) if node.admits and beyond else None
     if as_json:
-        told = {"node_id": contact.node_id.hex(), "address": contact.address, "network": node.network, "join": line}
+        told = {
+            "node_id": contact.node_id.hex(),
+            "address": contact.address,
+            "network": node.network,
+            "join": line,
+            "looked_in": node.looked_in,
+            "alone": alone(node),
+        }
         click.echo(msgspec.json.encode(told).decode())
         return
     click.echo(f"peer {contact.node_id.hex()[:8]} at {contact.address}, network {node.network}")
+    if alone(node):
+        print(f"alone so far: {looked(node)}", file=sys.stderr)
+    if node.admits and not beyond:
+        print("other machines cannot reach it there: --listen HOST:PORT lets them join; Ctrl-C ends", file=sys.stderr)
+        return
     if line is None:
         print(f"others join with: --contact {contact.address}; Ctrl-C ends", file=sys.stderr)
         return
@@ -75,7 +88,10 @@ def _invitation(network: str) -> str:
     place = Rendezvous(network)
     entries = place.entries()
     if not entries:
-        raise Unreachable(f"no peer of the network {network!r} runs on this machine; start one with: quillcast node")
+        raise Unreachable(
+            f"no peer of the network {network!r} runs on this machine; start one with: quillcast node; "
+            f"looked in {place.looked_in}"
+        )
     problem = None
     for entry in entries:
         try:

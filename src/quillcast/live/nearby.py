@@ -9,9 +9,13 @@ import contextlib
 import os
 import socket
 import struct
+from pathlib import Path
 
 BUFFER_BYTES = 2 << 20  # what the kernel keeps of what is sent; with a quarter of it TCP is faster; measured
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: `struct ucred` of unix(7)
+
+_ACCEPTS = 0x10000  # __SO_ACCEPTCON: the socket listens
+_SHOWN = "@quillcast "  # how /proc/net/unix shows the beginning of `_name`
 
 
 def listener(address: str) -> socket.socket:
@@ -38,6 +42,17 @@ def connected(address: str) -> socket.socket | None:
             return own
     own.close()
     return None
+
+
+def listening() -> list[str]:
+    """The addresses that peers of this machine listen at, whoever runs them and whatever network they are of."""
+    try:
+        lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]
+    except OSError:
+        return []
+    fields = (line.split(maxsplit=7) for line in lines)
+    names = (field[7] for field in fields if len(field) == 8 and int(field[3], 16) & _ACCEPTS)
+    return sorted({name.removeprefix(_SHOWN) for name in names if name.startswith(_SHOWN)})
 
 
 def widen(own: socket.socket) -> bool:

@@ -36,6 +36,7 @@ class Publisher:
         self.payloads = NO_PAYLOADS
         self.next = self.last = 0
         self._stable = 0
+        self._before: tuple[Outlet, int] | None = None  # where it published before, and how far, if that is not safe
         self.failure: QuillcastError | None = None
         """Why the topic takes no more events of this publisher."""
         self._closed = False
@@ -111,6 +112,7 @@ class Publisher:
         outlet = self._outlet
         if outlet.stopped or self._closed or self.failure is not None:
             await self._until_open(timeout_s)
+            outlet = self._outlet
         if wait is not None:
             self._check_wait(wait)
         payload, key = _as_bytes("payload", payload), None if key is None else _as_bytes("key", key)
@@ -131,6 +133,8 @@ class Publisher:
         last = self.last
         try:
             async with asyncio.timeout(timeout_s):
+                if self._before is not None:
+                    await self._before[0].acknowledged(wait, self._before[1])
                 await self._outlet.acknowledged(wait, last)
         except TimeoutError as problem:
             raise await self._unacknowledged(last, timeout_s) from problem
@@ -149,7 +153,7 @@ class Publisher:
     def admitted(self) -> int:
         """Events that the root admitted."""
         inner = self._outlet.inner
-        return self._before(inner.admitted, inner.waiting)
+        return self._events_before(inner.admitted, inner.waiting)
 
     @property
     def stable(self) -> int:
@@ -157,10 +161,10 @@ class Publisher:
         inner = self._outlet.inner
         kept = inner.retained
         if inner.stable >= self.last or (kept and kept[0].first <= inner.stable):
-            self._stable = self._before(inner.stable, kept)
+            self._stable = self._events_before(inner.stable, kept)
         return self._stable  # where blocks were let go before they were stable: what was known until then
 
-    def _before(self, mark: int, blocks: Iterable[Block]) -> int:
+    def _events_before(self, mark: int, blocks: Iterable[Block]) -> int:
         """Events of this publisher before a mark, where these are the outlet's blocks beyond it."""
         if mark < self.last:
             for block in blocks:
@@ -180,6 +184,14 @@ class Publisher:
 
     def failed(self, error: QuillcastError) -> None:
         self.failure, self.plain, self.room = error, False, 0
+
+    def move(self, outlet: Outlet, pump: Pump, peer: Peer) -> None:
+        if not self._outlet.safe:
+            self._before = self._outlet, self.last
+        self._outlet, self._pump, self._peer = outlet, pump, peer
+        self.payloads, self.room = NO_PAYLOADS, 0
+        self.next = self.last = self._stable = 0
+        self.id = outlet.enter(self)
 
     # --- within
 
