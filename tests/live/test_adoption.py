@@ -172,6 +172,18 @@ def test_who_cannot_become_a_member_fails_and_both_sides_name_the_other(tmp_path
     run(scenario())
 
 
+def test_members_of_two_networks_of_one_name_name_each_other(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for name in ("one", "two"):
+            Keyring(tmp_path / name).make_authority("n", time.time_ns())
+        async with Node(network="n", data=tmp_path / "one") as older, Node(network="n", data=tmp_path / "two") as newer:
+            (notice,) = newer.notices
+            assert f"in network 'n' with another credential ({older.status()['credential']}), and cannot be" in notice
+            await eventually(lambda: "certificate" in str(older.status()["problems"]))
+
+    run(scenario())
+
+
 def test_an_identity_that_was_given_cannot_be_a_members() -> None:
     async def scenario() -> None:
         from quillcast.live.hello import Identity

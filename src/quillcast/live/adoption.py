@@ -68,19 +68,24 @@ async def bring_over(place: Rendezvous, entries: Sequence[Entry], credential: st
         answers = await asyncio.gather(
             *(asyncio.to_thread(_ask, place, entry, step, credential) for entry in entries), return_exceptions=True
         )
+        here = {entry.node_id for entry in place.entries()}  # others have ended meanwhile
         for entry, answer in zip(entries, answers, strict=True):
-            if isinstance(answer, QuillcastError):
-                staying.append(f"{unheard(entry, place.folder.name)}: {answer}")
-            elif isinstance(answer, BaseException):
+            if isinstance(answer, QuillcastError) and entry.node_id in here:
+                staying.append(f"{unheard(entry, place.folder.name)} ({answer})")
+            elif isinstance(answer, BaseException) and not isinstance(answer, QuillcastError):
                 raise answer
         entries = [entry for entry, answer in zip(entries, answers, strict=True) if answer is None]
     return staying
 
 
 def unheard(entry: Entry, network: str) -> str:
-    """The beginning of a line about a peer without the network's credential, for those who have it."""
+    """A line, for the members of a network, about a peer that they cannot hear."""
     whose = "" if entry.is_own else f" of user {entry.user}"
-    return f"process {entry.pid}{whose} is in network {network!r} without its credential, and cannot be heard here"
+    lacks = f"with another credential ({entry.credential})" if entry.credential else "without its credential"
+    return (
+        f"process {entry.pid}{whose} is in network {network!r} {lacks}, and cannot be heard here: start it again with "
+        "--join and the line that `quillcast node --invite` prints, or with another --network"
+    )
 
 
 def _ask(place: Rendezvous, entry: Entry, step: str, credential: str) -> None:

@@ -622,25 +622,28 @@ class Node:
         """Have this user's peers here that run without the credential take it on; say who does not."""
         if self._links.tls is None:
             return
-        without = [other for other in self._rendezvous.all_entries() if not other.credential]
-        own = [other for other in without if other.is_own]
-        for line in await bring_over(self._rendezvous, own, self._links.tls.fingerprint):
+        credential = self._links.tls.fingerprint
+        others = [other for other in self._rendezvous.all_entries() if other.credential != credential]
+        own = [other for other in others if other.is_own and not other.credential]
+        for line in await bring_over(self._rendezvous, own, credential):
             self._note(line)
-        for other in without:
-            if not other.is_own:
+        for other in others:
+            if other not in own:
                 with contextlib.suppress(Unreachable):
                     await self._links.greet(other.address)  # it hears why that fails
-                self._note(f"{unheard(other, self.network)}: it has to join with a line that a member prints")
+                self._note(unheard(other, self.network))
 
     async def _take_credential(self, step: str, credential: str, pid: int) -> None:
         """Take a step towards the network's credential, as the process of a member asks. Raises why that cannot be."""
         await self._ready(STEP_S)
-        if self._presence.standing is None and self._seeker.adoptable != credential:
-            raise self._cut_off(pid, "this user was not admitted to it")
         try:
+            if self._presence.standing is None and self._seeker.adoptable != credential:
+                raise LocalError("this user was not admitted to it")
             await self._adoption.take(step)
         except QuillcastError as problem:
-            raise (self._cut_off(pid, str(problem)) if self._presence.standing is None else problem) from problem
+            if self._presence.standing is None:
+                self._cut_off(pid, str(problem))
+            raise
 
     async def _watch_for_members(self) -> None:
         """Members that other users run cannot ask this peer to take their credential on, and it could not."""
@@ -671,7 +674,10 @@ class Node:
                 await subscription.started()
         self._run(self._drain(former))
         self._settle_in()
-        self._note(f"this peer has taken on the credential of network {self.network!r}, and is {self.address} now")
+        line = f"this peer has taken on the credential of network {self.network!r}, and is at {self.address} now"
+        self._notices.append(line)
+        if self._setting.on_problem is not None:
+            self._pump.loop.call_soon(self._setting.on_problem, line)
 
     async def _become_member(self) -> Presence:
         """A second peer of this node, which is part of the members' network."""
@@ -725,7 +731,7 @@ class Node:
         self._former = None
         await former.close()
 
-    def _cut_off(self, pid: int, why: str) -> LocalError:
+    def _cut_off(self, pid: int, why: str) -> None:
         """Process `pid` is a member of this node's network, and this node is not and cannot be: say so to everybody."""
         error = LocalError(
             f"process {pid} of this machine has the credential of network {self.network!r}, and this peer cannot hear "
@@ -737,7 +743,6 @@ class Node:
             inbox.failed(error)
         for outlet in list(self._outlets.values()):
             outlet.failed(error)
-        return error
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
