@@ -1,5 +1,6 @@
 import errno
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -7,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from quillcast.core.errors import DiskFailed, LocalError
+from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.live import rendezvous, runtimefolder
+from quillcast.live import control, rendezvous, runtimefolder
 from quillcast.live.rendezvous import Entry, Rendezvous, networks_here
 
 ME = Contact(b"m" * 16, "127.0.0.1:4000")
@@ -207,6 +208,20 @@ class TestShared:
         assert place.folder.stat().st_mode & 0o777 == 0o755
         assert next(place.folder.glob("*.json")).stat().st_mode & 0o777 == 0o644
         assert place.looked_in == f"{shared}/*/default"
+
+    def test_a_socket_of_another_user_is_asked_nothing(self, theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its answer to `invite` would be a line to join with: that of a network of its own."""
+        path = theirs / "theirs.sock"
+        with socket.socket(socket.AF_UNIX) as listener:
+            monkeypatch.chdir(theirs)  # paths of sockets are short
+            os.seteuid(OTHER)
+            try:
+                listener.bind(path.name)
+                listener.listen()
+            finally:
+                os.seteuid(0)
+            with pytest.raises(Unreachable, match="belongs to another user, and is not trusted"):
+                control.ask(path, "invite", timeout_s=1)
 
     def test_dead_peers_of_others_are_passed_over_and_left_alone(self, shared: Path, theirs: Path) -> None:
         dead = subprocess.Popen([sys.executable, "-c", ""])

@@ -22,7 +22,8 @@ from quillcast.live.rendezvous import Entry, Rendezvous
 
 STEPS = ("join", "publish", "leave")
 QUESTION = "take_credential"
-STEP_S = 10.0  # a guess: how long a peer may take for a step, or wait for the next one to be asked for
+STEP_S = 10.0  # a guess: how long a peer waits for the next step to be asked for
+ASK_S = 5.0  # a guess: how long a member waits for a step; one of them may be stopped
 
 
 class Adoption:
@@ -90,4 +91,4 @@ def unheard(entry: Entry, network: str) -> str:
 
 def _ask(place: Rendezvous, entry: Entry, step: str, credential: str) -> None:
     path = place.control_path(entry.contact)
-    control.ask(path, QUESTION, timeout_s=STEP_S, step=step, credential=credential, pid=os.getpid())
+    control.ask(path, QUESTION, timeout_s=ASK_S, step=step, credential=credential, pid=os.getpid())

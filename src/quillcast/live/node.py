@@ -16,7 +16,7 @@ import msgspec
 from quillcast.core.errors import LocalError, NotJoined, QuillcastError, RemoteError, Unreachable
 from quillcast.core.messages import Contact
 from quillcast.live import addresses, runner
-from quillcast.live.adoption import QUESTION, STEP_S, Adoption, bring_over, unheard
+from quillcast.live.adoption import ASK_S, QUESTION, STEP_S, Adoption, bring_over, unheard
 from quillcast.live.config import LiveConfig
 from quillcast.live.control import Answerer
 from quillcast.live.credentials import Credentials
@@ -711,7 +711,7 @@ class Node:
         for outlet in outlets.values():
             outlet.pause()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STEP_S / 2):
+            async with asyncio.timeout(ASK_S / 2):
                 await former.pump.until(lambda: all(outlet.safe for outlet in outlets.values()))
         self._held = False
         for who, outlet in outlets.items():
