@@ -29,7 +29,7 @@ async def find_contacts(
 ) -> list[Contact]:  # fmt: skip
     """Enter this peer among those of its machine, and return peers of its network that answer; none: it is the first.
 
-    Raises `Unreachable` if there are `named` addresses, and no peer of this network at any of them; `OtherCredential` if
+    Raises `Unreachable` if there are `named` addresses, and no peer of this network at any; `OtherCredential` if
     peers of this machine are members of a network with a credential, and this one is not. Unless it `may_be_first`,
     `Unreachable` too if addresses are known and nobody answers at any. Who is `patient` is never the first: it raises
     `Unreachable` instead, and is not entered before it has found others.
