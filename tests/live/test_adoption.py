@@ -20,7 +20,7 @@ from tests.cli.commands import Commands, commands
 from tests.live.machines import machines
 
 pytestmark = pytest.mark.live
-QUICK = quillcast.Config(topics=quillcast.Config().topics.__class__(settle_s=0.1))
+QUICK = quillcast.Config()
 
 
 @pytest.fixture(autouse=True)
