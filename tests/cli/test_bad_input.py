@@ -130,13 +130,23 @@ def test_the_demo_mixes_its_journals_with_no_others(quillcast: Commands, tmp_pat
     assert_one_line(err, "is not empty")
 
 
-def test_a_fault_of_ours_is_one_line_too(quillcast: Commands, tmp_path: Path) -> None:
-    folder = tmp_path / "runtime"
+@pytest.mark.parametrize("arguments", [["status"], ["sub", "t"], ["node"]], ids=str)
+def test_a_runtime_folder_that_cannot_be_used(quillcast: Commands, tmp_path: Path, arguments: list[str]) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    code, out, err = quillcast.run(*arguments, "--runtime-dir", str(folder))
+    assert (code, out) == (2, "")
+    assert_one_line(err, f"the runtime folder {folder} cannot be used: others can write to it; to share one")
+
+
+def test_a_fault_of_the_system_is_one_line_too(quillcast: Commands, tmp_path: Path) -> None:
+    folder = tmp_path / "quillcast" / "test"
+    folder.parent.mkdir()
     folder.write_text("no folder")
-    quillcast.environment["XDG_RUNTIME_DIR"] = str(folder)
     code, _, err = quillcast.run("status")
-    assert code == 1
-    assert_one_line(err, "Not a directory")
+    assert code == 6
+    assert_one_line(err, f"{folder}: File exists")
 
 
 @pytest.mark.live

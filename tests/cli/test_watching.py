@@ -186,10 +186,9 @@ def test_a_check_of_nothing_says_what_there_is_and_is_no_ok(quillcast: Commands)
 
 
 def test_what_a_check_could_not_look_at_or_tell_is_unknown(quillcast: Commands) -> None:
-    quillcast.environment["XDG_RUNTIME_DIR"] = "/dev/null"
-    code, out, err = quillcast.run("check", "peer")
-    assert (code, err) == (3, "")
-    assert out.startswith("UNKNOWN - ")
+    code, out, err = quillcast.run("check", "peer", "--runtime-dir", "/dev/null/not/a/folder")
+    assert (code, out) == (3, "")
+    assert "the runtime folder /dev/null/not/a/folder cannot be used: Not a directory" in err
     line = f"{sys.executable} -m quillcast check peer >/dev/full"
     ended = subprocess.run(line, shell=True, env=quillcast.environment, capture_output=True, check=False)
     assert ended.returncode == 3

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from quillcast.live.credentials import Credentials
 
+RUNTIME_DIR = "QUILLCAST_RUNTIME_DIR"  # as `live.runtimefolder` has it, which is imported when it is needed
 COMPLETION_TIMEOUT_S = 0.5  # a guess: nobody waits longer after a key
 
 
@@ -97,7 +98,7 @@ PEER = click.option(
     help="The peer to ask, by the start of its id; else the oldest.",
     shell_complete=_completed(_peers),
 )
-NETWORK = click.option(
+_NETWORK = click.option(
     "--network",
     shell_complete=_completed(_networks),
     default="default",
@@ -106,6 +107,39 @@ NETWORK = click.option(
     show_envvar=True,
     help="The network's name; peers of one machine and network find each other.",
 )
+
+
+def _look_in(context: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
+    """Have this process, and those that it starts, look there. Raises `click.BadParameter` where that cannot be."""
+    from quillcast.core.errors import LocalError
+    from quillcast.live.runtimefolder import chosen
+
+    if folder is not None:
+        try:
+            chosen(folder)
+        except LocalError as problem:
+            raise click.BadParameter(str(problem), context, parameter) from problem
+        os.environ[RUNTIME_DIR] = str(folder.absolute())
+
+
+_RUNTIME_DIR = click.option(
+    "--runtime-dir",
+    type=click.Path(path_type=Path),
+    envvar=RUNTIME_DIR,
+    show_envvar=True,
+    callback=_look_in,
+    is_eager=True,  # completion of networks and peers looks there, too
+    expose_value=False,
+    help="Folder in which peers of this machine find each other.  [default: the user's own]",
+)
+
+
+def _with_network(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which network, and where its peers of this machine are found."""
+    return _NETWORK(_RUNTIME_DIR(command))
+
+
+NETWORK = _with_network
 
 
 def _loaded(context: click.Context, _: click.Parameter, file: Path | None) -> "Credentials | None":

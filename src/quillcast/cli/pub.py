@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from quillcast.cli.options import AS, JSON, TOPIC, Amount
-from quillcast.cli.peering import Peering, alone, peering
+from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
 from quillcast.cli.templates import Template
@@ -88,7 +88,8 @@ def command(
       {{random}}   16 hexadecimal digits
 
     Ends when the events are acknowledged as --wait says; after --timeout without that it names who does not have them,
-    with exit code 5. With --json it prints an object with topic, published, wait and seconds.
+    with exit code 5. With --json it prints an object with topic, published, wait, seconds, alone (whether no other
+    peer was heard) and looked_in (where peers of this machine were looked for).
     """  # noqa: D301 - the sign that click takes for "as it stands"
     if messages and (files or whole):
         raise click.UsageError("MESSAGEs and --file or --whole are both given; choose one", click.get_current_context())
@@ -98,6 +99,7 @@ def command(
 
     async def publish() -> dict[str, Any]:
         async with peering.node() as node:
+            tell_notices(node)
             with closing(node.publisher(topic, credentials=credentials)) as publisher:
                 pace, published = Pace(rate), 0
                 async for payloads in _source(messages, files, count, whole=whole):
@@ -113,10 +115,12 @@ def command(
                     await _acknowledged(node, publisher, awaited, timeout_s)
                 if publisher.partitioned:
                     print("quillcast: the network is split: this holds on this side only", file=sys.stderr)
-                if published and alone(node):
-                    unheard = f"nobody got this: no other peer of network {node.network!r} is known here"
-                    print(f"quillcast: {unheard}", file=sys.stderr)
-                return {"topic": topic, "published": published, "wait": awaited}
+                unheard = alone(node)
+                if published and unheard:
+                    problem = f"nobody got this: no other peer of network {node.network!r} is known here"
+                    print(f"quillcast: {problem}; {looked(node)}", file=sys.stderr)
+                told = {"topic": topic, "published": published, "wait": awaited, "alone": unheard}
+                return {**told, "looked_in": node.looked_in}
 
     began = time.monotonic()
     result = run(publish())

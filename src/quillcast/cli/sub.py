@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from quillcast.cli.options import AS, JSON, TOPIC, Amount
-from quillcast.cli.peering import Peering, alone, peering
+from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
 from quillcast.core.errors import QuillcastError
@@ -65,6 +65,7 @@ def command(
 
     async def print_events() -> None:
         async with Writer() as writer, peering.node() as node:
+            tell_notices(node)
             subscription = node.subscribe(
                 topic, start=start, on_lost=lambda loss: _tell_loss(topic, loss), credentials=credentials, name=name
             )
@@ -128,7 +129,7 @@ def text_or_base64(name: str, data: bytes) -> dict[str, str]:
 def _tell_start(node: Node, topic: str) -> None:
     print(
         f"subscribed to {topic} as peer {short(node.contact.node_id)} at {node.address}"
-        f"{', alone so far' if alone(node) else ''}; Ctrl-C ends",
+        f"{f', alone so far ({looked(node)})' if alone(node) else ''}; Ctrl-C ends",
         file=sys.stderr,
     )
 

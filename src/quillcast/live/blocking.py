@@ -84,6 +84,11 @@ class BlockingNode:
         """Where it listens."""
         return self._node.address
 
+    @property
+    def looked_in(self) -> str:
+        """Where it looked for peers of this machine; see `Node.looked_in`."""
+        return self._node.looked_in
+
     def create(self, name: str, *, timeout_s: float = TIMEOUT_S, **settings: Any) -> Descriptor:
         """Create a topic; settings, `credentials` and access lists are those of `Node.create`."""
         return self._loop.call(self._node.create(name, timeout_s=timeout_s, **settings))

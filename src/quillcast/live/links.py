@@ -8,6 +8,7 @@ forgotten; the next message opens another.
 
 import asyncio
 import errno
+import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -77,7 +78,11 @@ class Links:
 
         `reached_at` is what others are told to reach this peer at, where it is something else; port 0 is the same one.
         """
-        server = await self.loop.create_server(self._accept, host, port)
+        await self.serve(addresses.listener(host, port), reached_at=reached_at)
+
+    async def serve(self, listener: socket.socket, *, reached_at: tuple[str, int] | None = None) -> None:
+        """Accept links at a socket that listens; it is closed with this."""
+        server = await self.loop.create_server(self._accept, sock=listener)
         self._servers.append(server)
         bound = addresses.bound(server)
         host, port = reached_at or bound

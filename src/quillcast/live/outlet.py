@@ -54,6 +54,10 @@ class Sharer(Protocol):
         """The topic takes no more of its events."""
         ...
 
+    def move(self, outlet: "Outlet", pump: Pump, peer: Peer) -> None:
+        """Its events go by another outlet from now on."""
+        ...
+
 
 class Batch:
     """Events that are still to be sealed: their columns, and whose they are."""
@@ -116,8 +120,8 @@ class Outlet:
 
     __slots__ = (
         "_batch", "_batch_bytes", "_changed", "_ended", "_holder", "_join", "_lone_at", "_lone_blocks", "_named",
-        "_opened", "_peer", "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "stopped",
-        "topic",
+        "_opened", "_paused", "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "peer",
+        "stopped", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -131,7 +135,7 @@ class Outlet:
         self.stopped = True
         """Publishers have to look: the topic is not known yet, there is no room, or it failed."""
         self.failure: QuillcastError | None = None
-        self._pump, self._peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
+        self._pump, self.peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
         self._batch: Batch | None = None  # the open one
         self._holder: Sharer | None = None  # whose the batch's last events are
         self._lone_blocks = 0  # with one event each, up to the last one
@@ -142,7 +146,7 @@ class Outlet:
         self._waiting: dict[Wait, list[tuple[int, int, asyncio.Future[None]]]] = {"root": [], "stable": []}
         self._tickets = count()
         self._ended = ended
-        self._opened = False
+        self._opened = self._paused = False
         self.inner = pump.call(peer.publisher, topic, self, warrant)
         self._opened = True
         self.progressed()
@@ -152,7 +156,7 @@ class Outlet:
         self._sharers[sharer] = None
         self.inner.shared_by = len(self._sharers)
         own, self._named = not self._named, True
-        return self.inner.id if own else self._peer.scribe.publishing.new_id()
+        return self.inner.id if own else self.peer.scribe.publishing.new_id()
 
     def leave(self, sharer: Sharer) -> None:
         """A publisher closes. After the last one the peer keeps what is not stable until it is."""
@@ -161,7 +165,7 @@ class Outlet:
         if self._sharers:
             self.inner.shared_by = len(self._sharers)
         else:
-            self._pump.call(self._peer.close_publisher, self.inner)
+            self._pump.call(self.peer.close_publisher, self.inner)
             self._ended(self)
         self._tell()
 
@@ -169,6 +173,31 @@ class Outlet:
         """The node has left: who waits for an acknowledgement waits in vain."""
         if self.failure is None:
             self.failed(NotJoined(f"the node has left; what it published to {self.topic!r} was not acknowledged"))
+
+    # --- moving to another peer of the node
+
+    def pause(self) -> None:
+        """Seal what waits, and take no more: publishers wait."""
+        self.flush()
+        self._paused = self.stopped = True
+
+    def go_on(self) -> None:
+        """End a pause."""
+        self._paused = False
+        self.progressed()
+
+    @property
+    def safe(self) -> bool:
+        """Is everything acknowledged that will be?"""
+        return self.failure is not None or self._mark("stable" if self.inner.reliable else "root") >= self.inner.next
+
+    def hand_over(self, successor: "Outlet", pump: Pump, peer: Peer) -> None:
+        """The publishers go on at another outlet, which is another peer's. They begin a new line of sequences there."""
+        for sharer in list(self._sharers):
+            sharer.move(successor, pump, peer)
+        self._sharers.clear()
+        self._pump.call(self.peer.close_publisher, self.inner)
+        self._tell()
 
     # --- the open batch
 
@@ -355,7 +384,7 @@ class Outlet:
         inner = self.inner
         known = inner.root is not None or self.limit > 0
         self.limit = inner.descriptor.settings.event_bytes_max if known else 0
-        self.stopped = not known or self.failure is not None or inner.room() <= 0
+        self.stopped = not known or self.failure is not None or self._paused or inner.room() <= 0
         if not self.stopped:
             self._tell()
         elif self._batch is not None:

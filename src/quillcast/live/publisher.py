@@ -40,6 +40,8 @@ class Publisher:
         self.dropped = 0
         """Events that were discarded at `retain_bytes` or `retain_s` before they were stable: they never count so."""
         self._dropped = RangeSet()
+        self._dropped_before = 0  # of those, how many it published before it went over to another outlet
+        self._before: tuple[Outlet, int] | None = None  # where it published before, and how far, if that is not safe
         self.failure: QuillcastError | None = None
         """Why the topic takes no more events of this publisher."""
         self._closed = False
@@ -119,18 +121,19 @@ class Publisher:
         outlet, deadline = self._outlet, self._pump.monotonic() + timeout_s
         if outlet.stopped or self._closed or self.failure is not None:
             await self._until_open(timeout_s, wait)
+            outlet = self._outlet
         if wait is not None:
             self._check_wait(wait)
         payload, key = _as_bytes("payload", payload), None if key is None else _as_bytes("key", key)
         if len(payload) > outlet.limit:
             raise too_large(len(payload), outlet.limit, self.topic)
-        sequence = 0 if wait is None else self.sequence
+        sequence, dropped = 0 if wait is None else self.sequence, self._dropped
         if outlet.append(self, payload, key, attributes):
             outlet.flush()
             await asyncio.sleep(0)
         if wait is not None:
             left_s = deadline - self._pump.monotonic()
-            await self._wait_for(wait, left_s, timeout_s, lambda: sequence in self._dropped)
+            await self._wait_for(wait, left_s, timeout_s, lambda: sequence in dropped)
 
     async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until all that was published so far is acknowledged; arguments and errors are those of `publish`.
@@ -139,30 +142,36 @@ class Publisher:
         """
         self._check_wait(wait)
         timeout_s = arguments.seconds("timeout_s", timeout_s)
-        await self._wait_for(wait, timeout_s, timeout_s, lambda: bool(self._dropped))
+        await self._wait_for(wait, timeout_s, timeout_s, lambda: self.dropped > 0)
 
     async def _wait_for(self, wait: Wait, left_s: float, timeout_s: float, in_vain: Callable[[], bool]) -> None:
         """Wait for the acknowledgement of what was published so far, `left_s` of `timeout_s` that were allowed.
 
         For the end of that time other peers are asked who holds it up.
         """
-        outlet = self._outlet
-        await outlet.sealed()
+        await self._outlet.sealed()
+        outlet, pump, peer = self._outlet, self._pump, self._peer
         if self.failure is not None and self.failure is not outlet.failure:
             raise self.failure  # some of it was never sealed
         last = self.last
         try:
             async with asyncio.timeout(left_s - _WALK_S):
-                await outlet.acknowledged(wait, last, in_vain)
+                await self._reached(outlet, wait, last, in_vain)
         except TimeoutError:
-            with HoldUps(self._pump, self._peer, outlet.inner, last) as holdups:
+            with HoldUps(pump, peer, outlet.inner, last) as holdups:
                 try:
                     async with asyncio.timeout(_WALK_S):
-                        await outlet.acknowledged(wait, last, in_vain)
+                        await self._reached(outlet, wait, last, in_vain)
                 except TimeoutError as problem:
-                    raise self._unacknowledged(last, timeout_s, holdups) from problem
+                    raise self._unacknowledged(outlet, last, timeout_s, holdups) from problem
         if wait == "stable" and in_vain():
             raise self._never_stable()
+
+    async def _reached(self, outlet: Outlet, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
+        """Wait for an outlet's acknowledgement, and for that of the one before it."""
+        if self._before is not None:
+            await self._before[0].acknowledged(wait, self._before[1], in_vain)
+        await outlet.acknowledged(wait, last, in_vain)
 
     @property
     def sequence(self) -> int:
@@ -178,7 +187,7 @@ class Publisher:
     def admitted(self) -> int:
         """Events that the root admitted."""
         inner = self._outlet.inner
-        return self._before(inner.admitted, inner.waiting)
+        return self._events_before(inner.admitted, inner.waiting)
 
     @property
     def stable(self) -> int:
@@ -188,7 +197,7 @@ class Publisher:
             return 0
         kept = inner.retained
         settled = kept[0].first if kept else inner.next  # all before that is stable or was dropped
-        return self._before(max(settled, inner.stable), kept) - self.dropped
+        return self._events_before(max(settled, inner.stable), kept) - (self.dropped - self._dropped_before)
 
     @property
     def partitioned(self) -> bool:
@@ -198,7 +207,7 @@ class Publisher:
         """
         return self._outlet.inner.partitioned
 
-    def _before(self, mark: int, blocks: Iterable[Block]) -> int:
+    def _events_before(self, mark: int, blocks: Iterable[Block]) -> int:
         """Events of this publisher before a mark, where these are the outlet's blocks beyond it."""
         if mark < self.last:
             for block in blocks:
@@ -224,6 +233,15 @@ class Publisher:
         self._dropped.add(first, last)
         if len(self._dropped) > DROPPED_RANGES_MAX:
             self._dropped.join_closest()
+
+    def move(self, outlet: Outlet, pump: Pump, peer: Peer) -> None:
+        if not self._outlet.safe:
+            self._before = self._outlet, self.last
+        self._outlet, self._pump, self._peer = outlet, pump, peer
+        self.payloads, self.room = NO_PAYLOADS, 0
+        self.next = self.last = 0
+        self._dropped, self._dropped_before = RangeSet(), self.dropped
+        self.id = outlet.enter(self)
 
     # --- within
 
@@ -265,8 +283,8 @@ class Publisher:
         if not self.reliable:
             raise LocalError(f"topic {self.topic!r} is best_effort and acknowledges nothing; publish without wait")
 
-    def _unacknowledged(self, last: int, timeout_s: float, holdups: HoldUps) -> QuillcastError:
-        inner = self._outlet.inner
+    def _unacknowledged(self, outlet: Outlet, last: int, timeout_s: float, holdups: HoldUps) -> QuillcastError:
+        inner = outlet.inner
         if inner.admitted < last and inner.root is None:
             return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event; it is "
                              "still tried")  # fmt: skip

@@ -18,6 +18,7 @@ from quillcast.core.envelope import Position
 from quillcast.core.errors import Malformed, NotJoined, QuillcastError
 from quillcast.core.loss import Loss
 from quillcast.live.attributes import unpack
+from quillcast.live.credentials import Credentials
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
@@ -73,7 +74,7 @@ class Inbox:
 
     __slots__ = (
         "_waiting", "blocks", "closed", "current", "failure", "left", "losses", "malformed_count", "name", "on_lost",
-        "position", "size_bytes", "size_bytes_max", "turned_at",
+        "position", "size_bytes", "size_bytes_max", "subscription", "turned_at",
     )  # fmt: skip
 
     def __init__(self, size_bytes_max: int, name: str = "") -> None:
@@ -89,6 +90,8 @@ class Inbox:
         self.malformed_count = 0
         self.on_lost: Callable[[Loss], object] | None = None
         self.closed = False
+        self.subscription: Subscription[Any] | None = None
+        """The one that it is of, while that is open."""
         self._waiting: tuple[Callable[[], None], ...] = ()  # to be called once when something changes
 
     def started(self, position: Position) -> None:
@@ -219,11 +222,14 @@ class Subscription(Generic[Item]):
     """
 
     __slots__ = (
-        "_desk", "_handle", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events", "topic",
+        "_desk", "_handle", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events", "credentials", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: str, make: Make[Item], inbox: Inbox, desk: Desk) -> None:
+    def __init__(
+        self, topic: str, make: Make[Item], inbox: Inbox, desk: Desk, credentials: Credentials | None = None
+    ) -> None:
         self.topic, self._make, self._inbox, self._desk = topic, make, inbox, desk
+        self.credentials = credentials
         self._items: Iterator[Item] = _NO_ITEMS
         self._taken_bytes = 0  # of the block whose events are being handed out
         self._turn_events = 0  # handed out since the event loop ran
@@ -313,7 +319,7 @@ class Subscription(Generic[Item]):
         if handle is not None:
             desk.pump.call(desk.peer.unsubscribe, handle)
             desk.note(self.topic, handle)
-            self._handle = None
+            self._handle = self._inbox.subscription = None
 
     # --- the node's side
 
@@ -321,8 +327,16 @@ class Subscription(Generic[Item]):
         """Subscribe at the peer."""
         desk = self._desk
         subscribe = partial(desk.peer.subscribe, start=start, delivery=delivery, warrant=warrant)
+        self._inbox.subscription = self
         self._handle = desk.pump.call(subscribe, self.topic, self._inbox)
         desk.note(self.topic, self._handle)
+
+    def move(self, warrant: Warrant | None) -> None:
+        """The node has another peer now: subscribe there, as it was asked for. The former peer goes on delivering."""
+        if self._handle is not None and self._inbox.failure is None:
+            wish = self._handle.wish
+            self._inbox.position = None  # where the subscription begins among the new peer's neighbours is to be seen
+            self.open(start=wish.start, delivery=wish.delivery, warrant=warrant)
 
     def serve(self, handler: Handler[Item], run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         """Call the handler with every event, one after the other, until the subscription ends.
