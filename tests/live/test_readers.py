@@ -176,7 +176,8 @@ def test_a_handler_may_have_its_node_leave() -> None:
 
 def test_who_waits_for_an_acknowledgement_is_told_that_the_node_has_left() -> None:
     async def scenario() -> None:
-        async with Node() as other, Node() as node:
+        little = quillcast.LiveConfig(subscription_bytes=1 << 16)  # so that not all is taken before the node has left
+        async with Node(live=little) as other, Node() as node:
             await other.create("slow", slow="wait")
             reader = other.subscribe("slow")  # which reads nothing
             await reader.started()
