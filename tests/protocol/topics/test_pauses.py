@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
+from quillcast.core.envelope import NO_TERM
 from quillcast.core.host import Timer
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.claims import ChildClaim, encode
 from quillcast.protocol.topics.joining import JoinTimeout
 from quillcast.protocol.topics.reports import Report
 from quillcast.protocol.topics.sweeping import Sweep
-from quillcast.protocol.topics.tree import Departed
+from quillcast.protocol.topics.tree import Child, Departed
 from tests.protocol.topics.test_reigns import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 
@@ -53,8 +54,8 @@ def test_leases_of_a_topic_that_was_forgotten_are_prolonged_as_well() -> None:
     village.subscribe(0, "some/other", Reader())
     village.run(3)
     scribe, now = village.peers[0].scribe, village.peers[0].host.now()
-    lease = Departed.__new__(Departed)
-    lease.until, lease.awaited = now + 5, {}
+    host = scribe.host
+    lease = Departed(Child(host, village.world.machines[1].contact, 0, NO_TERM, 0), now + 5, ())
     scribe.joining.left_behind[TOPIC] = {bytes(16): lease}
     scribe.sweeping.swept_at = now - 40
     village.act(0, timer(Report()))
