@@ -116,7 +116,7 @@ class Seeker:
 
     def _claim(self, authority: Authority | None) -> Membership:
         claimed = self.keyring.claim()
-        if claimed is None and authority is not None:
+        while claimed is None and authority is not None:  # another process may claim what this one added
             self.keyring.add([admit_here(authority, self.wall_ns)])
             claimed = self.keyring.claim()
         if claimed is None:
