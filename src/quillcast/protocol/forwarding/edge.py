@@ -309,7 +309,7 @@ class Edge(Channel):
             author.lost = NO_RANGES
 
     def _report(self, loss: Loss) -> None:
-        """Tell of a loss before anything else goes out, and at the end of this turn at the latest: so ranges merge."""
+        """Tell of a loss before what follows it goes out, and at the end of this turn at the latest: so ranges merge."""
         if not self.losses:
             self.losses = {}
             self.host.set_timer(TellLosses(self.topic, self.number), 0.0)
@@ -321,9 +321,20 @@ class Edge(Channel):
         """Tell the subscriber what it lost."""
         losses, self.losses = self.losses, NOTHING
         for loss, ranges in losses.values():
-            for first, last in ranges:
-                self.host.trace(Lost(self.topic, loss.term, first, last, loss.why, self.number, loss.publisher))
-                self.subscriber.lost(msgspec.structs.replace(loss, first=first, last=last))
+            self._tell(loss, ranges)
+
+    def _tell_before(self, publisher: bytes, sequence: int, term: Term, index: int) -> None:
+        """An event goes out: tell first what was lost before it, of its publisher or of its term's positions."""
+        for place, (loss, ranges) in list(self.losses.items()):
+            follows = sequence if loss.publisher == publisher else index if loss.term == term and loss.uncertain else 0
+            if ranges.ranges()[0][0] < follows:
+                del self.losses[place]
+                self._tell(loss, ranges)
+
+    def _tell(self, loss: Loss, ranges: RangeSet) -> None:
+        for first, last in ranges:
+            self.host.trace(Lost(self.topic, loss.term, first, last, loss.why, self.number, loss.publisher))
+            self.subscriber.lost(msgspec.structs.replace(loss, first=first, last=last))
 
     def _resume(self, line: Line) -> None:
         line.next = line.given_up.contiguous_from(line.next)
@@ -379,7 +390,7 @@ class Edge(Channel):
 
     def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
         if self.losses:
-            self.tell_losses()
+            self._tell_before(block.publisher, block.first + skip, term, index)
         self.subscriber.deliver(block, skip, stop, new_tuple(Position, (term, index)))
         self.host.trace(
             Delivered(
