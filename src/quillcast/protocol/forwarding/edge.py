@@ -95,6 +95,12 @@ class Author:
         self.held: list[tuple[Block, Position]] = []  # behind a hole
         self.held_since = 0.0
 
+    def begin(self, term: Term, first: int) -> None:
+        """Its first event here goes out; what the subscriber was told that it lost lies before that."""
+        self.began = (term, first)
+        if self.lost:
+            self.before = RangeSet(self.lost.within(0, first))
+
 
 class Edge(Channel):
     """The channel to one local subscriber. Most of what it keeps is made by its first event."""
@@ -379,7 +385,7 @@ class Edge(Channel):
         if not self.ordered:
             _note_given(author, first, block.last)
         if began is None:
-            author.began = (term, first)
+            author.begin(term, first)
         if author.lost:
             self._deliver_pieces(author, block, first, term, index)
         else:
