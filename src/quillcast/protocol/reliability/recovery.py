@@ -227,6 +227,5 @@ class Recovery:
         if released or lacking:
             absent = RangeSet([*released, *lacking]).ranges()
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), tuple(tree.runs(term, absent))))
-        if lacking and term in tree.past:
-            tree.past[term].ask(lacking)  # somebody beyond this peer may have it, or know what it was
+        if lacking and tree.want(term, lacking, to.node_id):
             self.look_soon(topic)
