@@ -82,7 +82,7 @@ class Line:
 class Author:
     """A publisher as an edge hears it."""
 
-    __slots__ = ("before", "began", "given", "held", "held_since", "looked_at_next", "lost", "next", "term")
+    __slots__ = ("before", "began", "given", "held", "looked_at_next", "lost", "next", "term")
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that went out, or was told lost
@@ -93,7 +93,6 @@ class Author:
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
         self.given: RangeSet | None = None  # sequences that went out, where gaps are no reason to wait
         self.held: list[tuple[Block, Position]] = []  # behind a hole
-        self.held_since = 0.0
 
     def begin(self, term: Term, first: int) -> None:
         """Its first event here goes out; what the subscriber was told that it lost lies before that."""
@@ -106,7 +105,7 @@ class Edge(Channel):
     """The channel to one local subscriber. Most of what it keeps is made by its first event."""
 
     __slots__ = (
-        "authors", "backlog", "doubts", "holding", "host", "latest", "losses", "number", "ordered", "readmits",
+        "authors", "backlog", "doubts", "holes", "host", "latest", "losses", "number", "ordered", "readmits",
         "since", "subscriber", "topic",
     )  # fmt: skip
 
@@ -121,7 +120,7 @@ class Edge(Channel):
         self.since: Term | None = None
         self.latest: Line | None = None
         self.authors: dict[bytes, Author] = NOTHING
-        self.holding: dict[Author, None] = NOTHING  # those of whom something is held
+        self.holes: dict[bytes, float] = NOTHING  # publishers whose next event lacks though a later one is known: since
         self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
         self.doubts: dict[Term, None] = NOTHING  # terms of which positions are lost and it is not known what they were
         self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = NOTHING  # still to be told, with the first
@@ -218,7 +217,7 @@ class Edge(Channel):
         line = self.line(term)
         if line is None:
             return 0
-        held = [place.index for author in self.holding for _, place in author.held if place.term == term]
+        held = [place.index for id_ in self.holes for _, place in self.authors[id_].held if place.term == term]
         return min([line.next, *held]) if held else line.next
 
     def take(self, bundle: Bundle) -> None:
@@ -251,10 +250,14 @@ class Edge(Channel):
 
     def give_up_holes(self, before: float) -> None:
         """Go on past holes in publishers' sequences that have stood since before a time: they are void."""
-        for author in [author for author in self.holding if author.held_since < before]:
-            block, position = min(author.held, key=_sequence_of)
+        for publisher in [publisher for publisher, since in self.holes.items() if since < before]:
             self.host.trace(Mark("void_hole"))
-            self._lose_events(block.publisher, [(author.next or 0, block.first)], position.term, "void")
+            author = self.authors[publisher]
+            next_ = author.next or 0
+            known = [(block.first, place.term) for block, place in author.held]
+            known += [(first, author.term or NO_TERM) for first, _ in author.lost.within(next_, author.lost.end)]
+            end, term = min(known)
+            self._lose_events(publisher, [(next_, end)], term, "void")
 
     def forget_authors(self) -> None:
         """One look at all publishers: those of whom nothing came since the look before are forgotten, but for some.
@@ -264,7 +267,7 @@ class Edge(Channel):
         """
         silent = [id_ for id_, author in self.authors.items() if author.looked_at_next == author.next]
         for publisher in silent[: max(0, len(silent) - SILENT_MAX)]:
-            if not self.authors[publisher].held:
+            if publisher not in self.holes:
                 del self.authors[publisher]
         for author in self.authors.values():
             author.looked_at_next = author.next
@@ -297,6 +300,7 @@ class Edge(Channel):
             self._pass_lost(author, author.next)
         if author.held:
             self._release(author)
+        self._look_for_hole(publisher, author)
 
     def _lose_before(self, author: Author, publisher: bytes, sequences: Range, term: Term, why: str) -> None:
         """Of these sequences, those from before a publisher's first event here will not go out: order forbids them."""
@@ -393,6 +397,8 @@ class Edge(Channel):
             self._deliver(block, skip, block.count, term, index + skip)
         if author.held:
             self._release(author)
+        if self.holes:
+            self._look_for_hole(block.publisher, author)
 
     def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
         if self.losses:
@@ -421,10 +427,8 @@ class Edge(Channel):
 
         Not if positions of this term were lost of which nobody knows what stood there: that may have been the hole.
         """
-        if not author.held:
-            self.holding = self.holding or {}
-            self.holding[author], author.held_since = None, self.host.now()
         author.held.append((block, Position(term, index)))
+        self._look_for_hole(block.publisher, author)
 
     def _pass_over(self, author: Author, block: Block, start: int, stop: int) -> None:
         """Events from before the publisher's next one here: repeats, but for those that a later one overtook."""
@@ -444,12 +448,17 @@ class Edge(Channel):
 
     def _release(self, author: Author) -> None:
         """A hole was filled or given up: what was held behind it goes on, or waits for the next one."""
-        self.holding.pop(author, None)
-        held, author.held, since = author.held, [], author.held_since
+        held, author.held = author.held, []
         for block, position in sorted(held, key=_sequence_of):
             self._sequence(block, 0, *position)
-        if author.held:
-            author.held_since = since
+
+    def _look_for_hole(self, publisher: bytes, author: Author) -> None:
+        """Is a later event of a publisher known here, as held or as lost, than the one that is next?"""
+        if author.held or (author.lost and author.next is not None):
+            self.holes = self.holes or {}
+            self.holes.setdefault(publisher, self.host.now())
+        else:
+            self.holes.pop(publisher, None)
 
 
 def _wait(line: Line, bundle: Bundle) -> None:

@@ -121,7 +121,9 @@ class Joining:
         tree.parent, tree.fallbacks = shared(parent), shared(message.fallbacks)
         tree.follow_path(shared(message.path))
         tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
-        if message.term > tree.term:  # who has begun is owed a later reign whole, whatever the Join said that was sent before
+        if (
+            message.term > tree.term
+        ):  # who has begun is owed a later reign whole, whatever the Join said that was sent before
             reigns.enter(tree, shared(message.term), 0 if tree.begun else message.start)
         elif message.term == tree.term:
             tree.start = min(tree.start, message.start)

@@ -195,7 +195,7 @@ class Tree(Flow):
             return True
         if self.root is not None and self.root.stable < self.root.index:
             return True
-        held = any(channel.holding for channel in self.channels if isinstance(channel, Subscription))
+        held = any(channel.holes for channel in self.channels if isinstance(channel, Subscription))
         named = any(child.named_until for child in self.children.values())
         return bool(held or named or self.departed or self.past) or self.keeping_until is not None
 
