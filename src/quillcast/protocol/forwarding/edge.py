@@ -319,7 +319,7 @@ class Edge(Channel):
             author.lost = NO_RANGES
 
     def _report(self, loss: Loss) -> None:
-        """Tell of a loss before what follows it goes out, and at the end of this turn at the latest: so ranges merge."""
+        """Tell of a loss before what follows it goes out, at the end of this turn at the latest: so ranges merge."""
         if not self.losses:
             self.losses = {}
             self.host.set_timer(TellLosses(self.topic, self.number), 0.0)

@@ -123,7 +123,7 @@ class Joining:
         tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
         if (
             message.term > tree.term
-        ):  # who has begun is owed a later reign whole, whatever the Join said that was sent before
+        ):  # whatever its Join said: who has begun is owed it whole
             reigns.enter(tree, shared(message.term), 0 if tree.begun else message.start)
         elif message.term == tree.term:
             tree.start = min(tree.start, message.start)
