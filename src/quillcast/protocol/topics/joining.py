@@ -121,9 +121,7 @@ class Joining:
         tree.parent, tree.fallbacks = shared(parent), shared(message.fallbacks)
         tree.follow_path(shared(message.path))
         tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
-        if (
-            message.term > tree.term
-        ):  # whatever its Join said: who has begun is owed it whole
+        if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
             reigns.enter(tree, shared(message.term), 0 if tree.begun else message.start)
         elif message.term == tree.term:
             tree.start = min(tree.start, message.start)
