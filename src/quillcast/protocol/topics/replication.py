@@ -78,7 +78,7 @@ class Replication:
         return self.overlay.closest(topic, self.count)
 
     def _others(self, round_: Round) -> list[Contact]:
-        """Whom a round is for, but for those that fell silent: to ask, the k closest others, for this peer may be new."""
+        """Whom a round is for, but for who fell silent: to ask, the k closest others, for this peer may be new."""
         suspected = self.scribe.neighbours.suspected
         keepers = self.overlay.closest(round_.topic, self.count + (round_.note is None))
         others = [contact for contact in keepers if contact.node_id != self.host.me][: self.count]
