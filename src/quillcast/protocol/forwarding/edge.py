@@ -16,12 +16,12 @@ from quillcast.core.envelope import NO_TERM, Position, Term, new_tuple
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host, Timer
 from quillcast.core.loss import Loss
-from quillcast.core.ranges import NO_RANGES, Range, RangeSet
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference
 from quillcast.core.sparing import NOTHING
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.flow import Past
-from quillcast.protocol.forwarding.ledger import Run, runs_of, within
+from quillcast.protocol.forwarding.ledger import Run, runs_of, sequences, within
 from quillcast.protocol.forwarding.log import Log
 
 
@@ -151,7 +151,7 @@ class Edge(Channel):
         runs = [run for bundle in gone for run in runs_of(bundle)]
         self.skip(term, [(bundle.envelope.first, bundle.last) for bundle in gone], "cut", runs)
 
-    def thin(self, term: Term, gone: list[Bundle], runs: Iterable[Run]) -> None:
+    def thin(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
         """What waits here for room is lost; what waits for what lacks before it goes out now."""
         line = self.line(term)
         if line is None:
@@ -165,7 +165,7 @@ class Edge(Channel):
             here = RangeSet((first, bundle.last) for first, bundle in line.waiting.items())
             lost += here.missing(line.next, max(last for _, last in waiting))
         if lost:
-            self.skip(term, sorted(lost), "cut", runs)
+            self.skip(term, sorted(lost), "cut", runs, later)
 
     def waits_for(self, term: Term) -> bool:
         """Does anything of a past term wait here?"""
@@ -237,15 +237,20 @@ class Edge(Channel):
         if line.waiting or line.given_up is not NO_RANGES:
             self._resume(line)
 
-    def skip(self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = ()) -> None:
-        """Positions that will not come: tell the subscriber, and go on behind them. `runs` say what stood there."""
+    def skip(
+        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: Iterable[Run] = ()
+    ) -> None:
+        """Positions that will not come: tell the subscriber, and go on behind them.
+
+        `runs` say what stood there. What `later` terms admitted again comes with those, or is told lost there.
+        """
         line = self.line(term)
         if line is None:
             return
         line.given_up = line.given_up or RangeSet()
         holes = [hole for first, last in ranges for hole in line.given_up.missing(max(first, line.next), last)]
         line.given_up.update(ranges)
-        self._lose(term, holes, why, runs)
+        self._lose(term, holes, why, runs, later)
         self._resume(line)
 
     def give_up_holes(self, before: float) -> None:
@@ -274,24 +279,22 @@ class Edge(Channel):
 
     # ---- losses
 
-    def _lose(self, term: Term, holes: list[Range], why: str, runs: Iterable[Run]) -> None:
+    def _lose(self, term: Term, holes: list[Range], why: str, runs: Iterable[Run], later: Iterable[Run]) -> None:
         """Positions of a term are lost: those of known events by publisher, each one's together; then the others."""
-        known, lost = RangeSet(), dict[bytes, RangeSet]()
-        for at, publisher, first, events in within(runs, holes) if holes else ():
-            known.add(at, at + events)
-            lost.setdefault(publisher, RangeSet()).add(first, first + events)
-        for publisher, sequences in lost.items():
-            self._lose_events(publisher, sequences.ranges(), term, why)
+        gone = within(runs, holes) if holes else []
+        known, again = RangeSet((run.at, run.at + run.events) for run in gone), sequences(later if gone else ())
+        for publisher, lost in sequences(gone).items():
+            self._lose_events(publisher, difference(lost, again.get(publisher, NO_RANGES)), term, why)
         for first, last in (piece for hole in holes for piece in known.missing(*hole)):
             self.doubts = self.doubts or {}
             self.doubts[term] = None
             self._report(Loss(term, first, last, why))
 
-    def _lose_events(self, publisher: bytes, sequences: list[Range], term: Term, why: str) -> None:
+    def _lose_events(self, publisher: bytes, lost: list[Range], term: Term, why: str) -> None:
         """Events of a publisher are lost: report what did not come, and go on behind it."""
         author = self.authors.get(publisher) or self._meet(publisher)
         author.lost = author.lost or RangeSet()
-        for first, last in sequences:
+        for first, last in lost:
             self._lose_before(author, publisher, (first, last), term, why)
             for hole in author.lost.missing(max(first, author.next or 0), last):
                 self._report(Loss(term, *hole, why, publisher))
