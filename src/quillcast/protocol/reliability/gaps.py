@@ -85,6 +85,14 @@ class Gap:
             source.unanswered_since = now
         return wanted
 
+    def claims(self, name: bytes, ranges: list[Range]) -> None:
+        """A source says that it keeps these, whatever it said before."""
+        source = self.sources.get(name)
+        if source is not None:
+            for first, last in ranges:
+                source.lacks.discard(first, last)
+                source.released.discard(first, last)
+
     def refused(self, name: bytes, ranges: list[Range], released: Iterable[Range]) -> None:
         """A source does not have these; of the released ones it says that it never will again."""
         source = self.sources.get(name)

@@ -172,6 +172,7 @@ class Recovery:
         contacts = self._with_fallbacks(tree, tree.neighbours())
         gap.ask_among([contact.node_id for contact in contacts])
         for contact, ranges in claimed.items():
+            gap.claims(contact.node_id, ranges)
             if asked := gap.to_ask(contact.node_id, ranges, now):
                 self.host.trace(Mark("asked_past_term"))
                 self._ask(contact, tree.topic, term, asked)
@@ -221,9 +222,9 @@ class Recovery:
             self.host.send(to, Unavailable(topic, term, ranges))
             return
         found, released, lacking = tree.verdict(term, ranges)
-        for bundle in found:
-            if self.host.room(to) <= 0:
-                break  # it asks again for the rest
+        for number, bundle in enumerate(found):
+            if number > 0 and self.host.room(to) <= 0:
+                break  # it asks again for the rest; the first may be what its full buffers wait for
             self.host.carry(to, bundle)
         if released or lacking:
             absent = RangeSet([*released, *lacking]).ranges()
