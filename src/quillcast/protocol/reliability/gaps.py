@@ -51,6 +51,8 @@ class Gap:
 
     def look(self, ranges: list[Range], now: float) -> None:
         """These lack now."""
+        if difference(self._looked_at, RangeSet(ranges)):
+            self._hopeless = []  # something came, and so may more
         lacking = sum(last - first for first, last in ranges)
         if lacking < self._lacking:
             self._moved_at, self._wait_s = now, self._first_wait_s
@@ -103,7 +105,10 @@ class Gap:
             source.unanswered_since = None
 
     def nobody_has(self, ranges: Iterable[Range], now: float, for_s: float, silent_s: float) -> list[Range]:
-        """What of the ranges every source has refused for so long; one that said nothing for `silent_s` has nothing."""
+        """What of the ranges every source has refused for so long, in which nothing came that lacked.
+
+        A source that said nothing for `silent_s` has nothing.
+        """
         left = list(ranges)
         for source in self.sources.values():
             spoken = [*intersection(left, source.lacks), *intersection(left, source.released)]
@@ -111,6 +116,11 @@ class Gap:
                 spoken += intersection(left, source.asked)
             left = RangeSet(spoken).ranges()
         return self._stood_for(left, now, for_s)
+
+    def give_up(self, ranges: Iterable[Range]) -> None:
+        """These lack no more, though they did not come."""
+        for first, last in ranges:
+            self._looked_at.discard(first, last)
 
     def _stood_for(self, hopeless: list[Range], now: float, for_s: float) -> list[Range]:
         """What was hopeless at every look for so long."""

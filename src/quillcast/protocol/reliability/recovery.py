@@ -95,7 +95,7 @@ class Recovery:
             self._ask_root(tree, gap.to_ask(ROOT, lacking, self.host.now()))
         final = intersection(lacking, gap.sources[tree.parent.node_id].released)
         gone = gap.nobody_has(final, self.host.now(), 0.0, self.config.give_up_s)
-        self._give_up(tree, tree.term, gone)
+        self._give_up(tree, tree.term, gap, gone)
 
     def _sources(self, tree: Tree) -> list[Contact]:
         """Parent, children that are ahead, siblings or the grandparent: whom to ask, in this order."""
@@ -116,12 +116,13 @@ class Recovery:
             message = AskRoot(tree.topic, tree.term, ranges, self.host.contact)
             self.scribe.overlay.route(message, tree.topic)
 
-    def _give_up(self, tree: Tree, term: Term, ranges: list[Range]) -> None:
+    def _give_up(self, tree: Tree, term: Term, gap: Gap, ranges: list[Range]) -> None:
         """Nobody has it: go on, and tell every subscriber here what it lost."""
         if not ranges:
             return
         self.host.trace(Mark("gap_given_up"))
         runs, later = tree.runs(term, ranges), tree.later_runs(term)
+        gap.give_up(ranges)
         tree.give_up(term, ranges)
         for edge in tree.edges.values():
             edge.skip(term, ranges, "unavailable", runs, later)
@@ -179,7 +180,7 @@ class Recovery:
         for contact in contacts:
             self._ask(contact, tree.topic, term, gap.to_ask(contact.node_id, owed, now))
         gone = gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s)
-        self._give_up(tree, term, difference(gone, tree.may_come_again(term, gone)))
+        self._give_up(tree, term, gap, difference(gone, tree.may_come_again(term, gone)))
 
     # ---- asking and answering
 

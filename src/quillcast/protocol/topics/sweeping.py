@@ -115,7 +115,8 @@ class Sweeping:
             tree.forget(term)
         for edge in tree.edges.values():
             edge.forget(lambda term: term == tree.term or term in tree.past or term in tree.forgotten)
-            edge.give_up_holes(now - self.config.lease_s)
+            if not any(edge.lacking(term, past) for term, past in tree.past.items()):  # what would fill it may be there
+                edge.give_up_holes(now - self.config.lease_s)
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
         """A subscriber that publishers wait for has it still to take."""
