@@ -14,6 +14,7 @@ Whoever refuses says whose events stood there, if it knows (`forwarding.ledger`)
 from collections.abc import Iterator
 from typing import Any
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
@@ -42,6 +43,7 @@ class Recovery:
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
         self.suspects: dict[bytes, None] = {}  # topics in which something may lack; no other is looked over
         self.set = False
+        self.unsent: dict[bytes, dict[tuple[bytes, Term], list[Range]]] = {}  # by who asked, for want of credit
 
     def look_soon(self, topic: bytes) -> None:
         """Something may lack in the topic."""
@@ -223,12 +225,31 @@ class Recovery:
             self.host.send(to, Unavailable(topic, term, ranges))
             return
         found, released, lacking = tree.verdict(term, ranges)
-        for number, bundle in enumerate(found):
-            if number > 0 and self.host.room(to) <= 0:
-                break  # it asks again for the rest; the first may be what its full buffers wait for
-            self.host.carry(to, bundle)
+        if found:
+            self.host.carry(to, found[0])  # without credit, too: it may be what full buffers wait for
+            self._send(to, topic, term, found[1:])
         if released or lacking:
             absent = RangeSet([*released, *lacking]).ranges()
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), tuple(tree.runs(term, absent))))
         if lacking and tree.want(term, lacking, to.node_id):
             self.look_soon(topic)
+
+    def _send(self, to: Contact, topic: bytes, term: Term, bundles: list[Bundle]) -> None:
+        """Send what was asked for while there is credit, and the rest when there is again."""
+        for number, bundle in enumerate(bundles):
+            if self.host.room(to) <= 0:
+                rest = [(each.envelope.first, each.last) for each in bundles[number:]]
+                self.unsent.setdefault(to.node_id, {})[topic, term] = rest
+                return
+            self.host.carry(to, bundle)
+
+    def room(self, contact: Contact) -> None:
+        """There is credit again towards a peer: what it asked for goes before what is new."""
+        for (topic, term), ranges in self.unsent.pop(contact.node_id, {}).items():
+            tree = self.scribe.trees.get(topic)
+            if tree is not None:
+                self._send(contact, topic, term, tree.holding(term, ranges))
+
+    def link_lost(self, contact: Contact) -> None:
+        """What a peer asked for over a link that is gone it asks for again."""
+        self.unsent.pop(contact.node_id, None)
