@@ -116,9 +116,12 @@ class Judges:
             )
 
     def _not_owed(self, reader: Reader, writer: Writer, number: int, written: float) -> bool:
-        """Was it written before the subscription stood, or had its lease ended?"""
+        """Was it written before the subscription stood, or had its lease ended, by time or for a budget that ran out?"""
         assert reader.started_at is not None
         if written <= reader.started_at:
+            return True
+        plan = self.plans[self.simulation.topics[reader.topic]]
+        if cuts(self.simulation, plan) and self._may_be_cut(reader, writer, written):
             return True
         return bool(self.leases.ended(reader, writer.host.machine.number, written))
 

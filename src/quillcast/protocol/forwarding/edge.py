@@ -254,7 +254,7 @@ class Edge(Channel):
         self._resume(line)
 
     def give_up_holes(self, before: float) -> bool:
-        """Go on past holes in publishers' sequences that stood before a time, for they are void. False if there were none."""
+        """Go on past holes in publishers' sequences that stand since before a time: they are void. False: none did."""
         old = [publisher for publisher, since in self.holes.items() if since < before]
         for publisher in old:
             self.host.trace(Mark("void_hole"))
