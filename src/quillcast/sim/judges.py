@@ -116,7 +116,7 @@ class Judges:
             )
 
     def _not_owed(self, reader: Reader, writer: Writer, number: int, written: float) -> bool:
-        """Was it written before the subscription stood, or had its lease ended, by time or for a budget that ran out?"""
+        """Was it written before the subscription stood, or had its lease ended, by time or for want of budget?"""
         assert reader.started_at is not None
         if written <= reader.started_at:
             return True

@@ -115,8 +115,8 @@ class Sweeping:
             self.scribe.reports.touch(tree)  # what waited for it covers more now
         for edge in tree.edges.values():
             edge.forget(lambda term: term == tree.term or term in tree.past or term in tree.forgotten)
-            lacking = any(edge.lacking(term, past) for term, past in tree.past.items())  # there a hole may be filled
-            if not lacking and edge.give_up_holes(now - self.config.lease_s):
+            waits = any(edge.lacking(term, past) for term, past in tree.past.items())  # for what may fill a hole
+            if not waits and edge.give_up_holes(now - self.config.lease_s):
                 self.scribe.reports.touch(tree)
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
