@@ -257,6 +257,7 @@ class Replication:
         """One of the keepers answered."""
         rounds: list[Round] = []
         if isinstance(message, Kept):
+            self.comparing.kept(sender, [topic for topic, _, _ in message.topics])
             for topic, term, digest in message.topics:
                 round_ = self._rounds.get((topic, True))
                 if round_ is not None and round_.note is not None:
@@ -265,6 +266,7 @@ class Replication:
                         round_.answers[sender.node_id] = Entry(topic, descriptor, term)
                         rounds.append(round_)
         else:
+            self.comparing.kept(sender, [entry.topic for entry in message.entries if entry.term != NO_TERM])
             for entry in message.entries:
                 for noting in (False, True):
                     round_ = self._rounds.get((entry.topic, noting))
