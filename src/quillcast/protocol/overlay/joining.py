@@ -171,14 +171,10 @@ class Joining:
     def _be_first(self) -> None:
         """No contact is active. If some answered and wait like this peer, the one with the smallest id begins.
 
-        So a network all of whose peers start at once comes up. Should another part of it be out of reach now, its peers
-        are remembered like lost ones, and the rings merge.
+        So a network all of whose peers start at once comes up.
         """
         if self._attempt > 1 and self._inactive and self.host.me < min(self._inactive):
             self.host.trace(Mark("cold_start"))
-            for node_id, contact in self._contacts.items():
-                if node_id not in self._inactive and node_id not in self.pastry.leaf_set:
-                    self.pastry.lost_peers.remember(contact)
             self.pastry.activate()
 
     # The request and its answer
@@ -231,6 +227,13 @@ class Joining:
         return iter(self._contacts.values())
 
     def done(self) -> None:
-        """This peer is active: forget the way it took, but not the contacts, should it ever be alone again."""
+        """This peer is active: forget the way it took, but not the contacts, should it ever be alone again.
+
+        Those that did not answer are remembered like lost ones: a part of the network may be out of reach now.
+        """
+        for node_id, contact in self._contacts.items():
+            answered = node_id in self._inactive or self.host.proximity(NodeId(node_id)) is not None
+            if not answered and node_id not in self.pastry.leaf_set:
+                self.pastry.lost_peers.remember(contact)
         for table in (self._met, self._measuring, self._inactive, self._failures):
             table.clear()
