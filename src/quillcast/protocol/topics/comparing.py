@@ -126,6 +126,7 @@ class Comparing:
 
     def _pass_on(self) -> bool:
         """Give what this peer need not keep any more to those that should. False if they have it."""
+        self._enter_changed()
         entries: dict[Contact, list[tuple[Descriptor, Term]]] = {}
         for topic, holders in list(self._strays.items()):
             lacking = [contact for contact in self.replication.keepers(topic) if contact.node_id not in holders]
@@ -149,11 +150,14 @@ class Comparing:
 
     def _digest(self, node: bytes) -> bytes:
         """Over what this peer and that one should both keep."""
+        self._enter_changed()
+        parts = self._digests.get(node, ())
+        return b"".join(part.to_bytes(_MARK_BYTES) for part in parts) if any(parts) else b""
+
+    def _enter_changed(self) -> None:
         for topic in self._changed:
             self._enter(topic)
         self._changed = {}
-        parts = self._digests.get(node, ())
-        return b"".join(part.to_bytes(_MARK_BYTES) for part in parts) if any(parts) else b""
 
     def _enter(self, topic: bytes) -> None:
         new = self._mark(topic)
