@@ -118,7 +118,8 @@ class HandingOver:
             self.host.carry(to, bundle)
         self.moved_to[tree.topic] = to
         self.scribe.rendezvous.tell_publishers(tree, publishers)
-        if root.index and not self.scribe.leaving:
+        knows_events = root.index or any(past.end for past in tree.past.values())
+        if knows_events and not self.scribe.leaving:
             self._keep(tree)
         if tree.needed and not self.scribe.leaving:
             self.host.trace(Mark("root_handed_over"))
