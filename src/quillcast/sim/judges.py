@@ -6,7 +6,7 @@ stable   when a writer is told that an event is stable, every subscriber that wa
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
          it, and if the report is uncertain, none knows what it was
 bounds   what a peer keeps is within the bound that its settings name, at every step that is looked at
-access   nobody admits events by default settings while a peer that could be reached knows better
+access   nobody admits events by default settings while a peer that could be reached knows better, and has for 5 s
 ======== ==============================================================================================================
 
 The texts of DELIVERY.md that they go by, and how each was read, stand in docs/decisions/checks.md.
@@ -35,6 +35,7 @@ class Judges:
         self.simulation, self.reach = simulation, reach
         self.config = simulation.scenario.config
         self.leases = Leases(reach, self.config)
+        self.known_since: dict[tuple[int, bytes, bytes], float] = {}  # settings of topics, by who knows them
         self.plans: dict[bytes, TopicPlan] = {simulation.topics[plan.name]: plan for plan in simulation.scenario.topics}
 
     # --- stable
@@ -185,7 +186,10 @@ class Judges:
             return
         for number, other in self._reachable(machine):
             known = other.scribe.descriptors.get(record.topic)
-            if known is not None and known.version:
+            if known is None or not known.version:
+                continue
+            now = self.simulation.world.now
+            if now - self.known_since.setdefault((number, other.host.incarnation, record.topic), now) >= MEET_S:
                 raise Broken(
                     f"access: peer {machine} admits events of topic {plan.name} by default settings, and peer "
                     f"{number}, which it could reach, knows those that it was created with",
