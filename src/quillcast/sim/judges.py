@@ -57,6 +57,8 @@ class Judges:
             return
         if self.leases.ended(reader, writer.host.machine.number, written) or self._elsewhere(reader, writer):
             return
+        if self._began_under_a_rival(reader, writer, written):
+            return
         told = self.told(reader, event)
         if cuts(self.simulation, plan) and self._may_be_cut(reader, writer, written if told else None):
             return  # its lease went first
@@ -71,6 +73,11 @@ class Judges:
         """Did the acknowledgement say that it holds on one side of a split, and is the reader on another?"""
         here, there = writer.host.machine.number, reader.host.machine.number
         return writer.publisher.partitioned and not self.reach.together(here, there, self.simulation.world.now)
+
+    def _began_under_a_rival(self, reader: Reader, writer: Writer, written: float) -> bool:
+        """Did its subscription begin under another root than the writer's, so lately that they need not have met?"""
+        assert reader.started_at is not None and reader.start is not None
+        return written - reader.started_at < MEET_S and reader.start.term != writer.publisher.term
 
     def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
         """Has somebody's budget run out since the reader was up to date, or shortly before? Then its lease goes first.
