@@ -96,7 +96,8 @@ class Delivery:
             for before, after in pairwise(entries):
                 for number in range(before.event.number + 1, after.event.number):
                     self._holds(
-                        bool(self._told(reader, Event(writer, number))),
+                        bool(self._told(reader, Event(writer, number)))
+                        or not self._owed(reader, self.writers[writer], number),
                         f"{self._who(reader)} was given {self._what(after.event)} at {after.at:.3f} s after number "
                         f"{before.event.number}, and never told that it lost number {number}",
                     )

@@ -76,7 +76,8 @@ class Judges:
 
     def _began_under_a_rival(self, reader: Reader, writer: Writer, written: float) -> bool:
         """Did its subscription begin under another root than the writer's, so lately that they need not have met?"""
-        assert reader.started_at is not None and reader.start is not None
+        assert reader.started_at is not None
+        assert reader.start is not None
         return written - reader.started_at < MEET_S and reader.start.term != writer.publisher.term
 
     def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:

@@ -374,11 +374,7 @@ class Edge(Channel):
         The block begins at `index` of a term; `done` of its events came before.
         """
         author = self.authors.get(block.publisher) or self._meet(block.publisher)
-        expected = author.next
-        if expected is None or not self.ordered:
-            expected = max(block.first + done, expected or 0)
-        if author.lost:
-            expected = author.lost.contiguous_from(expected)
+        expected = self._expected(author, block.first + done, term)
         if block.first > expected and (author.term != term or term not in self.doubts):
             self._hold(author, block, term, index)
             return
@@ -426,6 +422,19 @@ class Edge(Channel):
         self.authors = self.authors or {}
         self.authors[publisher] = author = Author()
         return author
+
+    def _expected(self, author: Author, first: int, term: Term) -> int:
+        """Which sequence of a publisher is due when the one at `first` comes in a term.
+
+        Where its last event was of a term before that in which the subscription began, and this one is of that term,
+        what lies between was admitted before the subscription, and is not owed.
+        """
+        expected = author.next
+        if expected is None or not self.ordered:
+            expected = max(first, expected or 0)
+        elif term == self.since and author.term is not None and author.term < term:
+            expected = max(first, expected)
+        return author.lost.contiguous_from(expected) if author.lost else expected
 
     def _hold(self, author: Author, block: Block, term: Term, index: int) -> None:
         """There is a hole before it: it waits, for what lacks may be on its way under another term.

@@ -209,15 +209,13 @@ class Recovery:
         if tree is None or gap is None:
             return
         tree.learn_runs(message.term, message.runs)
-        gap.refused(self._name(tree, sender, gap), message.ranges, message.released)
+        gap.refused(sender.node_id, message.ranges, message.released)
+        if tree.path[:1] == (sender.node_id,):
+            gap.refused(ROOT, message.ranges, message.released)
         if message.term == tree.term:
             self._fill_present(tree, gap)
         elif message.term in tree.past:
             self._fill_past(tree, message.term, gap)
-
-    def _name(self, tree: Tree, sender: Contact, gap: Gap) -> bytes:
-        is_root = tree.path[:1] == (sender.node_id,) and sender.node_id not in gap.sources
-        return ROOT if is_root else sender.node_id
 
     def _answer(self, to: Contact, topic: bytes, term: Term, ranges: list[Range]) -> None:
         tree = self.scribe.trees.get(topic)
