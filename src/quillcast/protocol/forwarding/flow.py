@@ -20,13 +20,17 @@ FORGOTTEN_MAX = 256  # past reigns that were let go and are not taken up again; 
 
 
 class Past:
-    """A reign that is over: what came of it, how far it is known to have gone, and what is still kept for others."""
+    """A reign that is over: what came of it, how far it is known to have gone, and what is still kept for others.
 
-    __slots__ = ("asked", "bundles", "end", "ledger", "seen", "until")
+    Below `stable`, by the word of its root, nobody needs it.
+    """
+
+    __slots__ = ("asked", "bundles", "end", "ledger", "seen", "stable", "until")
 
     def __init__(self, seen: RangeSet, end: int, bundles: list[Bundle], until: float, ledger: Ledger) -> None:
         self.seen, self.end, self.bundles, self.until = seen, max(end, seen.end), bundles, until
         self.ledger = ledger
+        self.stable = 0
         self.asked = NO_RANGES  # what neighbours asked for and never came here
 
     def ask(self, ranges: Iterable[Range]) -> None:
@@ -97,6 +101,7 @@ class Flow:
         if self.begun:
             end = max(self.start, known_end)
             self._note_past(self.term, Past(self.seen or RangeSet(), end, self.log.bundles(), until, self.ledger))
+            self.past[self.term].stable = self.stable
             self.log.budget.used_bytes += self.log.size_bytes  # they stay in memory, now as the past's
             self.log.drop(len(self.log))
         for channel in self.channels:
@@ -127,18 +132,22 @@ class Flow:
         self.past = self.past or {}
         self.past[term] = past
 
-    def thin(self, term: Term, wanted_bytes: int | None = None) -> int:
-        """Let go of a past term's oldest bundles, so many bytes or all; returns how many events that were.
+    def thin(self, term: Term, wanted_bytes: int | None = None, *, stable_only: bool = False) -> int:
+        """Let go of a past term's oldest bundles, so many bytes or all, of what is stable or of all.
 
-        Only what is known of them stays; whoever waits for them is told so.
+        Returns how many events that were. Only what is known of them stays; whoever waits for them is told so.
         """
         past = self.past[term]
-        count, freed_bytes = 0, 0
-        while count < len(past.bundles) and (wanted_bytes is None or freed_bytes < wanted_bytes):
-            freed_bytes += past.bundles[count].size
-            count += 1
-        gone, past.bundles = past.bundles[:count], past.bundles[count:]
+        gone, kept, freed_bytes = list[Bundle](), list[Bundle](), 0
+        for bundle in past.bundles:
+            enough = wanted_bytes is not None and freed_bytes >= wanted_bytes
+            if enough or (stable_only and bundle.last > past.stable):
+                kept.append(bundle)
+            else:
+                gone.append(bundle)
+                freed_bytes += bundle.size
         if gone:
+            past.bundles = kept
             self.log.budget.used_bytes -= freed_bytes
             past.ledger = _noted(past.ledger, gone)
             for channel in self.channels:
