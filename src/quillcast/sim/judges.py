@@ -101,17 +101,13 @@ class Judges:
         if cuts(self.simulation, plan) and self.leases.slow(reader, now, now):
             return
         near = dict(self._reachable(reader.host.machine.number))
-        ledger = self.simulation.ledgers[reader.topic]
-        if told.publisher:
-            lost = [(told.publisher, (told.first, told.last))]
-        else:
-            lost = list(ledger.events(told.term, told.first, told.last))
+        if not told.publisher:  # what it was may come yet, under another term
             self._unknown(reader, told, near)
-        for publisher, (first, last) in lost:
-            writer = self.writer(publisher)
-            for number, peer in near.items():
-                for begin, end in holdings.held(peer, topic, publisher).within(first, last):
-                    self._avoidable(reader, writer, told, number, begin, end)
+            return
+        writer = self.writer(told.publisher)
+        for number, peer in near.items():
+            for begin, end in holdings.held(peer, topic, told.publisher).within(told.first, told.last):
+                self._avoidable(reader, writer, told, number, begin, end)
 
     def _avoidable(self, reader: Reader, writer: Writer, told: Told, holder: int, first: int, last: int) -> None:
         for number in range(first, last):

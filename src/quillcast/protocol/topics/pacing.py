@@ -191,12 +191,14 @@ class Pacing:
                 self._dropped(tree, missing)
 
     def _thin(self, goal_bytes: int, *, stable_only: bool = False) -> None:
-        """Let go of the oldest of past terms; but of what a subscriber here still has to take only to end its lease."""
+        """Let go of the oldest of past terms: what was stable, or what others may lack, too, where leases may end."""
         for tree in self.scribe.trees.values():
             for term in sorted(tree.past):
                 over_bytes = self.budget.used_bytes - goal_bytes
-                spared = tree.waits_for(term) and (stable_only or not self._may_cut(tree))
-                if over_bytes > 0 and not spared and (count := tree.thin(term, over_bytes, stable_only=stable_only)):
+                needed_too = self._may_cut(tree) and not stable_only
+                if over_bytes <= 0 or (tree.waits_for(term) and not needed_too):
+                    continue
+                if count := tree.thin(term, over_bytes, stable_only=not needed_too):
                     self._dropped(tree, count)
 
     def _dropped(self, tree: Tree, count: int) -> None:
