@@ -131,8 +131,10 @@ class Judges:
         return bool(self.leases.ended(reader, writer.host.machine.number, written))
 
     def _unknown(self, reader: Reader, told: Told, near: dict[int, Peer]) -> None:
-        """An uncertain report says that nobody knows which events stood there."""
-        topic = self.simulation.topics[reader.topic]
+        """An uncertain report says that nobody knows which events stood there, where there was room to wait for word."""
+        topic, now = self.simulation.topics[reader.topic], self.simulation.world.now
+        if told.why == "cut" and self.simulation.crowding.between(now - MEET_S, now):
+            return
         for number, peer in near.items():
             known = holdings.positions(peer, topic, told.term).within(told.first, told.last)
             if known:

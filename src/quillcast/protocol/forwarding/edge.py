@@ -173,10 +173,12 @@ class Edge(Channel):
         return line is not None and (bool(line.waiting) or any(b.envelope.term == term for b in self.backlog))
 
     def begin(self, term: Term, start: int) -> None:
-        """Take a term from this index on."""
+        """Take a term from this index on. Another reign, past or present, may bring what holes are waiting for."""
         self.since = self.since or term
         if self.line(term) is None:
             self.latest = Line(term, start, self.latest)
+            for publisher in self.holes:
+                self.holes[publisher] = self.host.now()
 
     def line(self, term: Term) -> Line | None:
         """The line of a term, if this subscription has part in it."""
