@@ -55,12 +55,15 @@ class Judges:
         event, written = Event(writer.name, number), writer.written[number]
         if event in reader.heard or reader.started_at is None or written <= reader.started_at:
             return
-        if self.leases.ended(reader, writer.host.machine.number, written) or self._elsewhere(reader, writer):
+        admitted = self.simulation.ledgers[writer.topic].admitted(writer.publisher.id, number)
+        places = [writer.host.machine.number, *(each.machine for each in admitted)]
+        if any(self.leases.ended(reader, place, written) for place in places) or self._elsewhere(reader, writer):
             return
         if self._began_under_a_rival(reader, writer, written):
             return
-        told = self.told(reader, event)
-        if cuts(self.simulation, plan) and self._may_be_cut(reader, writer, written if told else None):
+        told, now = self.told(reader, event), self.simulation.world.now
+        slow = self.leases.slow(reader, written, now) or self._may_be_cut(reader, writer, written if told else None)
+        if cuts(self.simulation, plan) and slow:
             return  # its lease went first
         raise Broken(
             f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
@@ -131,7 +134,7 @@ class Judges:
         return bool(self.leases.ended(reader, writer.host.machine.number, written))
 
     def _unknown(self, reader: Reader, told: Told, near: dict[int, Peer]) -> None:
-        """An uncertain report says that nobody knows which events stood there, where there was room to wait for word."""
+        """An uncertain report says that nobody knows which events stood there, if there was room to wait for word."""
         topic, now = self.simulation.topics[reader.topic], self.simulation.world.now
         if told.why == "cut" and self.simulation.crowding.between(now - MEET_S, now):
             return
