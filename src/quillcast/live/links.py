@@ -10,8 +10,8 @@ import asyncio
 import errno
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -26,6 +26,7 @@ from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, Spare, Unfinished
 from quillcast.live.hello import Hello, HelloRefused, Identity
 from quillcast.live.lending import Lender
 from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
+from quillcast.live.patience import Patience, within
 from quillcast.live.problems import Problems
 from quillcast.live.pump import Pump
 from quillcast.live.roundtrips import RoundTrips
@@ -100,7 +101,7 @@ class Links:
     async def greet(self, address: str) -> Contact:
         """Ask who is at an address. Raises `Unreachable`, which says why."""
         try:
-            connection: Connection = await self._within_time(self._connect(address, None, curious=True))
+            connection = await within(self.config.connect_timeout_s, self._connect(address, None, curious=True))
         except (OSError, TimeoutError, RemoteError) as problem:
             raise _unreachable(address, problem) from problem
         return connection.peer.contact
@@ -256,7 +257,7 @@ class Links:
         if len(self._strangers) >= self.config.strangers_max:
             self._send_away(next(iter(self._strangers)))
         self._strangers[stranger] = None
-        self.loop.call_later(self.config.connect_timeout_s, self._expire, stranger)
+        Patience(self.loop, self.config.connect_timeout_s, partial(self._expire, stranger))
 
     def _send_away(self, stranger: Connection) -> None:
         """There are too many that have not said who they are: the oldest has had the most time, and goes."""
@@ -411,7 +412,7 @@ class Links:
 
     async def _open(self, link: Link) -> None:
         try:
-            await self._within_time(self._connect_link(link))
+            await within(self.config.connect_timeout_s, self._connect_link(link))
         except (OSError, TimeoutError, QuillcastError) as problem:
             link.opening = None
             self.give_up(link, problem)
@@ -448,10 +449,6 @@ class Links:
     def _protocol(self, connection: Connection) -> asyncio.BaseProtocol:
         """What serves the connection's socket."""
         return connection if self.tls is None else self.tls.protocol(connection)
-
-    async def _within_time(self, work: Awaitable[Any]) -> Any:
-        async with asyncio.timeout(self.config.connect_timeout_s):
-            return await work
 
     def _expire(self, stranger: Connection) -> None:
         if stranger in self._strangers:
