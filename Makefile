@@ -1,9 +1,10 @@
 # Every target makes the environment first; when it is up to date that takes a tenth of a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench sim fmt
+.PHONY: help setup demo test check bench sim chaos fmt
 
 BIN := .venv/bin
 SEEDS ?= 500
+MINUTES ?= 10
 ARGS ?=
 
 help:  ## say what there is
@@ -31,6 +32,9 @@ bench: setup  ## run the benchmarks (ARGS="--quick", ...)
 
 sim: setup  ## fault simulations (SEEDS=500)
 	@$(BIN)/python -m quillcast.sim --seeds $(SEEDS) $(ARGS)
+
+chaos: setup  ## kill, stop and split real processes under load; as root (MINUTES=10 SEED=...)
+	@$(BIN)/python -m tests.live.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fmt: setup  ## format the source and sort imports
 	@$(BIN)/ruff check --fix-only --quiet

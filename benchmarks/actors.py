@@ -19,6 +19,20 @@ from clients import PATIENCE_S, SYSTEMS, program
 
 Options = dict[str, Any]
 
+CYCLONEDDS = """\
+<CycloneDDS><Domain Id="any">
+  <General>
+    <Interfaces><NetworkInterface name="lo" multicast="false"/></Interfaces>
+    <AllowMulticast>false</AllowMulticast>
+  </General>
+  <Discovery>
+    <Tag>{tag}</Tag>
+    <ParticipantIndex>auto</ParticipantIndex>
+    <Peers><Peer address="127.0.0.1"/></Peers>
+  </Discovery>
+</Domain></CycloneDDS>
+"""  # peers of this machine alone, apart from those of other benchmarks
+
 
 class Process:
     """A process that does what it is ordered, a line of JSON each, and answers so."""
@@ -208,6 +222,9 @@ def _options(name: str, folder: Path) -> tuple[Options, Options]:
                 endpoint = f"unixsock-stream/{folder / 'zenoh'}"
             modes = ("router", "client") if variant == "router" else ("peer", "peer")
             return {"mode": modes[0], "listen": endpoint, **tls}, {"mode": modes[1], "connect": endpoint, **tls}
+        case "cyclonedds", _:
+            options = {"configuration": CYCLONEDDS.format(tag=folder.name)}
+            return options, options
         case "pyzmq", "forwarder":
             ends = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
             return dict(zip(("publishers", "subscribers"), ends, strict=True)), {

@@ -269,6 +269,60 @@ class Zenoh(Client):
         self.session.close()
 
 
+class Cyclone(Client):
+    """cyclonedds: writer and reader are reliable and keep all, so that a full cache holds the writer up.
+
+    A writer that has waited for too long fails; what it may wait is longer than any measurement here.
+    """
+
+    library = "cyclonedds"
+    waits = False
+
+    async def connect(self, configuration: str) -> dict[str, Any]:
+        os.environ["CYCLONEDDS_URI"] = configuration  # read where the first participant is made
+        from cyclonedds.domain import DomainParticipant
+        from cyclonedds.idl import IdlStruct
+        from cyclonedds.idl.types import sequence, uint8
+        from cyclonedds.qos import Policy, Qos
+        from cyclonedds.util import duration
+
+        @dataclass
+        class Sample(IdlStruct, typename="Sample"):  # type: ignore[misc]
+            payload: sequence[uint8]
+
+        self.qos = Qos(Policy.Reliability.Reliable(duration(seconds=PATIENCE_S)), Policy.History.KeepAll)
+        self.sample, self.participant, self.kept = Sample, DomainParticipant(), list[Any]()
+        return {"version": self.version(), "reliability": "reliable", "history": "keep all"}
+
+    async def subscribe(self, topic: str, handler: Handler) -> None:
+        from cyclonedds.core import Listener
+        from cyclonedds.sub import DataReader
+
+        class Taking(Listener):  # type: ignore[misc]
+            def on_data_available(self, reader: Any) -> None:
+                for sample in reader.take(MESSAGES_MAX):
+                    if sample.sample_info.valid_data:  # else it says that a writer has gone
+                        handler(bytes(sample.payload))
+
+        self.kept.append(DataReader(self.participant, self._topic(topic), qos=self.qos, listener=Taking()))
+
+    async def open(self, topic: str) -> Publish:
+        from cyclonedds.pub import DataWriter
+
+        writer, sample = DataWriter(self.participant, self._topic(topic), qos=self.qos), self.sample
+        while not writer.get_matched_subscriptions():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        return lambda payload: writer.write(sample(payload))
+
+    def _topic(self, name: str) -> Any:
+        from cyclonedds.topic import Topic
+
+        return Topic(self.participant, name.replace("/", "_"), self.sample)
+
+    async def close(self) -> None:
+        """It ends with the process."""
+
+
 class SocketCounter:
     """What `Counter` does, with a socket of pyzmq."""
 
@@ -525,6 +579,7 @@ SYSTEMS = {
     "zenoh, TLS": System(Zenoh, "zenoh"),
     "pyzmq": System(Zmq, "zmq"),
     "pyzmq, forwarder": System(Zmq, "zmq", middle="forwarder"),
+    "cyclonedds": System(Cyclone, "cyclonedds"),
     "nats-py": System(Nats, "nats", server="nats-server", package="nats-server"),
     "nats-py, TLS": System(Nats, "nats", server="nats-server", package="nats-server"),
     "paho-mqtt": System(Paho, "paho", server="mosquitto", package="mosquitto"),

@@ -24,6 +24,9 @@ from quillcast.cli.beat import Beat
 SAMPLE_S = 0.001
 STAMP_BYTES = 8
 LOOK_EVENTS = 64  # between two looks at the event loop
+KNOCK = b"knock"  # shorter than what counts
+LATE_S = 0.05  # a call that takes longer was held up; a shorter one is made up for
+STILL_S = 5.0  # nothing came for so long: no more will
 
 
 class Performer:
@@ -36,6 +39,7 @@ class Performer:
         self.delays = array("q")
         self.count = 0
         self.first_ns = self.last_ns = 0
+        self.knocks, self.came = 0, set[int]()
 
     async def connect(self, system: str, options: dict[str, Any]) -> dict[str, Any]:
         folder = options.pop("folder", None)
@@ -139,6 +143,59 @@ class Performer:
             "count": self.count, "first_ns": self.first_ns, "last_ns": self.last_ns,
             "p50_us": round(cuts[49] / 1e3, 1) if cuts else None, "p99_us": round(cuts[98] / 1e3, 1) if cuts else None,
         }  # fmt: skip
+
+    # --- stalls
+
+    async def follow(self, topic: str) -> dict[str, Any]:
+        """Subscribe, and note which of the numbered events come."""
+        await self.client.subscribe(topic, self._note)
+        return {}
+
+    def _note(self, payload: bytes) -> None:
+        if len(payload) < STAMP_BYTES:
+            self.knocks += 1
+        else:
+            self.came.add(int.from_bytes(payload[:STAMP_BYTES], "little"))
+
+    async def knock(self) -> dict[str, Any]:
+        """Publish what only finds the way."""
+        await self._publish(KNOCK)
+        return {}
+
+    async def knocked(self) -> dict[str, Any]:
+        """How often that came."""
+        return {"count": self.knocks}
+
+    async def publish_on_time(self, size_bytes: int, per_s: float, seconds: float) -> dict[str, Any]:
+        """Publish numbered events at a rate; what falls due while one is waited for is left out.
+
+        How many were published, and the longest time that one was waited for.
+        """
+        filling, sent, longest_s, due_s = bytes(size_bytes - STAMP_BYTES), 0, 0.0, time.monotonic()
+        ends_s = due_s + seconds
+        while due_s < ends_s:
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            before_s = time.monotonic()
+            await self._publish(sent.to_bytes(STAMP_BYTES, "little") + filling)
+            sent, due_s, waited_s = sent + 1, due_s + 1 / per_s, time.monotonic() - before_s
+            longest_s = max(longest_s, waited_s)
+            if waited_s > LATE_S:
+                due_s = time.monotonic()
+        return {"sent": sent, "longest_wait_s": longest_s}
+
+    async def followed(self, count: int) -> dict[str, Any]:
+        """Wait until all of so many came, or nothing more has for a while; how many did."""
+        before, changed_s = -1, time.monotonic()
+        while len(self.came) < count and time.monotonic() - changed_s < STILL_S:
+            await asyncio.sleep(0.1)
+            if len(self.came) != before:
+                before, changed_s = len(self.came), time.monotonic()
+        return {"count": len(self.came)}
+
+    async def _publish(self, payload: bytes) -> None:
+        published = self.publishers[0](payload)
+        if self.client.waits:
+            await published
 
     # --- where time goes
 

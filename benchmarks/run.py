@@ -23,6 +23,7 @@ PROGRAMS = (
     "fanout",
     "many_publishers",
     "links",
+    "stalls",
     "simulate",
     "journal",
     "evaluate",

@@ -19,9 +19,10 @@ from random import Random
 from typing import Any
 
 from quillcast.core.bundle import Block
-from quillcast.core.envelope import Position, Term
+from quillcast.core.envelope import Position
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import ID_BYTES
+from quillcast.core.loss import Loss
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.wire import WireCodec
@@ -57,8 +58,8 @@ class Audience:
     def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
         self.delivered += stop - skip
 
-    def lost(self, term: Term, first: int, last: int, why: str) -> None:
-        raise AssertionError(f"a subscriber was told that it lost {first}-{last}: {why}")
+    def lost(self, loss: Loss) -> None:
+        raise AssertionError(f"a subscriber was told of a loss: {loss}")
 
     def failed(self, error: QuillcastError) -> None:
         raise error
@@ -71,6 +72,8 @@ class Author:
     """A publisher that does not wait for anything."""
 
     def progressed(self) -> None: ...
+
+    def dropped(self, block: Block) -> None: ...
 
     def failed(self, error: QuillcastError) -> None:
         raise error

@@ -37,6 +37,23 @@ def test_rows_tell_speed_processor_time_and_memory_of_every_process() -> None:
         assert min(row["peak_rss_bytes"].values()) > 1 << 20
 
 
+@pytest.mark.live
+@pytest.mark.slow
+def test_rows_tell_what_a_faulty_subscriber_does_to_the_others() -> None:
+    ran = subprocess.run(
+        [sys.executable, BENCHMARKS / "stalls.py", "--json", "--quick", "--systems", "quillcast"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    told = json.loads(ran.stdout.splitlines()[-1])
+    assert told["benchmark"] == "stalls"
+    assert [(row["system"], row["fault"]) for row in told["results"]] == [("quillcast", "stop"), ("quillcast", "kill")]
+    for row in told["results"]:
+        assert 0 <= row["longest_wait_s"] < 60
+        assert 1000 < row["sent"] <= 12_000
+        assert row["lost_at_healthy"] == 0
+    assert [row["lost_at_faulty"] is None for row in told["results"]] == [False, True]
+
+
 def test_a_server_that_is_not_here_is_named_with_what_would_help(
     clients: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

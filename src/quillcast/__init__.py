@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         DiskFailed,
         EventTooLarge,
         LocalError,
+        NotAdmitted,
         NotJoined,
         NotStable,
         QuillcastError,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         UnknownTopic,
         Unreachable,
     )
+    from quillcast.core.loss import Loss
     from quillcast.live import blocking
     from quillcast.live.blocking import BlockingNode, BlockingPublisher, BlockingSubscription
     from quillcast.live.config import LiveConfig
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from quillcast.live.node import Node
     from quillcast.live.publisher import Publisher
     from quillcast.live.runner import run
-    from quillcast.live.subscription import Event, Loss, Subscription
+    from quillcast.live.subscription import Event, Subscription
     from quillcast.protocol.config import Config
     from quillcast.protocol.security.access import AccessDenied
 
@@ -43,8 +45,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "quillcast.core.errors": (
-        "DiskFailed", "EventTooLarge", "LocalError", "NotJoined", "NotStable", "QuillcastError", "RemoteError",
-        "TopicExists", "UnknownTopic", "Unreachable",
+        "DiskFailed", "EventTooLarge", "LocalError", "NotAdmitted", "NotJoined", "NotStable", "QuillcastError",
+        "RemoteError", "TopicExists", "UnknownTopic", "Unreachable",
     ),
     "quillcast.live.blocking": ("BlockingNode", "BlockingPublisher", "BlockingSubscription"),
     "quillcast.live.config": ("LiveConfig",),
@@ -52,7 +54,8 @@ _HOMES = {
     "quillcast.live.node": ("Node",),
     "quillcast.live.publisher": ("Publisher",),
     "quillcast.live.runner": ("run",),
-    "quillcast.live.subscription": ("Event", "Loss", "Subscription"),
+    "quillcast.live.subscription": ("Event", "Subscription"),
+    "quillcast.core.loss": ("Loss",),
     "quillcast.protocol.config": ("Config",),
     "quillcast.protocol.security.access": ("AccessDenied",),
 }  # fmt: skip
@@ -72,6 +75,7 @@ __all__ = [
     "LocalError",
     "Loss",
     "Node",
+    "NotAdmitted",
     "NotJoined",
     "NotStable",
     "Publisher",

@@ -17,7 +17,7 @@ from quillcast.core.ids import ring_distance, topic_id
 PATIENCE_S = 30.0  # a test that waits longer fails; nothing is expected to take so long
 
 
-def _hear_signals() -> None:
+def hear_signals() -> None:
     """What runs the tests may ignore signals, as `nohup` does, and then its children would, too."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -31,7 +31,7 @@ class Command:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "quillcast", *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-            preexec_fn=_hear_signals,  # noqa: PLW1509 - no thread of the tests holds a lock that it needs
+            preexec_fn=hear_signals,  # noqa: PLW1509 - no thread of the tests holds a lock that it needs
         )  # fmt: skip
         self._read = {1: b"", 2: b""}
 
@@ -97,6 +97,10 @@ class Commands:
     def json(self, *arguments: str) -> Any:
         """What a command prints as JSON on its last line."""
         return self.json_of(self.start(*arguments, "--json"))
+
+    def json_or_alarm(self, *arguments: str) -> Any:
+        """What a check prints as JSON, be it an alarm."""
+        return json.loads(self.run(*arguments, "--json")[1])
 
     def json_of(self, command: Command) -> Any:
         """The JSON on the last line of a command that ends by itself."""

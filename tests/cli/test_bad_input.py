@@ -28,6 +28,17 @@ TYPING = [
     (["sub", "t", "--network", "a/b"], "no name of a network"),
     (["sub", "t//u"], "no topic name"),
     (["sub", "t/#"], "is a pattern"),
+    (["sub", "sport/>"], "'sport/>' is a pattern; there are no subscriptions by pattern yet (they will be by + and #)"),
+    (["pub", "sport/*", "x"], "no part that is one of + # * > ?, and no * within a part"),
+    (["pub", "sport/ten*", "x"], "is a pattern"),
+    (["topic", "create", "sport/?"], "is a pattern"),
+    (["check", "topic", "**"], "is a pattern"),
+    (["node", "--data", ""], "the path is empty; name a file or folder, or . for the current one"),
+    (["node", "--journal", ""], "the path is empty"),
+    (["topic", "create", "t", "--as", ""], "the path is empty"),
+    (["demo", "--output", ""], "the path is empty"),
+    (["audit", ".", "--report", ""], "the path is empty"),
+    (["evaluate", "scribe-2002", "--output", ""], "the path is empty"),
     (["pub", "caf\udce9", "x"], "no topic name"),  # bytes that are no text
     (["tree", "caf\udce9"], "no topic name"),
     (["sub", "two\nlines"], "no topic name"),
@@ -40,6 +51,10 @@ TYPING = [
     (["bench", "pub", "t", "--rate", "0"], "0.0 is not in the range"),
     (["bench", "pub", "t", "--rate", "inf"], "inf is not a finite number"),
     (["bench", "latency", "--seconds", "nan"], "nan is not a finite number"),
+    (["check", "topic", "t", "--behind-warning", "-1"], "-1 is not in the range"),
+    (["check", "topic", "t", "--late-critical", "nan"], "nan is not a finite number"),
+    (["check", "peer", "--buffers-warning", "nan"], "nan is not a finite number"),
+    (["check", "link", "--round-trip-max", "inf"], "inf is not a finite number"),
     (["pub", "t", "x", "--rate", "nan"], "nan is not a finite number"),
     (["demo", "--rate", "nan"], "nan is not a finite number"),
     (["bench", "sub", "t", "--count", "1"], "1 is not in the range"),
@@ -62,7 +77,7 @@ def assert_one_line(err: str, part: str) -> None:
 )
 def test_what_cannot_be_is_refused_with_2(quillcast: Commands, arguments: list[str], part: str) -> None:
     code, out, err = quillcast.run(*arguments)
-    assert (code, out) == (2, "")
+    assert (code, out) == (3 if arguments[0] == "check" else 2, "")  # monitors take 2 for an alarm
     assert_one_line(err, part)
 
 
@@ -115,13 +130,23 @@ def test_the_demo_mixes_its_journals_with_no_others(quillcast: Commands, tmp_pat
     assert_one_line(err, "is not empty")
 
 
-def test_a_fault_of_ours_is_one_line_too(quillcast: Commands, tmp_path: Path) -> None:
-    folder = tmp_path / "runtime"
+@pytest.mark.parametrize("arguments", [["status"], ["sub", "t"], ["node"]], ids=str)
+def test_a_runtime_folder_that_cannot_be_used(quillcast: Commands, tmp_path: Path, arguments: list[str]) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    code, out, err = quillcast.run(*arguments, "--runtime-dir", str(folder))
+    assert (code, out) == (2, "")
+    assert_one_line(err, f"the runtime folder {folder} cannot be used: others can write to it; to share one")
+
+
+def test_a_fault_of_the_system_is_one_line_too(quillcast: Commands, tmp_path: Path) -> None:
+    folder = tmp_path / "quillcast" / "test"
+    folder.parent.mkdir()
     folder.write_text("no folder")
-    quillcast.environment["XDG_RUNTIME_DIR"] = str(folder)
     code, _, err = quillcast.run("status")
-    assert code == 1
-    assert_one_line(err, "Not a directory")
+    assert code == 6
+    assert_one_line(err, f"{folder}: File exists")
 
 
 @pytest.mark.live
@@ -169,10 +194,18 @@ class TestWithAPeer:
         assert code == 2
         assert_one_line(err, f"there are: {node['node_id'][:8]}")
 
-    def test_a_topic_that_nobody_has_a_part_in(self, quillcast: Commands, node: dict[str, str]) -> None:
-        code, _, err = quillcast.run("topic", "show", "nobody/knows")
-        assert code == 2
-        assert_one_line(err, "'nobody/knows'")
+    @pytest.mark.parametrize("question", [("topic", "show"), ("tree",)], ids=" ".join)
+    def test_a_topic_that_is_none(self, quillcast: Commands, node: dict[str, str], question: tuple[str, ...]) -> None:
+        code, out, err = quillcast.run(*question, "nobody/knows")
+        assert (code, out) == (2, "")
+        assert_one_line(err, "there is no topic 'nobody/knows'; `quillcast topic list` shows those of this machine")
+        assert quillcast.json("topic", "list") == []  # nor is there one for having been asked about
+
+    def test_a_check_of_a_topic_that_is_none_is_an_alarm_and_makes_none(
+        self, quillcast: Commands, node: dict[str, str]
+    ) -> None:
+        assert quillcast.run("check", "topic", "nobody/knows")[0] == 2
+        assert quillcast.json("topic", "list") == []
 
 
 @pytest.mark.live

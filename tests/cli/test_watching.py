@@ -25,11 +25,32 @@ STATUS: dict[str, Any] = {
     "node_id": ALICE, "network": "test", "active": True, "uptime_s": 12.5, "neighbours": [NEIGHBOUR], "topics": [],
     "buffers": {"used_bytes": 0, "limit_bytes": 100}, "counters": {"dropped": 0}, "problems": [], "journal": None,
 }  # fmt: skip
-ROOT: dict[str, Any] = {"node_id": ALICE, "parent": None, "subscribers": 1, "term": "1.a1a1a1a1", "frontier": 50_000}
-TREE: dict[str, Any] = {
-    "topic": "t", "complete": True, "root": ALICE,
-    "peers": [ROOT, {**ROOT, "node_id": BOB, "parent": ALICE}],
+READER: dict[str, Any] = {
+    "name": "", "number": 1, "behind_events": 0, "waiting_events": 0, "waiting_bytes": 0, "behind_s": 0.0,
+    "stalled_s": 0.0,
 }  # fmt: skip
+ROOT: dict[str, Any] = {
+    "node_id": ALICE, "address": "127.0.0.1:1", "parent": None, "root": True, "subscribers": 1, "term": "1.a1a1a1a1",
+    "frontier": 50_000, "readers": [READER],
+}  # fmt: skip
+LEAF: dict[str, Any] = {**ROOT, "node_id": BOB, "parent": ALICE, "root": False}
+TREE: dict[str, Any] = {
+    "topic": "t", "complete": True, "root": ALICE, "events": 50_000, "silent": [], "settings": None,
+    "peers": [ROOT, LEAF],
+}  # fmt: skip
+
+
+def leaf(**lag: Any) -> dict[str, Any]:
+    """What changes in a tree whose second peer has a subscription that is so far behind."""
+    return {"peers": [ROOT, {**LEAF, "readers": [{**READER, **lag}]}]}
+
+
+def silent(**known: Any) -> dict[str, Any]:
+    """What changes in a tree of which a peer does not answer."""
+    return {
+        "complete": False, "peers": [ROOT],
+        "silent": [{"node_id": BOB, "address": None, "lost": False, "behind_events": 0, **known}],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -59,7 +80,16 @@ def test_a_peer_is_judged_by_its_status(changed: dict[str, Any], state: State, t
         ({"complete": False}, State.WARNING, "not every peer"),
         ({"peers": [ROOT, {**ROOT, "node_id": BOB}]}, State.WARNING, "2 peers believe that they are its root"),
         ({"peers": [{**ROOT, "subscribers": 0}]}, State.CRITICAL, "0 subscriptions, not 1"),
-        ({"peers": [ROOT, {**ROOT, "parent": ALICE, "frontier": 39_999}]}, State.WARNING, "10001 events behind"),
+        (leaf(behind_events=3), State.OK, "at most 3 events behind (b0b0b0b0)"),
+        (leaf(behind_events=10_001), State.WARNING, "subscriber b0b0b0b0 is 10001 events and 0.0 s behind"),
+        (leaf(behind_events=100_001, name="archive"), State.CRITICAL, "subscriber b0b0b0b0 archive is 100001 events"),
+        (leaf(behind_events=1, behind_s=11.0, stalled_s=9.0), State.WARNING, "taken nothing for 9 s"),
+        (leaf(behind_events=1, behind_s=61.0), State.CRITICAL, "1 event and 61.0 s behind"),
+        (leaf(behind_s=99.0), State.OK, "2 subscriptions"),
+        (silent(), State.WARNING, "peer b0b0b0b0 does not answer"),
+        (silent(behind_events=79_000), State.WARNING, "does not answer, 79000 events behind by its last word"),
+        (silent(behind_events=100_001), State.CRITICAL, "does not answer, 100001 events behind by its last word"),
+        (silent(lost=True, behind_events=None), State.WARNING, "peer b0b0b0b0 is lost, and its lease goes on"),
     ],
 )
 def test_a_topic_is_judged_by_its_tree(changed: dict[str, Any], state: State, text: str) -> None:
@@ -72,7 +102,7 @@ def test_a_topic_is_judged_by_its_tree(changed: dict[str, Any], state: State, te
     ("changed", "state", "text"),
     [
         ({}, State.OK, "link a1a1a1a1 to b0b0b0b0: up"),
-        ({"round_trip_ms": None}, State.OK, "up"),
+        ({"round_trip_ms": None}, State.UNKNOWN, "this peer has not measured its round trip"),
         ({"connected": False}, State.CRITICAL, "it is down"),
         ({"suspected": True, "waiting_bytes": 9}, State.CRITICAL, "the neighbour is suspected; 9 bytes wait in it"),
         ({"round_trip_ms": 3.0}, State.WARNING, "a round trip takes 3.0 ms"),
@@ -82,6 +112,24 @@ def test_a_link_is_judged_by_one_of_its_ends(changed: dict[str, Any], state: Sta
     found = judging.of_link(STATUS, {**NEIGHBOUR, **changed}, Bounds(waiting_bytes_max=8, round_trip_ms_max=2.0))
     assert found.state == state
     assert text in found.text
+
+
+def test_a_link_that_nobody_measured_is_well_where_its_round_trip_is_not_asked_for() -> None:
+    assert judging.of_link(STATUS, {**NEIGHBOUR, "round_trip_ms": None}, Bounds()).state == State.OK
+
+
+def test_bounds_of_lag_may_be_critical_where_no_warning_comes_before() -> None:
+    found = judging.of_topic("test", {**TREE, **leaf(behind_events=5)}, Bounds(behind_critical=4))
+    assert found.state == State.CRITICAL
+
+
+def test_every_subscriber_has_gauges_of_its_own() -> None:
+    found = judging.of_topic("test", {**TREE, **leaf(behind_events=7, behind_s=0.5, name="archive")}, Bounds())
+    metrics = list(judging.prometheus("topic", [found]))
+    labels = f'network="test",topic="t",peer="{BOB}",subscription="archive"'
+    assert f"quillcast_subscriber_behind_events{{{labels}}} 7" in metrics
+    assert f"quillcast_subscriber_behind_seconds{{{labels}}} 0.500000" in metrics
+    assert 'quillcast_topic_behind_events{network="test",topic="t"} 7' in metrics
 
 
 def test_buffers_may_be_critical_where_no_warning_comes_before() -> None:
@@ -138,10 +186,9 @@ def test_a_check_of_nothing_says_what_there_is_and_is_no_ok(quillcast: Commands)
 
 
 def test_what_a_check_could_not_look_at_or_tell_is_unknown(quillcast: Commands) -> None:
-    quillcast.environment["XDG_RUNTIME_DIR"] = "/dev/null"
-    code, out, err = quillcast.run("check", "peer")
-    assert (code, err) == (3, "")
-    assert out.startswith("UNKNOWN - ")
+    code, out, err = quillcast.run("check", "peer", "--runtime-dir", "/dev/null/not/a/folder")
+    assert (code, out) == (3, "")
+    assert "the runtime folder /dev/null/not/a/folder cannot be used: Not a directory" in err
     line = f"{sys.executable} -m quillcast check peer >/dev/full"
     ended = subprocess.run(line, shell=True, env=quillcast.environment, capture_output=True, check=False)
     assert ended.returncode == 3

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import quillcast
 from quillcast.cli.app import COMMANDS, FIRST, commands
@@ -28,6 +29,16 @@ def leaves(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Comm
             yield from leaves(command, f"{path}{name} ")
         else:
             yield path + name, command
+
+
+def groups(group: click.Group, path: str = "") -> Iterator[str]:
+    """The commands that have commands of their own."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield path + name
+            yield from groups(command, f"{path}{name} ")
 
 
 def on_a_terminal(quillcast: Commands, *arguments: str) -> str:
@@ -58,6 +69,15 @@ def test_alone_it_shows_the_five_commands_that_matter_and_how_to_see_all(quillca
 def test_help_lists_every_command(quillcast: Commands) -> None:
     _, out, _ = quillcast.run("--help")
     assert set(COMMANDS) <= set(re.findall(r"^  ([\w-]+)", out, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", ["", *FIRST, *groups(commands), *(name for name, _ in leaves(commands))])
+def test_help_shows_no_sign_of_how_it_is_written(name: str) -> None:
+    words = [word for word in name.split() if word.islower()]
+    shown = CliRunner().invoke(commands, [*words, "--help"])
+    assert shown.exit_code == 0
+    assert shown.output.startswith("Usage: ")
+    assert not re.search(r"\\[a-z]|[\x00-\x09\x0b-\x1f]", shown.output)
 
 
 @pytest.mark.parametrize("name", [name for name, _ in leaves(commands) if name != "completion"])

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -165,6 +165,8 @@ class Wires:
         self._run("ip", "netns", "add", self._switch)
         self._run("ip", "-n", self._switch, "link", "add", "switch", "type", "bridge")
         self._run("ip", "-n", self._switch, "link", "set", "switch", "up")
+        self._run("ip", "-n", self._switch, "link", "add", "beyond", "type", "bridge")
+        self._run("ip", "-n", self._switch, "link", "set", "beyond", "up")
 
     @property
     def _switch(self) -> str:
@@ -193,8 +195,13 @@ class Wires:
         """From now on everything from and to this host is dropped, and nobody is told."""
         self._run("ip", "-n", self._switch, "link", "set", self._port(host), "nomaster")
 
+    def split(self, hosts: Iterable[str]) -> None:
+        """From now on these reach each other, and whoever was split before, and nobody else."""
+        for host in hosts:
+            self._run("ip", "-n", self._switch, "link", "set", self._port(host), "master", "beyond")
+
     def mend(self, host: str) -> None:
-        """Take the cut back."""
+        """Take the cut or split back."""
         self._run("ip", "-n", self._switch, "link", "set", self._port(host), "master", "switch")
 
     def remove(self) -> None:

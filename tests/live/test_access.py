@@ -16,14 +16,13 @@ from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.ids import topic_id
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.messages import Created, Denied
 from tests.live.test_node import pair, run, take
 
 pytestmark = pytest.mark.live
 
-QUICK = Config(topics=TopicConfig(settle_s=0.1))
+QUICK = Config()
 OWNER, FRIEND, STRANGER = Credentials.new(), Credentials.new(), Credentials.new()
 
 
@@ -189,7 +188,7 @@ def test_a_topic_has_one_owner_who_alone_changes_it() -> None:
 
 def test_rights_outlive_the_root() -> None:
     async def scenario() -> None:
-        config = Config(overlay=OverlayConfig(), topics=TopicConfig(settle_s=0.1))
+        config = Config(overlay=OverlayConfig())
         async with Node(config=config) as alice, Node(config=config) as bob:
             carol = Node(config=config)
             await carol.start()

@@ -221,16 +221,15 @@ def test_a_line_serves_one_machine_and_the_next_one_gets_another(net: Machines) 
 @pytest.mark.slow
 def test_data_folders_remember_credential_admission_and_identity(net: Machines) -> None:
     alice, bob = net.make(), net.make()
-    quick = {"topics": {"settle_s": 0.2}}
-    first = alice.puppet(listen=f"{alice.host}:0", data=str(alice.folder / "data"), make_credential=True, config=quick)
-    second = bob.puppet(join=first.ask("invite"), data=str(bob.folder / "data"), config=quick)
+    first = alice.puppet(listen=f"{alice.host}:0", data=str(alice.folder / "data"), make_credential=True)
+    second = bob.puppet(join=first.ask("invite"), data=str(bob.folder / "data"))
     ids, credential = (first.node_id, second.node_id), first.ask("status")["credential"]
     assert second.ask("status")["credential"] == credential
     assert second.address.startswith(f"{bob.host}:")
     assert second.leave() == 0
-    second = bob.puppet(data=str(bob.folder / "data"), config=quick)
+    second = bob.puppet(data=str(bob.folder / "data"))
     assert first.leave() == 0
-    first = alice.puppet(listen=f"{alice.host}:0", data=str(alice.folder / "data"), config=quick)
+    first = alice.puppet(listen=f"{alice.host}:0", data=str(alice.folder / "data"))
     assert (first.node_id, second.node_id) == ids
     assert first.ask("status")["credential"] == credential
     eventually(lambda: len(first.ask("status")["leaf_set"]) == 1, "they find each other again")

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 PEERS = 12
 SUBSCRIBERS = 5
 EVENTS, PER_S = 1600, 200.0
-RING = {**SMALL_RING, "topics": {"settle_s": 1.0}}
+RING = SMALL_RING
 
 
 class Play:

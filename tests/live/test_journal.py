@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import signal
 import subprocess
 import sys
@@ -175,3 +176,79 @@ def test_a_peer_that_starts_again_writes_a_journal_of_its_own(tmp_path: Path, ca
     assert [entry.entry for entry in entries] == [0, 0]
     assert entries[0].started_ns < entries[1].started_ns
     assert caplog.records == []
+
+
+def test_a_file_that_was_taken_away_is_told_once_and_the_next_one_begins_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = list[str]()
+    with Journal(tmp_path, PEER, on_problem=told.append) as journal:
+        journal.trace(Mark("gone"), 1)
+        journal.flush()
+        journal.path.unlink()
+        for n in range(2, 4):
+            journal.trace(Mark("kept"), n)
+            journal.flush()
+        assert (journal.failed, journal.removed_count, journal.missed_count) == (None, 1, 0)
+        assert told == [f"its journal was removed: it goes on in {journal.path}"]
+    assert [entry.at_ns for entry in Tail(tmp_path).read()] == [2, 3]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("away", ["moved", "removed"])
+def test_a_folder_that_was_taken_away_is_not_made_again_and_the_journal_goes_on_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, away: str
+) -> None:
+    folder, elsewhere, told = tmp_path / "journals", tmp_path / "elsewhere", list[str]()
+    with Journal(folder, PEER, on_problem=told.append) as journal:
+        journal.trace(Mark("before"), 1)
+        journal.flush()
+        if away == "moved":
+            folder.rename(elsewhere)
+        else:
+            shutil.rmtree(folder)
+        for n in range(2, 5):
+            journal.trace(Mark("missed"), n)
+            journal.flush()
+        line = f"the folder {folder} was removed; nothing is written until it is back"
+        assert told == [f"its journal was removed: {line}"]
+        assert (journal.failed, journal.removed_count, journal.missed_count) == (line, 1, 3)
+        assert not folder.exists()
+        if away == "moved":
+            elsewhere.rename(folder)
+        else:
+            folder.mkdir()
+        journal.trace(Mark("after"), 5)
+        journal.flush()
+        assert (journal.failed, journal.removed_count, journal.missed_count) == (None, 1, 3)
+    kept = [entry.at_ns for entry in Tail(folder).read()]
+    assert kept == ([1, 5] if away == "moved" else [5])
+    assert len(caplog.records) == 1
+
+
+def test_whoever_looks_notices_that_the_folder_is_gone_though_nothing_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "journals"
+    with Journal(folder, PEER) as journal:
+        assert journal.stands()
+        shutil.rmtree(folder)
+        assert not journal.stands()
+        assert not journal.stands()
+        assert journal.removed_count == 1
+        folder.mkdir()
+        assert journal.stands()
+
+
+def test_a_folder_that_comes_back_and_takes_nothing_ends_the_journal(tmp_path: Path) -> None:
+    folder = tmp_path / "journals"
+    journal = Journal(folder, PEER)
+    shutil.rmtree(folder)
+    assert not journal.stands()
+    folder.mkdir()
+    (folder / journal.path.name).mkdir()  # its next file cannot be made
+    assert not journal.stands()
+    assert journal.failed is not None
+    assert "the journal ends at record 0" in journal.failed
+    shutil.rmtree(folder)
+    folder.mkdir()
+    assert not journal.stands()
+    journal.close()

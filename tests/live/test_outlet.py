@@ -230,7 +230,7 @@ def test_a_topic_that_fails_fails_all_its_publishers_and_a_new_one_tries_again()
 
 def test_waiting_publishers_go_on_together_when_there_is_room() -> None:
     async def scenario() -> None:
-        config = quillcast.Config(topics=TopicConfig(settle_s=0.1, window_bytes=4000))
+        config = quillcast.Config(topics=TopicConfig(window_bytes=4000))
         async with pair(config) as (alice, bob):
             subscription = bob.subscribe("t")
             await subscription.started()

@@ -1,24 +1,25 @@
 """Nodes in processes of their own: leaving, coming back, and what stays bounded or whole when things go wrong."""
 
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from quillcast.live.journal import Tail
 from tests.live.stage import PuppetError, Stage, eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-QUICK = {"topics": {"settle_s": 0.2}}
 MIB = 1 << 20
 
 
 def test_two_nodes_find_each_other_and_talk(stage: Stage) -> None:
-    alice, bob = stage.start(config=QUICK), stage.start(config=QUICK)
+    alice, bob = stage.start(), stage.start()
     bob.ask("subscribe", topic="t")
     alice.ask("publish", topic="t", tag="a", count=500, per_s=0)
     eventually(lambda: bob.ask("report", topic="t")["next"] == {"a": 500}, "bob has everything")
@@ -34,7 +35,7 @@ def test_many_that_start_at_once_become_one_network(stage: Stage) -> None:
 
 
 def test_a_node_that_leaves_is_gone_at_once_and_leaves_no_files(stage: Stage) -> None:
-    alice, bob, carol = stage.start_many(3, config=QUICK)
+    alice, bob, carol = stage.start_many(3)
     for one in (alice, bob, carol):
         one.ask("subscribe", topic="t")
     alice.ask("publish", topic="t", tag="a", count=600, per_s=300)
@@ -50,7 +51,7 @@ def test_a_node_that_leaves_is_gone_at_once_and_leaves_no_files(stage: Stage) ->
 
 
 def test_a_node_that_publishes_and_leaves_at_once_loses_nothing(stage: Stage) -> None:
-    alice, bob = stage.start(config=QUICK), stage.start(config=QUICK)
+    alice, bob = stage.start(), stage.start()
     bob.ask("subscribe", topic="t")
     alice.ask("publish", topic="t", tag="a", count=20_000, per_s=0)
     alice.ask("finish", tag="a")
@@ -60,12 +61,12 @@ def test_a_node_that_publishes_and_leaves_at_once_loses_nothing(stage: Stage) ->
 
 @pytest.mark.parametrize("how", ["leave", "kill"])
 def test_a_node_restarts_from_its_data_folder_as_the_same_peer(stage: Stage, tmp_path: Path, how: str) -> None:
-    alice = stage.start(config=QUICK)
+    alice = stage.start()
     data = str(tmp_path / "data")
-    bob = stage.start(config=QUICK, data=data)
+    bob = stage.start(data=data)
     bob.ask("subscribe", topic="t")
     getattr(bob, how)()
-    again = stage.start(config=QUICK, data=data)
+    again = stage.start(data=data)
     assert again.node_id == bob.node_id
     again.ask("subscribe", topic="t")
     alice.ask("publish", topic="t", tag="a", count=100, per_s=0)
@@ -75,10 +76,10 @@ def test_a_node_restarts_from_its_data_folder_as_the_same_peer(stage: Stage, tmp
 def test_a_node_that_restarts_finds_its_former_neighbours_without_the_folder_they_met_in(
     stage: Stage, tmp_path: Path
 ) -> None:
-    alice = stage.start(config=QUICK)
-    stage.start(config=QUICK, data=str(tmp_path / "data")).leave()
+    alice = stage.start()
+    stage.start(data=str(tmp_path / "data")).leave()
     stage.runtime = tmp_path / "elsewhere"
-    bob = stage.start(config=QUICK, data=str(tmp_path / "data"))
+    bob = stage.start(data=str(tmp_path / "data"))
     assert [contact["node_id"] for contact in bob.ask("status")["leaf_set"]] == [alice.node_id]
 
 
@@ -99,7 +100,7 @@ def test_a_data_folder_of_a_running_node_is_refused(stage: Stage, tmp_path: Path
 
 
 def test_ctrl_c_leaves_in_good_order(stage: Stage) -> None:
-    alice, bob = stage.start(config=QUICK), stage.start(config=QUICK)
+    alice, bob = stage.start(), stage.start()
     bob.process.send_signal(signal.SIGINT)
     bob.process.wait(20)
     eventually(lambda: alice.ask("status")["leaf_set"] == [], "alice knows that bob left")
@@ -107,9 +108,9 @@ def test_ctrl_c_leaves_in_good_order(stage: Stage) -> None:
 
 
 def test_ctrl_c_before_the_network_answers_ends_the_start(stage: Stage) -> None:
-    alice = stage.start(config=QUICK)
+    alice = stage.start()
     alice.stop()
-    bob = stage.spawn(config=QUICK, contacts=[alice.address])
+    bob = stage.spawn(contacts=[alice.address])
     eventually(lambda: len(list((stage.runtime / "quillcast" / "stage").glob("*.json"))) == 2, "bob looks for alice")
     bob.process.send_signal(signal.SIGINT)
     bob.process.wait(20)
@@ -118,7 +119,7 @@ def test_ctrl_c_before_the_network_answers_ends_the_start(stage: Stage) -> None:
 
 def test_memory_is_bounded_under_a_child_that_stands_still(stage: Stage) -> None:
     """Neither the publisher nor the forwarders grow past their windows and buffers while one child reads nothing."""
-    bounds = {"topics": {"settle_s": 0.2, "budget_bytes": 8 * MIB, "retain_bytes": 8 * MIB, "patience_s": 0.5}}
+    bounds = {"topics": {"budget_bytes": 8 * MIB, "retain_bytes": 8 * MIB, "patience_s": 0.5}}
     alice, bob, carol, stopped = stage.start_many(4, config=bounds)
     for subscriber in (carol, stopped):
         subscriber.ask("subscribe", topic="t")
@@ -153,8 +154,8 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
 
 def test_a_full_disk_ends_the_journal_and_not_the_node(stage: Stage, tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", 256 << 10) as folder:
-        alice = stage.start(config=QUICK, journal=str(folder), data=str(tmp_path / "data"))
-        bob = stage.start(config=QUICK)
+        alice = stage.start(journal=str(folder), data=str(tmp_path / "data"))
+        bob = stage.start()
         bob.ask("subscribe", topic="t")
         alice.ask("publish", topic="t", tag="a", count=3000, per_s=1500)
         eventually(lambda: alice.ask("status")["journal"]["failed"], "the disk is full")
@@ -169,6 +170,36 @@ def test_a_data_folder_on_a_full_disk_is_a_clear_error(stage: Stage, tmp_path: P
         (folder / "ballast").write_bytes(bytes(12 << 10))
         with pytest.raises(PuppetError, match=r"DiskFailed: .*(disk is full|No space left|disk I/O error)"):
             stage.start(data=str(folder / "data"))
+
+
+def test_a_disk_without_a_single_byte_names_the_file(stage: Stage, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", 16 << 10) as folder:
+        (folder / "data").mkdir()
+        (folder / "ballast").touch()
+        with suppress(OSError), (folder / "ballast").open("wb", buffering=0) as ballast:
+            while ballast.write(bytes(1 << 10)):
+                pass
+        with pytest.raises(PuppetError, match=r"DiskFailed: .*/data/lock: No space left on device; name another data"):
+            stage.start(data=str(folder / "data"))
+
+
+def test_a_journal_whose_folder_is_taken_away_is_told_of_and_goes_on_when_it_is_back(
+    stage: Stage, tmp_path: Path
+) -> None:
+    folder = tmp_path / "journals"
+    alice = stage.start(journal=str(folder))
+    shutil.rmtree(folder)
+    status = alice.ask("status")
+    assert "was removed; nothing is written until it is back" in status["journal"]["failed"]
+    assert status["journal"]["removed"] == 1
+    assert [line for line in status["problems"] if "its journal was removed" in line]
+    alice.ask("say", topic="t", text="x:0", wait="root")
+    folder.mkdir()
+    status = alice.ask("status")
+    assert (status["journal"]["failed"], status["journal"]["removed"]) == (None, 1)
+    assert len([line for line in status["problems"] if "its journal was removed" in line]) == 1
+    alice.leave()
+    assert Tail(folder).read()
 
 
 def test_importing_quillcast_costs_next_to_nothing() -> None:

@@ -1,10 +1,12 @@
 """A host that writes down what it is ordered, and a subscriber that writes down what it is given."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind, Position, Term
+from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
 
@@ -68,15 +70,22 @@ class Notes:
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
-        self.lost_: list[tuple[int, int, int, str]] = []
+        self.told: list[tuple[int, int, int, str]] = []
+        self.turn_over: Callable[[], None] = lambda: None
         self.space = 1 << 20
 
     def started(self, position: Position) -> None: ...
     def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
         self.got += block.payloads()[skip:stop]
 
-    def lost(self, term: Term, first: int, last: int, why: str) -> None:
-        self.lost_.append((term.counter, first, last, why))
+    def lost(self, loss: Loss) -> None:
+        self.told.append((loss.term.counter, loss.first, loss.last, loss.why))
+
+    @property
+    def lost_(self) -> list[tuple[int, int, int, str]]:
+        """What was told once the turn is over."""
+        self.turn_over()
+        return self.told
 
     def failed(self, error: Exception) -> None: ...
     def room(self) -> int:

@@ -174,6 +174,25 @@ def test_writers_wait_for_a_slow_reader_where_the_topic_says_so() -> None:
     assert all(len(heard(reader)) == len(writer.written) for reader in simulation.readers)
 
 
+def test_a_reader_below_a_newcomer_gets_what_the_newcomer_never_needed() -> None:
+    simulation = run("newcomer-above-a-slow-reader")
+    for reader in simulation.readers:
+        (writer,) = [writer for writer in simulation.writers if writer.topic == reader.topic]
+        assert reader.started_at is not None
+        owed = {(writer.name, number) for number, at in enumerate(writer.written) if at > reader.started_at}
+        assert owed <= heard(reader).keys()
+        assert not told(reader)
+
+
+def test_a_publisher_knows_what_it_let_go_and_is_never_told_that_it_is_stable() -> None:
+    simulation = run("publisher-lets-go-before-the-root-dies")
+    (writer,) = simulation.writers
+    slow = next(reader for reader in simulation.readers if reader.host.machine.number == 3)
+    assert writer.never_stable.count > 0
+    for entry in told(slow):
+        assert not any(writer.knows_stable(number) for number in range(entry.first, entry.last))
+
+
 def test_what_a_best_effort_topic_drops_is_counted_and_told() -> None:
     simulation = run("best-effort-past-a-slow-link")
     (writer,) = simulation.writers
@@ -186,3 +205,52 @@ def test_what_a_best_effort_topic_drops_is_counted_and_told() -> None:
     assert dropped[9] == 0, "a slow link is nobody else's matter"
     records = [record for _, _, record in simulation.world.journal.records]
     assert sum(record.count for record in records if isinstance(record, Dropped)) >= dropped[3]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_rivals_meet_within_five_seconds_and_from_then_on_every_event_comes_to_everybody(seed: int) -> None:
+    simulation = run("rivals-meet-after-a-split", seed)
+    healed_at = when(simulation, "what was cut passes again")
+    reigns = [at for at, _, record in simulation.world.journal.records if isinstance(record, BecameRoot)]
+    assert max(reigns) < healed_at + 5.0
+    after = written_between(simulation, healed_at + 5.0, 110.0)
+    assert {event[0] for event in after} == {writer.name for writer in simulation.writers}
+    for event in after:
+        assert len(who_had(simulation, event, 150.0)) == len(simulation.readers)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_a_new_topic_is_given_is_stable_within_a_second(seed: int) -> None:
+    simulation = Simulation(load(FOLDER / "fresh-topic-after-a-common-start.toml"), seed)
+    for written_by in (10.0, 14.0):
+        simulation.world.run(written_by + 1.0)
+        writer = simulation.writers[-1]
+        assert len(writer.written) > 2
+        assert writer.publisher.stable == len([at for at in writer.written if at < written_by])
+    hows = [record.how for _, _, record in simulation.world.journal.records if isinstance(record, BecameRoot)]
+    assert {*hows} <= {"created", "handed_over"}
+    simulation.run()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_root_goes_by_default_settings_however_often_it_starts_anew(seed: int) -> None:
+    simulation = Simulation(load(FOLDER / "root-restarted-with-a-known-identity.toml"), seed)
+    reigns = 0
+    for tenth in range(60, 1100):
+        simulation.world.run(tenth / 10)
+        for tree in simulation.trees("news").values():
+            if tree.root is not None:
+                reigns += 1
+                assert tree.descriptor.settings.slow == tree.root.descriptor.settings.slow == "wait"
+    assert reigns > 800
+    simulation.run()
+
+
+def test_what_a_writer_discarded_never_counts_as_stable_and_what_does_every_reader_was_given() -> None:
+    simulation = run("publisher-discards-before-stable")
+    [writer] = simulation.writers
+    publisher, heard_by = writer.publisher, [heard(reader) for reader in simulation.readers]
+    numbers = range(publisher.next)
+    stable = [number for number in numbers if publisher.is_stable(number)]
+    assert 0 < publisher.dropped.count == len(numbers) - len(stable)
+    assert all((writer.name, number) in given for given in heard_by for number in stable)

@@ -5,13 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from quillcast.core.envelope import Term
+from quillcast.core.bundle import Block
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.ids import NodeId
 from quillcast.core.trace import Admitted
-from quillcast.sim import checks
+from quillcast.protocol.topics.config import MIB
+from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.sim import checks, delivery, leases
 from quillcast.sim.applications import Event, Heard, Reader, Told
+from quillcast.sim.reach import Span
 from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
-from quillcast.sim.simulation import Simulation, Trouble, peer_of
+from quillcast.sim.simulation import Simulation, peer_of
 from quillcast.sim.world import Broken
 
 NEWS = TopicPlan(
@@ -23,7 +27,7 @@ NEWS = TopicPlan(
 
 @pytest.fixture(scope="module")
 def finished() -> Simulation:
-    simulation = Simulation(Scenario(peers=5, duration_s=90, topics=[NEWS]), seed=1)
+    simulation = Simulation(Scenario(peers=5, duration_s=100, topics=[NEWS]), seed=1)
     simulation.run()
     return simulation
 
@@ -32,16 +36,16 @@ def finished() -> Simulation:
 def sound(finished: Simulation) -> Iterator[Simulation]:
     """The finished run; what a test does to logs, troubles and ends is undone."""
     logs = [copy.copy(reader.log) for reader in finished.readers]
-    records, troubles = list(finished.world.journal.records), list(finished.troubles)
+    records, reach = list(finished.world.journal.records), finished.reach
     yield finished
     for reader, log in zip(finished.readers, logs, strict=True):
         reader.log, reader.slow, reader.ended_at = log, [], None
     finished.world.journal.records[:] = records
-    finished.troubles[:] = troubles
+    finished.reach = finished.judges.reach = reach
 
 
 def check(simulation: Simulation, plan: TopicPlan = NEWS) -> None:
-    checks.Delivery(simulation, plan).check()
+    delivery.Delivery(simulation, plan).check()
 
 
 def reader_on(simulation: Simulation, machine: int) -> Reader:
@@ -70,6 +74,34 @@ def told_of(simulation: Simulation, number: int, why: str = "cut") -> Told:
             index = record.index + number - record.first
             return Told(19.0, record.term, index, index + 1, why)
     raise AssertionError(f"event {number} was never admitted")
+
+
+class Cuts:
+    """A history of the network that a test makes up: who was apart when, whoever asks."""
+
+    def __init__(self, spans: list[Span]) -> None:
+        self.spans = spans
+
+    def apart(self, _a: int, _b: int, join_s: float) -> list[Span]:
+        return self.spans
+
+    def cut_off(self, _machine: int, _others: list[int], join_s: float) -> list[Span]:
+        return self.spans
+
+    def group(self, machine: int, at: float) -> list[int]:
+        return [machine]
+
+    def together(self, _a: int, _b: int, since: float) -> bool:
+        return all(span.end < since for span in self.spans)
+
+
+def apart(simulation: Simulation, start: float, end: float) -> None:
+    """As if the network had been cut between all readers and writers."""
+    simulation.reach = Cuts([Span(start, end)])  # type: ignore[assignment]
+
+
+def sound_delivery(simulation: Simulation) -> delivery.Delivery:
+    return delivery.Delivery(simulation, NEWS)
 
 
 def test_a_sound_run_passes(sound: Simulation) -> None:
@@ -127,17 +159,6 @@ def test_a_best_effort_reader_may_miss_events_and_is_told_of_those_that_it_came_
         check(sound, plan)
 
 
-def test_a_void_hole_is_a_word_about_what_lies_in_it_only(sound: Simulation) -> None:
-    reader = reader_on(sound, 2)
-    forget(reader, 7)
-    reader.ended_at = 60.0
-    reader.log.insert(2, Told(9.0, Term(1, bytes(16)), 2, 2, "void"))
-    with pytest.raises(Broken, match="never told that it lost number 7"):
-        check(sound)
-    reader.log.insert(8, Told(12.0, Term(1, bytes(16)), 7, 7, "void"))
-    check(sound)
-
-
 def test_an_event_that_never_came_is_found_even_if_it_was_told(sound: Simulation) -> None:
     reader = forget_the_last(sound)
     with pytest.raises(Broken, match=r"never got event .* though its writer lives; it was not told so either"):
@@ -150,20 +171,27 @@ def test_an_event_that_never_came_is_found_even_if_it_was_told(sound: Simulation
 def test_a_slow_reader_may_be_told_and_may_not_be_left_in_the_dark(sound: Simulation) -> None:
     reader = forget_the_last(sound)
     reader.slow.append((15.0, 40.0))
-    with pytest.raises(Broken, match="the reader was slow, but it was not told that it lost it"):
+    with pytest.raises(Broken, match="it was not told so either"):
         check(sound)
     reader.log.append(told_of(sound, len(sound.writers[0].written) - 1))
     check(sound)
+    reader.slow[:] = [(1.0, 2.0)]
+    with pytest.raises(Broken, match=r"it was told so .* and had a live lease"):
+        check(sound)  # slow long before
 
 
 def test_only_an_outage_of_about_a_lease_is_an_excuse(sound: Simulation) -> None:
     reader = forget_the_last(sound)
+    written = sound.writers[0].written[-1]
     reader.log.append(told_of(sound, len(sound.writers[0].written) - 1))
-    sound.troubles.append(Trouble(2, 12.0, 20.0, "cut off"))
+    apart(sound, 12.0, 30.0)
     with pytest.raises(Broken, match="never got event"):
         check(sound)
-    sound.troubles.append(Trouble(2, 22.0, 45.0, "cut off"))  # follows closely: together they are one
+    apart(sound, 12.0, 45.0)
     check(sound)
+    apart(sound, written - leases.JOINED_S - 32.0, written - leases.JOINED_S - 1.0)
+    with pytest.raises(Broken, match="never got event"):
+        check(sound)  # it had had time to take a lease anew
 
 
 def test_a_subscription_that_begins_beyond_a_cut_is_told_of_what_lower_terms_admit(sound: Simulation) -> None:
@@ -171,30 +199,191 @@ def test_a_subscription_that_begins_beyond_a_cut_is_told_of_what_lower_terms_adm
     start, began, written = reader.start, reader.started_at, sound.writers[0].written[-1]
     assert start is not None
     assert began is not None
-    before = began - 0.1
-    sound.troubles.append(Trouble(2, before, written - 1.0, "cut off"))
+    told = told_of(sound, len(sound.writers[0].written) - 1)
+    apart(sound, began - 0.1, written)
     try:
-        with pytest.raises(Broken, match="never got event"):
-            check(sound)  # admitted under the term that it began in
-        reader.start = start._replace(term=Term(start.term.counter + 1, start.term.node))
-        reader.knew = frozenset({start.term})
-        with pytest.raises(Broken, match=r"its subscription began beyond a cut .* but it was not told"):
+        with pytest.raises(Broken, match="it was not told so either"):
             check(sound)
-        told = told_of(sound, len(sound.writers[0].written) - 1)
         reader.log.append(told)
         check(sound)
-        sound.troubles[-1] = Trouble(2, before, written - checks.DOUBT_S - 1.0, "cut off")
-        with pytest.raises(Broken, match="never got event"):
-            check(sound)  # written long after the cut
-        sound.troubles[-1] = Trouble(2, began + 0.1, written, "cut off")
+        apart(sound, began + 0.1, written)
         with pytest.raises(Broken, match="never got event"):
             check(sound)  # it began before the cut
         reader.log.remove(told)
-        sound.troubles[-1] = Trouble(2, before, written, "cut off")
-        reader.knew = frozenset()
+        reader.start = start._replace(term=Term(start.term.counter + 1, start.term.node))
         check(sound)  # its peer knew nothing of that reign
+        reader.knew = {start.term: 0}
+        with pytest.raises(Broken, match="it was not told so either"):
+            check(sound)
+    finally:
+        reader.start, reader.knew = start, {}
+
+
+# --- reports
+
+
+def exactly(simulation: Simulation, first: int, last: int, at: float = 19.0) -> Told:
+    """A report that names the one writer's events."""
+    return Told(at, NO_TERM, first, last, "unavailable", simulation.writers[0].publisher.id)
+
+
+@pytest.mark.parametrize(
+    ("reports", "says"),
+    [
+        ([(7, 7)], "which is nothing"),
+        ([(6, 8)], "and number 6 came"),
+        ([(7, 8), (7, 8)], r"and had been told of \[\(7, 8\)\] before"),
+        ([(7, 8), (8, 9)], "that is one report"),
+        ([(7, 9), (5000, 5001)], "nobody wrote that"),
+    ],
+)
+def test_a_report_that_is_not_exact_is_found(sound: Simulation, reports: list[tuple[int, int]], says: str) -> None:
+    reader = reader_on(sound, 2)
+    for number in (7, 8):
+        forget(reader, number)
+    reader.ended_at = 60.0
+    reader.log.append(exactly(sound, 7, 9))
+    check(sound)
+    reader.log.pop()
+    reader.log[:0] = [exactly(sound, 7, 9, at=1.0)] if says == "and number 6 came" else []
+    reader.log += [exactly(sound, *report) for report in reports]
+    if says == "and number 6 came":
+        del reader.log[0]
+    with pytest.raises(Broken, match=says):
+        sound_delivery(sound).check_reports(reader)
+
+
+def test_a_report_of_what_came_before_the_subscription_is_found(sound: Simulation) -> None:
+    reader = reader_on(sound, 2)
+    start = reader.start
+    assert start is not None
+    for number in range(3):
+        forget(reader, number)
+    reader.log.append(exactly(sound, 0, 3))
+    sound_delivery(sound).check_reports(reader)
+    reader.start = start._replace(index=start.index + 2)
+    try:
+        with pytest.raises(Broken, match="number 0 came before its subscription"):
+            sound_delivery(sound).check_reports(reader)
     finally:
         reader.start = start
+
+
+def test_an_uncertain_report_of_positions_that_were_never_given_is_found(sound: Simulation) -> None:
+    reader = reader_on(sound, 2)
+    reader.log.append(told_of(sound, len(sound.writers[0].written) - 1)._replace(last=10_000))
+    with pytest.raises(Broken, match="only 1 of these positions were given to events"):
+        sound_delivery(sound).check_reports(reader)
+
+
+def test_an_event_that_comes_long_after_the_last_fault_is_found(sound: Simulation) -> None:
+    reader, writer = reader_on(sound, 2), sound.writers[0]
+    last = reader.log.pop()
+    assert isinstance(last, Heard)
+    late = writer.written[last.event.number] + leases.bound_s(sound.scenario.config)
+    reader.log.append(last._replace(at=late - 0.1))
+    check(sound)
+    reader.log[-1] = last._replace(at=late + 0.1)
+    with pytest.raises(Broken, match=r"silence: .* heard nothing of event"):
+        check(sound)
+
+
+# --- judges that look on
+
+
+def test_an_event_that_is_called_stable_too_soon_is_found(sound: Simulation) -> None:
+    reader, writer = reader_on(sound, 2), sound.writers[0]
+    sound.judges.told_stable(writer, 0)
+    event = Event(writer.name, 7)
+    reader.heard.remove(event)
+    try:
+        with pytest.raises(Broken, match=r"event 7 .* is stable, and reader 2\.1\.r0 has a live lease .* not given it"):
+            sound.judges.told_stable(writer, 0)
+        reader.log.append(exactly(sound, 7, 8))
+        with pytest.raises(Broken, match="was told that it lost it"):
+            sound.judges.told_stable(writer, 0)
+        sound.crowding.spans.append(Span(1.0, writer.written[7] - leases.MEET_S + 0.1))
+        sound.judges.told_stable(writer, 0)  # a budget had run out, and it was cut
+        reader.log.pop()
+        sound.crowding.spans[:] = [Span(1.0, writer.written[-1] - leases.MEET_S - 0.1)]
+        with pytest.raises(Broken, match="was not given it"):
+            sound.judges.told_stable(writer, 0)  # it had caught up since
+        sound.crowding.spans.append(Span(5.0, writer.written[-1]))
+        sound.judges.told_stable(writer, 0)  # its lease went first, and it will be told
+    finally:
+        reader.heard.add(event)
+        sound.crowding.spans.clear()
+
+
+def test_a_loss_that_could_have_been_avoided_is_found(sound: Simulation) -> None:
+    reader, writer = reader_on(sound, 2), sound.writers[0]
+    event, told = Event(writer.name, 7), exactly(sound, 7, 8)
+    reader.heard.remove(event)
+    payload = Event(writer.name, 7).payload(32)
+    try:
+        sound.judges.told_lost(reader, told)  # all let go of it long ago
+        writer.publisher.retained.append(Block.seal(writer.publisher.id, 7, [payload], time_ns=0))
+        with pytest.raises(Broken, match=r"was told that it lost event 7 .* and peer 1, .* holds it"):
+            sound.judges.told_lost(reader, told)
+        sound.reach = Cuts([Span(80.0, 99.0)])  # type: ignore[assignment]
+        sound.judges.reach = sound.reach
+        sound.judges.told_lost(reader, told)
+    finally:
+        reader.heard.add(event)
+        writer.publisher.retained.clear()
+
+
+def test_bytes_beyond_the_bound_are_found(sound: Simulation) -> None:
+    peer = peer_of(sound.world.machines[1].host)  # type: ignore[arg-type]
+    publisher = sound.writers[0].publisher
+    sound.judges.within_bounds(peer, 0)
+    with pytest.raises(Broken, match="bounds: peer 1 keeps 0 bytes"):
+        sound.judges.within_bounds(peer, -200 * MIB)
+    publisher.retained.append(Block.seal(publisher.id, 7, [b""], time_ns=0))
+    publisher.retained_bytes = 100 * MIB
+    try:
+        with pytest.raises(Broken, match="a publisher on peer 1 retains"):
+            sound.judges.within_bounds(peer, 0)
+    finally:
+        publisher.retained.clear()
+        publisher.retained_bytes = 0
+
+
+def test_a_root_that_forgot_a_topics_settings_is_found(sound: Simulation) -> None:
+    topic = sound.topics["news"]
+    knows, forgot = (peer_of(sound.world.machines[number].host).scribe.descriptors for number in (3, 0))  # type: ignore[arg-type]
+    created = knows[topic]
+    sound.created["news"] = created
+    record = Admitted(topic, bytes(16), 0, 1, NO_TERM, 0)
+    try:
+        sound.judges.admitted(0, record)
+        knows[topic] = described("news", Settings(slow="wait"))
+        with pytest.raises(Broken, match=r"peer 0 admits .* by default settings, and peer 3, .* knows those"):
+            sound.judges.admitted(0, record)
+        forgot[topic] = knows[topic]
+        sound.judges.admitted(0, record)
+    finally:
+        knows[topic] = forgot[topic] = created
+        sound.created.clear()
+
+
+def test_what_is_remembered_of_a_publisher_that_is_gone_is_found(sound: Simulation) -> None:
+    writer, trees = sound.writers[0], sound.trees("news")
+    host, publisher = writer.host, writer.publisher.id
+    (root,) = [tree.root for tree in trees.values() if tree.root is not None]
+    host.alive, host.ended_at = False, 15.0
+    known = dict(root.admissions)
+    root.admissions.clear()
+    try:
+        checks.check_tables(sound)
+        root.admissions[publisher] = object()  # type: ignore[assignment]
+        with pytest.raises(Broken, match=r"tables: peer \d, the root of topic news, .* publishers .*1\.1\.w0"):
+            checks.check_tables(sound)
+    finally:
+        host.alive, host.ended_at = True, None
+        root.admissions.clear()
+        root.admissions.update(known)
+    checks.check_tables(sound)
 
 
 def test_an_event_may_die_with_its_writer_only_if_nobody_had_it(sound: Simulation) -> None:

@@ -88,6 +88,13 @@ def test_the_story_of_a_peer_with_its_messages(small: Path, capsys: pytest.Captu
     assert "peer 2   " not in story
 
 
+def test_hard_histories_are_drawn_on_demand_and_replayed_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--hard", "--seeds", "2", "--first", "2002", "--jobs", "1"]) == 0
+    assert capsys.readouterr().out.startswith("2 of 2 seeds hold")
+    assert main(["--hard", "--seed", "2002", "--story", "topic:t0"]) == 0
+    assert capsys.readouterr().out.startswith("hard, by seed 2002: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

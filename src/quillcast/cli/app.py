@@ -3,6 +3,7 @@
 import errno
 import os
 from importlib import import_module
+from traceback import walk_tb
 
 import click
 
@@ -129,11 +130,18 @@ def run(arguments: list[str]) -> int:
         return _failed(str(error), error.exit_code)
     except OSError as error:
         code = DiskFailed.exit_code if error.errno in _DISK else 1
-        return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error), code)
+        return _failed(told(error), code)
     except Exception as error:
         if "QUILLCAST_DEBUG" in os.environ:
             raise
         return _failed(f"{type(error).__name__}: {error} (a fault in quillcast; QUILLCAST_DEBUG=1 shows where)", 1)
+
+
+def told(error: OSError) -> str:
+    """An error of the system, with the file it is about; one that has no file came from writing the output."""
+    printing = any(frame.f_code.co_name == "echo" for frame, _ in walk_tb(error.__traceback__))
+    where = error.filename or ("the output" if printing else None)
+    return f"{where}: {error.strerror}" if where and error.strerror else str(error)
 
 
 def _failed(text: str, code: int) -> int:

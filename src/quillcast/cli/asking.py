@@ -4,28 +4,30 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from quillcast.core.errors import LocalError, Unreachable
+from quillcast.live import rendezvous
 from quillcast.live.control import ANSWER_TIMEOUT_S, ask
-from quillcast.live.rendezvous import Entry, Rendezvous, runtime_folder
+from quillcast.live.rendezvous import Entry, Rendezvous
 
 AT_ONCE = 32  # peers that are asked at a time; a guess
 
 
 def peers_here(network: str) -> list[Entry]:
     """The network's peers on this machine, the oldest first. Raises `Unreachable` where there are none."""
-    entries = Rendezvous(network).entries()
+    place = Rendezvous(network)
+    entries = place.entries()
     if not entries:
         others = [name for name in networks_here() if name != network]
         instead = f"; there are peers of: {', '.join(others)} (--network)" if others else ""
         raise Unreachable(
-            f"no peer of the network {network!r} runs on this machine; start one with: quillcast node{instead}"
+            f"no peer of the network {network!r} runs on this machine; start one with: quillcast node{instead}; "
+            f"looked in {place.looked_in}"
         )
     return entries
 
 
 def networks_here() -> list[str]:
     """The networks with peers on this machine."""
-    folders = sorted(folder.name for folder in runtime_folder().glob("*") if folder.is_dir())
-    return [name for name in folders if Rendezvous(name).entries()]
+    return [name for name in rendezvous.networks_here() if Rendezvous(name).entries()]
 
 
 def choose(network: str, prefix: str) -> list[Entry]:
@@ -47,11 +49,11 @@ def ask_each(
     network: str, entries: list[Entry], question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any
 ) -> list[tuple[Entry, Any]]:
     """What each of these peers answers within `timeout_s`; None for those that do not."""
-    rendezvous = Rendezvous(network)
+    place = Rendezvous(network)
 
     def answer(entry: Entry) -> Any:
         try:
-            return ask(rendezvous.control_path(entry.contact), question, timeout_s=timeout_s, **arguments)
+            return ask(place.control_path(entry.contact), question, timeout_s=timeout_s, **arguments)
         except Unreachable:
             return None  # it has just ended, or hangs
 

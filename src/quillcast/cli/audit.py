@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from quillcast.cli.options import JSON
+from quillcast.cli.options import JSON, Place
 from quillcast.cli.running import interruptible
 
 
 @click.command(short_help="Prove from journals what happened.")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with pictures there.")
+@click.option("--report", type=Place(dir_okay=False, path_type=Path), help="Write a page with pictures there.")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @JSON
 def command(folder: Path, report: Path | None, master: str, as_json: bool) -> None:

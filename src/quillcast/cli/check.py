@@ -10,13 +10,21 @@ import msgspec
 from quillcast.cli import judging
 from quillcast.cli.asking import ask_all, ask_each, ask_peer, choose
 from quillcast.cli.judging import Bounds, Finding, State
-from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
+from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC, Amount
 from quillcast.core.errors import LocalError, QuillcastError
 
 DEFAULTS = Bounds()
 ANSWER_TIMEOUT_S = 3.0  # a guess: monitors give up after ten
 
+COUNT, SHARE, TIME = click.IntRange(min=0), Amount(min=0), Amount(min=0)
 PROMETHEUS = click.option("--prometheus", is_flag=True, help="Print metrics in Prometheus' text format.")
+
+
+def bound(
+    option: str, kind: click.ParamType[Any], default: float, unit: str, meaning: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option of a bound from which on something is not well."""
+    return click.option(option, type=kind, default=default, show_default=True, metavar=unit, help=meaning)
 
 
 class AskedWrongly(click.UsageError):
@@ -51,7 +59,7 @@ class Checks(click.Group):
             try:
                 return super().invoke(ctx)
             except OSError as problem:
-                raise NotTold(str(problem)) from problem
+                raise NotTold(f"{problem.filename or 'the output'}: {problem.strerror}") from problem
 
 
 @click.group(cls=Checks, invoke_without_command=True, short_help="Is a peer, topic or link well? For monitors.")
@@ -69,8 +77,8 @@ def command(context: click.Context) -> None:
 @command.command("peer")
 @PEER
 @click.option("--neighbours-min", default=DEFAULTS.neighbours_min, show_default=True, help="Fewer live ones: CRITICAL.")
-@click.option("--buffers-warning", default=80.0, show_default=True, metavar="PERCENT", help="Fuller: WARNING.")
-@click.option("--buffers-critical", default=95.0, show_default=True, metavar="PERCENT", help="Fuller: CRITICAL.")
+@bound("--buffers-warning", SHARE, 80.0, "PERCENT", "Fuller: WARNING.")
+@bound("--buffers-critical", SHARE, 95.0, "PERCENT", "Fuller: CRITICAL.")
 @PROMETHEUS
 @JSON
 @NETWORK
@@ -104,19 +112,37 @@ def peer_(
 @TOPIC
 @PEER
 @click.option("--subscribers-min", default=DEFAULTS.subscribers_min, show_default=True, help="Fewer: CRITICAL.")
-@click.option("--behind-max", default=DEFAULTS.behind_max, show_default=True, help="A peer is further behind: WARNING.")
+@bound("--behind-warning", COUNT, DEFAULTS.behind_warning, "EVENTS", "A subscriber lacks more: WARNING.")
+@bound("--behind-critical", COUNT, DEFAULTS.behind_critical, "EVENTS", "A subscriber lacks more: CRITICAL.")
+@bound("--late-warning", TIME, DEFAULTS.late_warning_s, "SECONDS", "What it lacks is older: WARNING.")
+@bound("--late-critical", TIME, DEFAULTS.late_critical_s, "SECONDS", "What it lacks is older: CRITICAL.")
 @PROMETHEUS
 @JSON
 @NETWORK
 def topic_(
-    topic: str, peer: str, network: str, subscribers_min: int, behind_max: int, prometheus: bool, as_json: bool
+    topic: str,
+    peer: str,
+    network: str,
+    subscribers_min: int,
+    behind_warning: int,
+    behind_critical: int,
+    late_warning: float,
+    late_critical: float,
+    prometheus: bool,
+    as_json: bool,
 ) -> None:
-    """Check TOPIC by walking its live tree.
+    """Check TOPIC and each of its subscribers by walking its live tree.
 
-    CRITICAL: no peer here has a part in it, or no root answers. WARNING: not every peer of the tree answers, or one is
-    behind.
+    An event counts as lacking until the application is done with it. CRITICAL: no peer here has a part in the topic, no
+    root answers, or a subscriber is far behind. WARNING: a peer of the tree does not answer, or a subscriber is behind.
     """
-    bounds = Bounds(subscribers_min=subscribers_min, behind_max=behind_max)
+    bounds = Bounds(
+        subscribers_min=subscribers_min,
+        behind_warning=behind_warning,
+        behind_critical=behind_critical,
+        late_warning_s=late_warning,
+        late_critical_s=late_critical,
+    )
 
     def look() -> list[Finding]:
         known = ask_all(network, "topics", timeout_s=ANSWER_TIMEOUT_S)
@@ -130,8 +156,8 @@ def topic_(
 @command.command("link")
 @click.argument("neighbour", metavar="[NEIGHBOUR]", default="")
 @PEER
-@click.option("--waiting-max", default=DEFAULTS.waiting_bytes_max, show_default=True, help="More bytes: WARNING.")
-@click.option("--round-trip-max", type=float, metavar="MS", help="Longer: WARNING.")
+@bound("--waiting-max", COUNT, DEFAULTS.waiting_bytes_max, "BYTES", "More wait in it: WARNING.")
+@click.option("--round-trip-max", type=TIME, metavar="MS", help="Longer: WARNING; not measured: UNKNOWN.")
 @PROMETHEUS
 @JSON
 @NETWORK
@@ -176,7 +202,7 @@ def _tell(
         findings = [Finding(labels, State.UNKNOWN, str(problem), {})]
     state = judging.worst(finding.state for finding in findings)
     if as_json:
-        found = [{**finding._asdict(), "state": finding.state.name} for finding in findings]
+        found = [finding.told() for finding in findings]
         click.echo(msgspec.json.encode({"state": state.name, "code": int(state), "found": found}).decode())
     elif prometheus:
         for metric in judging.prometheus(what, findings):

@@ -18,14 +18,14 @@ LINES = {
 @click.command(short_help="Print what makes your shell complete commands and topics.")
 @click.argument("shell", type=click.Choice(list(LINES)))
 def command(shell: str) -> None:
-    r"""Print the completion of SHELL: of commands, options, and this machine's topics, peers and networks.
+    """Print the completion of SHELL: of commands, options, and this machine's topics, peers and networks.
 
     \b
     Add the line of your shell to its file:
       bash  ~/.bashrc                   eval "$(quillcast completion bash)"
       zsh   ~/.zshrc, after compinit    eval "$(quillcast completion zsh)"
       fish  ~/.config/fish/config.fish  quillcast completion fish | source
-    """
+    """  # noqa: D301 - the sign that click takes for "as it stands"
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(click.get_current_context().find_root().command, {}, "quillcast", VARIABLE).source())

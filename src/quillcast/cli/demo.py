@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from quillcast.cli.options import JSON, Amount
+from quillcast.cli.options import JSON, Amount, Place
 from quillcast.cli.running import interruptible, run
 from quillcast.cli.tables import table
 from quillcast.core.errors import LocalError, Unreachable
@@ -36,7 +36,7 @@ DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, where several
 @click.option("--stay", is_flag=True, help="Go on until Ctrl-C or `quillcast demo end`, and then prove.")
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Place(file_okay=False, path_type=Path),
     help="New folder for journals and report.  [default: quillcast-demo/<date and time>]",
 )
 @JSON

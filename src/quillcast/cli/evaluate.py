@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from quillcast.cli.options import JSON
+from quillcast.cli.options import JSON, Place
 from quillcast.cli.running import interruptible
+from quillcast.pipeline import extras
 
 DEFAULT = "run"  # what is done with a first argument that is no command
 HELP_OPTIONS = {"-h", "--help"}
@@ -18,7 +19,7 @@ REMOTE = click.option("--remote", metavar="URL", help="A Spark Connect server to
 SEED = click.option("--seed", type=click.IntRange(min=0), help="Decides all that chance decides.")
 OUTPUT = click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Place(file_okay=False, path_type=Path),
     help="Folder of the run; one that was stopped goes on there.  [default: quillcast-evaluate/NAME...]",
 )
 
@@ -78,6 +79,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Run an experiment."""
+    extras.require("an evaluation", *extras.EVALUATION)
     from quillcast.pipeline.evaluate.command import evaluate_command
     from quillcast.pipeline.evaluate.experiment import load, split
 
@@ -117,6 +119,7 @@ def compare(runs: tuple[Path, ...], as_json: bool) -> None:
 @JSON
 def recommend(output: Path | None, policies: str | None, as_json: bool, **asked: Any) -> None:
     """Try policies on a sample of a deployment, and say which serves it best, and by how much."""
+    extras.require("an evaluation", *extras.EVALUATION)
     from quillcast.pipeline.evaluate.experiment import split
     from quillcast.pipeline.evaluate.recommend import Wish, recommend_command
 

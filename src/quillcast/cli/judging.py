@@ -21,6 +21,13 @@ SEVERITY = (State.OK, State.UNKNOWN, State.WARNING, State.CRITICAL)
 """From the best to the worst."""
 
 
+class Part(NamedTuple):
+    """Figures of one part of a thing, such as one subscriber of a topic."""
+
+    labels: dict[str, str]
+    values: dict[str, float]
+
+
 class Finding(NamedTuple):
     """How well one thing is. `labels` say which it is, `values` are figures in base units (bytes, seconds, counts)."""
 
@@ -28,6 +35,12 @@ class Finding(NamedTuple):
     state: State
     text: str
     values: dict[str, float]
+    subscribers: tuple[Part, ...] = ()
+
+    def told(self) -> dict[str, Any]:
+        """The same as plain values."""
+        parts = [part._asdict() for part in self.subscribers]
+        return {**self._asdict(), "state": self.state.name, "subscribers": parts}
 
 
 class Bounds(NamedTuple):
@@ -37,7 +50,10 @@ class Bounds(NamedTuple):
     buffers_critical: float = 0.95
     neighbours_min: int = 0
     subscribers_min: int = 0
-    behind_max: int = 10_000  # events between the first and the last peer of a tree
+    behind_warning: int = 10_000  # events that a subscriber lacks; a guess: some seconds of a busy topic
+    behind_critical: int = 100_000
+    late_warning_s: float = 10.0  # age of the oldest event that it lacks; a guess, above what a repair takes
+    late_critical_s: float = 60.0  # two leases: publishers' buffers let go of it soon
     waiting_bytes_max: int = 4 << 20
     round_trip_ms_max: float | None = None
 
@@ -74,11 +90,18 @@ def of_peer(status: Mapping[str, Any], bounds: Bounds) -> Finding:
         "buffers_bytes": buffers["used_bytes"],
         "waiting_bytes": sum(one["waiting_bytes"] for one in neighbours),
         "dropped": status["counters"]["dropped"],
+        "behind_events": max((reader["behind_events"] for reader in _readers(status)), default=0),
         "uptime_seconds": status["uptime_s"],
     }
     labels = {"network": status["network"], "peer": status["node_id"]}
     well = f"{name}: {connected} neighbours, {len(status['topics'])} topics"
     return _judged(labels, name, well, troubles(), values)
+
+
+def _readers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A peer's subscriptions."""
+    for topic in status["topics"]:
+        yield from topic.get("readers", ())
 
 
 def silent_peer(network: str, node_id: str) -> Finding:
@@ -88,11 +111,10 @@ def silent_peer(network: str, node_id: str) -> Finding:
 
 def of_topic(network: str, tree: Mapping[str, Any], bounds: Bounds) -> Finding:
     """A topic by its `tree`."""
-    peers = tree["peers"]
-    roots = [peer for peer in peers if peer["parent"] is None]
-    subscribers = sum(peer["subscribers"] for peer in peers)
-    frontiers = [peer["frontier"] for peer in peers if roots and peer["term"] == roots[0]["term"]]
-    behind = max(frontiers, default=0) - min(frontiers, default=0)
+    peers, silent, lags = tree["peers"], tree["silent"], list(subscribers(tree))
+    roots = [peer for peer in peers if peer["root"]]
+    counted = sum(peer["subscribers"] for peer in peers)
+    first = max(lags, key=lambda lag: lag.events, default=None)
     name = f"topic {tree['topic']}"
 
     def troubles() -> Iterator[Trouble]:
@@ -100,22 +122,105 @@ def of_topic(network: str, tree: Mapping[str, Any], bounds: Bounds) -> Finding:
             yield State.CRITICAL, "no root answers"
         if len(roots) > 1:
             yield State.WARNING, f"{len(roots)} peers believe that they are its root"
-        if subscribers < bounds.subscribers_min:
-            yield State.CRITICAL, f"{subscribers} subscriptions, not {bounds.subscribers_min}"
-        if roots and not tree["complete"]:
+        if counted < bounds.subscribers_min:
+            yield State.CRITICAL, f"{counted} subscriptions, not {bounds.subscribers_min}"
+        yield from (_silence(peer, bounds) for peer in silent)
+        if roots and not tree["complete"] and not silent:
             yield State.WARNING, "not every peer of its tree answers"
-        if behind > bounds.behind_max:
-            yield State.WARNING, f"a peer of its tree is {behind} events behind"
+        yield from _lateness(lags, bounds)
 
     values = {
         "roots": len(roots),
         "peers": len(peers),
-        "subscribers": subscribers,
-        "events": max(frontiers, default=0),
-        "behind_events": behind,
+        "silent": len(silent),
+        "subscribers": counted,
+        "events": tree["events"],
+        "behind_events": max([lag.events for lag in lags] + [peer["behind_events"] or 0 for peer in silent], default=0),
+        "behind_seconds": max((lag.late_s for lag in lags), default=0.0),
+        "waiting_bytes": sum(lag.waiting_bytes for lag in lags),
     }
-    well = f"{name}: root {(tree['root'] or '-')[:8]}, {len(peers)} peers, {subscribers} subscriptions"
-    return _judged({"network": network, "topic": tree["topic"]}, name, well, troubles(), values)
+    well = f"{name}: root {(tree['root'] or '-')[:8]}, {len(peers)} peers, {counted} subscriptions"
+    if first is not None and first.events:
+        well += f", at most {first.events} events behind ({first.name})"
+    labels = {"network": network, "topic": tree["topic"]}
+    parts = tuple(Part({**labels, **lag.labels}, lag.values) for lag in lags)
+    return _judged(labels, name, well, troubles(), values)._replace(subscribers=parts)
+
+
+class Lag(NamedTuple):
+    """How far one subscription is behind its topic's root."""
+
+    node_id: str
+    address: str
+    subscription: str
+    number: int
+    events: int
+    late_s: float
+    stalled_s: float
+    waiting_bytes: int
+
+    @property
+    def name(self) -> str:
+        """The peer, and the subscription where the application named it."""
+        return f"{self.node_id[:8]}{f' {self.subscription}' if self.subscription else ''}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Which one it is, for monitors."""
+        return {"peer": self.node_id, "subscription": self.subscription or str(self.number)}
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Its figures, for monitors."""
+        return {
+            "behind_events": self.events,
+            "behind_seconds": self.late_s,
+            "stalled_seconds": self.stalled_s,
+            "waiting_bytes": self.waiting_bytes,
+        }
+
+
+def subscribers(tree: Mapping[str, Any]) -> Iterator[Lag]:
+    """The subscriptions of a topic's tree, peer by peer."""
+    for peer in tree["peers"]:
+        for reader in peer["readers"]:
+            yield lag_of(peer["node_id"], peer["address"], reader)
+
+
+def lag_of(node_id: str, address: str | None, reader: Mapping[str, Any]) -> Lag:
+    """A subscription, as its peer or the topic's tree shows it."""
+    return Lag(
+        node_id,
+        address or "",
+        reader["name"],
+        reader["number"],
+        reader["behind_events"],
+        reader["behind_s"],
+        reader["stalled_s"],
+        reader["waiting_bytes"],
+    )
+
+
+def _silence(peer: Mapping[str, Any], bounds: Bounds) -> Trouble:
+    """What is known of a peer that should have answered."""
+    behind = peer["behind_events"]
+    state = State.CRITICAL if (behind or 0) > bounds.behind_critical else State.WARNING
+    how = "is lost, and its lease goes on" if peer["lost"] else "does not answer"
+    return state, f"peer {peer['node_id'][:8]} {how}" + (f", {behind} events behind by its last word" if behind else "")
+
+
+def _lateness(lags: Iterable[Lag], bounds: Bounds) -> Iterator[Trouble]:
+    """Subscriptions that are too far behind, the worst first."""
+    for lag in sorted(lags, key=lambda lag: (-lag.events, -lag.late_s)):
+        too_late = lag.late_s > min(bounds.late_warning_s, bounds.late_critical_s)
+        if lag.events > min(bounds.behind_warning, bounds.behind_critical) or (lag.events and too_late):
+            critical = lag.events > bounds.behind_critical or lag.late_s > bounds.late_critical_s
+            yield State.CRITICAL if critical else State.WARNING, f"subscriber {lag.name} is {_behind(lag)}"
+
+
+def _behind(lag: Lag) -> str:
+    stalled = f", and has taken nothing for {lag.stalled_s:.0f} s" if lag.stalled_s >= 1 else ""
+    return f"{lag.events} event{'s' * (lag.events != 1)} and {lag.late_s:.1f} s behind{stalled}"
 
 
 def of_link(status: Mapping[str, Any], neighbour: Mapping[str, Any], bounds: Bounds) -> Finding:
@@ -130,7 +235,9 @@ def of_link(status: Mapping[str, Any], neighbour: Mapping[str, Any], bounds: Bou
             yield State.CRITICAL, "it is down"
         if neighbour["waiting_bytes"] > bounds.waiting_bytes_max:
             yield State.WARNING, f"{neighbour['waiting_bytes']} bytes wait in it"
-        if bounds.round_trip_ms_max is not None and (round_trip_ms or 0.0) > bounds.round_trip_ms_max:
+        if bounds.round_trip_ms_max is not None and round_trip_ms is None:
+            yield State.UNKNOWN, "this peer has not measured its round trip; ask the other end"
+        elif bounds.round_trip_ms_max is not None and round_trip_ms > bounds.round_trip_ms_max:
             yield State.WARNING, f"a round trip takes {round_trip_ms:.1f} ms"
 
     measured = {} if round_trip_ms is None else {"round_trip_seconds": round_trip_ms / 1000}
@@ -167,11 +274,17 @@ def line(findings: list[Finding]) -> str:
 
 
 def prometheus(what: str, findings: list[Finding]) -> Iterator[str]:
-    """The findings as lines of Prometheus' text format, a gauge per figure; the state is its exit code."""
+    """The findings as lines of Prometheus' text format, a gauge per figure; the state is its exit code.
+
+    Each subscriber of a topic has gauges of its own.
+    """
     yield from _metric(f"quillcast_{what}_state", [(each.labels, float(each.state)) for each in findings])
     for name in dict.fromkeys(name for each in findings for name in each.values):
         samples = [(each.labels, each.values[name]) for each in findings if name in each.values]
         yield from _metric(f"quillcast_{what}_{name}", samples)
+    parts = [part for each in findings for part in each.subscribers]
+    for name in dict.fromkeys(name for part in parts for name in part.values):
+        yield from _metric(f"quillcast_subscriber_{name}", [(part.labels, part.values[name]) for part in parts])
 
 
 def _metric(name: str, samples: list[tuple[dict[str, str], float]]) -> Iterator[str]:

@@ -7,20 +7,19 @@ from pathlib import Path
 import click
 import msgspec
 
-from quillcast.cli.options import JSON
-from quillcast.cli.peering import Peering, peering
+from quillcast.cli.options import JSON, Place
+from quillcast.cli.peering import Peering, alone, looked, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError, Unreachable
-from quillcast.live import control
+from quillcast.live import addresses, control
+from quillcast.live.joinline import JoinLine
 from quillcast.live.node import Node
 from quillcast.live.rendezvous import Rendezvous
 
 
 @click.command(short_help="Run a peer that forwards for others.")
-@click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Keep identity and topics in this folder."
-)
-@click.option("--journal", type=click.Path(file_okay=False, path_type=Path), help="Write what the peer does here.")
+@click.option("--data", type=Place(file_okay=False, path_type=Path), help="Keep identity and topics in this folder.")
+@click.option("--journal", type=Place(file_okay=False, path_type=Path), help="Write what the peer does here.")
 @click.option("--invite", is_flag=True, help="Have the peer that runs here print a new line to join with, and end.")
 @JSON
 @peering
@@ -48,22 +47,36 @@ def command(data: Path | None, journal: Path | None, invite: bool, as_json: bool
 def _introduce(node: Node, *, as_json: bool) -> None:
     """Say who this is, and how others join."""
     contact = node.contact
-    line = str(node.invite()) if node.admits else None
+    beyond = not addresses.is_loopback(addresses.parse(contact.address)[0])
+    line = node.invite() if node.admits and beyond else None
     if as_json:
-        told = {"node_id": contact.node_id.hex(), "address": contact.address, "network": node.network, "join": line}
+        told = {
+            "node_id": contact.node_id.hex(),
+            "address": contact.address,
+            "network": node.network,
+            "join": None if line is None else str(line),
+            "looked_in": node.looked_in,
+            "alone": alone(node),
+        }
         click.echo(msgspec.json.encode(told).decode())
         return
     click.echo(f"peer {contact.node_id.hex()[:8]} at {contact.address}, network {node.network}")
-    if line is None:
-        print(f"others join with: --contact {contact.address}; Ctrl-C ends", file=sys.stderr)
-        return
-    click.echo(f'quillcast node --join "{line}"')
-    minutes = node.live.token_life_s / 60
-    print(
-        f"paste that line on the next machine, within {minutes:.0f} minutes; for one more: quillcast node --invite; "
-        "Ctrl-C ends",
-        file=sys.stderr,
-    )
+    if line is not None:
+        click.echo(f'quillcast node --join "{line}"')
+    found = f"alone so far ({looked(node)}); " if alone(node) else ""
+    print(f"{found}{_how_to_join(node, line)}; Ctrl-C ends", file=sys.stderr)
+
+
+def _how_to_join(node: Node, line: JoinLine | None) -> str:
+    """What others have to do to join through this node."""
+    if line is not None:
+        minutes = node.live.token_life_s / 60
+        return (
+            f"paste that line on the next machine, within {minutes:.0f} minutes; for one more: quillcast node --invite"
+        )
+    if node.admits:
+        return "other machines cannot reach it there: --listen HOST:PORT lets them join"
+    return f"others join with: --contact {node.address}"
 
 
 def _log(problem: str) -> None:
@@ -75,7 +88,10 @@ def _invitation(network: str) -> str:
     place = Rendezvous(network)
     entries = place.entries()
     if not entries:
-        raise Unreachable(f"no peer of the network {network!r} runs on this machine; start one with: quillcast node")
+        raise Unreachable(
+            f"no peer of the network {network!r} runs on this machine; start one with: quillcast node; "
+            f"looked in {place.looked_in}"
+        )
     problem = None
     for entry in entries:
         try:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from quillcast.live.credentials import Credentials
 
+RUNTIME_DIR = "QUILLCAST_RUNTIME_DIR"  # as `live.runtimefolder` has it, which is imported when it is needed
 COMPLETION_TIMEOUT_S = 0.5  # a guess: nobody waits longer after a key
 
 
@@ -24,6 +25,15 @@ class Amount(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
+
+
+class Place(click.Path):
+    """A file or folder that may be made: an empty name is none, though it would stand for the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty; name a file or folder, or . for the current one.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def coloured(fd: int) -> bool:
@@ -88,7 +98,7 @@ PEER = click.option(
     help="The peer to ask, by the start of its id; else the oldest.",
     shell_complete=_completed(_peers),
 )
-NETWORK = click.option(
+_NETWORK = click.option(
     "--network",
     shell_complete=_completed(_networks),
     default="default",
@@ -97,6 +107,39 @@ NETWORK = click.option(
     show_envvar=True,
     help="The network's name; peers of one machine and network find each other.",
 )
+
+
+def _look_in(context: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
+    """Have this process, and those that it starts, look there. Raises `click.BadParameter` where that cannot be."""
+    from quillcast.core.errors import LocalError
+    from quillcast.live.runtimefolder import chosen
+
+    if folder is not None:
+        try:
+            chosen(folder)
+        except LocalError as problem:
+            raise click.BadParameter(str(problem), context, parameter) from problem
+        os.environ[RUNTIME_DIR] = str(folder.absolute())
+
+
+_RUNTIME_DIR = click.option(
+    "--runtime-dir",
+    type=click.Path(path_type=Path),
+    envvar=RUNTIME_DIR,
+    show_envvar=True,
+    callback=_look_in,
+    is_eager=True,  # completion of networks and peers looks there, too
+    expose_value=False,
+    help="Folder in which peers of this machine find each other.  [default: the user's own]",
+)
+
+
+def _with_network(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which network, and where its peers of this machine are found."""
+    return _NETWORK(_RUNTIME_DIR(command))
+
+
+NETWORK = _with_network
 
 
 def _loaded(context: click.Context, _: click.Parameter, file: Path | None) -> "Credentials | None":
@@ -116,7 +159,7 @@ def _loaded_or_made(context: click.Context, _: click.Parameter, file: Path | Non
     return made
 
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FILE = Place(dir_okay=False, path_type=Path)
 AS = click.option(
     "--as",
     "credentials",

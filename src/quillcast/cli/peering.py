@@ -1,6 +1,8 @@
 """The peer that a command embeds: which network, where to listen, and how it is set."""
 
 import functools
+import math
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +13,7 @@ import msgspec
 
 from quillcast.cli.options import NETWORK
 from quillcast.core.errors import LocalError
+from quillcast.live import nearby
 from quillcast.live.joinline import JoinLine
 from quillcast.live.node import Node
 from quillcast.protocol.config import Config
@@ -27,6 +30,7 @@ class Peering(msgspec.Struct, frozen=True):
     credential: Path | None = None
     advertise: str | None = None
     config_file: Path | None = None
+    wait_for_network: float | None = None
 
     def node(self, *, data: Path | None = None, journal: Path | None = None, **more: Any) -> Node:
         """The peer that these options describe."""
@@ -40,6 +44,7 @@ class Peering(msgspec.Struct, frozen=True):
             join=self.join,
             credential=self.credential,
             advertise=self.advertise,
+            wait_for_network=self.wait_for_network,
             **more,
         )
 
@@ -49,6 +54,19 @@ class Peering(msgspec.Struct, frozen=True):
         options += ["--contact", contact] if self.contacts else []
         options += ["--credential", str(self.credential)] if self.credential else []
         return options + (["--config", str(self.config_file)] if self.config_file else [])
+
+
+class Patience(click.FloatRange):
+    """Seconds that somebody waits; for ever, where the option stands by itself."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds: float = super().convert(value, param, ctx)
+        except click.BadParameter:
+            seconds = math.nan
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is no time: write --wait-for-network=SECONDS, or put it last", param, ctx)
+        return seconds
 
 
 def peering(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,6 +95,14 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         help="The network's credential (network.pem), where it is neither in --data nor in the user's folder.",
     )
     @click.option(
+        "--wait-for-network",
+        type=Patience(min=0),
+        is_flag=False,
+        flag_value=math.inf,
+        metavar="[SECONDS]",
+        help="Wait until a peer of the network can be reached, at most for so long; else fail, or be the first.",
+    )
+    @click.option(
         "--config",
         "config_file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -91,14 +117,30 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         join: str | None,
         credential: Path | None,
         config_file: Path | None,
+        wait_for_network: float | None,
         **options: Any,
     ) -> Any:
         config = read_config(config_file) if config_file else Config()
         line = JoinLine.parse(join) if join is not None else None
-        peering = Peering(network, listen, contacts, config, line, credential, advertise, config_file)
+        peering = Peering(network, listen, contacts, config, line, credential, advertise, config_file, wait_for_network)
         return command(peering=peering, **options)
 
     return with_peering
+
+
+def looked(node: Node) -> str:
+    """Where a node that found nobody has looked, and whether there are others whom it could not find there."""
+    elsewhere = len([address for address in nearby.listening() if address != node.address])
+    if not elsewhere:
+        return f"looked in {node.looked_in}"
+    others = "another peer of this machine is" if elsewhere == 1 else f"{elsewhere} other peers of this machine are"
+    return f"looked in {node.looked_in}; {others} of another network, user or --runtime-dir"
+
+
+def tell_notices(node: Node) -> None:
+    """Say on standard error what a person should know of how the node found its place."""
+    for line in node.notices:
+        print(f"quillcast: {line}", file=sys.stderr)
 
 
 def alone(node: Node) -> bool:

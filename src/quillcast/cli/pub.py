@@ -14,13 +14,18 @@ import click
 import msgspec
 
 from quillcast.cli.options import AS, JSON, TOPIC, Amount
-from quillcast.cli.peering import Peering, alone, peering
+from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
 from quillcast.cli.templates import Template
+from quillcast.core.errors import NotAdmitted, NotJoined, NotStable
 
 if TYPE_CHECKING:
     from quillcast.live.credentials import Credentials
+    from quillcast.live.node import Node
+    from quillcast.live.publisher import Publisher
+
+_LEAVE_S = 0.6  # after a time-out; a guess, so that all ends within a second of --timeout
 
 
 @click.command(short_help="Publish messages, lines of input, or files.")
@@ -74,7 +79,7 @@ def command(
     as_json: bool,
     peering: Peering,
 ) -> None:
-    r"""Publish each MESSAGE as an event; without any, each line of standard input or of files.
+    """Publish each MESSAGE as an event; without any, each line of standard input or of files.
 
     \b
     In a MESSAGE (and a --key) these are filled in for every event:
@@ -83,8 +88,9 @@ def command(
       {{random}}   16 hexadecimal digits
 
     Ends when the events are acknowledged as --wait says; after --timeout without that it names who does not have them,
-    with exit code 5. With --json it prints an object with topic, published, wait and seconds.
-    """
+    with exit code 5. With --json it prints an object with topic, published, wait, seconds, alone (whether no other
+    peer was heard) and looked_in (where peers of this machine were looked for).
+    """  # noqa: D301 - the sign that click takes for "as it stands"
     if messages and (files or whole):
         raise click.UsageError("MESSAGEs and --file or --whole are both given; choose one", click.get_current_context())
     more = dict(map(_attribute, attributes)) or None
@@ -93,6 +99,7 @@ def command(
 
     async def publish() -> dict[str, Any]:
         async with peering.node() as node:
+            tell_notices(node)
             with closing(node.publisher(topic, credentials=credentials)) as publisher:
                 pace, published = Pace(rate), 0
                 async for payloads in _source(messages, files, count, whole=whole):
@@ -105,17 +112,32 @@ def command(
                     published += len(payloads)
                 awaited = wait or ("root" if publisher.reliable else None)
                 if published and awaited:
-                    await publisher.acknowledged(awaited, timeout_s)
-                if published and alone(node):
-                    unheard = f"nobody got this: no other peer of network {node.network!r} is known here"
-                    print(f"quillcast: {unheard}", file=sys.stderr)
-                return {"topic": topic, "published": published, "wait": awaited}
+                    await _acknowledged(node, publisher, awaited, timeout_s)
+                if publisher.partitioned:
+                    print("quillcast: the network is split: this holds on this side only", file=sys.stderr)
+                unheard = alone(node)
+                if published and unheard:
+                    problem = f"nobody got this: no other peer of network {node.network!r} is known here"
+                    print(f"quillcast: {problem}; {looked(node)}", file=sys.stderr)
+                told = {"topic": topic, "published": published, "wait": awaited, "alone": unheard}
+                return {**told, "looked_in": node.looked_in}
 
     began = time.monotonic()
     result = run(publish())
     if as_json:
         result["seconds"] = round(time.monotonic() - began, 3)
         click.echo(msgspec.json.encode(result).decode())
+
+
+async def _acknowledged(
+    node: "Node", publisher: "Publisher", wait: Literal["root", "stable"], timeout_s: float
+) -> None:
+    """Wait for the acknowledgement. If it does not come in time, the time to wait is over for leaving, too."""
+    try:
+        await publisher.acknowledged(wait, timeout_s)
+    except (NotAdmitted, NotJoined, NotStable):
+        await node.leave(timeout_s=_LEAVE_S)
+        raise
 
 
 def _attribute(text: str) -> tuple[str, str]:

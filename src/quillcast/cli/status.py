@@ -8,7 +8,7 @@ import msgspec
 
 from quillcast.cli.asking import ask_peer, peers_here
 from quillcast.cli.options import JSON, NETWORK, PEER
-from quillcast.cli.tables import table
+from quillcast.cli.tables import sized, table
 
 
 @click.command(short_help="Show what a running peer is, knows and does.")
@@ -16,7 +16,10 @@ from quillcast.cli.tables import table
 @JSON
 @NETWORK
 def command(peer: str, network: str, as_json: bool) -> None:
-    """Show a running peer of this machine: its neighbours, leaf set, topics and rates."""
+    """Show a running peer of this machine: its neighbours, leaf set, topics, rates, and how far its subscriptions are.
+
+    What a subscription lacks is counted up to what this peer knows of the topic; `check topic` asks the topic's root.
+    """
     status = ask_peer(network, peer, "status")
     if as_json:
         click.echo(msgspec.json.encode(status).decode())
@@ -37,6 +40,12 @@ def _lines(status: Mapping[str, Any], peers: int) -> Iterator[str]:
         "topics",
         ["topic", "delivery", "part", "parent", "children", "events/s", "events"],
         map(_topic, status["topics"]),
+    )
+    readers = [(topic["name"], reader) for topic in status["topics"] for reader in topic.get("readers", ())]
+    yield from table(
+        "subscriptions",
+        ["topic", "name", "events behind", "seconds behind", "stalled", "waiting"],
+        (_reader(name, reader) for name, reader in readers),
     )
     counted = {name: count for name, count in status["counters"].items() if count}
     yield from table("counters", ["what", "count"], [[name, str(count)] for name, count in counted.items()])
@@ -67,5 +76,17 @@ def _topic(shown: Mapping[str, Any]) -> list[str]:
         short(shown.get("parent")),
         str(len(shown.get("children", ()))),
         f"{shown['events_per_s']:.0f}",
-        str(shown.get("frontier", "-")),
+        str(shown.get("events", "-")),
+    ]
+
+
+def _reader(topic: str, shown: Mapping[str, Any]) -> list[str]:
+    """A subscription, and what it lacks of what this peer knows."""
+    return [
+        topic,
+        shown["name"] or f"#{shown['number']}",
+        str(shown["behind_events"]),
+        f"{shown['behind_s']:.1f}",
+        f"{shown['stalled_s']:.1f} s",
+        sized(shown["waiting_bytes"]),
     ]

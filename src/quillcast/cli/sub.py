@@ -10,13 +10,14 @@ import click
 import msgspec
 
 from quillcast.cli.options import AS, JSON, TOPIC, Amount
-from quillcast.cli.peering import Peering, alone, peering
+from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import Writer
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import short
+from quillcast.core.loss import Loss
 from quillcast.live.node import Node
-from quillcast.live.subscription import Event, Loss, Subscription
+from quillcast.live.subscription import Event, Subscription
 
 if TYPE_CHECKING:
     from quillcast.live.credentials import Credentials
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     type=Amount(min=0, min_open=True),
     help="Give up, with exit code 1, when no event came for so many seconds.",
 )
+@click.option("--name", default="", help="What status, top and check call this subscription.")
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but events, losses and errors.")
 @AS
 @JSON
@@ -47,6 +49,7 @@ def command(
     count: int | None,
     start: str,
     timeout_s: float | None,
+    name: str,
     quiet: bool,
     credentials: "Credentials | None",
     as_json: bool,
@@ -62,8 +65,9 @@ def command(
 
     async def print_events() -> None:
         async with Writer() as writer, peering.node() as node:
+            tell_notices(node)
             subscription = node.subscribe(
-                topic, start=start, on_lost=lambda loss: _tell_loss(topic, loss), credentials=credentials
+                topic, start=start, on_lost=lambda loss: _tell_loss(topic, loss), credentials=credentials, name=name
             )
             await subscription.started()
             if not quiet:
@@ -125,16 +129,19 @@ def text_or_base64(name: str, data: bytes) -> dict[str, str]:
 def _tell_start(node: Node, topic: str) -> None:
     print(
         f"subscribed to {topic} as peer {short(node.contact.node_id)} at {node.address}"
-        f"{', alone so far' if alone(node) else ''}; Ctrl-C ends",
+        f"{f', alone so far ({looked(node)})' if alone(node) else ''}; Ctrl-C ends",
         file=sys.stderr,
     )
 
 
 def _tell_loss(topic: str, loss: Loss) -> None:
-    count = loss.last - loss.first
+    if loss.uncertain:
+        which = f"positions {loss.term.counter}:{loss.first} to {loss.term.counter}:{loss.last - 1}, whose is unknown"
+    else:
+        which = f"publisher {loss.publisher.hex()[:8]} sequences {loss.first} to {loss.last - 1}"
+    count = f"{'up to ' * loss.uncertain}{loss.count} event{'s' * (loss.count != 1)}"
     print(
-        f"lost: {count} event{'s' * (count != 1)} of {topic}, positions {loss.term.counter}:{loss.first} to "
-        f"{loss.term.counter}:{loss.last - 1} ({loss.why})",
+        f"lost: {count} of {topic}, {which} ({loss.why})",
         file=sys.stderr,
         flush=True,
     )

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 ROWS_MAX = 30  # of a table that people read
+LATE_S = 0.5  # a guess: who lacks what is younger is not shown as behind
 ANSWER_TIMEOUT_S = 1.0  # a guess: a peer that takes longer is shown as one that does not answer
 PEERS = ["peer", "address", "up", "cpu", "memory", "neighbours", "topics"]
 PEERS += ["events/s", "in/s", "out/s", "waiting", "buffers"]
 TOPICS = ["topic", "root", "peers", "subscriptions", "publishers", "events/s", "events", "not stable"]
+SUBSCRIBERS = ["topic", "peer", "subscription", "events behind", "seconds behind", "stalled", "waiting"]
 LINKS = ["from", "to", "round trip", "state", "waiting", "room"]
 
 
@@ -74,6 +76,7 @@ def watch(network: str, interval_s: float) -> Iterator[dict[str, Any]]:
             "seconds": round(after.at_s - before.at_s, 3),
             "peers": [_peer(before, after, node) for node in after.statuses],
             "topics": _topics(before, after),
+            "subscribers": _subscribers(after),
             "links": [link for status in after.statuses.values() for link in _links(status)],
             "silent": after.silent,
         }
@@ -129,18 +132,35 @@ def _topics(before: Look, after: Look) -> list[dict[str, Any]]:
     for node, status in after.statuses.items():
         came = _came(before.statuses.get(node, status), status)
         for part in status["topics"]:
+            if part["role"] == "keeper":
+                continue
             topic = found.setdefault(part["name"], _unknown(part["name"]))
             topic["root"] = node if part["role"] == "root" else topic["root"]
             topic["peers"] += "term" in part
             topic["subscriptions"] += part.get("subscriptions", 0)
             topic["publishers"] += part["publishers"]
-            frontier = part.get("frontier", 0)
-            topic["events"] = max(topic["events"], frontier)
+            topic["events"] = max(topic["events"], part.get("events", 0))
             rate = round(came[part["name"]] / (after.at_s - before.at_s), 1)
             topic["events_per_s"] = max(topic["events_per_s"], rate)
             if part["role"] == "root" and part["delivery"] == "reliable":
-                topic["unstable"] = frontier - part["stable"]
+                topic["unstable"] = part["frontier"] - part["stable"]
     return [found[name] for name in sorted(found)]
+
+
+def _subscribers(look: Look) -> list[dict[str, Any]]:
+    """Every subscription of the peers here, by what it lacks of the furthest position that one of them knows."""
+    parts = [(node, part) for node, status in look.statuses.items() for part in status["topics"] if "term" in part]
+    ends: dict[tuple[str, str], int] = {}
+    for _, part in parts:
+        reign = (part["topic"], part["term"])
+        ends[reign] = max(ends.get(reign, 0), part["frontier"])
+    found = []
+    for node, part in parts:
+        beyond = max(0, ends[part["topic"], part["term"]] - part["known_end"]) if part["delivery"] == "reliable" else 0
+        for reader in part["readers"]:
+            behind = {"behind_events": reader["behind_events"] + beyond}
+            found.append({"topic": part["name"], "node_id": node, **reader, **behind})
+    return sorted(found, key=lambda one: (-one["behind_events"], -one["behind_s"], one["topic"], one["node_id"]))
 
 
 def _unknown(name: str) -> dict[str, Any]:
@@ -197,9 +217,11 @@ def _head(seen: Mapping[str, Any]) -> str:
 
 
 def _tables(seen: Mapping[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+    behind = [_subscriber_row(one) for one in seen["subscribers"] if _lags(one)]
     return [
         ("peers", PEERS, [_peer_row(peer) for peer in seen["peers"]]),
         ("topics", TOPICS, [_topic_row(topic) for topic in sorted(seen["topics"], key=_by_rate)]),
+        ("subscribers that are behind", SUBSCRIBERS, behind),
         ("links that are not well", LINKS, [_link_row(link) for link in seen["links"]]),
     ]
 
@@ -242,6 +264,23 @@ def _topic_row(topic: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _lags(subscriber: Mapping[str, Any]) -> bool:
+    """Does it lack something for longer than an event takes on its way?"""
+    return bool(subscriber["behind_events"]) and subscriber["behind_s"] >= LATE_S
+
+
+def _subscriber_row(subscriber: Mapping[str, Any]) -> list[str]:
+    return [
+        subscriber["topic"],
+        subscriber["node_id"][:8],
+        subscriber["name"] or f"#{subscriber['number']}",
+        str(subscriber["behind_events"]),
+        f"{subscriber['behind_s']:.1f}",
+        f"{subscriber['stalled_s']:.1f} s",
+        sized(subscriber["waiting_bytes"]),
+    ]
+
+
 def _link_row(link: Mapping[str, Any]) -> list[str]:
     round_trip = link["round_trip_ms"]
     return [
@@ -281,7 +320,7 @@ def _picture(seen: Mapping[str, Any]) -> "RenderableType":
     return Group(*parts)
 
 
-_LEFT = {"peers": 2, "topics": 2, "links that are not well": 4}
+_LEFT = {"peers": 2, "topics": 2, "subscribers that are behind": 3, "links that are not well": 4}
 """How many columns of a table are words."""
 
 

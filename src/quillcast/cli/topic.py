@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from quillcast.cli.asking import ask_all, peers_here
+from quillcast.cli.asking import ask_all, ask_peer, peers_here
 from quillcast.cli.options import AS, AS_OWNER, JSON, NETWORK, TOPIC
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import UnknownTopic
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import CHOICES, Settings
+from quillcast.protocol.topics.descriptor import CHOICES, Settings, described
 
 if TYPE_CHECKING:
     from quillcast.live.credentials import Credentials
@@ -41,6 +41,7 @@ def command(context: click.Context) -> None:
 @choice("order", "Whether a publisher's events come in its order.", default=DEFAULTS.order)
 @choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.", default=DEFAULTS.slow)
 @click.option("--event-bytes-max", default=DEFAULTS.event_bytes_max, show_default=True, help="Largest payload.")
+@choice("partition", "In a split network: acknowledge and say so, or acknowledge nothing.", default=DEFAULTS.partition)
 @AS_OWNER
 @click.option("--publisher", "publishers", metavar="PRINCIPAL", multiple=True, help="Who may publish too.")
 @click.option("--subscriber", "subscribers", metavar="PRINCIPAL", multiple=True, help="Who may subscribe too.")
@@ -63,13 +64,18 @@ def create(
     if not (peering.contacts or peering.join):
         peers_here(peering.network)  # a topic lives in its peers: with this command as the only one it ends at once
 
-    async def create_it() -> None:
+    async def create_it() -> int:
         async with peering.node() as node:
             await node.create(
                 topic, credentials=credentials, publishers=publishers, subscribers=subscribers, **settings
             )
+            return node.holders(topic)
 
-    run(create_it())
+    if run(create_it()) == 1:
+        click.echo(
+            f"{topic}: no other peer holds these settings, so they are forgotten now; start a peer and create it again",
+            err=True,
+        )
     owner = {} if credentials is None else {"owner": credentials.principal}
     _tell_settings(topic, {**_settings(settings), **owner}, as_json=as_json)
 
@@ -140,20 +146,29 @@ def _tell_settings(topic: str, settings: Mapping[str, Any], *, as_json: bool) ->
 @JSON
 @NETWORK
 def show(topic: str, network: str, as_json: bool) -> None:
-    """Show what the peers of this machine know of TOPIC."""
+    """Show what is known of TOPIC: its settings, its owner, who may use it, and its part on this machine.
+
+    The peers of this machine are asked first, and then the topic's root.
+    """
     shown = _known(topic, network)
     if as_json:
         click.echo(msgspec.json.encode(shown).decode())
         return
     for name, value in shown.items():
-        click.echo(f"{name}: {value if value is not None else '-'}")
+        click.echo(f"{name}: {_plainly(name, value)}")
+
+
+def _plainly(name: str, value: Any) -> str:
+    if name == "access":
+        return ", ".join(value) or "everybody"
+    return str(value if value is not None else "-")
 
 
 @command.command("list")
 @JSON
 @NETWORK
 def list_(network: str, as_json: bool) -> None:
-    """List the topics that the peers of this machine have a part in."""
+    """List the topics that the peers of this machine have a part in, or keep the settings of."""
     topics = _topics(network)
     if as_json:
         click.echo(msgspec.json.encode(list(topics.values())).decode())
@@ -167,13 +182,16 @@ def list_(network: str, as_json: bool) -> None:
 
 
 def _known(topic: str, network: str) -> dict[str, Any]:
-    """What the peers of this machine know of a topic. Raises `UnknownTopic`."""
-    shown = _topics(network).get(topic)
-    if shown is None:
-        raise UnknownTopic(
-            f"no peer of this machine has a part in {topic!r}; `quillcast topic list` shows those that are"
-        )
-    return shown
+    """What the peers of this machine know of a topic, and its root. Raises `UnknownTopic`."""
+    here = _topics(network).get(topic)
+    if here is not None and here["root"] is not None:
+        return here
+    tree = ask_peer(network, "", "tree", topic=topic)
+    settings = tree["settings"]
+    if settings is None and here is None:
+        raise UnknownTopic(f"there is no topic {topic!r}; `quillcast topic list` shows those of this machine")
+    shown = here or _nothing_known(settings)
+    return {**shown, **(settings or {}), "root": tree["root"], "events": max(shown["events"], tree["events"])}
 
 
 def _topics(network: str) -> dict[str, dict[str, Any]]:
@@ -186,16 +204,19 @@ def _topics(network: str) -> dict[str, dict[str, Any]]:
 
 
 def _nothing_known(part: Mapping[str, Any]) -> dict[str, Any]:
-    settings = _settings(part)
+    """A topic by its settings alone."""
+    chosen = {name: part[name] for name in ("owner", "access")}
     sums = {"events": 0, "members": 0, "subscriptions": 0, "publishers": 0}
-    return {"name": part["name"], "topic": part["topic"], **settings, "root": None, **sums}
+    topic = part.get("topic") or described(part["name"]).topic.hex()
+    return {"name": part["name"], "topic": topic, **_settings(part), **chosen, "root": None, **sums}
 
 
 def _merge(topic: dict[str, Any], part: Mapping[str, Any], node_id: str) -> None:
     """Add what one peer knows."""
     if part["role"] == "root":
         topic["root"] = node_id
-    topic["events"] = max(topic["events"], part.get("frontier", 0))
+        topic |= {name: part[name] for name in (*Settings.__struct_fields__, "owner", "access")}
+    topic["events"] = max(topic["events"], part.get("events", 0))
     topic["members"] += "term" in part
     topic["subscriptions"] += part.get("subscriptions", 0)
     topic["publishers"] += part["publishers"]

@@ -8,6 +8,7 @@ import msgspec
 
 from quillcast.cli.asking import ask_peer
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
+from quillcast.core.errors import UnknownTopic
 
 
 @click.command(short_help="Draw a topic's live tree.")
@@ -18,6 +19,8 @@ from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
 def command(topic: str, peer: str, network: str, as_json: bool) -> None:
     """Draw a topic's live tree: its root, who forwards, who subscribes."""
     tree = ask_peer(network, peer, "tree", topic=topic)
+    if tree["complete"] and not tree["peers"] and tree["settings"] is None:
+        raise UnknownTopic(f"there is no topic {topic!r}; `quillcast topic list` shows those of this machine")
     if as_json:
         click.echo(msgspec.json.encode(tree).decode())
         return
@@ -30,6 +33,8 @@ def draw(tree: Mapping[str, Any]) -> Iterator[str]:
     peers = {peer["node_id"]: peer for peer in tree["peers"]}
     subscribers = sum(peer["subscribers"] > 0 for peer in tree["peers"])
     yield f"{tree['topic']}: {counted(len(peers), 'peer')}, {counted(subscribers, 'subscriber')}"
+    if not peers and tree["complete"]:
+        yield "it has no root: nobody subscribes, and nobody publishes"
     if tree["root"] in peers:
         yield from _branch(peers, tree["root"], "", "")
     if not tree["complete"]:
@@ -51,7 +56,9 @@ def _branch(peers: Mapping[str, Any], node: str, first: str, rest: str) -> Itera
 
 
 def _label(peer: Mapping[str, Any]) -> str:
-    parts = ["root"] if peer["parent"] is None else []
+    parts = ["root"] if peer["root"] else []
     parts += [counted(peer["subscribers"], "subscription")] if peer["subscribers"] else []
     parts += ["forwards"] if peer["children"] and not parts else []
+    behind = max((reader["behind_events"] for reader in peer["readers"]), default=0)
+    parts += [f"{counted(behind, 'event')} behind"] if behind else []
     return f"{peer['node_id'][:8]} {peer['address'] or ''}  {', '.join(parts)}".rstrip()

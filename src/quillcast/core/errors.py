@@ -1,5 +1,8 @@
 """Errors say whose fault it is, with which value, and what to do (STYLE.md, habit 10)."""
 
+from collections.abc import Sequence
+from typing import Literal
+
 
 class QuillcastError(Exception):
     """Anything quillcast raises on purpose. Its text is one clear line for a person."""
@@ -48,10 +51,31 @@ class Unreachable(QuillcastError):
     exit_code = 4
 
 
-class NotStable(QuillcastError):
-    """The time to wait passed before every live subscriber held the event; those that do not are named."""
+class NotAdmitted(QuillcastError):
+    """The time to wait passed before the topic's root took the event; what holds it up is named."""
 
     exit_code = 5
+
+    def __init__(self, text: str, peers: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.peers = tuple(peers)
+        """NodeIds of the peers that hold it up, in hexadecimal, as far as they are known."""
+
+
+class NotStable(QuillcastError):
+    """Not every live subscriber is known to hold the event; `reason` says why.
+
+    `late`: the time to wait passed; who does not hold it yet is named, and it may become stable later. `dropped`: the
+    publisher's bounds (`retain_bytes`, `retain_s`) made it discard the event before it was stable; it never is.
+    """
+
+    exit_code = 5
+
+    def __init__(self, text: str, reason: Literal["late", "dropped"] = "late", peers: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.peers = tuple(peers)
+        """NodeIds of the peers that hold it up, in hexadecimal, as far as they are known."""
 
 
 class DiskFailed(QuillcastError):

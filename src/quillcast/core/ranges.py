@@ -73,6 +73,12 @@ class RangeSet:
         starts[left:right] = [start for start, _ in keep]
         ends[left:right] = [end for _, end in keep]
 
+    def join_closest(self) -> None:
+        """Make the two ranges that are closest to each other one, with what lies between them."""
+        if len(self.starts) > 1:
+            gaps = zip(self._ends, self.starts[1:], strict=False)
+            self.add(*min(gaps, key=lambda gap: gap[1] - gap[0]))
+
     def covers(self, first: int, last: int) -> bool:
         """Is all of [first, last) in the set?"""
         if first >= last:

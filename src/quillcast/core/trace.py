@@ -196,7 +196,10 @@ class Repaired(Record, frozen=True):
 
 
 class Lost(Record, frozen=True):
-    """A subscriber was told that it lost these positions. `why`: cut, unavailable, late, void, dropped, overtaken."""
+    """A subscriber was told that it lost these events (`core.loss.Loss`).
+
+    `first` and `last` count the publisher's sequences; without a publisher they are positions in the term.
+    """
 
     topic: bytes
     term: Term
@@ -204,6 +207,7 @@ class Lost(Record, frozen=True):
     last: int
     why: str
     number: int = 0
+    publisher: bytes = b""
 
 
 class Dropped(Record, frozen=True):

@@ -174,4 +174,4 @@ def _stem(path: Path) -> str:
 
 def _level(value: Any) -> str:
     """A value as one level of a topic's name: without the signs that mean something there."""
-    return re.sub(r"[/+#\s\x00]+", "_", str(value if value is not None else "")).strip("_") or "none"
+    return re.sub(r"[/+#*>?\s\x00]+", "_", str(value if value is not None else "")).strip("_") or "none"

@@ -1,7 +1,6 @@
 """The whole of the demo: what is asked for, the network's run, and the audit of what it left behind."""
 
 import asyncio
-import importlib.util
 import os
 import shutil
 import signal
@@ -22,14 +21,13 @@ from quillcast.demo.display import display
 from quillcast.demo.network import HOW_TO
 from quillcast.demo.state import State
 from quillcast.live.rendezvous import Rendezvous
+from quillcast.pipeline import extras
 from quillcast.pipeline.command import print_findings
 from quillcast.pipeline.findings import Findings, run_audit
 from quillcast.pipeline.run import Run, write_run
-from quillcast.pipeline.session import java_home, spark_session
+from quillcast.pipeline.session import spark_session
 
 NICENESS = 10  # of Spark's start beside the stream: peers' heartbeats go first
-NEEDED = {"pyspark": "spark", "jinja2": "report", "matplotlib": "report"}
-"""Libraries of the audit and its page, and the extra of quillcast that brings each."""
 
 
 def plan(
@@ -72,10 +70,7 @@ class Performance:
 
     def prepare(self) -> None:
         """Raise `LocalError` if something is missing that the audit will need."""
-        for library, extra in NEEDED.items():
-            if importlib.util.find_spec(library) is None:
-                raise LocalError(f"the demo ends with an audit that needs {library}; pip install 'quillcast[{extra}]'")
-        java_home()
+        extras.require("the demo ends with an audit, which", *extras.SPARK, *extras.REPORT)
 
     async def play(self) -> Run:
         """Run the network."""

@@ -109,4 +109,4 @@ class PeerProcess:
     def _last_words(self) -> str:
         """The last line that the peer wrote to its log."""
         words = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
-        return next((line for line in reversed(words) if line.strip()), "it said nothing")
+        return next((line for line in reversed(words) if line.strip()), f"it wrote nothing to {self._log}")

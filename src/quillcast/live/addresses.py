@@ -1,6 +1,7 @@
 """Addresses of peers as people write them: `host:port`."""
 
 import asyncio
+import errno
 import fcntl
 import ipaddress
 import socket
@@ -11,6 +12,7 @@ from quillcast.core.errors import LocalError
 
 _ELSEWHERE = "192.0.2.1"  # TEST-NET-1, RFC 5737: the way there is the way to anywhere
 _ELSEWHERE_6 = "2001:db8::1"  # the same of IPv6, RFC 3849
+_BACKLOG = 100  # connections that wait to be accepted, as asyncio has it
 _SIOCGIFADDR = 0x8915  # from linux/sockios.h
 
 
@@ -113,6 +115,32 @@ def _interface_hosts() -> list[str]:
                 continue  # it has none
             found.append(socket.inet_ntoa(answer[20:24]))
     return [host for host in found if not is_loopback(host)]
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address; port 0 takes any that is free. Raises `OSError`."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.setblocking(False)
+        made.bind(address)
+        made.listen(_BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def not_listening(host: str, port: int, problem: OSError) -> str:
+    """Why nobody can listen at an address, in words."""
+    if problem.errno == errno.EADDRINUSE:
+        return f"port {port} of {host} is in use; choose another, or 0 for any"
+    if problem.errno == errno.EADDRNOTAVAIL:
+        return f"{host} is no address of this machine, which has {own()}"
+    return f"cannot listen on {host}:{port}: {problem.strerror or problem}"
 
 
 def bound(server: asyncio.Server) -> tuple[str, int]:

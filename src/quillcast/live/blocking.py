@@ -15,13 +15,15 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from quillcast.core.errors import LocalError
+from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
+from quillcast.live import arguments
 from quillcast.live.credentials import Credentials
 from quillcast.live.node import Node
 from quillcast.live.outlet import Wait
 from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.runner import loop_factory
-from quillcast.live.subscription import Event, Loss, Subscription
+from quillcast.live.subscription import Event, Subscription
 from quillcast.protocol.topics.descriptor import Descriptor
 
 T = TypeVar("T")
@@ -82,6 +84,11 @@ class BlockingNode:
         """Where it listens."""
         return self._node.address
 
+    @property
+    def looked_in(self) -> str:
+        """Where it looked for peers of this machine; see `Node.looked_in`."""
+        return self._node.looked_in
+
     def create(self, name: str, *, timeout_s: float = TIMEOUT_S, **settings: Any) -> Descriptor:
         """Create a topic; settings, `credentials` and access lists are those of `Node.create`."""
         return self._loop.call(self._node.create(name, timeout_s=timeout_s, **settings))
@@ -124,6 +131,7 @@ class BlockingNode:
         delivery: str | None = None,
         on_lost: Callable[[Loss], object] | None = None,
         credentials: Credentials | None = None,
+        name: str = "",
     ) -> "BlockingSubscription":
         """Subscribe to a topic, and wait until the subscription stands: every event published from now on will come.
 
@@ -133,11 +141,18 @@ class BlockingNode:
             delivery: "best_effort" to not be held up by gaps in a reliable topic.
             on_lost: called with every `Loss`, in the node's thread; it must not wait, nor call the node.
             credentials: in whose name, where the topic has an access list.
+            name: what `status`, `top` and `check topic` call the subscription when it falls behind.
 
         Raises `LocalError` for a name that is no topic's, `UnknownTopic`, `NotJoined`.
         """
         subscription = self._loop.run(
-            self._node.subscribe, topic, start=start, delivery=delivery, on_lost=on_lost, credentials=credentials
+            self._node.subscribe,
+            topic,
+            start=start,
+            delivery=delivery,
+            on_lost=on_lost,
+            credentials=credentials,
+            name=name,
         )
         made = BlockingSubscription(self._loop, subscription)
         try:
@@ -251,13 +266,14 @@ class BlockingSubscription:
         Raises `TimeoutError` if none came within `timeout_s` seconds, `LocalError` if the subscription has ended, and
         what asynchronous iteration raises.
         """
-        event = self._take(timeout_s)
+        event = self._take(_patience(timeout_s))
         if event is None:
             raise LocalError(f"the subscription to {self.topic!r} has ended; subscribe again")
         return event
 
     def take(self, count: int, timeout_s: float | None = None) -> list[Event]:
         """The next `count` events; fewer if no other came for `timeout_s` seconds, or the subscription ended."""
+        timeout_s = _patience(timeout_s)
         events: list[Event] = []
         try:
             while len(events) < count and (event := self._take(timeout_s)) is not None:
@@ -384,3 +400,8 @@ class _LoopThread:
 
 def _nothing() -> None:
     pass
+
+
+def _patience(timeout_s: float | None) -> float | None:
+    """How long to wait, None for ever. Raises `LocalError` for what is no time."""
+    return None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from quillcast.core.errors import LocalError
+from quillcast.core.numbers import check_numbers
 from quillcast.protocol.security.tokens import TOKEN_LIFE_S
 
 
@@ -58,6 +58,4 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks waiting for a subscription's reader; beyond them the topic's `slow` setting applies."""
 
     def __post_init__(self) -> None:
-        for name, value in msgspec.structs.asdict(self).items():
-            if name != "nearby" and not (isinstance(value, int | float) and value > 0):
-                raise LocalError(f"live.{name} is {value!r}; use a number above 0")
+        check_numbers(self, "live")

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from quillcast.core.errors import LocalError, QuillcastError, Unreachable
+from quillcast.live import nearby
 
 QUESTION_BYTES_MAX = 64 << 10
 ANSWER_TIMEOUT_S = 10.0  # a guess: a tree is walked in at most two
@@ -36,6 +37,7 @@ class ControlServer:
             self.path.unlink(missing_ok=True)
             with _short(self.path) as path:
                 listener.bind(path)
+                os.chmod(path, 0o600)  # noqa: PTH101 - it is no real path; and nobody connects before it listens
             self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=QUESTION_BYTES_MAX)
         except OSError as problem:
             listener.close()
@@ -78,6 +80,8 @@ def ask(path: Path, question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arg
             link.settimeout(timeout_s)
             with _short(path) as short:
                 link.connect(short)
+            if nearby.process(link)[1] not in (os.geteuid(), 0):
+                raise Unreachable(f"the socket {path} belongs to another user, and is not trusted")
             link.sendall(msgspec.json.encode({"ask": question, **arguments}) + b"\n")
             answer = msgspec.json.decode(_all(link), type=dict[str, Any])
     except (OSError, msgspec.MsgspecError) as problem:

@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.messages import Contact
 from quillcast.live.journal import Journal
 from quillcast.live.link import Link
@@ -14,7 +14,9 @@ from quillcast.live.pump import Pump
 from quillcast.protocol.overlay.routingtable import UNKNOWN
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import principal
-from quillcast.protocol.topics.messages import Branch
+from quillcast.protocol.topics import lag
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.messages import Branch, Lease, Reader
 from quillcast.protocol.topics.tree import Tree
 
 RATE_S_MIN = 1.0  # rates are taken over at least that long
@@ -32,7 +34,7 @@ class Inspector:
     def status(self) -> dict[str, Any]:
         """What this peer is, knows and does."""
         peer, links = self._peer, self._links
-        budget = peer.table.budget
+        budget, journal = peer.table.budget, None if self._journal is None else _journal(self._journal)
         return {
             "node_id": links.contact.node_id.hex(),
             "address": links.contact.address,
@@ -54,9 +56,7 @@ class Inspector:
                 "dropped": peer.table.dropped,
             },
             "problems": [*links.problems, *map(self._contested, peer.scribe.rivals)],
-            "journal": None
-            if self._journal is None
-            else {"path": str(self._journal.path), "failed": self._journal.failed},
+            "journal": journal,
         }
 
     def _contested(self, topic: bytes) -> str:
@@ -71,14 +71,15 @@ class Inspector:
         return {**self._links.counters, "links": standing}
 
     def topics(self) -> list[dict[str, Any]]:
-        """Every topic that this peer roots, forwards, subscribes to or publishes in."""
+        """Every topic that this peer roots, forwards, subscribes to or publishes in, or keeps the settings of."""
         self._take_rates()
-        publishing = self._peer.scribe.publishing.publishers
-        ids = dict.fromkeys([*self._peer.scribe.trees, *publishing])
+        scribe = self._peer.scribe
+        created = [topic for topic, descriptor in scribe.descriptors.items() if descriptor.version > 0]
+        ids = dict.fromkeys([*scribe.trees, *scribe.publishing.publishers, *created])
         return sorted((self._topic(topic) for topic in ids), key=lambda shown: str(shown["name"]))
 
     async def tree(self, name: str, timeout_s: float) -> dict[str, Any]:
-        """The live tree of a topic, as far as peers answered in time."""
+        """The live tree of a topic, as far as peers answered in time, and how far each subscription is."""
         inspection = self._peer.scribe.inspection
         number = self._pump.call(inspection.survey, name)
         branches = inspection.surveys[number]
@@ -89,7 +90,8 @@ class Inspector:
             pass  # what answered is shown, and that it is not everybody
         finally:
             del inspection.surveys[number]
-        return _drawn(name, branches, self._links.contact)
+        addresses = {node: link.contact.address for node, link in self._links.links.items()}
+        return _drawn(name, branches, addresses | {self._links.contact.node_id: self._links.contact.address})
 
     def _neighbour(self, link: Link) -> dict[str, Any]:
         node = link.contact.node_id
@@ -110,14 +112,31 @@ class Inspector:
         publishers = scribe.publishing.publishers.get(topic, {})
         descriptor = scribe.descriptors.get(topic) or next(iter(publishers.values())).descriptor
         return {
-            "name": f"{descriptor.creator}:{descriptor.name}" if descriptor.creator else descriptor.name,
+            **_settings(descriptor),
             "topic": topic.hex(),
-            **{name: getattr(descriptor.settings, name) for name in descriptor.settings.__struct_fields__},
-            "owner": principal(descriptor.owner_key) if descriptor.owner_key else None,
-            "access": list(descriptor.access),
             "publishers": sum(publisher.shared_by for publisher in publishers.values()),
-            **(_place(tree) if tree is not None else {"role": "publisher"}),
+            "never_stable": sum(publisher.dropped.count for publisher in publishers.values()),
+            **(self._place(tree) if tree is not None else {"role": "publisher" if publishers else "keeper"}),
             "events_per_s": round(self._rates.get(topic, 0.0), 1),
+        }
+
+    def _place(self, tree: Tree) -> dict[str, Any]:
+        """This peer's place in a tree, and how far its subscriptions are, as far as is known here."""
+        role = "root" if tree.root is not None else "forwarder" if tree.children else "leaf"
+        end, reliable = tree.known_end, tree.descriptor.settings.reliable
+        return {
+            "role": role,
+            "parent": None if tree.parent is None else _contact(tree.parent),
+            "children": [_contact(child.contact) for child in tree.children.values()],
+            "subscriptions": len(tree.edges),
+            "depth": len(tree.path) if tree.attached else None,
+            "term": _term(tree.term),
+            "frontier": tree.frontier,
+            "known_end": end,
+            "events": lag.events(tree),
+            "stable": tree.stable,
+            "kept_bytes": tree.log.size_bytes,
+            "readers": [_reader(each, end if reliable else 0) for each in lag.readers(tree, self._peer.host)],
         }
 
     def _take_rates(self) -> None:
@@ -137,51 +156,124 @@ def _contact(contact: Contact) -> dict[str, Any]:
     return {"node_id": contact.node_id.hex(), "address": contact.address}
 
 
+def _journal(journal: Journal) -> dict[str, Any]:
+    """How the journal gets on; looking notices that its files were taken away."""
+    journal.stands()
+    return {
+        "path": str(journal.path),
+        "failed": journal.failed,
+        "removed": journal.removed_count,
+        "missed_records": journal.missed_count,
+    }
+
+
 def _term(term: Term) -> str:
     return f"{term.counter}.{term.node[:4].hex()}"
 
 
-def _place(tree: Tree) -> dict[str, Any]:
-    """A peer's place in a tree."""
-    role = "root" if tree.root is not None else "forwarder" if tree.children else "leaf"
+def _settings(descriptor: Descriptor) -> dict[str, Any]:
+    """What a topic is: its name, what its owner chose, and who may use it."""
+    settings = descriptor.settings
     return {
-        "role": role,
-        "parent": None if tree.parent is None else _contact(tree.parent),
-        "children": [_contact(child.contact) for child in tree.children.values()],
-        "subscriptions": len(tree.edges),
-        "depth": len(tree.path) if tree.attached else None,
-        "term": _term(tree.term),
-        "frontier": tree.frontier,
-        "stable": tree.stable,
-        "kept_bytes": tree.log.size_bytes,
+        "name": f"{descriptor.creator}:{descriptor.name}" if descriptor.creator else descriptor.name,
+        **{name: getattr(settings, name) for name in settings.__struct_fields__},
+        "owner": principal(descriptor.owner_key) if descriptor.owner_key else None,
+        "access": list(descriptor.access),
     }
+
+
+def _reader(reader: Reader, end: int) -> dict[str, Any]:
+    """A subscription, and how far it is behind the `end` of its peer's term; 0 where no event is owed."""
+    return {
+        "name": reader.name,
+        "number": reader.number,
+        "behind_events": max(0, end - reader.taken) + reader.owed + reader.waiting,
+        "waiting_events": reader.waiting,
+        "waiting_bytes": reader.waiting_bytes,
+        "behind_s": round(reader.behind_s, 3),
+        "stalled_s": round(reader.stalled_s, 3),
+    }
+
+
+def silent(branches: dict[bytes, Branch]) -> list[bytes]:
+    """Peers of a tree that others name as their parent or child, and that did not answer themselves."""
+    named = {child.node_id: None for branch in branches.values() for child in branch.children}
+    named.update(dict.fromkeys(branch.parent for branch in branches.values() if branch.parent))
+    return sorted(named.keys() - branches.keys())
 
 
 def _is_whole(branches: dict[bytes, Branch]) -> bool:
-    """Did the root answer, and every child that somebody named?"""
-    named = {child.node_id for branch in branches.values() for child in branch.children}
-    return any(not branch.parent for branch in branches.values()) and named <= branches.keys()
+    """Did the root answer, and every child that somebody named? Or is there nobody to answer?"""
+    if any(_says_none(branch) for branch in branches.values()):
+        return True
+    return any(branch.root for branch in branches.values()) and not silent(branches)
 
 
-def _drawn(name: str, branches: dict[bytes, Branch], me: Contact) -> dict[str, Any]:
-    addresses = {child.node_id: child.address for branch in branches.values() for child in branch.children}
-    addresses[me.node_id] = me.address
-    roots = sorted(node for node, branch in branches.items() if not branch.parent)
+def _says_none(branch: Branch) -> bool:
+    """Does the peer closest to the topic say that it has no tree?"""
+    return branch.term == NO_TERM and not branch.parent and not branch.root
+
+
+def _unheard(branches: dict[bytes, Branch]) -> list[bytes]:
+    """Peers that should be in the tree and did not answer: those named as parent or child, and leases of lost ones."""
+    lost = {lease.node for branch in branches.values() for lease in branch.leases if lease.lost}
+    return sorted({*silent(branches), *(lost - branches.keys())})
+
+
+def _drawn(name: str, branches: dict[bytes, Branch], addresses: dict[bytes, str]) -> dict[str, Any]:
+    """What `Node.tree` answers; `addresses` are those that are known here."""
+    named = {child.node_id: child.address for branch in branches.values() for child in branch.children}
+    addresses = named | addresses
+    inside = {node: branch for node, branch in sorted(branches.items()) if not _says_none(branch)}
+    roots = sorted((node for node, branch in inside.items() if branch.root), key=lambda node: inside[node].term)
+    reign = inside[roots[-1]] if roots else None
+    known = [branch.descriptor for branch in branches.values() if branch.descriptor is not None]
     return {
         "topic": name,
         "complete": _is_whole(branches),
-        "root": roots[0].hex() if roots else None,
-        "peers": [_peer(node, branch, addresses) for node, branch in sorted(branches.items())],
+        "events": max((branch.events for branch in inside.values()), default=0),
+        "root": roots[-1].hex() if roots else None,
+        "settings": _settings(max(known, key=lambda each: each.version)) if known else None,
+        "peers": [_peer(node, branch, addresses, reign) for node, branch in inside.items()],
+        "silent": [_silent(node, inside, addresses, reign) for node in _unheard(inside)],
     }
 
 
-def _peer(node: bytes, branch: Branch, addresses: dict[bytes, str]) -> dict[str, Any]:
+def _peer(node: bytes, branch: Branch, addresses: dict[bytes, str], reign: Branch | None) -> dict[str, Any]:
     return {
         "node_id": node.hex(),
         "address": addresses.get(node),
         "parent": branch.parent.hex() or None,
+        "root": branch.root,
         "children": [child.node_id.hex() for child in branch.children],
         "subscribers": branch.subscribers,
         "term": _term(branch.term),
         "frontier": branch.frontier,
+        "readers": [_reader(reader, _end_for(branch, reader, reign)) for reader in branch.readers],
     }
+
+
+def _end_for(branch: Branch, reader: Reader, reign: Branch | None) -> int:
+    """How far the peer's subscription is to get: to the root's frontier; from an earlier term, through all of that."""
+    if reign is None or reign.descriptor is None or not reign.descriptor.settings.reliable:
+        return 0
+    return reign.frontier if branch.term == reign.term else max(branch.frontier, reader.taken) + reign.frontier
+
+
+def _silent(
+    node: bytes, branches: dict[bytes, Branch], addresses: dict[bytes, str], reign: Branch | None
+) -> dict[str, Any]:
+    """A peer that somebody named and that did not answer: what is known of it from whoever named it last."""
+    said = [lease for branch in branches.values() for lease in branch.leases if lease.node == node]
+    lease = max(said, key=lambda each: (each.term, each.cover), default=None)
+    return {
+        "node_id": node.hex(),
+        "address": addresses.get(node),
+        "lost": lease is not None and lease.lost,
+        "behind_events": None if lease is None or reign is None else _uncovered(lease, reign),
+    }
+
+
+def _uncovered(lease: Lease, reign: Branch) -> int:
+    """Events of the root's term that a peer and all below it do not cover, by their last word."""
+    return max(0, reign.frontier - lease.cover) if lease.term == reign.term else reign.frontier

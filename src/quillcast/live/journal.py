@@ -40,9 +40,11 @@ class Journal:
             the caller flushes.
         file_bytes_max: size at which the next file begins.
         bytes_max: size of all files of this peer in the folder, of former processes too; the oldest go first.
+        on_problem: called with a line where somebody took the files away.
 
     Raises `DiskFailed` if the first file cannot be made. Once it stands a failing disk ends the journal with one
-    warning (`failed` says why) and never the peer.
+    warning (`failed` says why) and never the peer. Files that were taken away are noticed at the next flush: another
+    one begins at once, or when the folder is back; it is not made again, for a disk may belong there.
     """
 
     def __init__(
@@ -53,10 +55,17 @@ class Journal:
         call_later: Callable[[float, Callable[[], None]], Any] | None = None,
         file_bytes_max: int = FILE_BYTES_MAX,
         bytes_max: int = BYTES_MAX,
+        on_problem: Callable[[str], object] | None = None,
     ) -> None:
         self.folder, self.peer, self.started_ns = Path(folder), peer, time.time_ns()
         self.failed: str | None = None
-        self._call_later = call_later
+        self.removed_count = 0
+        """How often its file was taken away."""
+        self.missed_count = 0
+        """Records that were not written, for want of a folder."""
+        self._away = False  # the folder is gone, and may come back
+        self._settled = 0  # records that were written or missed
+        self._call_later, self._on_problem = call_later, on_problem
         self._file_bytes_max, self._bytes_max = file_bytes_max, bytes_max
         self._came: list[tuple[int, Record]] = []
         self._ledger = journal.Ledger(peer, self.started_ns, ROWS_MAX)
@@ -76,7 +85,7 @@ class Journal:
 
     def trace(self, record: Record, at_ns: int | None = None) -> None:
         """Take a record of what happens now, or happened at `at_ns` (nanoseconds since 1970 UTC)."""
-        if self._file is None:
+        if self._file is None and not self._away:
             return
         if not self._came and not self._ledger.waiting and self._call_later is not None:
             self._call_later(FLUSH_S, self._flush_in_steps)
@@ -111,7 +120,11 @@ class Journal:
 
     def _write_out(self) -> None:
         laid_out, self._laid_out = self._laid_out, []
-        if self._file is None or not laid_out:
+        if not laid_out:
+            return
+        news, self._settled = self._ledger.noted - self._settled, self._ledger.noted
+        if not self.stands():
+            self.missed_count += news
             return
         try:
             self._write(b"".join(laid_out))
@@ -119,6 +132,22 @@ class Journal:
                 self._rotate()
         except OSError as error:
             self._stop(error)
+
+    def stands(self) -> bool:
+        """Is there a file to write to? Where it was taken away another one begins, if its folder is there."""
+        try:
+            if self._file is not None and not self._is_there():
+                os.close(self._file)
+                self._file, self._away = None, True
+                self.removed_count += 1
+                self._part += 1
+                self._begin_again()
+                self._tell_removed()
+            elif self._away:
+                self._begin_again()
+        except OSError as error:
+            self._stop(error)
+        return self._file is not None
 
     def close(self) -> None:
         """Write what waits and mark the file as whole."""
@@ -133,6 +162,29 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+    def _is_there(self) -> bool:
+        """Does the file still stand under its name?"""
+        assert self._file is not None
+        try:
+            named = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return os.path.samestat(named, os.fstat(self._file))
+
+    def _begin_again(self) -> None:
+        """The next file, if the folder stands."""
+        if self.folder.is_dir():
+            self._open()
+            self.failed, self._away = None, False
+        else:
+            self.failed = f"the folder {self.folder} was removed; nothing is written until it is back"
+
+    def _tell_removed(self) -> None:
+        problem = f"its journal was removed: {self.failed or f'it goes on in {self.path}'}"
+        log.warning("peer %s: %s", short(self.peer), problem)
+        if self._on_problem is not None:
+            self._on_problem(problem)
 
     @property
     def _stem(self) -> str:
@@ -167,7 +219,7 @@ class Journal:
     def _stop(self, error: OSError) -> None:
         """The disk refused: leave whole records behind, say so once, and let the peer live."""
         self.failed = f"the journal ends at record {self._ledger.noted}: {self.path}: {error.strerror}"
-        self._came, self._laid_out = [], []
+        self._came, self._laid_out, self._away = [], [], False
         if self._file is not None:
             os.ftruncate(self._file, self._size)
             os.close(self._file)

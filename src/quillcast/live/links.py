@@ -8,6 +8,7 @@ forgotten; the next message opens another.
 
 import asyncio
 import errno
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -78,7 +79,11 @@ class Links:
 
         `reached_at` is what others are told to reach this peer at, where it is something else; port 0 is the same one.
         """
-        server = await self.loop.create_server(self._accept, host, port)
+        await self.serve(addresses.listener(host, port), reached_at=reached_at)
+
+    async def serve(self, listener: socket.socket, *, reached_at: tuple[str, int] | None = None) -> None:
+        """Accept links at a socket that listens; it is closed with this."""
+        server = await self.loop.create_server(self._accept, sock=listener)
         self._servers.append(server)
         bound = addresses.bound(server)
         host, port = reached_at or bound
@@ -184,7 +189,10 @@ class Links:
             if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
                 self._note_shortage()
             elif not isinstance(problem, ConnectionRefusedError):  # that peer ended, as peers do: nothing is wrong
-                note = self.problems.keep if isinstance(problem, OSError | TimeoutError) else self.problems.append
+                gone = isinstance(problem, HelloRefused) and problem.why == "identity"
+                note = (
+                    self.problems.keep if gone or isinstance(problem, OSError | TimeoutError) else self.problems.append
+                )
                 note(str(_unreachable(link.contact.address, problem)))
             if link.opening is not None:
                 link.opening.cancel()
@@ -205,8 +213,8 @@ class Links:
         """The drill is over."""
         self._unplugged = False
 
-    async def close(self) -> None:
-        """Write what waits, close every link and accept no more."""
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Write what waits, close every link and accept no more; within `close_timeout_s` or less."""
         self._closing = True
         for server in self._servers:
             server.close()
@@ -220,7 +228,9 @@ class Links:
         open_ += self._ending
         await asyncio.gather(*tasks, return_exceptions=True)
         if open_:
-            await asyncio.wait([connection.ended for connection in open_], timeout=self.config.close_timeout_s)
+            wait_s = self.config.close_timeout_s
+            wait_s = wait_s if timeout_s is None else min(timeout_s, wait_s)
+            await asyncio.wait([connection.ended for connection in open_], timeout=wait_s)
         for connection in open_:
             connection.abort()
 

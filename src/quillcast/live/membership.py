@@ -47,6 +47,11 @@ class Seeker:
         asked = self.make or self.join is not None or self.credential is not None
         return asked or self.keyring.certificate is not None or self.users.certificate is not None
 
+    @property
+    def adoptable(self) -> str | None:
+        """The fingerprint of the network that a node which is no member yet would be a member of if it began now."""
+        return self.keyring.fingerprint or self.users.fingerprint
+
     async def find(self, timeout_s: float) -> Standing | None:
         """The node's standing; None: this is no network with a credential.
 
@@ -111,7 +116,7 @@ class Seeker:
 
     def _claim(self, authority: Authority | None) -> Membership:
         claimed = self.keyring.claim()
-        if claimed is None and authority is not None:
+        while claimed is None and authority is not None:  # another process may claim what this one added
             self.keyring.add([admit_here(authority, self.wall_ns)])
             claimed = self.keyring.claim()
         if claimed is None:

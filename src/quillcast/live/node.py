@@ -1,7 +1,8 @@
 """The public node: one peer, its application's publishers and subscriptions, and its place among the others."""
 
 import asyncio
-import errno
+import contextlib
+import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -12,38 +13,36 @@ from typing import Any, Literal, overload
 
 import msgspec
 
-from quillcast.core.errors import DiskFailed, LocalError, NotJoined, QuillcastError
+from quillcast.core.errors import LocalError, NotJoined, QuillcastError, RemoteError, Unreachable
+from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
-from quillcast.core.trace import Record
-from quillcast.live import addresses, runner
-from quillcast.live.admission import Admissions
+from quillcast.live import addresses, arguments, runner
+from quillcast.live.adoption import ASK_S, QUESTION, STEP_S, Adoption, bring_over, unheard
 from quillcast.live.config import LiveConfig
-from quillcast.live.control import Answerer, ControlServer
+from quillcast.live.control import Answerer
 from quillcast.live.credentials import Credentials
-from quillcast.live.disk import FileDisk
-from quillcast.live.finding import find_contacts
+from quillcast.live.finding import OtherCredential
 from quillcast.live.hello import Identity
-from quillcast.live.host import LiveHost, new_incarnation
 from quillcast.live.inspection import Inspector
 from quillcast.live.joinline import DEFAULT_NETWORK, JoinLine
-from quillcast.live.journal import Journal
 from quillcast.live.links import Links
 from quillcast.live.membership import Seeker, Standing
-from quillcast.live.memory import Memory, neighbours
 from quillcast.live.outlet import Outlet, Wait
+from quillcast.live.presence import Presence, Setting, listening
 from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.live.store import Store
-from quillcast.live.subscription import Desk, Event, Handler, Inbox, Loss, Make, Subscription, events, payloads
-from quillcast.live.tls import Tls
-from quillcast.protocol import wire
+from quillcast.live.subscription import Desk, Event, Handler, Inbox, Make, Subscription, events, payloads
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import ENTRIES_MAX, Warrant, entry
 from quillcast.protocol.topics.descriptor import CHOICES, Descriptor, Settings, described
 
 STARTS = ("now", "earliest")
+_PAUSE_S_MIN, _PAUSE_S_MAX = 0.1, 2.0  # between looks for a network that is waited for; a guess
+_WATCH_S = 2.0  # between looks for members that other users run; a guess
+_DRAIN_S = 0.05  # a guess: how long a subscription may wait for room in a network that is being left
 
 
 class Node:
@@ -69,6 +68,13 @@ class Node:
             `status` has the last ones.
         advertise: `host` or `host:port` that others are told to reach this node at, where that is not where it listens:
             behind a router that forwards a port, or in a container.
+        runtime_dir: folder in which peers of this machine find each other; without one, that of the variable
+            `QUILLCAST_RUNTIME_DIR`, or the user's own (docs/live.md).
+        wait_for_network: seconds to wait for a peer of the network that can be reached, `math.inf` for ever; such a
+            node is never the first of a network. Without it nobody is waited for.
+
+    A node without a credential becomes a member of its network when the user's other peers on this machine are members:
+    subscriptions and publishers go on, and `contact` is another one. Where it cannot, they fail with `LocalError`.
 
     Entering raises `LocalError` for a bad argument, a port in use or a data folder of a running peer, `Unreachable` if
     no contact is a peer of this network, `NotJoined` if the network does not take the node in in time.
@@ -89,43 +95,59 @@ class Node:
         make_credential: bool = False,
         on_problem: Callable[[str], object] | None = None,
         advertise: str | None = None,
+        runtime_dir: Path | str | None = None,
+        wait_for_network: float | None = None,
     ) -> None:
-        self._join = JoinLine.parse(join) if isinstance(join, str) else join
+        self._join = _join_line(join)
         self.network = _network(network, self._join)
-        self.config, self.live = config or Config(), live or LiveConfig()
-        self._given, self._identity, self._on_problem = _addresses(contacts), identity, on_problem
-        self._data = None if data is None else Path(data)
-        self._listen = ("127.0.0.1", 0) if listen is None else addresses.parse(listen)
-        self._listen_given = listen is not None
+        self.config = arguments.instance("config", config, Config, "a Config") or Config()
+        self.live = arguments.instance("live", live, LiveConfig, "a LiveConfig") or LiveConfig()
+        arguments.function("on_problem", on_problem)
+        arguments.instance("listen", listen, str, "host:port as text, such as '127.0.0.1:0'")
+        arguments.instance("advertise", advertise, str, "host or host:port as text")
+        arguments.instance("identity", identity, Identity, "an Identity")
+        self._given, self._runtime_dir = _addresses(contacts), arguments.path("runtime_dir", runtime_dir)
+        self._patience_s = _patience(wait_for_network)
+        self._listen = None if listen is None else addresses.parse(listen)
         if advertise is not None and listen is None:
             raise LocalError(f"to advertise {advertise} a node has to listen somewhere: listen=, or --listen")
-        self._advertised = None if advertise is None else addresses.advertised(advertise)
+        self._setting = Setting(
+            self.network, self.config, self.live,
+            advertised=None if advertise is None else addresses.advertised(advertise),
+            identity=identity,
+            data=arguments.path("data", data),
+            journal=arguments.path("journal", journal),
+            on_problem=on_problem,
+        )  # fmt: skip
         self._seeker = Seeker(
             self.network,
-            self._data,
-            credential=None if credential is None else Path(credential),
+            self._setting.data,
+            credential=arguments.path("credential", credential),
             join=self._join,
             make=make_credential and self._beyond,
             wall_ns=time.time_ns,
         )
         if self._beyond and not self._seeker.hopeful:
-            raise addresses.beyond_loopback(addresses.written(*(self._advertised or self._listen)))
-        self._standing: Standing | None = None
-        self._journal_folder = None if journal is None else Path(journal)
+            raise self._beyond_loopback()
         self._publishers: dict[str, Publisher] = {}
         self._running_publishers: dict[Publisher, None] = {}
         self._outlets: dict[str, Outlet] = {}
+        self._credentials: dict[str, Credentials | None] = {}  # of whom the outlets are
         self._desk = Desk(self.live.join_timeout_s)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._stack = AsyncExitStack()
-        self._journal: Journal | None = None
-        self._memory: Memory | None = None
         self._opened = asyncio.Event()
         self._started = self._stopped = False
-        self._pump: Pump
-        self._links: Links
-        self._peer: Peer
-        self._inspector: Inspector
+        self._leave_within_s: float | None = None
+        self._store: Store | None = None
+        self._rendezvous: Rendezvous
+        self._presence: Presence
+        self._former: Presence | None = None  # the one without the network's credential, while it is left
+        self._adoption = Adoption(
+            {"join": self._join_members, "publish": self._publish_to_members, "leave": self._leave_former}, self._run
+        )
+        self._held = False  # publishers wait until all peers here are members
+        self._notices: list[str] = []
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -144,28 +166,35 @@ class Node:
             raise LocalError("a node starts once; make another one")
         self._started = True
         try:
-            await self._open()
-            self._opened.set()
-            may_be_first = self._standing is None or self.admits or self._listen_given
-            contacts = await find_contacts(
-                self._links, self._rendezvous, self._given, self._remembered(), may_be_first=may_be_first
-            )
+            contacts = await self._arrive()
             self._pump.call(self._peer.join, contacts)
-            await self._joined(self.live.join_timeout_s)
+            await self._presence.joined(self.live.join_timeout_s)
+            await self._bring_others_over()
         except BaseException:
             self._stopped = True
             self._opened.set()
             await self._stack.aclose()
             raise
-        self._keep_contacts()
-        if self._memory is not None:
-            self._run(self._memory.keep_regularly())
+        self._settle_in()
         runner.settle()
 
-    async def leave(self) -> None:
-        """Leave in good order: make safe what was published, let children move; at most `leave_timeout_s`."""
+    def _settle_in(self) -> None:
+        """The node is part of the network now."""
+        self._presence.keep_contacts()
+        if self._presence.memory is not None:
+            self._run(self._presence.memory.keep_regularly())
+        if self._presence.standing is None and self._rendezvous.is_shared and not self._given:
+            self._run(self._watch_for_members())
+
+    async def leave(self, timeout_s: float | None = None) -> None:
+        """Leave in good order: make safe what was published, let children move; at most `LiveConfig.leave_timeout_s`.
+
+        Args:
+            timeout_s: leave within so many seconds, links included; what is not safe by then may be lost.
+        """
         if self._stopped or not self._opened.is_set():
             return
+        self._leave_within_s = timeout_s
         self._stopped, outlets = True, list(self._outlets.values())
         try:
             for publisher in list(self._running_publishers):
@@ -173,10 +202,7 @@ class Node:
             for inbox in self._peer.subscribers():
                 if isinstance(inbox, Inbox):
                     inbox.close()  # `async for` ends after what came
-            self._keep_contacts()
-            if self._memory is not None:
-                await self._memory.keep()
-            await self._leave_network()
+            await self._leave_networks()
             for outlet in outlets:
                 outlet.end()
             await self._cancel_tasks()
@@ -186,12 +212,22 @@ class Node:
     @property
     def contact(self) -> Contact:
         """Who this node is and where it listens."""
-        return self._links.contact
+        return self._presence.contact
 
     @property
     def address(self) -> str:
         """Where it listens."""
-        return self._links.contact.address
+        return self._presence.contact.address
+
+    @property
+    def looked_in(self) -> str:
+        """Where it looked for peers of this machine, in words: peers that use another folder are not found."""
+        return self._rendezvous.looked_in
+
+    @property
+    def notices(self) -> list[str]:
+        """What a person should know of how it found its place; `problems` of `status` has it, too."""
+        return list(self._notices)
 
     # --- topics ---------------------------------------------------------------------------------------------------
 
@@ -214,14 +250,23 @@ class Node:
             subscribers: principals that may subscribe, beside the owner; without any, everybody.
             timeout_s: seconds to wait for the topic's root.
             settings: `delivery` ("reliable", "best_effort"), `order` ("publisher", "none"), `slow` ("cut", "wait"),
-                `event_bytes_max`.
+                `event_bytes_max`, `partition` ("go_on", "wait").
 
         Raises `LocalError` for a setting that does not exist, `TopicExists` where it stands with others, `NotJoined`.
         """
         _check_name(name)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
         chosen, own = _settings(settings), _owned(credentials, publishers, subscribers)
         await self._ready(timeout_s)
         return await self._settled(self._peer.create, name, chosen, timeout_s, own)
+
+    def holders(self, name: str) -> int:
+        """How many peers held a topic's settings when this node had created it; 0 if it did not create it.
+
+        With 1 it is this node alone: the settings are forgotten when it leaves and nobody else uses the topic.
+        """
+        _check_name(name)
+        return self._peer.holders(name)
 
     async def change(
         self, name: str, *, credentials: Credentials | None = None, timeout_s: float = TIMEOUT_S, **settings: Any
@@ -238,10 +283,10 @@ class Node:
         exist, `TopicExists` where somebody else changed it at the same time, `NotJoined`.
         """
         _check_name(name)
-        chosen = _settings(settings)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
+        chosen, sign = _settings(settings), None if credentials is None else _checked(credentials).own
         await self._ready(timeout_s)
         wanted = {each: getattr(chosen, each) for each in settings}
-        sign = None if credentials is None else credentials.own
         return await self._settled(self._peer.change, name, wanted, timeout_s, sign)
 
     async def _settled(
@@ -284,7 +329,11 @@ class Node:
         `credentials` are those in whose name, where the topic has an access list.
         """
         who = _by(credentials, topic)
-        publisher = self._publishers.get(who)
+        try:
+            publisher = self._publishers.get(who)
+        except TypeError:  # no name is looked at that an earlier event had
+            _check_name(topic)
+            raise
         if publisher is None or publisher.failure is not None:
             publisher = self._publishers[who] = self._make_publisher(topic, credentials=credentials)
         return publisher.publish(payload, key=key, attributes=attributes, wait=wait, timeout_s=timeout_s)
@@ -308,6 +357,7 @@ class Node:
         delivery: str | None = None,
         on_lost: Callable[[Loss], object] | None = None,
         credentials: Credentials | None = None,
+        name: str = "",
     ) -> Subscription[Event]: ...
 
     @overload
@@ -321,6 +371,7 @@ class Node:
         delivery: str | None = None,
         on_lost: Callable[[Loss], object] | None = None,
         credentials: Credentials | None = None,
+        name: str = "",
     ) -> Subscription[bytes]: ...
 
     def subscribe(
@@ -333,6 +384,7 @@ class Node:
         delivery: str | None = None,
         on_lost: Callable[[Loss], object] | None = None,
         credentials: Credentials | None = None,
+        name: str = "",
     ) -> Subscription[Any]:
         """Subscribe to a topic: `async for event in node.subscribe(topic)`, or with a handler.
 
@@ -344,6 +396,7 @@ class Node:
             delivery: "best_effort" to not be held up by gaps in a reliable topic.
             on_lost: called with every `Loss`.
             credentials: in whose name, where the topic has an access list.
+            name: what `status`, `top` and `check topic` call the subscription when it falls behind.
 
         Raises `LocalError` for a name that is no topic's. Other errors come when the subscription is awaited.
         """
@@ -354,11 +407,12 @@ class Node:
         _check_name(topic)
         if handler is not None and not callable(handler):
             raise LocalError(f"a handler is a function of an event, not {type(handler).__name__}")
+        arguments.function("on_lost", on_lost)
         self._check_open()
-        inbox = Inbox(self.live.subscription_bytes)
+        inbox = Inbox(self.live.subscription_bytes, arguments.label(name))
         inbox.on_lost = on_lost
         make: Make[Any] = payloads if only_payloads else events
-        subscription = Subscription(topic, make, inbox, self._desk)
+        subscription = Subscription(topic, make, inbox, self._desk, credentials)
         subscription.open(start=start, delivery=delivery, warrant=self._warrant(topic, credentials))
         if handler is not None:
             subscription.serve(handler, self._run)
@@ -369,7 +423,7 @@ class Node:
     def status(self) -> dict[str, Any]:
         """What this peer is, knows and does, as plain values (docs/live.md)."""
         self._check_open()
-        return self._inspector.status()
+        return {**self._inspector.status(), "looked_in": self.looked_in}
 
     def traffic(self) -> dict[str, int]:
         """How many links stand (`links`), and what they carried since the start: the counters of `status`."""
@@ -379,16 +433,18 @@ class Node:
     async def tree(self, topic: str, *, timeout_s: float = 2.0) -> dict[str, Any]:
         """The topic's live tree, by walking it from the root: who is whose child, and how far each is.
 
-        Returns what answered within `timeout_s`; `complete` says whether everybody did.
+        Returns what answered within `timeout_s`: `peers`, each with its subscriptions (`readers`) and how many events
+        and seconds those are behind the root; `silent` names who did not answer, `complete` says whether everybody did.
+        Asking makes no topic: of one that is none there is no root, and `settings` is None.
         """
         _check_name(topic)
-        await self._ready(timeout_s)
+        await self._ready(arguments.seconds("timeout_s", timeout_s))
         return await self._inspector.tree(topic, timeout_s)
 
     @property
     def admits(self) -> bool:
         """Does this node hold the network's credential, and so admit others?"""
-        return self._standing is not None and self._standing.authority is not None
+        return self._presence.admits
 
     def invite(self) -> JoinLine:
         """A line for one more machine to join with, good once and for `LiveConfig.token_life_s`.
@@ -396,7 +452,7 @@ class Node:
         Raises `LocalError` unless this node holds the network's credential.
         """
         self._check_open()
-        standing = self._standing
+        standing = self._presence.standing
         if standing is None:
             raise LocalError(
                 "this network has no credential and stays on this machine; `quillcast node --listen HOST:PORT` with an "
@@ -434,111 +490,115 @@ class Node:
         async def invite() -> str:
             return str(self.invite())
 
-        return {"status": status, "topics": topics, "tree": self.tree, "invite": invite}
+        async def take_credential(step: str, credential: str, pid: int) -> None:
+            await self._take_credential(step, credential, pid)
+
+        return {"status": status, "topics": topics, "tree": self.tree, "invite": invite, QUESTION: take_credential}
 
     # --- starting -------------------------------------------------------------------------------------------------
 
-    async def _open(self) -> None:
-        """Everything but the network: identity, sockets, files, protocols."""
-        stack = self._stack
+    async def _arrive(self) -> list[Contact]:
+        """Open the node, and find peers to join through; it may have to wait for them. Raises as entering does."""
         loop = asyncio.get_running_loop()
-        store = Store(self._data) if self._data is not None else None
-        if store is not None:
-            stack.callback(store.close)
-        self._rendezvous = Rendezvous(self.network)
-        identity, tls = await self._become_member(store)
-        self._pump = Pump(loop)
-        self._links = Links(self._pump, identity, self.network, new_incarnation(), wire, self.live, tls=tls)
-        if (on_problem := self._on_problem) is not None:
-            self._links.problems.listener = lambda line: loop.call_soon(on_problem, line)
-        self._admit_others()
-        await self._start_listening()
-        stack.push_async_callback(self._links.close)
-        stack.callback(self._pump.close)
-        if self._journal_folder is not None:
-            self._journal = Journal(self._journal_folder, identity.node_id, call_later=self._pump.later)
-            self._pump.at_rest = self._journal.note
-            stack.callback(self._journal.close)
-        disk = FileDisk(self._pump, self._data)
-        stack.callback(disk.close)
-        host = LiveHost(self._pump, self._links, disk, self._journal.trace if self._journal is not None else _forget)
-        self._peer = self._pump.inputs = Peer(host, self.config)
-        self._desk.pump, self._desk.peer = self._pump, self._peer
-        if store is not None:
-            self._memory = Memory(store, self._peer, self._pump, self._links)
-            self._memory.recall()
-        self._inspector = Inspector(self._peer, self._links, self._pump, self._journal)
-        stack.callback(self._rendezvous.leave, self.contact)
-        await stack.enter_async_context(ControlServer(self._rendezvous.control_path(self.contact), self._answerers()))
+        until, pause_s, is_patient = loop.time() + self._patience_s, _PAUSE_S_MIN, self._patience_s > 0
+        while True:
+            try:
+                await self._open()
+                if not is_patient:
+                    self._opened.set()
+                found = await self._find(is_patient=is_patient)
+            except OtherCredential as problem:
+                if self._seeker.adoptable != problem.credential:
+                    raise
+                pause_s = 0.0  # the credential was made just now
+            except Unreachable as problem:
+                if loop.time() >= until or isinstance(problem.__cause__, RemoteError):
+                    raise
+            else:
+                self._opened.set()
+                return found
+            self._opened.clear()
+            await self._stack.aclose()
+            self._stack = AsyncExitStack()
+            await asyncio.sleep(min(pause_s, max(0.0, until - loop.time())))
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX) or _PAUSE_S_MIN
 
-    async def _become_member(self, store: Store | None) -> tuple[Identity, Tls | None]:
-        """Who this node is, and its side of TLS in a network with a credential."""
-        self._standing = await self._seeker.find(self.live.join_timeout_s)
-        if self._standing is None:
-            return self._identity or (store.identity() if store is not None else Identity.new()), None
-        membership = self._standing.membership
-        self._stack.callback(membership.close)
-        if self._identity is not None:
-            raise LocalError("identity is for networks without a credential; here the credential gives identities")
-        return membership.identity, Tls(membership.identity, membership.certificate, membership.authority)
+    async def _find(self, *, is_patient: bool) -> list[Contact]:
+        presence = self._presence
+        may_be_first = presence.standing is None or presence.admits or self._listen is not None
+        return await presence.find(self._given, may_be_first=may_be_first, patient=is_patient)
 
-    def _admit_others(self) -> None:
-        """Who holds the network's credential admits others."""
-        standing = self._standing
-        if standing is not None and standing.authority is not None:
-            self._links.admissions = Admissions(self.network, standing.authority, standing.keyring, time.time_ns)
+    async def _open(self) -> None:
+        """Everything but the network. Nothing is kept anywhere before the node listens where it was told to."""
+        stack = self._stack
+        self._rendezvous = Rendezvous(self.network, self._runtime_dir)
+        listener = self._reserve()
+        if listener is not None:
+            stack.callback(listener.close)
+        if self._setting.data is not None:
+            self._store = Store(self._setting.data)
+            stack.callback(self._store.close)
+        standing = await self._seeker.find(self.live.join_timeout_s)
+        if standing is None and self._beyond:
+            raise self._beyond_loopback()
+        self._install(await self._present(listener, standing))
+        if notice := self._rendezvous.notice:
+            self._note(f"{notice}; this peer looks in {self._rendezvous.folder}")
 
-    def _remembered(self) -> list[str]:
-        """Addresses that may lead to the network."""
-        members = self._standing.keyring.contacts() if self._standing is not None else []
-        return [*(self._memory.contacts() if self._memory is not None else []), *members]
+    def _reserve(self) -> socket.socket | None:
+        """A socket that listens where it was told to, if it was told. Raises `LocalError`."""
+        if self._listen is None:
+            return None
+        if self._setting.advertised is None:
+            addresses.reached(self._listen[0])
+        return listening(*self._listen)
 
-    def _keep_contacts(self) -> None:
-        """In a network with a credential the next command of this user finds it again."""
-        if self._standing is None or not self._peer.active:
-            return
-        known = [contact.address for contact in neighbours(self._peer)]
+    async def _present(self, listener: socket.socket | None, standing: Standing | None) -> Presence:
+        """A peer of this node with its sockets and files."""
+        presence = Presence(self._setting, self._rendezvous, self._store, standing)
+        self._stack.push_async_callback(presence.close)
         try:
-            self._standing.keyring.note_contacts(known, time.time_ns())
-        except DiskFailed as problem:
-            self._links.problems.append(str(problem))
+            await presence.open(listener, self._given, self._answerers())
+        except BaseException:
+            await presence.close()
+            raise
+        return presence
+
+    def _install(self, presence: Presence) -> None:
+        """From now on this is the node's peer."""
+        self._presence = presence
+        self._desk.pump, self._desk.peer = presence.pump, presence.peer
+
+    @property
+    def _pump(self) -> Pump:
+        return self._presence.pump
+
+    @property
+    def _links(self) -> Links:
+        return self._presence.links
+
+    @property
+    def _peer(self) -> Peer:
+        return self._presence.peer
+
+    @property
+    def _inspector(self) -> Inspector:
+        return self._presence.inspector
 
     @property
     def _beyond(self) -> bool:
         """Is this node to be reached from beyond this machine's loopback?"""
-        hosts = [self._listen[0], *([self._advertised[0]] if self._advertised else [])]
-        return not all(addresses.is_loopback(host) for host in hosts)
+        places = [place for place in (self._listen, self._setting.advertised) if place is not None]
+        return not all(addresses.is_loopback(host) for host, _ in places)
 
-    def _place(self) -> tuple[str, int]:
-        """Where to listen if nobody said: where the peers that this node knows of can reach it."""
-        if self._standing is None:
-            return "127.0.0.1", 0
-        here = [entry.address for entry in self._rendezvous.entries()]
-        return addresses.listening_host([*self._given, *here, *self._remembered()]), 0
+    def _beyond_loopback(self) -> LocalError:
+        place = self._setting.advertised or self._listen
+        assert place is not None
+        return addresses.beyond_loopback(addresses.written(*place))
 
-    async def _start_listening(self) -> None:
-        host, port = self._listen if self._listen_given else self._place()
-        if self._standing is None and self._beyond:
-            raise addresses.beyond_loopback(addresses.written(host, port))
-        host = "127.0.0.1" if host == "localhost" else host
-        try:
-            await self._links.listen(host, port, reached_at=self._advertised or addresses.reached(host))
-        except OSError as problem:
-            if problem.errno == errno.EADDRINUSE:
-                raise LocalError(f"port {port} of {host} is in use; choose another, or 0 for any") from problem
-            if problem.errno == errno.EADDRNOTAVAIL:
-                raise LocalError(f"{host} is no address of this machine, which has {addresses.own()}") from problem
-            raise LocalError(f"cannot listen on {host}:{port}: {problem.strerror or problem}") from problem
-
-    async def _joined(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._pump.until(lambda: self._peer.active)
-        except TimeoutError as problem:
-            raise NotJoined(
-                f"the network {self.network!r} did not take this node in within {timeout_s:g} s; "
-                "`quillcast status` at a peer of it shows what it sees"
-            ) from problem
+    def _note(self, line: str) -> None:
+        self._notices.append(line)
+        self._links.problems.append(line)
 
     async def _ready(self, timeout_s: float) -> None:
         """Wait until the node is part of the network."""
@@ -548,7 +608,7 @@ class Node:
         except TimeoutError as problem:
             raise NotJoined(f"the node was not started within {timeout_s:g} s; use it inside `async with`") from problem
         self._check_open()
-        await self._joined(timeout_s)
+        await self._presence.joined(timeout_s)
 
     def _check_open(self) -> None:
         if self._stopped:
@@ -563,33 +623,167 @@ class Node:
         outlet = self._outlets.get(who)
         if outlet is None or outlet.failure is not None:
             warrant = self._warrant(topic, credentials)
-            outlet = Outlet(
-                topic, self._pump, self._peer, self.live.publish_bytes, self._links.join, warrant,
-                partial(self._ended, who),
-            )  # fmt: skip
-            self._outlets[who] = outlet
+            outlet = self._make_outlet(who, topic, warrant)
+            self._outlets[who], self._credentials[who] = outlet, credentials
         return Publisher(outlet, self._pump, self._peer, self._running_publishers, timed=timed)
+
+    def _make_outlet(self, who: str, topic: str, warrant: Warrant | None) -> Outlet:
+        outlet = Outlet(
+            topic, self._pump, self._peer, self.live.publish_bytes, self._links.join, warrant,
+            partial(self._ended, who),
+        )  # fmt: skip
+        if self._held:
+            outlet.pause()
+        return outlet
 
     def _ended(self, who: str, outlet: Outlet) -> None:
         """The last publisher of an outlet closed; another may stand in its place, if it failed."""
         if self._outlets.get(who) is outlet:
-            del self._outlets[who]
+            del self._outlets[who], self._credentials[who]
 
     def _warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """What shows a topic's root on whose behalf this node acts. Raises `LocalError` for a bad name."""
-        return None if credentials is None else credentials.warrant(self.contact.node_id, described(topic).topic)
+        if credentials is None:
+            return None
+        return _checked(credentials).warrant(self.contact.node_id, described(topic).topic)
+
+    # --- taking on the network's credential (`live.adoption`) ---------------------------------------------------------
+
+    async def _bring_others_over(self) -> None:
+        """Have this user's peers here that run without the credential take it on; say who does not."""
+        if self._links.tls is None:
+            return
+        credential = self._links.tls.fingerprint
+        others = [other for other in self._rendezvous.all_entries() if other.credential != credential]
+        own = [other for other in others if other.is_own and not other.credential]
+        for line in await bring_over(self._rendezvous, own, credential):
+            self._note(line)
+        for other in others:
+            if other not in own:
+                with contextlib.suppress(Unreachable):
+                    await self._links.greet(other.address)  # it hears why that fails
+                self._note(unheard(other, self.network))
+
+    async def _take_credential(self, step: str, credential: str, pid: int) -> None:
+        """Take a step towards the network's credential, as the process of a member asks. Raises why that cannot be."""
+        await self._ready(STEP_S)
+        try:
+            if self._presence.standing is None and self._seeker.adoptable != credential:
+                raise LocalError("this user was not admitted to it")
+            await self._adoption.take(step)
+        except QuillcastError as problem:
+            if self._presence.standing is None:
+                self._cut_off(pid, str(problem))
+            raise
+
+    async def _watch_for_members(self) -> None:
+        """Members that other users run cannot ask this peer to take their credential on, and it could not."""
+        while self._presence.standing is None:
+            members = [other for other in self._rendezvous.all_entries() if other.credential and not other.is_own]
+            if members:
+                self._cut_off(members[0].pid, f"user {members[0].user} runs it, and this user was not admitted")
+                return
+            await asyncio.sleep(_WATCH_S)
+
+    async def _join_members(self) -> None:
+        """Become a member, and subscribe there to all that this node subscribes to."""
+        former = self._presence
+        if former.standing is not None:
+            return
+        presence = await self._become_member()
+        for descriptor in list(former.peer.scribe.descriptors.values()):
+            if descriptor.version > 0:
+                presence.pump.call(presence.peer.scribe.learn, descriptor)
+        self._former, self._held = former, True
+        self._install(presence)
+        inboxes = [inbox for inbox in former.peer.subscribers() if isinstance(inbox, Inbox)]
+        subscriptions = [inbox.subscription for inbox in inboxes if inbox.subscription is not None]
+        for subscription in subscriptions:
+            subscription.move(self._warrant(subscription.topic, subscription.credentials))
+        for subscription in subscriptions:
+            with contextlib.suppress(QuillcastError):  # whoever reads it hears why it failed
+                await subscription.started()
+        self._run(self._drain(former))
+        self._settle_in()
+        line = f"this peer has taken on the credential of network {self.network!r}, and is at {self.address} now"
+        self._notices.append(line)
+        if self._setting.on_problem is not None:
+            self._pump.loop.call_soon(self._setting.on_problem, line)
+
+    async def _become_member(self) -> Presence:
+        """A second peer of this node, which is part of the members' network."""
+        timeout_s = self.live.join_timeout_s
+        standing = await self._seeker.find(timeout_s)
+        presence = await self._present(None, standing)
+        try:
+            contacts = await presence.find((), may_be_first=False)
+            presence.pump.call(presence.peer.join, contacts)
+            await presence.joined(timeout_s)
+        except BaseException:
+            await presence.close()
+            raise
+        return presence
+
+    async def _drain(self, former: Presence) -> None:
+        """What readers took has room in the former network, too, and what is closed here is closed there."""
+        while self._former is former:
+            await asyncio.sleep(_DRAIN_S)
+            for handle in list(former.peer.scribe.subscribing.all()):
+                inbox = handle.subscriber
+                if isinstance(inbox, Inbox):
+                    former.pump.call(former.peer.unsubscribe if inbox.closed else former.peer.drained, handle)
+
+    async def _publish_to_members(self) -> None:
+        """Have what was published so far made safe in the former network, and publish among the members from now on."""
+        former = self._former
+        if former is None:
+            return
+        outlets = {who: outlet for who, outlet in self._outlets.items() if outlet.peer is former.peer}
+        for outlet in outlets.values():
+            outlet.pause()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ASK_S / 2):
+                await former.pump.until(lambda: all(outlet.safe for outlet in outlets.values()))
+        self._held = False
+        for who, outlet in outlets.items():
+            if self._outlets.get(who) is outlet and outlet.failure is None:
+                warrant = self._warrant(outlet.topic, self._credentials[who])
+                self._outlets[who] = successor = self._make_outlet(who, outlet.topic, warrant)
+                outlet.hand_over(successor, self._pump, self._peer)
+        for outlet in self._outlets.values():
+            outlet.go_on()
+
+    async def _leave_former(self) -> None:
+        """Leave the network without the credential."""
+        former = self._former
+        if former is None or self._stopped:
+            return
+        await former.leave()
+        self._former = None
+        await former.close()
+
+    def _cut_off(self, pid: int, why: str) -> None:
+        """Process `pid` is a member of this node's network, and this node is not and cannot be: say so to everybody."""
+        error = LocalError(
+            f"process {pid} of this machine has the credential of network {self.network!r}, and this peer cannot hear "
+            f"it: {why}; start it again with --join and the line that `quillcast node --invite` prints, or with "
+            "another --network"
+        )
+        self._note(str(error))
+        for inbox in list(self._peer.subscribers()):
+            inbox.failed(error)
+        for outlet in list(self._outlets.values()):
+            outlet.failed(error)
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
-    async def _leave_network(self) -> None:
-        self._pump.call(self._peer.leave)
-        try:
-            async with asyncio.timeout(self.live.leave_timeout_s):
-                await self._pump.until(lambda: self._peer.left)
-        except TimeoutError:
-            self._links.problems.append(f"the network did not let this node go within {self.live.leave_timeout_s:g} s")
-        if unadmitted := self._peer.scribe.publishing.unadmitted:
-            self._links.problems.append(f"left with {unadmitted} events that no root had admitted: they are lost")
+    async def _leave_networks(self) -> None:
+        presence, former = self._presence, self._former
+        presence.keep_contacts()
+        if presence.memory is not None:
+            await presence.memory.keep()
+        present = [each for each in (presence, former) if each is not None]
+        await asyncio.gather(*(each.leave(self._leave_within_s) for each in present))
 
     async def _cancel_tasks(self) -> None:
         """Handlers have until now to take what came; one that has the node leave goes on behind this."""
@@ -606,22 +800,39 @@ class Node:
 
 def _by(credentials: Credentials | None, topic: str) -> str:
     """Who publishes to what."""
-    return topic if credentials is None else f"{credentials.principal}:{topic}"
+    return topic if credentials is None else f"{_checked(credentials).principal}:{topic}"
+
+
+def _checked(credentials: Credentials) -> Credentials:
+    """The credentials. Raises `LocalError` for anything else, such as the name of their file."""
+    if not isinstance(credentials, Credentials):
+        raise LocalError(f"credentials = {credentials!r} is {type(credentials).__name__}; use Credentials.load(file)")
+    return credentials
 
 
 def _owned(
     credentials: Credentials | None, publishers: Sequence[str], subscribers: Sequence[str]
 ) -> Callable[[Descriptor], Descriptor] | None:
     """What gives a new topic its owner and its access list. Raises `LocalError`."""
-    entries = [*(entry("publish", who) for who in publishers), *(entry("subscribe", who) for who in subscribers)]
+    entries = [entry("publish", who) for who in arguments.names("publishers", publishers)]
+    entries += [entry("subscribe", who) for who in arguments.names("subscribers", subscribers)]
     if credentials is None:
         if entries:
             raise LocalError("a topic with publishers or subscribers named has an owner: give credentials=")
         return None
     if len(entries) > ENTRIES_MAX:
         raise LocalError(f"{len(entries)} entries are too many for an access list, which has at most {ENTRIES_MAX}")
-    access = tuple(dict.fromkeys(entries))
-    return lambda descriptor: credentials.own(msgspec.structs.replace(descriptor, access=access))
+    own, access = _checked(credentials).own, tuple(dict.fromkeys(entries))
+    return lambda descriptor: own(msgspec.structs.replace(descriptor, access=access))
+
+
+def _patience(wait_s: Any) -> float:
+    """Seconds to wait for the network. Raises `LocalError`."""
+    if wait_s is None:
+        return 0.0
+    if not isinstance(wait_s, int | float) or not wait_s >= 0:
+        raise LocalError(f"wait_for_network is {wait_s!r}; use seconds, or math.inf")
+    return float(wait_s)
 
 
 def _check_name(topic: str) -> None:
@@ -631,11 +842,20 @@ def _check_name(topic: str) -> None:
 
 def _addresses(contacts: Sequence[str] | str) -> tuple[str, ...]:
     """As they were given; a single one is easily given by itself."""
-    return (contacts,) if isinstance(contacts, str) else tuple(contacts)
+    return (contacts,) if isinstance(contacts, str) else tuple(arguments.names("contacts", contacts))
+
+
+def _join_line(join: JoinLine | str | None) -> JoinLine | None:
+    """The line to join with. Raises `LocalError`."""
+    if isinstance(join, str):
+        return JoinLine.parse(join)
+    return arguments.instance("join", join, JoinLine, "the line that a peer of the network printed")
 
 
 def _network(network: str, join: JoinLine | None) -> str:
     """The network's name; that of the line to join with, where none was chosen."""
+    if not isinstance(network, str):
+        raise LocalError(f"network = {network!r} is {type(network).__name__}; use a name as text")
     if join is None or join.network == network:
         return network
     if network != DEFAULT_NETWORK:
@@ -643,10 +863,6 @@ def _network(network: str, join: JoinLine | None) -> str:
             f"the line to join with is of the network {join.network!r}, and not of {network!r}; choose one"
         )
     return join.network
-
-
-def _forget(record: Record) -> None:
-    """Without a journal nothing is kept."""
 
 
 def _settings(chosen: dict[str, Any]) -> Settings:

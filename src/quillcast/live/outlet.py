@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Literal, Protocol
 
-from quillcast.core.bundle import RUN_BYTES, Join, Run
+from quillcast.core.bundle import RUN_BYTES, Block, Join, Run
 from quillcast.core.errors import EventTooLarge, NotJoined, QuillcastError
 from quillcast.live.attributes import pack
 from quillcast.live.pump import Pump
@@ -46,8 +46,16 @@ class Sharer(Protocol):
     last: int
     """One past the last of them, as the outlet's publisher counts."""
 
+    def discarded(self, first: int, last: int) -> None:
+        """Its events [first, last) were discarded at a bound, and never count as stable."""
+        ...
+
     def failed(self, error: QuillcastError) -> None:
         """The topic takes no more of its events."""
+        ...
+
+    def move(self, outlet: "Outlet", pump: Pump, peer: Peer) -> None:
+        """Its events go by another outlet from now on."""
         ...
 
 
@@ -112,8 +120,8 @@ class Outlet:
 
     __slots__ = (
         "_batch", "_batch_bytes", "_changed", "_ended", "_holder", "_join", "_lone_at", "_lone_blocks", "_named",
-        "_opened", "_peer", "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "stopped",
-        "topic",
+        "_opened", "_paused", "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "peer",
+        "stopped", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -127,7 +135,7 @@ class Outlet:
         self.stopped = True
         """Publishers have to look: the topic is not known yet, there is no room, or it failed."""
         self.failure: QuillcastError | None = None
-        self._pump, self._peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
+        self._pump, self.peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
         self._batch: Batch | None = None  # the open one
         self._holder: Sharer | None = None  # whose the batch's last events are
         self._lone_blocks = 0  # with one event each, up to the last one
@@ -138,7 +146,7 @@ class Outlet:
         self._waiting: dict[Wait, list[tuple[int, int, asyncio.Future[None]]]] = {"root": [], "stable": []}
         self._tickets = count()
         self._ended = ended
-        self._opened = False
+        self._opened = self._paused = False
         self.inner = pump.call(peer.publisher, topic, self, warrant)
         self._opened = True
         self.progressed()
@@ -148,7 +156,7 @@ class Outlet:
         self._sharers[sharer] = None
         self.inner.shared_by = len(self._sharers)
         own, self._named = not self._named, True
-        return self.inner.id if own else self._peer.scribe.publishing.new_id()
+        return self.inner.id if own else self.peer.scribe.publishing.new_id()
 
     def leave(self, sharer: Sharer) -> None:
         """A publisher closes. After the last one the peer keeps what is not stable until it is."""
@@ -157,7 +165,7 @@ class Outlet:
         if self._sharers:
             self.inner.shared_by = len(self._sharers)
         else:
-            self._pump.call(self._peer.close_publisher, self.inner)
+            self._pump.call(self.peer.close_publisher, self.inner)
             self._ended(self)
         self._tell()
 
@@ -165,6 +173,31 @@ class Outlet:
         """The node has left: who waits for an acknowledgement waits in vain."""
         if self.failure is None:
             self.failed(NotJoined(f"the node has left; what it published to {self.topic!r} was not acknowledged"))
+
+    # --- moving to another peer of the node
+
+    def pause(self) -> None:
+        """Seal what waits, and take no more: publishers wait."""
+        self.flush()
+        self._paused = self.stopped = True
+
+    def go_on(self) -> None:
+        """End a pause."""
+        self._paused = False
+        self.progressed()
+
+    @property
+    def safe(self) -> bool:
+        """Is everything acknowledged that will be?"""
+        return self.failure is not None or self._mark("stable" if self.inner.reliable else "root") >= self.inner.next
+
+    def hand_over(self, successor: "Outlet", pump: Pump, peer: Peer) -> None:
+        """The publishers go on at another outlet, which is another peer's. They begin a new line of sequences there."""
+        for sharer in list(self._sharers):
+            sharer.move(successor, pump, peer)
+        self._sharers.clear()
+        self._pump.call(self.peer.close_publisher, self.inner)
+        self._tell()
 
     # --- the open batch
 
@@ -299,9 +332,12 @@ class Outlet:
             if batch is self._batch:
                 self.flush()
 
-    async def acknowledged(self, wait: Wait, last: int) -> None:
-        """Wait until all blocks before a number are acknowledged. Raises what made the topic fail."""
-        while self._mark(wait) < last:
+    async def acknowledged(self, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
+        """Wait until all blocks before a number are acknowledged, or it is `in_vain` to wait for their stability.
+
+        Raises what made the topic fail.
+        """
+        while self._mark(wait) < last and not (wait == "stable" and in_vain()):
             if self.failure is not None:
                 raise self.failure
             waiting, place = self._waiting[wait], (last, next(self._tickets), self._pump.loop.create_future())
@@ -331,13 +367,24 @@ class Outlet:
 
     # --- the peer's side (`protocol.topics.publisher.PublisherListener`)
 
+    def dropped(self, block: Block) -> None:
+        sharers = {sharer.id: sharer for sharer in self._sharers}
+        for publisher, first, count_ in block.runs():
+            if publisher in sharers:
+                sharers[publisher].discarded(first, first + count_)
+        waiting = self._waiting["stable"]
+        for _, _, heard in waiting:  # each looks whether that was its own
+            if not heard.done():
+                heard.set_result(None)
+        waiting.clear()
+
     def progressed(self) -> None:
         if not self._opened:
             return
         inner = self.inner
         known = inner.root is not None or self.limit > 0
         self.limit = inner.descriptor.settings.event_bytes_max if known else 0
-        self.stopped = not known or self.failure is not None or inner.room() <= 0
+        self.stopped = not known or self.failure is not None or self._paused or inner.room() <= 0
         if not self.stopped:
             self._tell()
         elif self._batch is not None:

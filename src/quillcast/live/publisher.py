@@ -6,19 +6,21 @@ receipts are read and heartbeats are answered. All publishers of a node to a top
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from quillcast.core.bundle import Block
-from quillcast.core.errors import LocalError, NotJoined, NotStable, QuillcastError
-from quillcast.core.ids import short
+from quillcast.core.errors import LocalError, NotAdmitted, NotJoined, NotStable, QuillcastError
+from quillcast.core.ranges import RangeSet
+from quillcast.live import arguments
+from quillcast.live.holdups import HoldUps
 from quillcast.live.outlet import EVENT_BYTES, NO_PAYLOADS, Outlet, Wait, too_large
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.messages import Branch
+from quillcast.protocol.topics.publisher import DROPPED_RANGES_MAX
 
 TIMEOUT_S = 45.0  # longer than a lease: a subscriber that died holds nobody up beyond it
-_WALK_S = 1.0  # how long peers have to name who is not stable; a guess: a few round trips per level of the tree
+_WALK_S = 0.5  # of a wait's end, in which peers name who holds it up; a guess: a few round trips per level of the tree
 
 
 class Publisher:
@@ -35,7 +37,11 @@ class Publisher:
         self.plain, self.room = not timed, 0
         self.payloads = NO_PAYLOADS
         self.next = self.last = 0
-        self._stable = 0
+        self.dropped = 0
+        """Events that were discarded at `retain_bytes` or `retain_s` before they were stable: they never count so."""
+        self._dropped = RangeSet()
+        self._dropped_before = 0  # of those, how many it published before it went over to another outlet
+        self._before: tuple[Outlet, int] | None = None  # where it published before, and how far, if that is not safe
         self.failure: QuillcastError | None = None
         """Why the topic takes no more events of this publisher."""
         self._closed = False
@@ -64,14 +70,17 @@ class Publisher:
             attributes: more about the event; values are what MessagePack knows.
             wait: "root" waits until the topic's root admitted the event, "stable" until every subscriber with a live
                 lease holds it.
-            timeout_s: seconds that the first event waits for the topic's root, and `wait` for its acknowledgement.
+            timeout_s: seconds that the first event waits for the topic's root, and with `wait` the call as a whole;
+                half a second if it is less, to find out who holds it up.
 
         Raises:
             EventTooLarge: the payload is over the topic's limit.
             UnknownTopic: the topic does not exist, and the network creates none on first use.
             AccessDenied: the topic's access list does not let these credentials publish; the text has the rule.
-            NotJoined: no root was found within `timeout_s`; or, with `wait`, none acknowledged.
-            NotStable: with "stable", some subscribers did not hold the event in time; they are named.
+            NotJoined: no root was found within `timeout_s`.
+            NotAdmitted: with `wait`, the root did not take the event in time; what holds it up is named.
+            NotStable: with "stable", some subscribers did not hold the event in time; they are named. Or it was
+                discarded at this publisher's bounds before they did (`reason`).
         """
         if type(payload) is bytes and key is None and attributes is None and wait is None:
             room = self.room - len(payload) - EVENT_BYTES
@@ -108,32 +117,61 @@ class Publisher:
         timeout_s: float,
     ) -> None:
         """Publish an event that opens or fills a batch, or has more to it than a payload."""
-        outlet = self._outlet
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
+        outlet, deadline = self._outlet, self._pump.monotonic() + timeout_s
         if outlet.stopped or self._closed or self.failure is not None:
-            await self._until_open(timeout_s)
+            await self._until_open(timeout_s, wait)
+            outlet = self._outlet
         if wait is not None:
             self._check_wait(wait)
         payload, key = _as_bytes("payload", payload), None if key is None else _as_bytes("key", key)
         if len(payload) > outlet.limit:
             raise too_large(len(payload), outlet.limit, self.topic)
+        sequence, dropped = 0 if wait is None else self.sequence, self._dropped
         if outlet.append(self, payload, key, attributes):
             outlet.flush()
             await asyncio.sleep(0)
         if wait is not None:
-            await self.acknowledged(wait, timeout_s)
+            left_s = deadline - self._pump.monotonic()
+            await self._wait_for(wait, left_s, timeout_s, lambda: sequence in dropped)
 
     async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until all that was published so far is acknowledged; arguments and errors are those of `publish`."""
+        """Wait until all that was published so far is acknowledged; arguments and errors are those of `publish`.
+
+        With "stable", that is never so once anything was `dropped`.
+        """
         self._check_wait(wait)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
+        await self._wait_for(wait, timeout_s, timeout_s, lambda: self.dropped > 0)
+
+    async def _wait_for(self, wait: Wait, left_s: float, timeout_s: float, in_vain: Callable[[], bool]) -> None:
+        """Wait for the acknowledgement of what was published so far, `left_s` of `timeout_s` that were allowed.
+
+        For the end of that time other peers are asked who holds it up.
+        """
         await self._outlet.sealed()
-        if self.failure is not None and self.failure is not self._outlet.failure:
+        outlet, pump, peer = self._outlet, self._pump, self._peer
+        if self.failure is not None and self.failure is not outlet.failure:
             raise self.failure  # some of it was never sealed
         last = self.last
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._outlet.acknowledged(wait, last)
-        except TimeoutError as problem:
-            raise await self._unacknowledged(last, timeout_s) from problem
+            async with asyncio.timeout(left_s - _WALK_S):
+                await self._reached(outlet, wait, last, in_vain)
+        except TimeoutError:
+            with HoldUps(pump, peer, outlet.inner, last) as holdups:
+                try:
+                    async with asyncio.timeout(_WALK_S):
+                        await self._reached(outlet, wait, last, in_vain)
+                except TimeoutError as problem:
+                    raise self._unacknowledged(outlet, last, timeout_s, holdups) from problem
+        if wait == "stable" and in_vain():
+            raise self._never_stable()
+
+    async def _reached(self, outlet: Outlet, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
+        """Wait for an outlet's acknowledgement, and for that of the one before it."""
+        if self._before is not None:
+            await self._before[0].acknowledged(wait, self._before[1], in_vain)
+        await outlet.acknowledged(wait, last, in_vain)
 
     @property
     def sequence(self) -> int:
@@ -149,18 +187,27 @@ class Publisher:
     def admitted(self) -> int:
         """Events that the root admitted."""
         inner = self._outlet.inner
-        return self._before(inner.admitted, inner.waiting)
+        return self._events_before(inner.admitted, inner.waiting)
 
     @property
     def stable(self) -> int:
-        """Events that every subscriber with a live lease holds."""
+        """How many events every subscriber with a live lease holds, as far as the root has told."""
         inner = self._outlet.inner
+        if not inner.reliable:
+            return 0
         kept = inner.retained
-        if inner.stable >= self.last or (kept and kept[0].first <= inner.stable):
-            self._stable = self._before(inner.stable, kept)
-        return self._stable  # where blocks were let go before they were stable: what was known until then
+        settled = kept[0].first if kept else inner.next  # all before that is stable or was dropped
+        return self._events_before(max(settled, inner.stable), kept) - (self.dropped - self._dropped_before)
 
-    def _before(self, mark: int, blocks: Iterable[Block]) -> int:
+    @property
+    def partitioned(self) -> bool:
+        """Did the last acknowledgement come from a root that is cut off from most of the peers next to it?
+
+        Then it holds on the root's side of the split only.
+        """
+        return self._outlet.inner.partitioned
+
+    def _events_before(self, mark: int, blocks: Iterable[Block]) -> int:
         """Events of this publisher before a mark, where these are the outlet's blocks beyond it."""
         if mark < self.last:
             for block in blocks:
@@ -181,10 +228,25 @@ class Publisher:
     def failed(self, error: QuillcastError) -> None:
         self.failure, self.plain, self.room = error, False, 0
 
+    def discarded(self, first: int, last: int) -> None:
+        self.dropped += last - first
+        self._dropped.add(first, last)
+        if len(self._dropped) > DROPPED_RANGES_MAX:
+            self._dropped.join_closest()
+
+    def move(self, outlet: Outlet, pump: Pump, peer: Peer) -> None:
+        if not self._outlet.safe:
+            self._before = self._outlet, self.last
+        self._outlet, self._pump, self._peer = outlet, pump, peer
+        self.payloads, self.room = NO_PAYLOADS, 0
+        self.next = self.last = 0
+        self._dropped, self._dropped_before = RangeSet(), self.dropped
+        self.id = outlet.enter(self)
+
     # --- within
 
-    async def _until_open(self, timeout_s: float) -> None:
-        """Wait for the topic's root at first, and later for room."""
+    async def _until_open(self, timeout_s: float, wait: Wait | None) -> None:
+        """Wait for the topic's root at first, and later for room: as long as it takes, or with `wait` as it may."""
         try:
             async with asyncio.timeout(timeout_s) as patience:
                 while True:
@@ -194,13 +256,24 @@ class Publisher:
                         raise LocalError(f"the publisher of {self.topic!r} is closed; open another")
                     if not self._outlet.stopped:
                         return
-                    if self._outlet.limit > 0:
+                    if self._outlet.limit > 0 and wait is None:
                         patience.reschedule(None)  # the topic stands; back-pressure is waited for
                     await self._outlet.changed()
         except TimeoutError as problem:
+            if self._outlet.limit > 0:
+                raise await self._no_room(timeout_s) from problem
             raise NotJoined(
                 f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
             ) from problem
+
+    async def _no_room(self, timeout_s: float) -> QuillcastError:
+        inner = self._outlet.inner
+        with HoldUps(self._pump, self._peer, inner, max(inner.stable, inner.admitted) + 1) as holdups:
+            await asyncio.sleep(_WALK_S)
+            return NotAdmitted(
+                f"the publisher of {self.topic!r} had no room for the event within {timeout_s:g} s, and did not "
+                f"publish it: {holdups.paced()}", holdups.peers
+            )  # fmt: skip
 
     def _check_wait(self, wait: str) -> None:
         if wait not in ("root", "stable"):
@@ -210,46 +283,29 @@ class Publisher:
         if not self.reliable:
             raise LocalError(f"topic {self.topic!r} is best_effort and acknowledges nothing; publish without wait")
 
-    async def _unacknowledged(self, last: int, timeout_s: float) -> QuillcastError:
-        if self._outlet.inner.admitted < last:
-            return NotJoined(f"no root of {self.topic!r} admitted the event within {timeout_s:g} s; it is still tried")
-        laggards = await self._laggards()
-        named = ", ".join(short(node) for node in laggards) or "nobody answered for them"
+    def _unacknowledged(self, outlet: Outlet, last: int, timeout_s: float, holdups: HoldUps) -> QuillcastError:
+        inner = outlet.inner
+        if inner.admitted < last and inner.root is None:
+            return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event; it is "
+                             "still tried")  # fmt: skip
+        if inner.admitted < last:
+            return NotAdmitted(
+                f"the root of {self.topic!r} did not admit the event within {timeout_s:g} s: {holdups.paced()}; it is "
+                "still tried", holdups.peers
+            )  # fmt: skip
         return NotStable(
-            f"the event in {self.topic!r} is admitted, but not every subscriber held it within {timeout_s:g} s: {named}"
-        )
+            f"the event in {self.topic!r} is admitted, but not known to be held by every subscriber within "
+            f"{timeout_s:g} s: {holdups.lagging()}", peers=holdups.peers
+        )  # fmt: skip
 
-    async def _laggards(self) -> list[bytes]:
-        """Who does not cover what the root has admitted by now, by walking down the tree, and who does not answer."""
-        inspection, topic = self._peer.scribe.inspection, self._outlet.inner.topic
-        branches = await self._survey()
-        roots = [(branch.term, branch.frontier) for branch in branches.values() if not branch.parent]
-        if not roots:
-            return []
-        self._pump.call(inspection.who_lags, self.topic, *max(roots))
-        await asyncio.sleep(_WALK_S)
-        return sorted({**inspection.lagging.get(topic, {}), **dict.fromkeys(silent(branches))})
-
-    async def _survey(self) -> dict[bytes, Branch]:
-        """The places of those peers of the topic's tree that answer in time."""
-        inspection = self._peer.scribe.inspection
-        number = self._pump.call(inspection.survey, self.topic)
-        branches = inspection.surveys[number]
-        try:
-            async with asyncio.timeout(_WALK_S):
-                await self._pump.until(lambda: bool(branches) and not silent(branches))
-        except TimeoutError:
-            pass  # whoever has not answered is named
-        finally:
-            del inspection.surveys[number]
-        return branches
-
-
-def silent(branches: Mapping[bytes, Branch]) -> list[bytes]:
-    """Peers of a tree that others name as their parent or child, and that did not answer themselves."""
-    named = {child.node_id: None for branch in branches.values() for child in branch.children}
-    named.update(dict.fromkeys(branch.parent for branch in branches.values() if branch.parent))
-    return sorted(named.keys() - branches.keys())
+    def _never_stable(self) -> NotStable:
+        config = self._peer.config.topics
+        return NotStable(
+            f"{self.dropped} of the events published to {self.topic!r} were discarded before every subscriber held "
+            f"them, and never count as stable: the publisher keeps at most {config.retain_bytes} bytes "
+            f"(retain_bytes), for {config.retain_s:g} s (retain_s). Publish again what matters, raise these bounds, or "
+            f"have publishers wait for slow subscribers: quillcast topic set {self.topic} --slow wait", "dropped"
+        )  # fmt: skip
 
 
 def _as_bytes(what: str, value: Any) -> bytes:

@@ -4,7 +4,9 @@ import asyncio
 import ctypes
 import gc
 import resource
-from collections.abc import Callable, Coroutine
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -15,27 +17,65 @@ _BLOCK_BYTES_MAX = 4 << 20  # what is larger than any block in ordinary use stil
 _FILES_MAX = 1 << 16  # a guess: a descriptor for each link, and two for each block that is lent
 _YOUNG_MAX = 10_000  # objects more than were freed before they are looked at; a guess: some reports' worth of events
 
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # what asks a program to end, beside Ctrl-C: a closed terminal is one
+
 _unsettled = False  # a program runs whose first node has not joined yet
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a new event loop, uvloop's where that can be had; Ctrl-C cancels it, and its nodes leave.
+    """Run a coroutine on a new event loop, uvloop's where it is installed.
 
-    The process is the program's until it ends: memory, the limit of open files and the collector of cycles are set up
-    for a peer's work.
+    Ctrl-C, SIGTERM and a closed terminal (SIGHUP) cancel it, so that its nodes leave in good order. After Ctrl-C this
+    raises `KeyboardInterrupt`, after the others `SystemExit` with 128 plus the signal's number, as shells report it.
+    Signals that the program handles or ignores itself are left alone. The process is the program's until it ends:
+    memory, the limit of open files and the collector of cycles are set up for a peer's work.
     """
+    return run_until(main, [number for number in ENDINGS if signal.getsignal(number) is signal.SIG_DFL])
+
+
+def run_until(main: Coroutine[Any, Any, T], endings: Sequence[signal.Signals]) -> T:
+    """Run a coroutine as `run` does; these signals cancel it, where this is the main thread."""
     global _unsettled
     keep_freed_memory()
     allow_many_files()
+    told: list[signal.Signals] = []
+    endings = endings if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.getsignal(number) for number in endings}
     threshold, _unsettled = gc.get_threshold(), True
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(main)
+            return runner.run(_cancelled_by(endings, main, told))
+    except asyncio.CancelledError:
+        if told:
+            raise SystemExit(128 + told[0]) from None
+        raise
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # those of uvloop would stay, and do nothing
         if not _unsettled:
             gc.unfreeze()
             gc.set_threshold(*threshold)
         _unsettled = False
+
+
+async def _cancelled_by(
+    endings: Sequence[signal.Signals], main: Coroutine[Any, Any, T], told: list[signal.Signals]
+) -> T:
+    """Await `main`; each of these signals cancels it, and is noted in `told`."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+
+    def end(number: signal.Signals) -> None:
+        told.append(number)
+        task.cancel()
+
+    for number in endings:
+        loop.add_signal_handler(number, end, number)
+    try:
+        return await main
+    finally:
+        for number in endings:
+            loop.remove_signal_handler(number)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -106,8 +106,12 @@ class Store:
             raise LocalError(
                 f"the data folder {self.folder} belongs to a running peer (pid {pid}); stop that one, or name another"
             ) from problem
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+        try:
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+        except OSError as problem:
+            os.close(self._lock)
+            raise DiskFailed(f"{self.folder / LOCK}: {problem.strerror}; name another data folder") from problem
 
     def _open(self) -> None:
         with self._asking():

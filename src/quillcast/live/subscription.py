@@ -2,22 +2,27 @@
 
 import asyncio
 import inspect
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from functools import partial
-from itertools import islice, repeat
+from itertools import repeat
+from operator import length_hint
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from quillcast.core.bundle import Block
-from quillcast.core.envelope import Position, Term
+from quillcast.core.envelope import Position
 from quillcast.core.errors import Malformed, NotJoined, QuillcastError
+from quillcast.core.loss import Loss
 from quillcast.live.attributes import unpack
+from quillcast.live.credentials import Credentials
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.lag import Unread
 from quillcast.protocol.topics.subscription import Subscription as PeerSubscription
 
 LOSSES_MAX = 1000  # reports kept for `Subscription.lost`; a guess
@@ -27,8 +32,9 @@ _EVENT_BYTES = 192  # of an `Event` and what it refers to, beside the bytes of i
 
 Item = TypeVar("Item")  # what a subscription hands out: `Event`, or payloads as `bytes`
 Handler = Callable[[Item], Awaitable[None] | None]
-Make = Callable[[str, Block, int, int], Iterator[Item]]
-"""Makes what is handed out of a topic's block, from event `skip` to before `stop`. Raises `Malformed`."""
+Make = Callable[[str, Block, int, int], tuple[Iterator[Item], Iterator[Any]]]
+"""Makes what is handed out of a topic's block, from event `skip` to before `stop`, and an iterator that goes along with
+it and whose `length_hint` says how many are left. Raises `Malformed`."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -45,18 +51,6 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     publisher: bytes
     sequence: int
     time_ns: int
-
-
-class Loss(msgspec.Struct, frozen=True):
-    """Positions [first, last) of a term that will not come.
-
-    `why`: cut, unavailable, late, void, dropped, overtaken, malformed.
-    """
-
-    term: Term
-    first: int
-    last: int
-    why: str
 
 
 _NO_BLOCKS: deque[tuple[Block, int, int, Position]] = deque()  # of all inboxes that never held any
@@ -79,12 +73,16 @@ class Inbox:
     """The peer's side of a subscription (`protocol.forwarding.edge.Subscriber`): takes blocks while it has room."""
 
     __slots__ = (
-        "_waiting", "blocks", "closed", "failure", "losses", "malformed_count", "on_lost", "position", "size_bytes",
-        "size_bytes_max",
+        "_waiting", "blocks", "closed", "current", "failure", "left", "losses", "malformed_count", "name", "on_lost",
+        "position", "size_bytes", "size_bytes_max", "subscription", "turned_at",
     )  # fmt: skip
 
-    def __init__(self, size_bytes_max: int) -> None:
+    def __init__(self, size_bytes_max: int, name: str = "") -> None:
+        self.name = name
         self.blocks = _NO_BLOCKS
+        self.current: tuple[Block, int] | None = None  # the block that the application is at, and where it ends
+        self.left = _NO_ITEMS  # as many as are left of it
+        self.turned_at = 0.0  # when the application came for that block, or for its last event
         self.size_bytes, self.size_bytes_max = 0, size_bytes_max
         self.position: Position | None = None
         self.failure: QuillcastError | None = None
@@ -92,6 +90,8 @@ class Inbox:
         self.malformed_count = 0
         self.on_lost: Callable[[Loss], object] | None = None
         self.closed = False
+        self.subscription: Subscription[Any] | None = None
+        """The one that it is of, while that is open."""
         self._waiting: tuple[Callable[[], None], ...] = ()  # to be called once when something changes
 
     def started(self, position: Position) -> None:
@@ -107,12 +107,11 @@ class Inbox:
         for wake in waiting:
             wake()
 
-    def lost(self, term: Term, first: int, last: int, why: str) -> None:
-        loss = Loss(term, first, last, why)
+    def lost(self, loss: Loss) -> None:
         if self.losses is _NO_LOSSES:
             self.losses = Losses()
         self.losses.append(loss)
-        self.losses.total += last - first
+        self.losses.total += loss.count
         if self.on_lost is not None:
             asyncio.get_running_loop().call_soon(self.on_lost, loss)
 
@@ -122,6 +121,21 @@ class Inbox:
 
     def room(self) -> int:
         return self.size_bytes_max - self.size_bytes
+
+    def unread(self) -> Unread:
+        """What waits for the application, and what it is at (`protocol.topics.lag.Watched`)."""
+        events = sum(stop - skip for _, skip, stop, _ in self.blocks)
+        if self.current is not None:
+            events += length_hint(self.left) + 1  # one is being handled, or was handed out and no other asked for
+        idle_s = time.monotonic() - self.turned_at
+        return Unread(events, self.size_bytes, self._oldest_ns(), idle_s)
+
+    def _oldest_ns(self) -> int | None:
+        """When the oldest event was published that the application is not done with."""
+        if self.current is not None:
+            block, stop = self.current
+            return block.times()[max(0, stop - length_hint(self.left) - 1)]
+        return self.blocks[0][0].times()[self.blocks[0][1]] if self.blocks else None
 
     def close(self) -> None:
         """No more blocks will come."""
@@ -181,19 +195,21 @@ class Desk:
             self._read.clear()
             self._bytes = 0
 
-    def read(self, make: Make[Item], topic: str, block: Block, skip: int, stop: int) -> Iterator[Item]:
+    def read(
+        self, make: Make[Item], topic: str, block: Block, skip: int, stop: int
+    ) -> tuple[Iterator[Item], Iterator[Any]]:
         """What `make` makes of events `skip` to `stop` of a block in a shared topic. Raises `Malformed`."""
         if make is events and block.has_attributes:
             return make(topic, block, skip, stop)
         for known, maker, items in self._read:
             if known is block and maker is make:
-                return islice(items, skip, stop)
-        items = list(make(topic, block, 0, block.count))
+                return _counted(items, skip, stop)
+        items = list(make(topic, block, 0, block.count)[0])
         self._read.appendleft((block, make, items))
         self._bytes += _size(block)
         while self._bytes > READ_BYTES_MAX and len(self._read) > 1:
             self._bytes -= _size(self._read.pop()[0])
-        return islice(items, skip, stop)
+        return _counted(items, skip, stop)
 
 
 class Subscription(Generic[Item]):
@@ -206,11 +222,14 @@ class Subscription(Generic[Item]):
     """
 
     __slots__ = (
-        "_desk", "_handle", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events", "topic",
+        "_desk", "_handle", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events", "credentials", "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: str, make: Make[Item], inbox: Inbox, desk: Desk) -> None:
+    def __init__(
+        self, topic: str, make: Make[Item], inbox: Inbox, desk: Desk, credentials: Credentials | None = None
+    ) -> None:
         self.topic, self._make, self._inbox, self._desk = topic, make, inbox, desk
+        self.credentials = credentials
         self._items: Iterator[Item] = _NO_ITEMS
         self._taken_bytes = 0  # of the block whose events are being handed out
         self._turn_events = 0  # handed out since the event loop ran
@@ -300,7 +319,7 @@ class Subscription(Generic[Item]):
         if handle is not None:
             desk.pump.call(desk.peer.unsubscribe, handle)
             desk.note(self.topic, handle)
-            self._handle = None
+            self._handle = self._inbox.subscription = None
 
     # --- the node's side
 
@@ -308,8 +327,16 @@ class Subscription(Generic[Item]):
         """Subscribe at the peer."""
         desk = self._desk
         subscribe = partial(desk.peer.subscribe, start=start, delivery=delivery, warrant=warrant)
+        self._inbox.subscription = self
         self._handle = desk.pump.call(subscribe, self.topic, self._inbox)
         desk.note(self.topic, self._handle)
+
+    def move(self, warrant: Warrant | None) -> None:
+        """The node has another peer now: subscribe there, as it was asked for. The former peer goes on delivering."""
+        if self._handle is not None and self._inbox.failure is None:
+            wish = self._handle.wish
+            self._inbox.position = None  # where the subscription begins among the new peer's neighbours is to be seen
+            self.open(start=wish.start, delivery=wish.delivery, warrant=warrant)
 
     def serve(self, handler: Handler[Item], run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         """Call the handler with every event, one after the other, until the subscription ends.
@@ -358,20 +385,23 @@ class Subscription(Generic[Item]):
         if self._taken_bytes:
             self._release()
         inbox = self._inbox
+        inbox.current = None
         if not inbox.blocks:
             self._turn_events = 0
             return False
         block, skip, stop, position = inbox.blocks.popleft()
         self._taken_bytes = block.size
         self._turn_events += stop - skip
+        inbox.turned_at = time.monotonic()
         try:
             if self.topic in self._desk.shared:
-                self._items = self._desk.read(self._make, self.topic, block, skip, stop)
+                self._items, inbox.left = self._desk.read(self._make, self.topic, block, skip, stop)
             else:
-                self._items = self._make(self.topic, block, skip, stop)
+                self._items, inbox.left = self._make(self.topic, block, skip, stop)
+            inbox.current = (block, stop)
         except Malformed:
             inbox.malformed_count += 1
-            inbox.lost(position.term, position.index, position.index + stop - skip, "malformed")
+            inbox.lost(Loss(position.term, block.first + skip, block.first + stop, "malformed", block.publisher))
         return True
 
     def _release(self) -> None:
@@ -419,7 +449,9 @@ class Service(Generic[Item]):
 
     async def _await_each(self, event: Item, awaited: Awaitable[None]) -> None:
         called: tuple[Item, Awaitable[None]] | None = (event, awaited)
+        inbox = self._subscription._inbox
         while called is not None:
+            inbox.turned_at = time.monotonic()
             try:
                 await called[1]
             except asyncio.CancelledError as problem:
@@ -457,29 +489,37 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def payloads(topic: str, block: Block, skip: int, stop: int) -> Iterator[bytes]:
+def _counted(items: list[Item], skip: int, stop: int) -> tuple[Iterator[Item], Iterator[Any]]:
+    """Items `skip` to `stop`, and an iterator that says how many are left: the same one, as a list's does."""
+    iterator = iter(items if skip == 0 and stop == len(items) else items[skip:stop])
+    return iterator, iterator
+
+
+def payloads(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[bytes], Iterator[Any]]:
     """The payloads of a block's events `skip` to `stop`. Raises `Malformed`."""
-    return islice(block.payloads(), skip, stop)
+    return _counted(block.payloads(), skip, stop)
 
 
-def events(topic: str, block: Block, skip: int, stop: int) -> Iterator[Event]:
+def events(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[Event], Iterator[Any]]:
     """Events `skip` to `stop` of a block, made as they are asked for. Raises `Malformed`."""
+    taken, left = _counted(block.payloads(), skip, stop)
     keys, attributes = block.keys(), block.attributes()
     publishers: Iterable[bytes] = repeat(block.publisher)
     sequences: Iterable[int] = range(block.first + skip, block.first + stop)
     if block.shared:
         authors, numbers = block.authors()
         publishers, sequences = authors[skip:stop], numbers[skip:stop]
-    return map(
+    made = map(
         Event,
         repeat(topic),
-        block.payloads()[skip:stop],
+        taken,
         repeat(None) if keys is None else [key or None for key in keys[skip:stop]],
         repeat(None) if attributes is None else _maps(attributes[skip:stop]),
         publishers,
         sequences,
         block.times()[skip:stop],
     )
+    return made, left
 
 
 def _size(block: Block) -> int:

@@ -110,7 +110,10 @@ def due(events: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFra
 def told(records: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFrame:
     """The events that subscribers were told they lost: subscription, publisher, first, last."""
     losses = within(records.where("record = 'Lost'"), subscriptions).where("subscription is not null")
-    return _at(losses.select("subscription", "topic", "term_counter", "term_node", "first", "last"), runs)
+    exact = losses.where("length(publisher) > 0").select("subscription", "publisher", "first", "last")
+    uncertain = losses.where("publisher is null or length(publisher) = 0")
+    places = uncertain.select("subscription", "topic", "term_counter", "term_node", "first", "last")
+    return exact.unionByName(_at(places, runs))
 
 
 def passed(records: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFrame:

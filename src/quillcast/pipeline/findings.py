@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quillcast.core.ids import short
+from quillcast.pipeline import extras
 from quillcast.pipeline.run import Run, read_run
 
 DRAWN_PEERS_MAX = 150  # a guess: what can still be read on a page
@@ -94,6 +95,7 @@ def run_audit(
 
     Raises `LocalError` if there are no journals, and if Spark or its Java machine is missing.
     """
+    extras.require("an audit", *extras.SPARK, *(() if report is None else extras.REPORT))
     from quillcast.pipeline.audit import audit
     from quillcast.pipeline.journals import journal_files
     from quillcast.pipeline.session import spark_session

@@ -4,8 +4,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from quillcast.core.errors import DiskFailed, LocalError
-from quillcast.pipeline import pictures
+from quillcast.core.errors import DiskFailed
+from quillcast.pipeline import extras, pictures
 from quillcast.pipeline.findings import Findings, Row
 
 
@@ -20,11 +20,10 @@ def write_report(findings: Findings, path: Path) -> None:
 
 def render(findings: Findings) -> str:
     """The page as text."""
-    try:
-        import jinja2
-        import matplotlib as mpl
-    except ImportError as error:
-        raise LocalError(f"the report needs {error.name}; pip install 'quillcast[report]'") from error
+    extras.require("the report", *extras.REPORT)
+    import jinja2
+    import matplotlib as mpl
+
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quillcast.core.errors import LocalError
+from quillcast.pipeline import extras
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,10 +39,6 @@ class NoJava(LocalError):
     """Spark needs a Java machine, and none was found."""
 
 
-class NoSpark(LocalError):
-    """PySpark is not installed."""
-
-
 def spark_session(
     master: str = "local[*]", *, short: bool = True, config: dict[str, str] | None = None
 ) -> "SparkSession":
@@ -52,12 +49,11 @@ def spark_session(
         short: for commands of seconds and tests; False for long jobs, where the compiler's last stage pays.
         config: further Spark settings, which go before the ones made here.
 
-    Raises `NoSpark` or `NoJava`, which say what to install.
+    Raises `NotInstalled` or `NoJava`, which say what to install.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise NoSpark("PySpark is not installed; pip install 'quillcast[spark]'") from error
+    extras.require("Spark", "pyspark")
+    from pyspark.sql import SparkSession
+
     if SparkSession.getActiveSession() is None:
         _prepare_environment(short)
     settings = {

@@ -65,7 +65,7 @@ class Peer:
         self.table: ForwardingTable[Tree] = ForwardingTable(host, topics.budget_bytes)
         self.scribe = Scribe(host, topics, self.overlay, self.neighbours, self.streams, self.table)
         self.recovery = Recovery(host, topics, self.scribe)
-        self.scribe.gap_noticed = self.recovery.look_soon
+        self.scribe.gap_noticed, self.scribe.root_asked = self.recovery.look_soon, self.recovery.routed
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]
@@ -81,7 +81,6 @@ class Peer:
             neighbours_layer.__name__: self.neighbours.timer,
             type(self.streams).__module__: self.streams.timer,
             recovery_layer.__name__: self.recovery.timer,
-            type(self.scribe.rendezvous).__module__: self.scribe.rendezvous.timer,
         }
         host.trace(Started(host.contact.address))
 
@@ -105,6 +104,10 @@ class Peer:
         """
         descriptor = described(name, settings)
         self.scribe.publishing.create(own(descriptor) if own is not None else descriptor, done)
+
+    def holders(self, name: str) -> int:
+        """How many peers held the state of a topic when this one had created it; 0 if it did not."""
+        return self.scribe.publishing.holders.get(described(name).topic, 0)
 
     def change(
         self, name: str, wanted: Mapping[str, Any], done: CreateDone,
@@ -151,10 +154,11 @@ class Peer:
         """Set the paper's upcalls for a topic at this peer (Scribe, section 3.2)."""
         self.scribe.handlers[described(name).topic] = handlers
 
-    def leave(self) -> None:
+    def leave(self, within_s: float | None = None) -> None:
         """Leave in good order: wait, bounded, until what was published here is safe, hand over, go; then `left`."""
         if self._leave_by is None:
-            self._leave_by = self.host.now() + self.config.topics.leave_s
+            leave_s = self.config.topics.leave_s
+            self._leave_by = self.host.now() + (leave_s if within_s is None else min(within_s, leave_s))
             self._leave_step(LeaveStep())
 
     def _leave_step(self, timer: LeaveStep) -> None:
@@ -183,16 +187,21 @@ class Peer:
 
     def message(self, sender: Contact, message: Any) -> None:
         """A control message arrived."""
+        self.scribe.sweeping.notice()
         self.neighbours.heard(sender)
+        self.overlay.heard(sender)
         getattr(self, _LAYERS[type(message)]).receive(sender, message)
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
+        self.scribe.sweeping.notice()
         self.neighbours.heard(sender)
+        self.overlay.heard(sender)
         self.scribe.bundle(sender, bundle)
 
     def timer(self, timer: Timer) -> None:
         """A timer is due: it goes to the layer whose module declares it."""
+        self.scribe.sweeping.notice()
         handle = self._timers.get(type(timer))
         if handle is None:
             module = type(timer).__module__
@@ -201,15 +210,19 @@ class Peer:
         handle(timer)
 
     def link_up(self, contact: Contact) -> None:
-        """A link to this peer stands (again)."""
+        """A link to this peer stands (again), with all its credit."""
+        self.scribe.sweeping.notice()
         self.neighbours.link_up(contact)
+        self.scribe.room(contact)
 
     def link_lost(self, contact: Contact) -> None:
         """A link broke or could not be made."""
+        self.scribe.sweeping.notice()
         self.neighbours.link_lost(contact)
 
     def room(self, contact: Contact) -> None:
         """There is credit again towards this peer."""
+        self.scribe.sweeping.notice()
         self.scribe.room(contact)
 
     def measured(self, contact: Contact, proximity: float | None) -> None:

@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (default: one per core)")
     add("--scenario", type=Path, metavar="FILE", help="a scenario as TOML, instead of one drawn per seed")
     add("--peers", type=int, default=PEERS_MAX, metavar="P", help=f"draw at most so many (default: {PEERS_MAX})")
+    add("--hard", action="store_true", help="draw hard histories: few peers, small bounds, short leases, aimed faults")
     add("--json", action="store_true", help="print one JSON object on the last line")
     add("--seed", type=int, metavar="S", help="run this one seed here")
     add("--story", metavar="SUBJECT", help="with --seed: tell the story of topic:NAME or peer:NUMBER")
@@ -109,13 +110,15 @@ def _replay(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> Plan:
     if options.peers < PEERS_MIN:
         raise LocalError(f"--peers {options.peers}: drawn scenarios have at least {PEERS_MIN}")
-    return Plan(options.scenario, options.peers)
+    return Plan(options.scenario, options.peers, options.hard)
 
 
 def _replay_command(outcome: Outcome, plan: Plan) -> str:
     parts = ["python -m quillcast.sim --seed", str(outcome.seed)]
     if plan.file is not None:
         parts += ["--scenario", str(plan.file)]
+    elif plan.hard:
+        parts += ["--hard"]
     elif plan.peers_max != PEERS_MAX:
         parts += ["--peers", str(plan.peers_max)]
     return " ".join([*parts, "--story", outcome.about or "peer:0"])

@@ -4,13 +4,16 @@ A payload names its writer and its number, so a reader's log is the truth about 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from quillcast.core.bundle import Block
 from quillcast.core.envelope import Position, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import topic_id
+from quillcast.core.loss import Loss
+from quillcast.core.ranges import RangeSet
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.subscription import Subscription
 from quillcast.sim.host import SimHost
@@ -43,27 +46,33 @@ class Heard(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A reader was told that it lost positions [first, last) of a term."""
+    """A reader was told that it lost these events (`core.loss.Loss`)."""
 
     at: float
     term: Term
     first: int
     last: int
     why: str
+    publisher: bytes = b""
 
 
 class Reader:
     """A subscription of a simulated program. It is quick unless `slow_down` says otherwise."""
 
-    def __init__(self, host: SimHost, topic: str, number: int) -> None:
+    def __init__(
+        self, host: SimHost, topic: str, number: int, told: "Callable[[Reader, Told], None] | None" = None
+    ) -> None:
+        """`told` hears of every loss that the reader is told of, when it is."""
         self.host, self.topic, self.number = host, topic, number
+        self._told = told
         self.name = f"{host.machine.number}.{host.machine.starts}.r{number}"
         self.asked_at = host.world.now
         self.started_at: float | None = None
         self.start: Position | None = None
-        self.knew: frozenset[Term] = frozenset()  # the earlier reigns that its peer knew the extent of at the start
+        self.knew: dict[Term, int] = {}  # the earlier reigns that its peer knew at the start, and how far they went
         self.ended_at: float | None = None
         self.log: list[Heard | Told] = []
+        self.heard: set[Event] = set()
         self.failures: list[QuillcastError] = []
         self.slow: list[tuple[float, float]] = []  # from when to when it did not keep up
         self._bytes_per_s: float | None = None  # None while it is quick
@@ -76,17 +85,23 @@ class Reader:
 
     def started(self, position: Position) -> None:
         self.started_at, self.start = self.host.world.now, position
-        self.knew = frozenset(_peer(self.host).scribe.trees[topic_id(self.topic)].past)
+        past = _peer(self.host).scribe.trees[topic_id(self.topic)].past
+        self.knew = {term: reign.end for term, reign in past.items()}
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
         now = self.host.world.now
         for payload in block.payloads()[skip:stop]:
-            self.log.append(Heard(now, Event.of(payload)))
+            event = Event.of(payload)
+            self.log.append(Heard(now, event))
+            self.heard.add(event)
             if self._bytes_per_s is not None:
                 self._queued += len(payload)
 
-    def lost(self, term: Term, first: int, last: int, why: str) -> None:
-        self.log.append(Told(self.host.world.now, term, first, last, why))
+    def lost(self, loss: Loss) -> None:
+        told = Told(self.host.world.now, loss.term, loss.first, loss.last, loss.why, loss.publisher)
+        self.log.append(told)
+        if self._told is not None:
+            self._told(self, told)
 
     def failed(self, error: QuillcastError) -> None:
         self.failures.append(error)
@@ -131,20 +146,36 @@ class Reader:
             _peer(self.host).drained(self._subscription)
 
 
+class WriterListener(Protocol):
+    """Who hears of a writer's progress, when the writer does."""
+
+    def acknowledged(self, writer: "Writer") -> None:
+        """Events of the writer have positions."""
+        ...
+
+    def told_stable(self, writer: "Writer", before: int) -> None:
+        """The writer was told that its events from number `before` on, up to its publisher's mark, are stable."""
+        ...
+
+
 class Writer:
     """A publisher of a simulated program."""
 
     def __init__(
-        self, host: SimHost, topic: str, number: int, payload_bytes: int, acknowledged: Callable[[str], None]
-    ) -> None:
-        self.host, self.topic, self.payload_bytes = host, topic, payload_bytes
-        self._acknowledged, self._admitted = acknowledged, 0
+        self, host: SimHost, topic: str, number: int, payload_bytes: int, listener: "WriterListener",
+        warrant: Warrant | None = None, *, listed: bool = False,
+    ) -> None:  # fmt: skip
+        """`listed`: the topic has a list of those who may publish."""
+        self.listed = listed
+        self.host, self.topic, self.payload_bytes, self.warrant = host, topic, payload_bytes, warrant
+        self._listener, self._admitted, self._stable = listener, 0, 0
         self._opened = False
         self.name = f"{host.machine.number}.{host.machine.starts}.w{number}"
         self.written: list[float] = []  # when each event was offered
+        self.never_stable = RangeSet()  # what the publisher said it dropped at a bound
         self.held_back = 0
         self.failures: list[QuillcastError] = []
-        self.publisher: Publisher = _peer(host).publisher(topic, self)
+        self.publisher: Publisher = _peer(host).publisher(topic, self, warrant)
         self._opened = True
 
     # --- what the peer calls
@@ -152,7 +183,13 @@ class Writer:
     def progressed(self) -> None:
         if self._opened and self.publisher.admitted > self._admitted:
             self._admitted = self.publisher.admitted
-            self._acknowledged(self.topic)
+            self._listener.acknowledged(self)
+        if self._opened and self.publisher.stable > self._stable:
+            before, self._stable = self._stable, self.publisher.stable
+            self._listener.told_stable(self, before)
+
+    def dropped(self, block: Block) -> None:
+        self.never_stable.add(block.first, block.last)
 
     def failed(self, error: QuillcastError) -> None:
         self.failures.append(error)
@@ -161,6 +198,8 @@ class Writer:
 
     def write(self, count: int) -> None:
         """Offer so many events at once, unless there is no room: then the program would wait."""
+        if self.failures:
+            return
         if self.publisher.room() <= 0:
             self.held_back += 1
             return
@@ -168,6 +207,25 @@ class Writer:
         self.written += [self.host.world.now] * count
         numbers = range(first, first + count)
         self.publisher.offer([Event(self.name, number).payload(self.payload_bytes) for number in numbers])
+
+    def knows_stable(self, number: int) -> bool:
+        """Was the writer told that the event is stable?"""
+        return number < self.publisher.stable and number not in self.never_stable
+
+    @property
+    def unsettled(self) -> int:
+        """How many events the writer still waits to hear of: they are not known to be stable, nor dropped."""
+        waits = self.never_stable.missing(self.publisher.stable, self.publisher.next)
+        return sum(last - first for first, last in waits)
+
+    @property
+    def may_publish(self) -> bool:
+        """Does the topic's access list let it publish, if there is one?"""
+        return not self.listed or self.warrant is not None
+
+    def ended_at(self, now: float) -> float:
+        """When its process ended; now while it runs."""
+        return self.host.ended_at if self.host.ended_at is not None else now
 
     @property
     def lives(self) -> bool:

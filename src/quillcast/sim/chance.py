@@ -45,7 +45,7 @@ def drawn(seed: int, peers_max: int = PEERS_MAX) -> Scenario:
     return Scenario(
         name=f"drawn by seed {seed}",
         peers=peers,
-        duration_s=max([until_s, *(_over_s(fault) for fault in happening)]) + QUIET_S,
+        duration_s=max([until_s, *(faults.over_s(fault) for fault in happening)]) + QUIET_S,
         topology=random.choice(topologies),
         disturbance=_disturbance(random),
         window_bytes=random.choice([1 << 15, 1 << 17, 1 << 20]),  # the least carries all writers over the longest delay
@@ -150,14 +150,3 @@ def _fault(random: Random, at_s: float, peers: int, topics: list[TopicPlan], *, 
             return faults.SlowReaders(at_s=at_s, peer=reader, for_s=random.choice([2, 8, 15]), bytes_per_s=bytes_per_s)
         case _:
             return faults.Arrive(at_s=at_s)
-
-
-def _over_s(fault: faults.AnyFault) -> float:
-    """When a fault and what comes of it is over."""
-    match fault:
-        case faults.Crash(restart_s=after) | faults.Leave(restart_s=after):
-            return fault.at_s + (after or 0.0)
-        case faults.Arrive():
-            return fault.at_s
-        case _:
-            return fault.at_s + fault.for_s

@@ -94,7 +94,7 @@ class Partition(Fault, frozen=True, tag="partition"):
 
     def strike(self, simulation: "Simulation") -> None:
         side = simulation.select(self.peers)
-        simulation.cut_for(partition(side), self.for_s, range(len(simulation.world.machines)))
+        simulation.cut_for(partition(side), self.for_s)
 
 
 class Drop(Fault, frozen=True, tag="drop"):
@@ -106,7 +106,7 @@ class Drop(Fault, frozen=True, tag="drop"):
 
     def strike(self, simulation: "Simulation") -> None:
         senders, receivers = simulation.select(self.from_), simulation.select(self.to)
-        simulation.cut_for(one_way(senders, receivers), self.for_s, {*senders, *receivers})
+        simulation.cut_for(one_way(senders, receivers), self.for_s)
 
 
 class Disturb(Fault, frozen=True, tag="disturb"):
@@ -149,6 +149,17 @@ class Arrive(Fault, frozen=True, tag="arrive"):
 
 
 AnyFault = Crash | Leave | Pause | Partition | Drop | Disturb | SlowReaders | Arrive
+
+
+def over_s(fault: AnyFault) -> float:
+    """When a fault and what comes of it is over."""
+    match fault:
+        case Crash(restart_s=after) | Leave(restart_s=after):
+            return fault.at_s + (after or 0.0)
+        case Arrive():
+            return fault.at_s
+        case _:
+            return fault.at_s + fault.for_s
 
 
 _KNOWN = re.compile(r"-?(?:\d+|all|(?:root|forwarders|children|leaves|readers|writers):(?P<topic>.+))")

@@ -26,8 +26,8 @@ class SimHost:
     """
 
     __slots__ = (
-        "alive", "backlog", "charged", "clock_origin_s", "contact", "disk", "incarnation", "inputs", "links", "machine",
-        "me", "peer", "proximities", "random", "world",
+        "alive", "backlog", "charged", "clock_origin_s", "contact", "disk", "ended_at", "incarnation", "inputs",
+        "links", "machine", "me", "peer", "proximities", "random", "world",
     )  # fmt: skip
 
     def __init__(self, world: "World", machine: "Machine", random: Random) -> None:
@@ -40,6 +40,7 @@ class SimHost:
         self.proximities: dict[bytes, float] = {}
         self.charged: dict[bytes, int] = {}  # bytes of bundles that came from a peer and were not released
         self.alive = True
+        self.ended_at: float | None = None
         self.backlog: list[tuple[Action, Any]] | None = None
         self.peer: Inputs
         self.inputs: Inputs
@@ -196,7 +197,7 @@ class SimHost:
 
     def die(self, *, silently: bool) -> None:
         """End it. The kernel closes its links, unless the machine itself goes (`silently`)."""
-        self.alive, self.backlog = False, None
+        self.alive, self.backlog, self.ended_at = False, None, self.world.now
         for end in self.links.values():
             if silently:
                 end.open = False

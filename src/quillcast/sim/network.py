@@ -56,6 +56,11 @@ class Network:
         """Is every way whole and undisturbed?"""
         return self._usual is None and not self._cuts and not self._special
 
+    @property
+    def cuts(self) -> bool:
+        """Is anything cut?"""
+        return bool(self._cuts)
+
     def quality(self, a: int, b: int) -> Quality | None:
         """What disturbs things on their way from `a` to `b`; None if nothing does."""
         return self._special.get((a, b), self._usual)

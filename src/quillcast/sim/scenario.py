@@ -101,6 +101,13 @@ class TopicPlan(Part, frozen=True):
     slow: str = "cut"
     writers: list[Writing] = []
     readers: list[Reading] = []
+    publishers: list[int] = []
+    """The only machines whose programs may publish, by an access list of the topic's owner; empty: all may."""
+
+    def machines(self) -> list[int]:
+        """The machines that it names."""
+        programs: list[Writing | Reading] = [*self.writers, *self.readers]
+        return [*(program.peer for program in programs), *self.publishers]
 
 
 AnyTopology = Constant | Uniform | Regions | TransitStub
@@ -135,7 +142,7 @@ class Scenario(Part, frozen=True):
         for fault in self.faults:
             validate(fault, {plan.name: None for plan in self.topics})
         for plan in self.topics:
-            for peer in [*(writing.peer for writing in plan.writers), *(reading.peer for reading in plan.readers)]:
+            for peer in plan.machines():
                 if not 0 <= peer < self.peers:
                     raise LocalError(f"topic {plan.name!r} names peer {peer}; there are 0 to {self.peers - 1}")
 

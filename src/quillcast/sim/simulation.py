@@ -1,7 +1,6 @@
 """One run of a scenario under one seed: machines, peers, programs and faults on one world."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import NodeId, topic_id
@@ -13,8 +12,13 @@ from quillcast.protocol.topics.tree import Tree
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim import checks, faults
 from quillcast.sim.applications import Reader, Writer
+from quillcast.sim.crowding import Crowding
 from quillcast.sim.host import SimHost
+from quillcast.sim.judges import Judges
+from quillcast.sim.ledger import Ledger
 from quillcast.sim.network import Cut, Network, Quality
+from quillcast.sim.owner import Credentials
+from quillcast.sim.reach import Reach
 from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.store import DiskFaults, Files
 from quillcast.sim.world import Journal, Machine, World, derived
@@ -23,16 +27,8 @@ CONTACT_COUNT = 3  # running peers that a joining one is told of
 SAVE_S = 5.0  # how often a process writes down whom it knows, for its next start; a guess
 PROGRAM_S = 0.5  # from a process' start to its programs'
 LEAVE_LOOK_S = 0.1  # how often a program looks whether its peer has left
+WEIGH_EVERY = 16  # of the steps after which a peer is checked, one in so many has what it keeps weighed
 REST_S, RESTS_MAX = 1.0, 10  # a run goes on until no tree has changed for so long, at most so often
-
-
-class Trouble(NamedTuple):
-    """A machine could not be reached, or stood still, from one time to another."""
-
-    machine: int
-    start: float
-    end: float
-    what: str
 
 
 class Simulation:
@@ -61,8 +57,9 @@ class Simulation:
         self.random = derived(seed, "simulation")
         self.readers: list[Reader] = []
         self.writers: list[Writer] = []
-        self.troubles: list[Trouble] = []
         self.happened: list[tuple[float, str]] = []
+        self.created: dict[str, Descriptor] = {}  # topics that were created, by their creator's word
+        self._calm_at = 0.0
         self._contacts: dict[int, list[Contact]] = {}  # whom each machine's process wrote down
         self._stale_contacts: dict[int, list[Contact]] = {}
         self._watch = watch
@@ -78,6 +75,11 @@ class Simulation:
             journal=journal, after_step=self._check_step if scenario.check_every else None,
         )  # fmt: skip
         self.topics = {plan.name: topic_id(plan.name) for plan in scenario.topics}
+        self.ledgers = {plan.name: Ledger() for plan in scenario.topics}
+        self._ledgers_by_id: dict[bytes, Ledger] = {self.topics[name]: ledger for name, ledger in self.ledgers.items()}
+        self.reach = Reach(self.world)
+        self.crowding = Crowding(scenario.config)
+        self.judges = Judges(self, self.reach)
         self._prepare()
 
     def run(self) -> None:
@@ -114,6 +116,11 @@ class Simulation:
         """A topic's trees by machine, of every process that has part in it."""
         id_ = self.topics[topic]
         return {machine.number: peer.scribe.trees[id_] for machine, peer in self.running() if id_ in peer.scribe.trees}
+
+    def calm_at(self) -> float:
+        """When the last fault was over."""
+        slow = [end for reader in self.readers for _, end in reader.slow]
+        return min(max(self._calm_at, *slow, 0.0), self.world.now)
 
     def readers_on(self, machine: int) -> list[Reader]:
         """The readers that a machine's present process runs."""
@@ -153,6 +160,7 @@ class Simulation:
         self._note(f"peer {machine} is {'without power' if silently else 'killed'}")
         self._end_readers(machine)
         self.world.stop(self.world.machines[machine], silently=silently, faults=faults)
+        self._changed()
 
     def restart_after(self, delay_s: float, machine: int, disk: str) -> None:
         """Start a process again after a while, on the disk as it was left, as it was before, or empty."""
@@ -172,17 +180,17 @@ class Simulation:
         host = self.world.machines[machine].host
         if host is not None and host.backlog is None:
             self._note(f"peer {machine} stands still for {for_s:g} s")
-            self._trouble([machine], for_s, "paused")
             host.pause()
+            self._changed(for_s)
             self.world.after(for_s, self._resume, host)
 
-    def cut_for(self, cut: Cut, for_s: float, befallen: Collection[int]) -> None:
+    def cut_for(self, cut: Cut, for_s: float) -> None:
         """Drop what `cut` says for a while."""
         machines = range(len(self.world.machines))
         ways = [(a, b) for a in machines for b in machines if a != b and cut(a, b)]
         self._note(f"for {for_s:g} s nothing passes {_ways(ways)}")
-        self._trouble(sorted(befallen), for_s, "cut off")
         self.world.after(for_s, self._mend, self.world.cut(cut))
+        self._changed(for_s)
 
     def disturb_for(self, machines: Sequence[int], quality: Quality, for_s: float) -> None:
         """Disturb everything that these machines send and receive for a while."""
@@ -191,6 +199,7 @@ class Simulation:
         ways += [(b, a) for a, b in ways]
         self.world.disturb(ways, quality)
         self.world.after(for_s, self._calm, ways)
+        self._changed(for_s)
 
     def arrive(self, id_digits: str) -> None:
         """A new machine comes, and its peer joins."""
@@ -220,6 +229,7 @@ class Simulation:
     def _start(self, machine: Machine) -> None:
         known = [other.contact for other, _ in self.running()]
         host = self.world.start(machine)
+        self._changed()
         if self._watch is not None:
             self._watch(host)
         number = machine.number
@@ -247,12 +257,15 @@ class Simulation:
 
     def _create(self, host: SimHost, plan: TopicPlan) -> None:
         settings = Settings(delivery=plan.delivery, order=plan.order, slow=plan.slow)
-        if settings != Settings():
-            peer_of(host).create(plan.name, settings, self._created)
+        access = tuple(_credentials(number).may_publish() for number in plan.publishers)
+        if settings != Settings() or access:
+            own = (lambda descriptor: Credentials("owner").own(descriptor, access)) if access else None
+            peer_of(host).create(plan.name, settings, self._created, own)
 
     def _created(self, answer: Descriptor | QuillcastError) -> None:
         if isinstance(answer, QuillcastError):
             raise answer
+        self.created[answer.name] = answer
 
     def _begin_programs(self, host: SimHost, plan: TopicPlan) -> None:
         soon = self.world.now + PROGRAM_S
@@ -266,7 +279,11 @@ class Simulation:
                 self.world.at(at, host.act, lambda r=reading, n=number: self._subscribe(host, plan.name, r, n))
 
     def _open(self, host: SimHost, topic: str, writing: Writing, number: int) -> None:
-        writer = Writer(host, topic, number, writing.payload_bytes, self._acknowledged)
+        publishers = next(plan.publishers for plan in self.scenario.topics if plan.name == topic)
+        warrant = None
+        if host.machine.number in publishers:
+            warrant = _credentials(host.machine.number).warrant(host.me, self.topics[topic])
+        writer = Writer(host, topic, number, writing.payload_bytes, self, warrant, listed=bool(publishers))
         self.writers.append(writer)
         self._write(writer, writing)
 
@@ -276,7 +293,7 @@ class Simulation:
             self.world.after(writing.every_s, writer.host.act, lambda: self._write(writer, writing))
 
     def _subscribe(self, host: SimHost, topic: str, reading: Reading, number: int) -> None:
-        reader = Reader(host, topic, number)
+        reader = Reader(host, topic, number, self.judges.told_lost)
         self.readers.append(reader)
         if reading.until_s is not None:
             self.world.at(max(reading.until_s, self.world.now), host.act, reader.stop)
@@ -289,7 +306,10 @@ class Simulation:
     def _strike(self, fault: faults.Fault) -> None:
         fault.strike(self)
 
-    def _listen(self, _at: float, _machine: int, record: Record) -> None:
+    def _listen(self, at: float, machine: int, record: Record) -> None:
+        if isinstance(record, Admitted) and record.topic in self._ledgers_by_id:
+            self._ledgers_by_id[record.topic].note(at, machine, record)
+            self.judges.admitted(machine, record)
         if self._armed:
             match record:
                 case Admitted(topic=id_):
@@ -297,8 +317,13 @@ class Simulation:
                 case Delivered(topic=id_):
                     self._moment("delivered", id_)
 
-    def _acknowledged(self, topic: str) -> None:
-        self._moment("acknowledged", self.topics[topic])
+    def acknowledged(self, writer: Writer) -> None:
+        """Events of a writer have positions."""
+        self._moment("acknowledged", self.topics[writer.topic])
+
+    def told_stable(self, writer: Writer, before: int) -> None:
+        """A writer was told that some of its events are stable."""
+        self.judges.told_stable(writer, before)
 
     def _moment(self, what: str, id_: bytes) -> None:
         """A moment that faults wait for: they strike once this step is over."""
@@ -311,10 +336,12 @@ class Simulation:
     def _resume(self, host: SimHost) -> None:
         self._note(f"peer {host.machine.number} goes on")
         host.resume()
+        self._changed()
 
     def _mend(self, cut: int) -> None:
         self._note("what was cut passes again")
         self.world.mend(cut)
+        self._changed()
 
     def _calm(self, ways: list[tuple[int, int]]) -> None:
         self._note("what was disturbed is not any more")
@@ -329,6 +356,7 @@ class Simulation:
             return
         self._note(f"peer {host.machine.number} has left")
         self.world.stop(host.machine)
+        self._changed()
         if restart_s is not None:
             self.restart_after(restart_s, host.machine.number, "kept")
 
@@ -343,16 +371,25 @@ class Simulation:
                 self._contacts[machine.number] = peer.overlay.remembered()
         self.world.after(SAVE_S, self._save, None)
 
-    def _trouble(self, machines: Sequence[int], for_s: float, what: str) -> None:
-        now = self.world.now
-        self.troubles += [Trouble(machine, now, now + for_s, what) for machine in machines]
+    def _changed(self, for_s: float = 0.0) -> None:
+        """Something went wrong, or right again; what comes of it is over after some time."""
+        self._calm_at = max(self._calm_at, self.world.now + for_s)
+        self.reach.note()
 
     def _note(self, what: str) -> None:
         self.happened.append((self.world.now, what))
 
     def _check_step(self, host: SimHost) -> None:
+        self.crowding.note(host.machine.number, peer_of(host), self.world.now)
         if self.world.steps % self.scenario.check_every == 0:
-            peer_of(host).check()
+            peer = peer_of(host)
+            peer.check()
+            if self.world.steps % (WEIGH_EVERY * self.scenario.check_every) == 0:
+                self.judges.within_bounds(peer, sum(host.charged.values()))
+
+
+def _credentials(machine: int) -> Credentials:
+    return Credentials(f"machine {machine}")
 
 
 def peer_of(host: SimHost) -> Peer:
@@ -373,6 +410,8 @@ def _peers(machines: Sequence[int]) -> str:
 def _ways(ways: Sequence[tuple[int, int]]) -> str:
     """Ways that are cut, for people: from whom to whom."""
     senders, receivers = sorted({a for a, _ in ways}), sorted({b for _, b in ways})
+    if not ways:
+        return "between nobody"
     if senders == receivers:
         first = senders[0]
         side = [first, *(n for n in senders if (first, n) not in set(ways) and n != first)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quillcast.sim.chance import PEERS_MAX, drawn
+from quillcast.sim.hard import hard
 from quillcast.sim.scenario import Scenario, load
 from quillcast.sim.simulation import Simulation
 from quillcast.sim.world import Broken
@@ -31,14 +32,17 @@ class Outcome(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What seeds run: a file's scenario, or one that each draws, of at most so many peers."""
+    """What seeds run: a file's scenario, or one that each draws: a wide one of at most so many peers, or a hard one."""
 
     file: Path | None = None
     peers_max: int = PEERS_MAX
+    hard: bool = False
 
     def scenario(self, seed: int) -> Scenario:
         """The scenario that a seed runs. Raises `LocalError` for a file that is none."""
-        return load(self.file) if self.file is not None else drawn(seed, self.peers_max)
+        if self.file is not None:
+            return load(self.file)
+        return hard(seed) if self.hard else drawn(seed, self.peers_max)
 
 
 def run_seed(seed: int, plan: Plan) -> Outcome:

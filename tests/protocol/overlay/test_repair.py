@@ -151,19 +151,74 @@ def test_a_split_ring_becomes_one_again(seconds: int) -> None:
     assert world.marks["ring_merge"] >= 1
 
 
-def test_lost_peers_are_probed_at_slowing_intervals_and_one_at_a_time() -> None:
-    world = ring_of(12)
-    dead = world.alive()[3:6]
+@pytest.mark.parametrize(("count", "apart"), [(2, 1), (4, 1), (12, 6), (30, 3)])
+def test_a_split_ring_is_one_again_within_five_seconds(count: int, apart: int) -> None:
+    world = ring_of(count)
+    world.checked = False
+    there = {peer.me for peer in world.alive()[:: count // apart]}
+    world.side = lambda node_id: node_id in there
+    world.run(70)
+    assert len(world.alive()[0].overlay.leaf_set) < min(count - 1, 16)
+    world.side = lambda node_id: 0
+    world.run(5)
+    assert world.wrong() == []
+
+
+def test_a_few_lost_peers_are_probed_in_a_round_and_each_in_turn() -> None:
+    world = ring_of(16)
+    dead = world.alive()[3:13]
     for peer in dead:
         world.crash(peer)
-    world.run(20)
+    world.run(30)
     names = {peer.me for peer in dead}
     said = overheard(world, LeafSetProbe)
-    world.run(600)
+    world.run(60)
     asker = world.alive()[0]
     asked = [to for sender, to, _ in said if sender == asker.me and to in names]
-    assert 5 <= len(asked) <= 30
-    assert set(asked) == names, "each in turn"
+    assert len(asker.overlay.lost_peers) == len(dead)
+    assert len(asked) <= 4 * 60 / (0.75 * OverlayConfig().probe_lost_s) + 4
+    counts = [asked.count(name) for name in names]
+    assert min(counts) >= 10, "each in turn, those lost first too"
+
+
+def test_whoever_names_a_lost_peer_has_it_probed_at_once_but_not_again_and_again() -> None:
+    world = ring_of(12, config=OverlayConfig(probe_lost_s=100.0))
+    dead, peer = world.alive()[3:5]
+    world.crash(dead)
+    world.run(10)
+    asked = overheard(world, LeafSetProbe)
+    peer.overlay.agreement.consider([dead.contact])
+    assert asked == [], "others may not have noticed its death"
+    world.run(110)
+    asked.clear()
+    for _ in range(3):
+        peer.overlay.agreement.consider([dead.contact])
+    assert len([to for sender, to, _ in asked if (sender, to) == (peer.me, dead.me)]) <= 2
+
+
+def test_two_rings_that_have_forgotten_each_other_become_one_by_whoever_one_of_them_joined_through() -> None:
+    world = ring_of(8)
+    world.checked = False
+    there = {peer.me for peer in world.alive()[::2]}
+    world.side = lambda node_id: node_id in there
+    world.run(60)
+    for peer in world.alive():
+        for contact in list(peer.overlay.lost_peers):
+            peer.overlay.lost_peers.forget(contact.node_id)
+    world.side = lambda node_id: 0
+    world.run(150)
+    assert world.wrong() == []
+
+
+def test_a_lost_peer_at_whose_address_another_answers_is_forgotten() -> None:
+    world = ring_of(4)
+    dead, peer = world.alive()[1:3]
+    world.crash(dead)
+    world.run(20)
+    assert dead.me in peer.overlay.lost_peers
+    newcomer = Contact(bytes(16), dead.contact.address)
+    peer.overlay.receive(newcomer, LeafSetProbe(()))
+    assert dead.me not in peer.overlay.lost_peers
 
 
 def test_what_is_remembered_is_bounded() -> None:

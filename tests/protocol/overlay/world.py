@@ -96,6 +96,7 @@ class TestPeer:
         sender, wire = arrived
         self.neighbours.heard(sender)
         message = CODEC.decode(wire)
+        self.overlay.heard(sender)
         (self.neighbours if isinstance(message, NEIGHBOUR) else self.overlay).receive(sender, message)
 
     def fire(self, timer: Any) -> None:

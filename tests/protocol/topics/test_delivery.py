@@ -8,11 +8,14 @@ from quillcast.core.trace import Dropped, Named, Subscribed
 from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.inspection import Walk
 from quillcast.protocol.topics.messages import Join
+from quillcast.protocol.topics.publisher import Publisher
 from quillcast.sim.topology import Constant
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
+TOPIC = described(NAME).topic
 
 
 def other_than(village: Village, *peers: int) -> int:
@@ -81,15 +84,98 @@ def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
     assert host is not None
     host.pause()
     village.publish(0, publisher, b"event")
-    village.run(5)
-    assert (publisher.admitted, publisher.stable) == (1, 0)
-    tree = village.tree(root, NAME)
-    assert tree is not None
-    village.act(0, lambda peer: peer.scribe.inspection.who_lags(NAME, tree.term, 1))
     village.run(1)
-    assert list(village.peers[0].scribe.inspection.lagging[tree.topic]) == [village.world.machines[silent].node_id]
-    village.run(40)  # the lease ends
+    assert (publisher.admitted, publisher.stable) == (1, 0)
+    walk = who_lags(village, 0, publisher)
+    assert walk.silent == [village.world.machines[silent].contact]
+    assert (walk.behind, walk.departed, walk.hold_s) == ([], {}, 0.0)
+    village.run(10)
+    walk = who_lags(village, 0, publisher)
+    assert list(walk.departed) == [village.world.machines[silent].node_id], "its lease goes on"
+    assert 10 < walk.departed[village.world.machines[silent].node_id] < 30
+    assert (walk.behind, walk.silent) == ([], [])
+    village.run(30)  # the lease ends
     assert publisher.stable == 1
+
+
+def who_lags(village: Village, peer: int, publisher: Publisher, sequence: int = 1) -> Walk:
+    """What is answered within a second to the question who holds up the events before a sequence."""
+    inspection = village.peers[peer].scribe.inspection
+    number = village.act(peer, lambda _: inspection.who_lags(publisher, sequence))
+    village.run(1)
+    return inspection.walks.pop(number)
+
+
+def test_who_is_asked_and_has_the_event_is_not_to_blame_though_its_parent_has_not_heard_so() -> None:
+    village = Village(6)
+    readers = {peer: Reader() for peer in range(1, 6)}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader)
+    village.run(5)
+    publisher = village.publisher(0, NAME)
+    village.run(1)
+    root = village.tree(village.root(NAME), NAME)
+    assert root is not None
+    village.publish(0, publisher, b"event")
+    village.run(3)
+    for child in root.children.values():
+        child.cover = 0  # as if their word was still on its way
+    walk = who_lags(village, 0, publisher)
+    assert walk.answered.keys() >= root.children.keys()
+    assert (walk.behind, walk.silent, walk.departed) == ([], [], {})
+
+
+def test_a_slow_subscriber_and_a_root_that_holds_stability_back_are_told_apart() -> None:
+    village = Village(6)
+    for peer in range(1, 6):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    old = village.root(NAME)
+    writer, slow, *_ = [peer for peer in range(6) if peer != old]
+    stuck = Reader(room_bytes=0)
+    village.subscribe(slow, NAME, stuck)
+    publisher = village.publisher(writer, NAME)
+    village.publish(writer, publisher, b"1")
+    village.run(3)
+    walk = who_lags(village, writer, publisher)
+    assert walk.behind == [village.world.machines[slow].contact]
+    assert (walk.silent, walk.hold_s) == ([], 0.0)
+    village.kill(old)
+    village.run(10)
+    walk = who_lags(village, writer, publisher)
+    assert walk.root.node_id == village.world.machines[village.root(NAME)].node_id
+    assert 15 < walk.hold_s < 25
+
+
+def test_events_that_a_publisher_dropped_before_they_were_stable_are_never_called_stable() -> None:
+    """A new root takes the publisher's floor for where to begin: it says nothing of what is stable."""
+    village = Village(6, config=Config(topics=TopicConfig(retain_s=45.0)))
+    reader = Reader()
+    old = next(peer for peer in range(6) if village.peers[peer].overlay.is_closest(TOPIC))
+    writer, slow, *_ = (peer for peer in range(6) if peer != old)
+    subscription = village.subscribe(slow, NAME, reader)
+    village.run(5)
+    assert village.root(NAME) == old
+    publisher = village.publisher(writer, NAME)
+    village.publish(writer, publisher, b"held by all")
+    village.run(3)
+    assert publisher.stable == 1
+    reader.room_bytes = 0
+    village.publish(writer, publisher, b"dropped")
+    village.run(50)
+    village.publish(writer, publisher, b"kept")
+    village.run(1)
+    assert publisher.dropped.ranges() == [(1, 2)]
+    assert (publisher.stable, publisher.unsettled) == (1, 1)
+    village.kill(old)
+    village.run(5)
+    assert (publisher.admitted, publisher.stable) == (3, 1)
+    reader.room_bytes = 1 << 20
+    village.act(slow, lambda peer: peer.drained(subscription))
+    village.run(45)
+    assert publisher.stable == 3
+    assert [publisher.is_stable(sequence) for sequence in range(4)] == [True, False, True, False]
+    assert publisher.unsettled == 0
 
 
 def test_an_event_over_the_limit_is_refused_at_the_publisher_and_loses_nothing() -> None:

@@ -1,15 +1,21 @@
 """A publisher: windows, retention, roots that change."""
 
-from quillcast.core.bundle import Bundle
+from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.publisher import Publisher
+from quillcast.protocol.topics.publisher import DROPPED_RANGES_MAX, Publisher
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, RecordingHost
 
 
 class Listener:
+    def __init__(self) -> None:
+        self.discarded: list[Block] = []
+
     def progressed(self) -> None: ...
+    def dropped(self, block: Block) -> None:
+        self.discarded.append(block)
+
     def failed(self, error: Exception) -> None: ...
 
 
@@ -75,3 +81,55 @@ def test_a_publisher_asks_after_events_that_stay_unstable() -> None:
     host.time = 11.0
     publisher.remind(11.0)
     assert sequences(carried) == [(1, 2)]
+
+
+def held_up(publisher: Publisher, host: RecordingHost, *, stable: int, written: int) -> None:
+    """Events, one a second, of which a root calls so many stable; then the publisher discards all but the last two."""
+    for _ in range(written):
+        publisher.offer([b"x"])
+        host.time += 1.0
+    publisher.receipt(publisher.term, publisher.next, stable, again=False)
+    publisher.trim(host.time)
+    publisher.check()
+
+
+def test_what_is_discarded_before_it_is_stable_never_counts_as_stable() -> None:
+    publisher, carried, host = a_publisher(retain_s=2.5)
+    publisher.root_is(BOB, FIRST)
+    held_up(publisher, host, stable=3, written=10)
+    assert publisher.dropped.ranges() == [(3, 8)]
+    assert (publisher.stable, publisher.unsettled) == (3, 2)
+    carried.clear()
+    publisher.root_is(CAROL, SECOND)
+    assert carried[0].envelope.first == 8, "it says what it still has, and not what is stable"
+    publisher.receipt(SECOND, 10, 10, again=False)
+    assert [sequence for sequence in range(11) if publisher.is_stable(sequence)] == [0, 1, 2, 8, 9]
+    assert publisher.unsettled == 0
+
+
+def test_who_listens_hears_of_each_block_that_is_discarded() -> None:
+    publisher, _, host = a_publisher(retain_s=2.5)
+    publisher.root_is(BOB, FIRST)
+    held_up(publisher, host, stable=3, written=6)
+    listener = publisher.listener
+    assert isinstance(listener, Listener)
+    assert [block.first for block in listener.discarded] == [3]
+
+
+def test_ranges_of_discarded_events_are_bounded_and_err_on_the_side_of_not_stable() -> None:
+    publisher, _, host = a_publisher(retain_s=2.5)
+    publisher.root_is(BOB, FIRST)
+    for number in range(DROPPED_RANGES_MAX + 5):
+        held_up(publisher, host, stable=publisher.next, written=5 + (number == 3))
+        publisher.receipt(FIRST, publisher.next, publisher.next, again=False)
+    assert len(publisher.dropped) <= DROPPED_RANGES_MAX
+
+
+def test_a_receipt_says_whether_its_root_is_cut_off() -> None:
+    publisher, _, _ = a_publisher()
+    publisher.root_is(BOB, FIRST)
+    publisher.offer([b"a"])
+    publisher.receipt(FIRST, 1, 0, again=False, partitioned=True)
+    assert publisher.partitioned
+    publisher.receipt(FIRST, 1, 1, again=False)
+    assert not publisher.partitioned

@@ -180,7 +180,7 @@ def test_what_a_root_said_when_it_handed_over_counts_for_nothing_after_another_r
     assert tree is not None
     if another_reign:
         village.act(peer, lambda p: p.scribe.reigns.heard_of(tree, Term(4, bytes(16))))
-    village.act(peer, lambda p: p.scribe.rendezvous.become(tree, "took_over"))
+    village.act(peer, lambda p: p.scribe.rendezvous.become(tree, "took_over", p.scribe.rendezvous.next_term(tree)))
     assert tree.root is not None
     assert tree.root.frontiers == ({} if another_reign else {bytes(16): 7})
     assert (tree.root.hold_until > village.peers[peer].host.now() + 20) == another_reign
@@ -279,10 +279,22 @@ def test_events_that_only_the_old_root_had_come_from_their_publisher_after_a_han
     busy.settle()
 
 
-def test_a_root_that_lost_somebody_does_not_take_a_topic_for_new() -> None:
+def test_a_topic_that_most_of_its_keepers_call_new_holds_nothing_back_though_one_was_just_lost() -> None:
     village = Village(6)
     village.run(10)
     village.kill(by_distance(village)[0])
+    village.run(10)
+    publisher = village.publisher(village.alive()[0], NAME)
+    village.publish(village.alive()[0], publisher, b"event")
+    village.run(1)
+    assert (publisher.admitted, publisher.stable) == (1, 1)
+
+
+def test_a_topic_most_of_whose_keepers_were_just_lost_may_have_been_in_use() -> None:
+    village = Village(12)
+    village.run(10)
+    for peer in by_distance(village)[:3]:
+        village.kill(peer)
     village.run(10)
     publisher = village.publisher(village.alive()[0], NAME)
     village.publish(village.alive()[0], publisher, b"event")

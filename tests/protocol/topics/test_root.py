@@ -34,7 +34,7 @@ def test_a_publisher_is_admitted_in_sequence_and_sent_back_to_where_it_left_off(
 def test_a_new_root_takes_a_publishers_floor_for_where_to_begin() -> None:
     root = a_root()
     root.admit(BOB, up(7, block(PAUL, 9)))
-    assert root.receipts() == {BOB: [(PAUL, 7, 7, True)]}
+    assert root.receipts() == {BOB: [(PAUL, 7, 0, True)]}
     root.admit(BOB, up(7, block(PAUL, 7), block(PAUL, 8), block(PAUL, 9)))
     assert root.index == 3
 
@@ -54,3 +54,95 @@ def test_a_best_effort_root_asks_nobody_back() -> None:
     root = a_root(Settings(delivery="best_effort"))
     root.admit(BOB, up(0, block(PAUL, 5)))
     assert root.receipts() == {BOB: [(PAUL, 6, 0, False)]}
+
+
+def test_a_floor_is_no_word_on_what_is_stable() -> None:
+    """The publisher may have discarded what lies below it."""
+    root = a_root()
+    root.frontiers = {PAULA: 4}
+    root.admit(BOB, up(7, block(PAUL, 7)))
+    root.admit(CAROL, up(6, block(PAULA, 6)))
+    assert root.receipts() == {BOB: [(PAUL, 8, 0, False)], CAROL: [(PAULA, 7, 4, False)]}
+    assert root.stable_frontiers() == {PAULA: 4}
+    root.covered(1, now=0.0)
+    assert root.receipts() == {BOB: [(PAUL, 8, 8, False)]}
+
+
+def test_a_root_goes_on_where_a_publisher_discarded_what_it_waits_for() -> None:
+    """Else it would ask the publisher back for good to what that has no more."""
+    root = a_root()
+    root.admit(BOB, up(0, block(PAUL, 0)))
+    root.admit(BOB, up(3, block(PAUL, 3)))
+    assert root.receipts() == {BOB: [(PAUL, 4, 0, False)]}
+    assert root.index == 2
+
+
+def test_the_place_of_an_event_is_what_leases_have_to_cover() -> None:
+    root = a_root()
+    root.admit(BOB, up(0, block(PAUL, 0, b"a", b"b")))
+    root.admit(CAROL, up(0, block(PAULA, 0, b"c")))
+    root.admit(BOB, up(0, block(PAUL, 2, b"d")))
+    assert [root.place_of(PAUL, sequence) for sequence in (1, 2, 3)] == [2, 2, 4]
+    root.covered(2, now=0.0)
+    assert root.place_of(PAUL, 2) == 2
+    assert root.place_of(PAUL, 9) == 3, "what was not admitted waits for anything more to be stable"
+
+
+def test_a_publisher_that_closes_is_forgotten_when_all_of_it_is_stable() -> None:
+    root = a_root()
+    root.admit(BOB, up(0, block(PAUL, 0)))
+    root.admit(BOB, up(0, block(PAULA, 0)))
+    root.covered(1, now=0.0)
+    for publisher in (PAUL, PAULA):
+        root.close(publisher)
+    assert list(root.admissions) == [PAULA]
+    root.covered(2, now=0.0)
+    root.sweep(30.0)
+    root.sweep(60.0)
+    assert not root.admissions
+
+
+def test_publishers_of_a_lost_peer_are_remembered_for_a_lease_unless_they_come_back() -> None:
+    root = a_root()
+    host = root.host
+    assert isinstance(host, RecordingHost)
+    root.admit(BOB, up(0, block(PAUL, 0)))
+    root.admit(CAROL, up(0, block(PAULA, 0)))
+    root.covered(2, now=0.0)
+    root.sweep(1.0)
+    host.time = 5.0
+    for contact in (BOB, CAROL):
+        root.lost(contact.node_id)
+    root.admit(CAROL, up(1, block(PAULA, 1)))
+    assert list(root.sweep(31.0)) == [BOB], "it was silent for a lease, and is asked for a sign of life"
+    assert list(root.admissions) == [PAUL, PAULA]
+    root.sweep(36.0)
+    assert list(root.admissions) == [PAULA]
+
+
+def test_publishers_are_bounded_and_those_that_were_silent_for_longest_go_first() -> None:
+    root = Root(RecordingHost(), TopicConfig(admissions_max=8), Descriptor("weather"), FIRST, hold_until=0.0)
+    assert isinstance(root.host, RecordingHost)
+    for number in range(8):
+        root.host.time = float(number)
+        root.admit(BOB, up(0, block(b"%016d" % number, 0)))
+    root.admit(CAROL, up(0, block(PAUL, 0)))
+    root.seal()
+    root.check()
+    assert PAUL not in root.admissions, "all others have events that are not stable: this one has to send again"
+    assert PAUL not in {mark[0] for marks in root.receipts().values() for mark in marks}
+    root.covered(2, now=8.0)
+    root.admit(CAROL, up(0, block(PAUL, 0)))
+    root.seal()
+    root.check()
+    assert b"%016d" % 0 not in root.admissions
+    assert PAUL in root.admissions
+
+
+def test_what_the_root_before_knew_is_kept_for_a_lease() -> None:
+    root = a_root()
+    root.frontiers = {PAULA: 4}
+    root.sweep(29.0)
+    assert root.frontiers
+    root.sweep(30.0)
+    assert not root.frontiers

@@ -6,6 +6,7 @@ from typing import Any
 from quillcast.core.bundle import Block
 from quillcast.core.envelope import Position, Term
 from quillcast.core.errors import QuillcastError
+from quillcast.core.loss import Loss
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.publisher import Publisher
@@ -34,8 +35,8 @@ class Reader:
     def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
         self.payloads += block.payloads()[skip:stop]
 
-    def lost(self, term: Term, first: int, last: int, why: str) -> None:
-        self.gone.append((term, first, last, why))
+    def lost(self, loss: Loss) -> None:
+        self.gone.append((loss.term, loss.first, loss.last, loss.why))
 
     def failed(self, error: QuillcastError) -> None:
         self.error = error
@@ -53,6 +54,8 @@ class Writer:
 
     def progressed(self) -> None:
         self.steps += 1
+
+    def dropped(self, block: Block) -> None: ...
 
     def failed(self, error: QuillcastError) -> None:
         self.error = error

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.pipeline import extras
 from quillcast.pipeline.evaluate import figures
 from quillcast.pipeline.evaluate.experiment import Experiment
 from quillcast.pipeline.evaluate.folder import REPORT, RESULT, Folder, of_policy
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from quillcast.pipeline.evaluate.deployment import Deployment, Shipped
-
-NEEDED = {"pyspark": "spark", "numba": "spark", "jinja2": "report", "matplotlib": "report"}
-"""Libraries of an evaluation, and the extra of quillcast that brings each."""
 
 STAGES = ("topology", "overlay", "workload", "kernels", "spark", "trees", "delays", "stress", "churn", "report")
 """What `seconds` tells of. `kernels`: compiling what stages will call, or finding it compiled; `spark`: the wait for
@@ -83,9 +81,7 @@ def evaluate(
 
 def check(experiment: Experiment, remote: str | None = None) -> None:
     """Raise `LocalError` if something is missing that the run will need, or a policy is none."""
-    for library, extra in NEEDED.items():
-        if importlib.util.find_spec(library) is None:
-            raise LocalError(f"an evaluation needs {library}; pip install 'quillcast[{extra}]'")
+    extras.require("an evaluation", *extras.EVALUATION)
     from quillcast.pipeline.evaluate import policies
 
     for policy in experiment.policies:

@@ -5,19 +5,23 @@ what was not known to be stable; the publisher's sequence tells.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import Protocol
 
+import msgspec
+
 from quillcast.core.bundle import Block, Bundle
-from quillcast.core.envelope import Position, Term, new_tuple
+from quillcast.core.envelope import NO_TERM, Position, Term, new_tuple
 from quillcast.core.errors import QuillcastError
-from quillcast.core.host import Host
+from quillcast.core.host import Host, Timer
+from quillcast.core.loss import Loss
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.core.sparing import NOTHING
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.flow import Past
+from quillcast.protocol.forwarding.ledger import Run, runs_of, within
 from quillcast.protocol.forwarding.log import Log
 
 
@@ -32,8 +36,8 @@ class Subscriber(Protocol):
         """Events `skip` to `stop` (exclusive) of a block, in order; `position` is that of event `skip`."""
         ...
 
-    def lost(self, term: Term, first: int, last: int, why: str) -> None:
-        """Positions [first, last) of a term will not come."""
+    def lost(self, loss: Loss) -> None:
+        """These events will not come."""
         ...
 
     def failed(self, error: QuillcastError) -> None:
@@ -45,10 +49,18 @@ class Subscriber(Protocol):
         ...
 
 
+class TellLosses(Timer, frozen=True):
+    """A turn in which a subscriber lost something is over."""
+
+    topic: bytes
+    number: int
+
+
 _NO_BACKLOG: deque[Bundle] = deque()
 _NO_FIRSTS: list[int] = []
 
 
+SILENT_MAX = 1024  # publishers that an edge remembers though nothing comes of them; a guess: 200 kB
 GIVEN_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: reigns overlap for seconds
 
 
@@ -70,10 +82,13 @@ class Line:
 class Author:
     """A publisher as an edge hears it."""
 
-    __slots__ = ("began", "given", "held", "held_since", "next", "term")
+    __slots__ = ("before", "began", "given", "held", "held_since", "looked_at_next", "lost", "next", "term")
 
     def __init__(self) -> None:
-        self.next: int | None = None  # one past the last sequence that went out
+        self.next: int | None = None  # one past the last sequence that went out, or was told lost
+        self.lost = NO_RANGES  # sequences beyond that which the subscriber was told it lost
+        self.before = NO_RANGES  # sequences from before its first event here which the subscriber was told it lost
+        self.looked_at_next: int | None = -1  # `next`, at the last look (`forget_authors`)
         self.term: Term | None = None  # of its last event
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
         self.given: RangeSet | None = None  # sequences that went out, where gaps are no reason to wait
@@ -85,8 +100,8 @@ class Edge(Channel):
     """The channel to one local subscriber. Most of what it keeps is made by its first event."""
 
     __slots__ = (
-        "authors", "backlog", "holding", "host", "latest", "number", "ordered", "readmits", "since",
-        "subscriber", "topic",
+        "authors", "backlog", "doubts", "holding", "host", "latest", "losses", "number", "ordered", "readmits",
+        "since", "subscriber", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +117,8 @@ class Edge(Channel):
         self.authors: dict[bytes, Author] = NOTHING
         self.holding: dict[Author, None] = NOTHING  # those of whom something is held
         self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
+        self.doubts: dict[Term, None] = NOTHING  # terms of which positions are lost and it is not known what they were
+        self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = NOTHING  # still to be told, with the first
 
     def turn(self, log: Log) -> None:
         """The log turns to a new term: keep by what of the old one was not taken for want of room."""
@@ -123,6 +140,32 @@ class Edge(Channel):
             self.cursor += 1
             if bundle is not None:
                 self.take(bundle)
+
+    def pass_over(self, term: Term, gone: list[Bundle]) -> None:
+        """What was not taken is lost, and told so at once: the buffer was full, and this subscriber behind."""
+        runs = [run for bundle in gone for run in runs_of(bundle)]
+        self.skip(term, [(bundle.envelope.first, bundle.last) for bundle in gone], "cut", runs)
+
+    def thin(self, term: Term, gone: list[Bundle], runs: Iterable[Run]) -> None:
+        """What waits here for room is lost; what waits for what lacks before it goes out now."""
+        line = self.line(term)
+        if line is None:
+            return
+        freed = {id(bundle): None for bundle in gone}
+        lost = [(b.envelope.first, b.last) for b in self.backlog if id(b) in freed]
+        if lost:
+            self.backlog = deque(bundle for bundle in self.backlog if id(bundle) not in freed)
+        waiting = [(first, bundle.last) for first, bundle in line.waiting.items() if id(bundle) in freed]
+        if waiting:
+            here = RangeSet((first, bundle.last) for first, bundle in line.waiting.items())
+            lost += here.missing(line.next, max(last for _, last in waiting))
+        if lost:
+            self.skip(term, sorted(lost), "cut", runs)
+
+    def waits_for(self, term: Term) -> bool:
+        """Does anything of a past term wait here?"""
+        line = self.line(term)
+        return line is not None and (bool(line.waiting) or any(b.envelope.term == term for b in self.backlog))
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on."""
@@ -161,11 +204,16 @@ class Edge(Channel):
             line = line.older
         for line in reversed(kept):
             line.older, self.latest = self.latest, line
+        for term in [term for term in self.doubts if not keep(term)]:
+            del self.doubts[term]
 
     def frontier(self, term: Term) -> int:
-        """One past the last index taken of a term without a gap."""
+        """One past the last index of a term up to which all has gone out: nothing lacks, and nothing is held."""
         line = self.line(term)
-        return line.next if line else 0
+        if line is None:
+            return 0
+        held = [place.index for author in self.holding for _, place in author.held if place.term == term]
+        return min([line.next, *held]) if held else line.next
 
     def take(self, bundle: Bundle) -> None:
         """Deliver a bundle that is next in its term's line; keep one that came beyond a gap."""
@@ -179,21 +227,20 @@ class Edge(Channel):
             if self.ordered:
                 _wait(line, bundle)
                 return
-            self._tell_lost(bundle.envelope.term, (line.next, bundle.envelope.first), "dropped")
+            self._report(Loss(bundle.envelope.term, line.next, bundle.envelope.first, "dropped"))
         self._run(bundle, line)
         if line.waiting or line.given_up is not NO_RANGES:
             self._resume(line)
 
-    def skip(self, term: Term, ranges: list[Range], why: str) -> None:
-        """Positions that nobody has: tell the subscriber, and go on behind them."""
+    def skip(self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = ()) -> None:
+        """Positions that will not come: tell the subscriber, and go on behind them. `runs` say what stood there."""
         line = self.line(term)
         if line is None:
             return
         line.given_up = line.given_up or RangeSet()
-        for first, last in ranges:
-            for hole in line.given_up.missing(max(first, line.next), last):
-                self._tell_lost(term, hole, why)
-            line.given_up.add(first, last)
+        holes = [hole for first, last in ranges for hole in line.given_up.missing(max(first, line.next), last)]
+        line.given_up.update(ranges)
+        self._lose(term, holes, why, runs)
         self._resume(line)
 
     def give_up_holes(self, before: float) -> None:
@@ -201,9 +248,82 @@ class Edge(Channel):
         for author in [author for author in self.holding if author.held_since < before]:
             block, position = min(author.held, key=_sequence_of)
             self.host.trace(Mark("void_hole"))
-            self._tell_lost(position.term, (position.index, position.index), "void")
-            author.next = block.first
+            self._lose_events(block.publisher, [(author.next or 0, block.first)], position.term, "void")
+
+    def forget_authors(self) -> None:
+        """One look at all publishers: those of whom nothing came since the look before are forgotten, but for some.
+
+        The caller's looks are so far apart that a publisher that sent nothing in between has nothing under way, unless
+        it is beyond a cut; that is why the last `SILENT_MAX` are remembered however long they are silent.
+        """
+        silent = [id_ for id_, author in self.authors.items() if author.looked_at_next == author.next]
+        for publisher in silent[: max(0, len(silent) - SILENT_MAX)]:
+            if not self.authors[publisher].held:
+                del self.authors[publisher]
+        for author in self.authors.values():
+            author.looked_at_next = author.next
+
+    # ---- losses
+
+    def _lose(self, term: Term, holes: list[Range], why: str, runs: Iterable[Run]) -> None:
+        """Positions of a term are lost: those of known events by publisher, each one's together; then the others."""
+        known, lost = RangeSet(), dict[bytes, RangeSet]()
+        for at, publisher, first, events in within(runs, holes) if holes else ():
+            known.add(at, at + events)
+            lost.setdefault(publisher, RangeSet()).add(first, first + events)
+        for publisher, sequences in lost.items():
+            self._lose_events(publisher, sequences.ranges(), term, why)
+        for first, last in (piece for hole in holes for piece in known.missing(*hole)):
+            self.doubts = self.doubts or {}
+            self.doubts[term] = None
+            self._report(Loss(term, first, last, why))
+
+    def _lose_events(self, publisher: bytes, sequences: list[Range], term: Term, why: str) -> None:
+        """Events of a publisher are lost: report what did not come, and go on behind it."""
+        author = self.authors.get(publisher) or self._meet(publisher)
+        author.lost = author.lost or RangeSet()
+        for first, last in sequences:
+            self._lose_before(author, publisher, (first, last), term, why)
+            for hole in author.lost.missing(max(first, author.next or 0), last):
+                self._report(Loss(term, *hole, why, publisher))
+            author.lost.add(first, last)
+        if author.next is not None:
+            self._pass_lost(author, author.next)
+        if author.held:
             self._release(author)
+
+    def _lose_before(self, author: Author, publisher: bytes, sequences: Range, term: Term, why: str) -> None:
+        """Of these sequences, those from before a publisher's first event here will not go out: order forbids them."""
+        first, last = sequences
+        if author.began is None or first >= (last := min(last, author.began[1])):
+            return
+        author.before = author.before or RangeSet()
+        for hole in author.before.missing(first, last):
+            self._report(Loss(term, *hole, why, publisher))
+        author.before.add(first, last)
+
+    def _pass_lost(self, author: Author, at: int) -> None:
+        """The next event of a publisher is the one at a sequence, or the first that is not lost from there on."""
+        author.next = author.lost.contiguous_from(at)
+        if author.lost and author.lost.end <= author.next:
+            author.lost = NO_RANGES
+
+    def _report(self, loss: Loss) -> None:
+        """Tell of a loss before anything else goes out, and at the end of this turn at the latest: so ranges merge."""
+        if not self.losses:
+            self.losses = {}
+            self.host.set_timer(TellLosses(self.topic, self.number), 0.0)
+        place = (loss.publisher, "") if loss.publisher else (loss.term, loss.why)
+        _, ranges = self.losses.setdefault(place, (loss, RangeSet()))
+        ranges.add(loss.first, loss.last)
+
+    def tell_losses(self) -> None:
+        """Tell the subscriber what it lost."""
+        losses, self.losses = self.losses, NOTHING
+        for loss, ranges in losses.values():
+            for first, last in ranges:
+                self.host.trace(Lost(self.topic, loss.term, first, last, loss.why, self.number, loss.publisher))
+                self.subscriber.lost(msgspec.structs.replace(loss, first=first, last=last))
 
     def _resume(self, line: Line) -> None:
         line.next = line.given_up.contiguous_from(line.next)
@@ -231,31 +351,47 @@ class Edge(Channel):
         expected = author.next
         if expected is None or not self.ordered:
             expected = max(block.first + done, expected or 0)
-        if block.first > expected and author.term != term:
+        if author.lost:
+            expected = author.lost.contiguous_from(expected)
+        if block.first > expected and (author.term != term or term not in self.doubts):
             self._hold(author, block, term, index)
             return
         author.term, began = term, author.began
         if began is not None and term < began[0] and self.ordered:
-            self._tell_late(block, done, term, index, began[1])
+            self._lose_before(author, block.publisher, (block.first + done, block.last), term, "late")
         skip = max(expected - block.first, done)  # a term admits in sequence: what lacks before this was told lost
         if skip > done:
-            self._pass_over(author, block, done, min(skip, block.count), term, index)
+            self._pass_over(author, block, done, min(skip, block.count))
         if skip >= block.count:
             return
-        author.next = block.last
         first = block.first + skip
         if not self.ordered:
             _note_given(author, first, block.last)
         if began is None:
             author.began = (term, first)
-        self.subscriber.deliver(block, skip, block.count, new_tuple(Position, (term, index + skip)))
-        self.host.trace(
-            Delivered(
-                self.topic, block.publisher, first, block.last - first, block.time_ns, term, index + skip, self.number
-            )
-        )
+        if author.lost:
+            self._deliver_pieces(author, block, first, term, index)
+        else:
+            author.next = block.last
+            self._deliver(block, skip, block.count, term, index + skip)
         if author.held:
             self._release(author)
+
+    def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
+        if self.losses:
+            self.tell_losses()
+        self.subscriber.deliver(block, skip, stop, new_tuple(Position, (term, index)))
+        self.host.trace(
+            Delivered(
+                self.topic, block.publisher, block.first + skip, stop - skip, block.time_ns, term, index, self.number
+            )
+        )
+
+    def _deliver_pieces(self, author: Author, block: Block, first: int, term: Term, index: int) -> None:
+        """Of a block from a sequence on, what the subscriber was not told that it lost."""
+        for start, end in author.lost.missing(first, block.last):
+            self._deliver(block, start - block.first, end - block.first, term, index + start - block.first)
+        self._pass_lost(author, block.last)
 
     def _meet(self, publisher: bytes) -> Author:
         """A publisher that was not heard here before."""
@@ -264,22 +400,24 @@ class Edge(Channel):
         return author
 
     def _hold(self, author: Author, block: Block, term: Term, index: int) -> None:
-        """A term begins with a hole before it: it waits, for what lacks may be on its way from another."""
+        """There is a hole before it: it waits, for what lacks may be on its way under another term.
+
+        Not if positions of this term were lost of which nobody knows what stood there: that may have been the hole.
+        """
         if not author.held:
             self.holding = self.holding or {}
             self.holding[author], author.held_since = None, self.host.now()
         author.held.append((block, Position(term, index)))
 
-    def _pass_over(self, author: Author, block: Block, start: int, stop: int, term: Term, index: int) -> None:
+    def _pass_over(self, author: Author, block: Block, start: int, stop: int) -> None:
         """Events from before the publisher's next one here: repeats, but for those that a later one overtook."""
         first, last = block.first + start, block.first + stop
         overtaken = [] if self.ordered else self._never_given(author, first, last)
         repeats = last - first - sum(end - begin for begin, end in overtaken)
         if repeats:
             self.host.trace(Repeated(self.topic, "edge", repeats))
-        at = index - block.first
         for begin, end in overtaken:
-            self._tell_lost(term, (at + begin, at + end), "overtaken")
+            self._report(Loss(author.term or NO_TERM, begin, end, "overtaken", block.publisher))
 
     def _never_given(self, author: Author, first: int, last: int) -> list[Range]:
         """Sequences that this subscriber was owed and not given; where reigns admit again, from its first one on."""
@@ -287,23 +425,14 @@ class Edge(Channel):
             return []
         return author.given.missing(max(first, author.began[1]) if self.readmits else first, last)
 
-    def _tell_late(self, block: Block, done: int, term: Term, index: int, began: int) -> None:
-        """A reign that became known after a later one may hold events from before a publisher's first one here."""
-        first, last = block.first + done, min(block.last, began)
-        if first < last:
-            start = index - block.first
-            self._tell_lost(term, (start + first, start + last), "late")
-
     def _release(self, author: Author) -> None:
-        """A hole was filled or given up: what was held behind it goes on."""
-        del self.holding[author]
-        held, author.held = author.held, []
+        """A hole was filled or given up: what was held behind it goes on, or waits for the next one."""
+        self.holding.pop(author, None)
+        held, author.held, since = author.held, [], author.held_since
         for block, position in sorted(held, key=_sequence_of):
             self._sequence(block, 0, *position)
-
-    def _tell_lost(self, term: Term, missing: Range, why: str) -> None:
-        self.host.trace(Lost(self.topic, term, *missing, why, self.number))
-        self.subscriber.lost(term, *missing, why)
+        if author.held:
+            author.held_since = since
 
 
 def _wait(line: Line, bundle: Bundle) -> None:

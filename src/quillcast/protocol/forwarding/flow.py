@@ -1,12 +1,17 @@
 """One topic at one peer as the data path sees it: what came (ranges), what is kept (a log), where it goes."""
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import msgspec
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, REPAIR, Term
+from quillcast.core.messages import NUMBER_MAX
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.core.sparing import NOTHING
 from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run, runs_of, within
 from quillcast.protocol.forwarding.log import Budget, Log
 
 TERMS_KEPT_MAX = 16  # past reigns that are kept for repair; a guess: after a split some follow within seconds
@@ -16,24 +21,46 @@ FORGOTTEN_MAX = 256  # past reigns that were let go and are not taken up again; 
 class Past:
     """A reign that is over: what came of it, how far it is known to have gone, and what is still kept for others."""
 
-    __slots__ = ("bundles", "end", "seen", "until")
+    __slots__ = ("asked", "bundles", "end", "ledger", "seen", "until")
 
-    def __init__(self, seen: RangeSet, end: int, bundles: list[Bundle], until: float) -> None:
+    def __init__(self, seen: RangeSet, end: int, bundles: list[Bundle], until: float, ledger: Ledger) -> None:
         self.seen, self.end, self.bundles, self.until = seen, max(end, seen.end), bundles, until
+        self.ledger = ledger
+        self.asked = NO_RANGES  # what neighbours asked for and never came here
+
+    def ask(self, ranges: Iterable[Range]) -> None:
+        """Neighbours lack these, and so does this peer: they are wanted for them."""
+        self.asked = self.asked or RangeSet()
+        self.asked.update(ranges)
+
+    def wanted(self) -> list[Range]:
+        """What neighbours asked for and still lacks."""
+        return [piece for first, last in self.asked for piece in self.seen.missing(first, last)] if self.asked else []
 
     def kept(self) -> list[Range]:
         """What is kept, as ranges of indexes."""
         return RangeSet((bundle.envelope.first, bundle.last) for bundle in self.bundles).ranges()
 
 
+class Verdict(NamedTuple):
+    """What a flow says to somebody who lacks ranges of a term."""
+
+    held: list[Bundle]
+    released: list[Range]
+    """Had, or given up: it will not be had here again."""
+    lacking: list[Range]
+    """Not had, and may yet come."""
+
+
 class Flow:
     """A topic's entry in the forwarding table.
 
     `seen` holds the indexes of the current term that came or were given up; `start` is where this peer's duty
-    begins in it. A reliable flow keeps its log until `stable`; a best-effort one keeps nothing.
+    begins in it. `stable` is the position below which all leases are served, by the word of the term's root: 0 until
+    that has come. A reliable flow keeps its log until nobody needs it (`release`); a best-effort one keeps nothing.
     """
 
-    __slots__ = ("channels", "forgotten", "keeps", "log", "past", "seen", "stable", "start", "term", "topic")
+    __slots__ = ("channels", "forgotten", "keeps", "ledger", "log", "past", "seen", "stable", "start", "term", "topic")
 
     def __init__(self, topic: bytes, budget: Budget, *, keeps: bool = True) -> None:
         self.topic = topic
@@ -43,6 +70,7 @@ class Flow:
         self.stable = 0
         self.seen = NO_RANGES
         self.log = Log(budget)
+        self.ledger = NO_LEDGER
         self.past: dict[Term, Past] = NOTHING
         self.forgotten: dict[Term, int] = NOTHING  # past terms that were let go, and how far they went
         self.channels: tuple[Channel, ...] = ()
@@ -66,28 +94,28 @@ class Flow:
     def begin(self, term: Term, start: int, until: float, known_end: int = 0) -> None:
         """Enter a new term. The one before went up to `known_end`; what is kept of it stays until the time `until`."""
         if self.begun:
-            self._note_past(
-                self.term, Past(self.seen or RangeSet(), max(self.start, known_end), self.log.bundles(), until)
-            )
+            end = max(self.start, known_end)
+            self._note_past(self.term, Past(self.seen or RangeSet(), end, self.log.bundles(), until, self.ledger))
             self.log.budget.used_bytes += self.log.size_bytes  # they stay in memory, now as the past's
             self.log.drop(len(self.log))
         for channel in self.channels:
-            channel.cursor = self.log.end
-        self.term, self.start, self.stable, self.seen = term, start, start, NO_RANGES
+            channel.cursor, channel.cut = self.log.end, None
+        self.term, self.start, self.stable, self.seen, self.ledger = term, start, 0, NO_RANGES, NO_LEDGER
 
     def may_recall(self, term: Term, end: int) -> bool:
         """Is this a past term that was not let go already, as far as it went?"""
         return term < self.term and end > self.forgotten.get(term, -1)
 
     def recall(self, term: Term, end: int, until: float) -> bool:
-        """Learn how far a past reign went, be it that it was slept through; what lacks of it is wanted until a time.
+        """Learn how far a past reign went, even if it was slept through; what lacks of it is wanted until a time.
 
         True if that was news.
         """
         past = self.past.get(term)
         if past is None:
             settled = self.forgotten.pop(term, 0)
-            self._note_past(term, Past(RangeSet([(0, settled)] if settled else []), end, [], until))
+            seen = RangeSet([(0, settled)] if settled else [])
+            self._note_past(term, Past(seen, end, [], until, NO_LEDGER))
         elif end > past.end:
             past.end, past.until = end, max(past.until, until)
         else:
@@ -98,11 +126,23 @@ class Flow:
         self.past = self.past or {}
         self.past[term] = past
 
-    def thin(self, term: Term) -> None:
-        """Keep no bundles of a past term any more, only what is known of it."""
+    def thin(self, term: Term, wanted_bytes: int | None = None) -> int:
+        """Let go of a past term's oldest bundles, so many bytes or all; returns how many events that were.
+
+        Only what is known of them stays; whoever waits for them is told so.
+        """
         past = self.past[term]
-        self.log.budget.used_bytes -= sum(bundle.size for bundle in past.bundles)
-        past.bundles = []
+        count, freed_bytes = 0, 0
+        while count < len(past.bundles) and (wanted_bytes is None or freed_bytes < wanted_bytes):
+            freed_bytes += past.bundles[count].size
+            count += 1
+        gone, past.bundles = past.bundles[:count], past.bundles[count:]
+        if gone:
+            self.log.budget.used_bytes -= freed_bytes
+            past.ledger = _noted(past.ledger, gone)
+            for channel in self.channels:
+                channel.thin(term, gone, past.ledger)
+        return sum(bundle.count for bundle in gone)
 
     def overdue(self, now: float) -> list[Term]:
         """Past terms that are to be let go: kept for long enough, or too many."""
@@ -141,6 +181,22 @@ class Flow:
         self.log.drop(len(self.log))
         return passed_over
 
+    def release(self, below: int, goal_bytes: int = 0) -> int:
+        """Let go of the oldest bundles below an index, until no more than a goal is left; how many bytes that was.
+
+        The one way out of a reliable flow's log: channels that had not taken them yet hear of it here.
+        """
+        log, before = self.log, self.log.size_bytes
+        gone = log.trim(below, goal_bytes)
+        if not gone:
+            return 0
+        self.ledger = _noted(self.ledger, gone)
+        for channel in self.channels:
+            if channel.cursor < log.base:
+                missed, channel.cursor = gone[channel.cursor - log.base :], log.base
+                channel.pass_over(self.term, missed)
+        return before - log.size_bytes
+
     def restore(self, bundle: Bundle) -> bool:
         """Take in a bundle of a past term that came by repair. False if nothing of it was lacking."""
         past = self.past.get(bundle.envelope.term)
@@ -165,6 +221,45 @@ class Flow:
             found = [b for b in kept if any(b.envelope.first < last and first < b.last for first, last in ranges)]
         return [bundle.under(msgspec.structs.replace(bundle.envelope, kind=REPAIR)) for bundle in found]
 
+    def verdict(self, term: Term, ranges: list[Range]) -> Verdict:
+        """What there is to say about ranges of a term to somebody who lacks them."""
+        held = self.holding(term, ranges)
+        here = RangeSet((bundle.envelope.first, bundle.last) for bundle in held)
+        absent = [piece for first, last in ranges for piece in here.missing(first, last)]
+        seen = self._seen_of(term)
+        return Verdict(
+            held,
+            [piece for first, last in absent for piece in seen.within(first, last)],
+            [piece for first, last in absent for piece in seen.missing(first, last)],
+        )
+
+    def _seen_of(self, term: Term) -> RangeSet:
+        if term == self.term:
+            return self.seen
+        past = self.past.get(term)
+        return past.seen if past is not None else RangeSet([(0, self.forgotten.get(term, 0))])
+
+    def runs(self, term: Term, ranges: Iterable[Range]) -> list[Run]:
+        """Whose events stood at ranges of a term, as far as that is known here."""
+        past, wanted = self.past.get(term), list(ranges)
+        if term == self.term:
+            ledger, kept = self.ledger, self.log.bundles()
+        elif past is not None:
+            ledger, kept = past.ledger, past.bundles
+        else:
+            return []
+        return within([*ledger, *(run for bundle in kept for run in runs_of(bundle))], wanted)
+
+    def learn_runs(self, term: Term, runs: Iterable[Run]) -> None:
+        """Keep what a neighbour knows of lost positions and was not known here."""
+        known = RangeSet((run.at, run.at + run.events) for run in self.runs(term, [(0, NUMBER_MAX)]))
+        runs = [run for run in runs if not known.covers(run.at, run.at + run.events)]
+        past = self.past.get(term)
+        if term == self.term:
+            self.ledger = _with(self.ledger, runs)
+        elif past is not None:
+            past.ledger = _with(past.ledger, runs)
+
     def give_up(self, term: Term, ranges: list[Range]) -> None:
         """Treat ranges that nobody has as if they had come, so that what follows goes on."""
         past = self.past.get(term)
@@ -187,5 +282,20 @@ class Flow:
         assert self.log.size_bytes == sum(bundle.size for bundle in self.log.bundles())
         assert all(term < self.term for term in self.past), (self.term, list(self.past))
         assert all(channel.cursor <= self.log.end for channel in self.channels)
+        if self.keeps:
+            assert all(channel.cursor >= self.log.base for channel in self.channels), "a channel passed over in silence"
         held = RangeSet((b.envelope.first, b.last) for b in self.log.bundles())
         assert all(self.seen.covers(first, last) for first, last in held)
+
+
+def _noted(ledger: Ledger, gone: Iterable[Bundle]) -> Ledger:
+    return _with(ledger, (run for bundle in gone for run in runs_of(bundle)))
+
+
+def _with(ledger: Ledger, runs: Iterable[Run]) -> Ledger:
+    """A ledger with more runs: one of its own, where it was that of all."""
+    if ledger is NO_LEDGER:
+        ledger = Ledger()
+    for run in runs:
+        ledger.add(run)
+    return ledger

@@ -65,15 +65,18 @@ class Log:
         found = [b for b in self._bundles if any(b.envelope.first < last and first < b.last for first, last in ranges)]
         return sorted(found, key=lambda bundle: bundle.envelope.first)
 
-    def trim(self, stable: int) -> int:
-        """Let go of the leading bundles that lie below this position index; how many bytes that is."""
-        count, before = 0, self.size_bytes
+    def trim(self, below: int, goal_bytes: int = 0) -> list[Bundle]:
+        """Let go of the oldest bundles that lie below this position index, until no more than a goal is left.
+
+        Returns what went.
+        """
+        count, left_bytes = 0, self.size_bytes
         for bundle in self._bundles:
-            if bundle.last > stable:
+            if bundle.last > below or left_bytes <= goal_bytes:
                 break
             count += 1
-        self.drop(count)
-        return before - self.size_bytes
+            left_bytes -= bundle.size
+        return self.drop(count)
 
     def bytes_between(self, first: int, last: int) -> int:
         """Bytes of what is kept of the serials from `first` to before `last`."""

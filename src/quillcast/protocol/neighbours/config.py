@@ -2,6 +2,9 @@
 
 import msgspec
 
+from quillcast.core.errors import LocalError
+from quillcast.core.numbers import check_numbers
+
 
 class NeighbourConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How soon silence is noticed, and how long it is doubted before a neighbour is declared lost."""
@@ -35,6 +38,14 @@ class NeighbourConfig(msgspec.Struct, frozen=True, kw_only=True):
     round_trips_max: int = 1024
     """Peers whose round trips are kept; the oldest are forgotten."""
 
+    def __post_init__(self) -> None:
+        check_numbers(self, "neighbours", ("lost_max",))
+        if self.timeout_min_s > self.timeout_max_s:
+            raise LocalError(
+                f"neighbours.timeout_min_s is {self.timeout_min_s:g}; use at most neighbours.timeout_max_s, "
+                f"{self.timeout_max_s:g}"
+            )
+
 
 class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How fast changes go out, and how much is remembered of them."""
@@ -58,3 +69,6 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     questions_max: int = 5
     """Questions in a row; after the last one the neighbour's next mark begins anew. A guess: 31 s."""
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "streams", ("flush_s", "log_changes_max"))

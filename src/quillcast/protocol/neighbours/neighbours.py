@@ -155,6 +155,11 @@ class Neighbours:
         link = self._links.get(node_id)
         return link.suspected if link is not None else node_id in self._lost
 
+    @property
+    def doubting(self) -> bool:
+        """Is there any neighbour that has not answered yet? Only such a one can be suspected and not lost."""
+        return bool(self._asked)
+
     def round_trip(self, node_id: bytes) -> float | None:
         """Smoothed round trip in seconds, None if never measured here."""
         known = self._round_trips.get(node_id)

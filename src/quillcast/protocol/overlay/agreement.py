@@ -63,6 +63,8 @@ class Agreement:
         new = []
         for contact in contacts:
             node_id = contact.node_id
+            if node_id in self.pastry.lost_peers:
+                self.pastry.lost_peers.named(node_id)
             if node_id in self._hoped.members or not self._hoped.fits(node_id):
                 continue
             if node_id not in self.leaf_set.members and not self.pastry.lost_peers.lately(node_id):
@@ -133,6 +135,7 @@ class Agreement:
         known = self.leaf_set.members.get(contact.node_id)
         if known == contact:
             return
+        self.pastry.lost_peers.replaced(contact)
         gone = self.leaf_set.add(contact)
         if gone is contact:
             return

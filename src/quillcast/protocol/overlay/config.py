@@ -4,6 +4,7 @@ import msgspec
 
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import ID_BITS
+from quillcast.core.numbers import check_numbers
 
 
 class OverlayConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,13 +67,12 @@ class OverlayConfig(msgspec.Struct, frozen=True, kw_only=True):
     remembered_max: int = 64
     """Lost peers kept in mind, so that a split network heals. A guess: four leaf sets."""
 
-    remember_first_s: float = 5.0
-    """Time until the first probe of a lost peer; doubles to `remember_max_s`. A guess."""
-
-    remember_max_s: float = 60.0
-    """Longest time between two probes of lost peers (one peer at a time). A guess."""
+    probe_lost_s: float = 1.5
+    """Between two rounds in which up to four lost peers are probed. A guess: after a split two peers hear of each other
+    within 5 s of connectivity, and what a peer sends to the dead stays below three short messages a second."""
 
     def __post_init__(self) -> None:
+        check_numbers(self, "overlay", ("neighbourhood_size", "measured_per_state", "nearby_rounds", "remembered_max"))
         if self.digit_bits < 1 or self.digit_bits > 8 or ID_BITS % self.digit_bits:
             raise LocalError(f"overlay.digit_bits is {self.digit_bits}; use 1, 2, 4 or 8, which divide {ID_BITS}")
         if self.leaf_set_size < 2 or self.leaf_set_size % 2:

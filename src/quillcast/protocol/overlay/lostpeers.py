@@ -1,4 +1,8 @@
-"""Lost peers are remembered and probed at slowing intervals, so that a network that was split becomes one again."""
+"""Lost peers are remembered and probed, so that a network that was split becomes one again within seconds.
+
+A round every `probe_lost_s` probes a few: some of those lost last, for a split is the latest loss of all that it took
+away, and one of all others. One answer is enough: then all others are asked at once, and whoever answers does the same.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,70 +15,86 @@ if TYPE_CHECKING:
     from quillcast.protocol.overlay.pastry import Pastry
 
 _HEARSAY = 3.0  # for so many keep-alive intervals after a loss others may still introduce the dead; a guess
+_LATEST, _LATEST_PROBED = 8, 3  # of so many that were lost last, so many are probed in a round; a guess
 
 
 class ProbeLost(Timer, frozen=True):
-    """Timer: probe one of the lost peers."""
-
-    number: int
+    """Timer: probe some of the lost peers."""
 
 
 class LostPeers:
-    """Peers that fell silent. One at a time is probed; the first that answers is reason to ask all others at once."""
+    """Peers that fell silent. A few at a time are probed; when one answers all others are asked at once."""
 
     def __init__(self, pastry: "Pastry") -> None:
         self.pastry, self.host, self.config = pastry, pastry.host, pastry.config
-        self._peers: dict[bytes, tuple[Contact, float]] = {}  # with the time of the loss; the next to probe first
-        self._interval_s = 0.0
-        self._timer_number = 0
+        self._peers: dict[bytes, tuple[Contact, float]] = {}  # with the time of the loss; those lost last come last
+        self._probed_at: dict[bytes, float] = {}
+        self._timer_set = False
+        self.latest = float("-inf")  # when one was lost last
 
     def remember(self, contact: Contact) -> None:
         """This peer was lost just now."""
-        self._peers.pop(contact.node_id, None)
+        self.forget(contact.node_id)
         if len(self._peers) >= self.config.remembered_max:
-            del self._peers[next(iter(self._peers))]
-        self._peers[contact.node_id] = (contact, self.host.now())
-        self._soon()
+            self.forget(next(iter(self._peers)))
+        self.latest = self.host.now()
+        self._peers[contact.node_id] = (contact, self.latest)
+        self._set_timer()
 
     def forget(self, node_id: bytes) -> bool:
         """The peer spoke, or left in good order; True if it was remembered."""
+        self._probed_at.pop(node_id, None)
         return self._peers.pop(node_id, None) is not None
+
+    def replaced(self, contact: Contact) -> None:
+        """Another peer is reached where a lost one was: that one is gone for good."""
+        for node_id, (lost, _) in list(self._peers.items()):
+            if lost.address == contact.address:
+                self.forget(node_id)
 
     def lately(self, node_id: bytes) -> bool:
         """Was this peer lost so lately that others may not know it yet?"""
         lost = self._peers.get(node_id)
         return lost is not None and self.host.now() - lost[1] < _HEARSAY * self.config.keep_alive_s
 
-    def due(self, timer: ProbeLost) -> None:
-        """Probe one, and wait longer until the next."""
-        if timer.number != self._timer_number or not self._peers:
-            return
-        node_id = next(iter(self._peers))
-        lost = self._peers[node_id] = self._peers.pop(node_id)
-        self._probe(lost[0])
-        self._interval_s = min(2 * self._interval_s, self.config.remember_max_s)
+    def since(self, at: float) -> Iterator[tuple[Contact, float]]:
+        """Those lost since a time, each with the time of its loss."""
+        return ((contact, lost_at) for contact, lost_at in self._peers.values() if lost_at > at)
+
+    def due(self, _: ProbeLost) -> None:
+        """Probe those of the latest, and that one of the others, that were asked longest ago."""
+        self._timer_set = False
+        nodes = sorted(self._peers, key=lambda node: self._peers[node][1])
+        older, latest = nodes[:-_LATEST], nodes[-_LATEST:]
+        for some, count in ((latest, _LATEST_PROBED), (older, 1)):
+            for node in sorted(some, key=self._asked_at)[:count]:
+                self._probe(node)
         self._set_timer()
 
     def ask_all(self) -> None:
         """One came back, so others may: probe them all now."""
-        for contact, _ in self._peers.values():
-            self._probe(contact)
-        if self._peers:
-            self._soon()
+        for node in self._peers:
+            self._probe(node)
 
-    def _probe(self, contact: Contact) -> None:
-        self.host.send(contact, LeafSetProbe(tuple(self.pastry.leaf_set)))
+    def named(self, node_id: bytes) -> None:
+        """Another peer names one that is lost here: it may well be alive beyond a split that has healed."""
+        if not self.lately(node_id) and self.host.now() - self._asked_at(node_id) >= self.config.probe_lost_s:
+            self._probe(node_id)
 
-    def _soon(self) -> None:
-        self._interval_s = self.config.remember_first_s
-        self._set_timer()
+    def _asked_at(self, node_id: bytes) -> float:
+        return self._probed_at.get(node_id, self._peers[node_id][1])
+
+    def _probe(self, node_id: bytes) -> None:
+        self._probed_at[node_id] = self.host.now()
+        self.host.send(self._peers[node_id][0], LeafSetProbe(tuple(self.pastry.leaf_set)))
 
     def _set_timer(self) -> None:
-        self._timer_number += 1
-        self.host.set_timer(ProbeLost(self._timer_number), self._interval_s * (0.75 + self.host.random.random() / 2))
+        if self._peers and not self._timer_set:
+            self._timer_set = True
+            self.host.set_timer(ProbeLost(), self.config.probe_lost_s * (0.75 + self.host.random.random() / 2))
 
     def __iter__(self) -> Iterator[Contact]:
-        """Those remembered, the next to probe first."""
+        """Those remembered, those lost last come last."""
         return (contact for contact, _ in self._peers.values())
 
     def __contains__(self, node_id: bytes) -> bool:
@@ -86,5 +106,7 @@ class LostPeers:
     def check(self) -> None:
         """Raise AssertionError if the bound is broken or a leaf-set member counts as lost."""
         assert len(self._peers) <= self.config.remembered_max, len(self._peers)
+        assert self._probed_at.keys() <= self._peers.keys()
+        assert self._timer_set or not self._peers, "peers are lost and no timer is set"
         for node_id in self._peers:
             assert node_id not in self.pastry.leaf_set, f"{node_id.hex()} is lost and a member of the leaf set"

@@ -154,19 +154,33 @@ class Pastry:
         known = [self.host.contact, *self.leaf_set]
         return sorted(known, key=lambda contact: (ring_distance(contact.node_id, key), contact.node_id))[:count]
 
+    def closest_lately(self, key: bytes, count: int, since: float) -> list[tuple[Contact, float | None]]:
+        """The `count` that are closest to the key, or were: those lost since a time are among them, with that time."""
+        known: list[tuple[Contact, float | None]] = [(contact, None) for contact in (self.host.contact, *self.leaf_set)]
+        known += self.lost_peers.since(since)
+        return sorted(known, key=lambda peer: (ring_distance(peer[0].node_id, key), peer[0].node_id))[:count]
+
+    def introduce(self, contact: Contact) -> None:
+        """A peer is heard of: if it belongs in the leaf set it is asked, and enters once it answers."""
+        if self.active:
+            self.agreement.consider((contact,))
+
     def next_hop(self, key: bytes) -> Contact | None:
         """Where a message to this key goes from here; None if it has arrived."""
         return self.hop(key)
 
     # What the peer hands in
 
+    def heard(self, sender: Contact) -> None:
+        """Some layer's message came: a peer that counted as lost lives."""
+        if sender.node_id in self.lost_peers:
+            self.recovered(sender)
+
     def receive(self, sender: Contact, message: Any) -> None:
         """A message of this layer arrived; one that left in good order answers nobody."""
         if self.left:
             return
         self.upkeep.visited(sender.node_id)
-        if sender.node_id in self.lost_peers:
-            self.recovered(sender)
         handle = _HANDLERS.get(type(message))
         if handle is None:
             raise Malformed(f"a {type(message).__name__} only makes sense when it is routed")

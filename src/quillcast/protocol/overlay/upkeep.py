@@ -125,8 +125,7 @@ class Upkeep:
     def maintain(self, _: Maintain) -> None:
         """One round: the right-hand neighbour compares leaf sets, a row member gives its row, idle links close."""
         self.pastry.agreement.send_digest()
-        if not len(self.pastry.leaf_set):
-            self.pastry.seek_company()
+        self._look_for_another_ring()
         if self._asked is not None and self._asked.node_id in self.table:
             self.pastry.doubt(self._asked)  # it did not answer in the last round
         self._asked = None
@@ -137,6 +136,17 @@ class Upkeep:
         self._lacked.clear()
         self._close_idle_links()
         self._set_timer()
+
+    def _look_for_another_ring(self) -> None:
+        """A leaf set that is not full holds everybody: somebody else who is known is gone, or part of another ring."""
+        pastry, members = self.pastry, self.pastry.leaf_set.members
+        if not members:
+            pastry.seek_company()
+        elif len(members) < pastry.leaf_set.size:
+            known = (c for c in pastry.remembered() if c.node_id not in members and c.node_id not in pastry.lost_peers)
+            others = [contact for contact in known if contact.node_id != self.host.me]
+            if others:
+                pastry.joining.look_up(self.host.random.choice(others))
 
     def requested(self, sender: Contact, request: RowRequest) -> None:
         """Answer with a row and by chance a deeper one, whose peers all fit the cell in which the asker holds this."""

@@ -1,8 +1,9 @@
 """What neighbours in a tree say to each other to fill gaps. Tags 70 to 89 are this layer's."""
 
 from quillcast.core.envelope import Term
-from quillcast.core.messages import Message, WireId
+from quillcast.core.messages import Contact, Message, WireId
 from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.ledger import Run
 
 
 class Ask(Message, frozen=True, tag=70):
@@ -14,11 +15,23 @@ class Ask(Message, frozen=True, tag=70):
 
 
 class Unavailable(Message, frozen=True, tag=71):
-    """I keep nothing of these indexes."""
+    """I keep nothing of these indexes, and may yet get them, but for those `released`: I had those, or gave them up."""
 
     topic: WireId
     term: Term
     ranges: list[Range]
+    released: tuple[Range, ...] = ()
+    runs: tuple[Run, ...] = ()
+    """Whose events stood there, as far as I know."""
 
 
-MESSAGES: tuple[type[Message], ...] = (Ask, Unavailable)
+class AskRoot(Message, frozen=True, tag=72):
+    """Routed to the topic: the root answers this Ask to `asker`, whose neighbours in the tree do not have these."""
+
+    topic: WireId
+    term: Term
+    ranges: list[Range]
+    asker: Contact
+
+
+MESSAGES: tuple[type[Message], ...] = (Ask, Unavailable, AskRoot)

@@ -1,8 +1,14 @@
 """Repair is by ranges, not by parenthood (DELIVERY.md): who misses a range asks any neighbour that has it.
 
-Claims on tree links tell what neighbours have. In the present term a gap that stands is asked of the parent, then of
-siblings and children, then of the root. Of past terms exactly what a neighbour claims to keep is asked of it, up and
-down alike, so the last copy is found wherever it is and passed on to all.
+Claims on tree links tell what neighbours have. In the present term what lacks is asked of the parent, then of children,
+siblings and the grandparent, then of the root, whose word decides: a range is given up when the parent says that it
+will not have it again, which it knows from its own parent, and so on up to the root, and nobody else has it either.
+
+Of past terms, which have no root, what a neighbour claims to keep is asked of it, up and down alike, so the last copy
+is found wherever it is and passed on to all; what a subscriber here is owed and nobody keeps is given up after a
+lease's time.
+
+Whoever refuses says whose events stood there, if it knows (`forwarding.ledger`): so a loss is reported exactly.
 """
 
 from collections.abc import Iterator
@@ -13,52 +19,19 @@ from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet
 from quillcast.core.trace import Mark
-from quillcast.protocol.reliability.messages import Ask, Unavailable
+from quillcast.protocol.reliability.gaps import Gap, difference, intersection
+from quillcast.protocol.reliability.messages import Ask, AskRoot, Unavailable
 from quillcast.protocol.topics.claims import Held
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.scribe import Scribe
 from quillcast.protocol.topics.tree import Tree
 
-RANGES_MAX = 64  # ranges in one Ask; the rest follows when these are filled
-WAIT_S_MAX = 16.0  # longest wait before the same is asked for again; a guess
+ROOT = b"root"
+"""The root as somebody to ask: the overlay finds it."""
 
 
 class Look(Timer, frozen=True):
     """Look over the gaps that stand."""
-
-
-class Gap:
-    """What lacks of one term of one topic, who had none of it, and what was asked for.
-
-    What was asked for is on its way as long as less and less lacks: it is asked for again only when that has stood
-    still for `wait_s`, which doubles each time. Else a slow link would fill up with answers to the same question.
-    """
-
-    __slots__ = ("asked", "lacking", "moved_at", "refused", "since", "stood", "wait_s")
-
-    def __init__(self, now: float, wait_s: float) -> None:
-        self.since = self.moved_at = now
-        self.stood: RangeSet = RangeSet()
-        self.refused: dict[bytes, RangeSet] = {}
-        self.asked: dict[bytes, RangeSet] = {}
-        self.lacking = 0
-        self.wait_s = wait_s
-
-    def look(self, lacking: int, now: float) -> None:
-        """So many events lack now."""
-        if lacking < self.lacking:
-            self.moved_at = now
-        elif self.asked and now - self.moved_at >= self.wait_s:
-            self.asked.clear()
-            self.moved_at, self.wait_s = now, min(2 * self.wait_s, WAIT_S_MAX)
-        self.lacking = lacking
-
-    def unasked(self, source: bytes, ranges: list[Range]) -> list[Range]:
-        """What of the ranges is to be asked of a source now; from then on it counts as asked for."""
-        asked = self.asked.setdefault(source, RangeSet())
-        fresh = [piece for first, last in ranges for piece in asked.missing(first, last)][:RANGES_MAX]
-        asked.update(fresh)
-        return fresh
 
 
 class Recovery:
@@ -92,64 +65,66 @@ class Recovery:
 
     def _look_over(self, tree: Tree) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
         self._learn_past_terms(tree)
-        term = tree.term
-        lacking = tree.lacking(tree.known_end)
-        if lacking:
-            gap = self._gap(tree, term)
-            self._fill_present(tree, gap, lacking)
-            yield (tree.topic, term), gap
-        for past in sorted(tree.past):
-            gap = self._gap(tree, past)
-            if self._fill_past(tree, past, gap):
-                yield (tree.topic, past), gap
+        if lacking := tree.lacking(tree.known_end):
+            gap = self._gap(tree, tree.term)
+            gap.look(lacking, self.host.now())
+            self._fill_present(tree, gap)
+            yield (tree.topic, tree.term), gap
+        for term in sorted(tree.past):
+            if wanted := self._wanted(tree, term):
+                gap = self._gap(tree, term)
+                gap.look(wanted.ranges(), self.host.now())
+                self._fill_past(tree, term, gap)
+                yield (tree.topic, term), gap
 
     def _gap(self, tree: Tree, term: Term) -> Gap:
         return self.gaps.get((tree.topic, term)) or Gap(self.host.now(), 2 * self.config.gap_s)
 
     # ---- the present term
 
-    def _fill_present(self, tree: Tree, gap: Gap, lacking: list[Range]) -> None:
-        """Ask for what lacked at the last look already; the rest may be on its way."""
-        now = self.host.now()
-        stood = [r for first, last in lacking for r in gap.stood.within(first, last)]
-        gap.stood = RangeSet(lacking)
-        gap.look(sum(last - first for first, last in lacking), now)
-        if not stood:
-            gap.since = now
+    def _fill_present(self, tree: Tree, gap: Gap) -> None:
+        """Ask for what lacked at the last look already, of one after the other; give up what cannot be had."""
+        lacking = intersection(gap.standing, tree.lacking(tree.known_end))
+        if not lacking or tree.parent is None:
             return
         sources = self._sources(tree)
-        source = next((s for s in sources if not self._refused(gap, s, stood[:1])), None)
-        if source is not None:
-            self._ask(source, tree.topic, tree.term, gap.unasked(source.node_id, stood))
-        elif now - gap.since > self._patience_s(tree, stood[0]):
-            self._give_up(tree, tree.term, stood[:1], gap)
-        else:
-            gap.refused.clear()  # ask round once more before giving up
-
-    def _patience_s(self, tree: Tree, gap: Range) -> float:
-        """What is stable is let go everywhere; the rest is still kept at the root, and the way there may be broken."""
-        return self.config.give_up_s if gap[1] <= tree.stable else self.config.lease_s
+        gap.ask_among([*(contact.node_id for contact in sources), *([ROOT] if len(tree.path) > 1 else [])])
+        for contact in sources:
+            self._ask(contact, tree.topic, tree.term, gap.to_ask(contact.node_id, lacking, self.host.now()))
+        if ROOT in gap.sources:
+            self._ask_root(tree, gap.to_ask(ROOT, lacking, self.host.now()))
+        final = intersection(lacking, gap.sources[tree.parent.node_id].released)
+        gone = gap.nobody_has(final, self.host.now(), 0.0, self.config.give_up_s)
+        self._give_up(tree, tree.term, gone)
 
     def _sources(self, tree: Tree) -> list[Contact]:
-        """Parent, children that cover more, siblings or the grandparent: whom to ask, in this order."""
+        """Parent, children that are ahead, siblings or the grandparent: whom to ask, in this order."""
         frontier = tree.frontier
         sources = [tree.parent] if tree.parent is not None else []
-        ahead = (c for c in tree.children.values() if c.cover_term == tree.term and c.cover > frontier)
-        sources += [child.contact for child in ahead]
+        ahead = (c for c in tree.children.values() if c.cover_term == tree.term and c.frontier > frontier)
+        return self._with_fallbacks(tree, [*sources, *(child.contact for child in ahead)])
+
+    def _with_fallbacks(self, tree: Tree, sources: list[Contact]) -> list[Contact]:
         known = {contact.node_id for contact in sources} | {self.host.me}
-        return sources + [contact for contact in tree.fallbacks if contact.node_id not in known]
+        suspected = self.scribe.neighbours.suspected
+        others = (c for c in tree.fallbacks if c.node_id not in known and not suspected(c.node_id))
+        return [*sources, *others]
 
-    def _refused(self, gap: Gap, source: Contact, ranges: list[Range]) -> bool:
-        refused = gap.refused.get(source.node_id)
-        return refused is not None and all(refused.covers(first, last) for first, last in ranges)
+    def _ask_root(self, tree: Tree, ranges: list[Range]) -> None:
+        if ranges:
+            self.host.trace(Mark("asked_root"))
+            message = AskRoot(tree.topic, tree.term, ranges, self.host.contact)
+            self.scribe.overlay.route(message, tree.topic)
 
-    def _give_up(self, tree: Tree, term: Term, ranges: list[Range], gap: Gap) -> None:
+    def _give_up(self, tree: Tree, term: Term, ranges: list[Range]) -> None:
         """Nobody has it: go on, and tell every subscriber here what it lost."""
+        if not ranges:
+            return
         self.host.trace(Mark("gap_given_up"))
+        runs = tree.runs(term, ranges)
         tree.give_up(term, ranges)
         for edge in tree.edges.values():
-            edge.skip(term, ranges, "unavailable")
-        gap.since = self.host.now()
+            edge.skip(term, ranges, "unavailable", runs)
         self.scribe.reports.touch(tree)
 
     # ---- past terms
@@ -166,25 +141,43 @@ class Recovery:
         for child in tree.children.values():
             yield child.contact, child.held
 
-    def _fill_past(self, tree: Tree, term: Term, gap: Gap) -> bool:
-        """Ask each neighbour for what it alone was found to keep; True while anything stands."""
+    def _claimed(self, tree: Tree, term: Term) -> dict[Contact, list[Range]]:
+        """What each neighbour claims to keep of a past term and this peer lacks."""
+        seen = tree.past[term].seen
+        return {
+            contact: difference(ranges, seen)
+            for contact, held in self._claims(tree)
+            for held_term, _, ranges in held
+            if held_term == term
+        }
+
+    def _owed(self, tree: Tree, term: Term) -> RangeSet:
+        """What subscribers here are owed of a past term, or neighbours asked for, and never came."""
         past = tree.past[term]
-        wanted = RangeSet()
-        gap.look(past.end - past.seen.count, self.host.now())
-        for contact, held in self._claims(tree):
-            kept = next((ranges for held_term, _, ranges in held if held_term == term), ())
-            ask = [piece for first, last in kept for piece in past.seen.missing(first, last)]
-            ask = [piece for first, last in ask for piece in wanted.missing(first, last)]
-            if ask and not self._refused(gap, contact, ask):
-                wanted.update(ask)
+        owed = RangeSet(past.wanted())
+        for edge in tree.edges.values():
+            owed.update(edge.lacking(term, past))
+        return owed
+
+    def _wanted(self, tree: Tree, term: Term) -> RangeSet:
+        """What is owed to a subscriber here, or may be had for others."""
+        wanted = self._owed(tree, term)
+        for ranges in self._claimed(tree, term).values():
+            wanted.update(ranges)
+        return wanted
+
+    def _fill_past(self, tree: Tree, term: Term, gap: Gap) -> None:
+        """Ask each neighbour for what it claims to keep, and all of them for what is owed here and nobody claims."""
+        now, claimed, owed = self.host.now(), self._claimed(tree, term), self._owed(tree, term)
+        contacts = self._with_fallbacks(tree, tree.neighbours())
+        gap.ask_among([contact.node_id for contact in contacts])
+        for contact, ranges in claimed.items():
+            if asked := gap.to_ask(contact.node_id, ranges, now):
                 self.host.trace(Mark("asked_past_term"))
-                self._ask(contact, tree.topic, term, gap.unasked(contact.node_id, ask))
-        lacking = RangeSet(hole for edge in tree.edges.values() for hole in edge.lacking(term, past))
-        if wanted:
-            gap.since = self.host.now()
-        elif lacking and self.host.now() - gap.since > self.config.lease_s:
-            self._give_up(tree, term, lacking.ranges(), gap)
-        return bool(wanted or lacking)
+                self._ask(contact, tree.topic, term, asked)
+        for contact in contacts:
+            self._ask(contact, tree.topic, term, gap.to_ask(contact.node_id, owed, now))
+        self._give_up(tree, term, gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s))
 
     # ---- asking and answering
 
@@ -198,19 +191,42 @@ class Recovery:
         match message:
             case Ask(topic, term, ranges):
                 self._answer(sender, topic, term, ranges)
-            case Unavailable(topic, term, ranges):
-                gap = self.gaps.get((topic, term))
-                if gap is not None:
-                    gap.refused.setdefault(sender.node_id, RangeSet()).update(ranges)
+            case Unavailable():
+                self._refused(sender, message)
+
+    def routed(self, message: AskRoot) -> None:
+        """Somebody whose neighbours do not have what it lacks asks the root, which this peer is."""
+        self._answer(message.asker, message.topic, message.term, message.ranges)
+
+    def _refused(self, sender: Contact, message: Unavailable) -> None:
+        """Somebody does not have what it was asked for: ask the next one at once."""
+        tree, gap = self.scribe.trees.get(message.topic), self.gaps.get((message.topic, message.term))
+        if tree is None or gap is None:
+            return
+        tree.learn_runs(message.term, message.runs)
+        gap.refused(self._name(tree, sender, gap), message.ranges, message.released)
+        if message.term == tree.term:
+            self._fill_present(tree, gap)
+        elif message.term in tree.past:
+            self._fill_past(tree, message.term, gap)
+
+    def _name(self, tree: Tree, sender: Contact, gap: Gap) -> bytes:
+        is_root = tree.path[:1] == (sender.node_id,) and sender.node_id not in gap.sources
+        return ROOT if is_root else sender.node_id
 
     def _answer(self, to: Contact, topic: bytes, term: Term, ranges: list[Range]) -> None:
         tree = self.scribe.trees.get(topic)
-        found = tree.holding(term, ranges) if tree is not None else []
+        if tree is None:
+            self.host.send(to, Unavailable(topic, term, ranges))
+            return
+        found, released, lacking = tree.verdict(term, ranges)
         for bundle in found:
             if self.host.room(to) <= 0:
                 break  # it asks again for the rest
             self.host.carry(to, bundle)
-        held = RangeSet((bundle.envelope.first, bundle.last) for bundle in found)
-        lacking = [piece for first, last in ranges for piece in held.missing(first, last)]
-        if lacking:
-            self.host.send(to, Unavailable(topic, term, lacking))
+        if released or lacking:
+            absent = RangeSet([*released, *lacking]).ranges()
+            self.host.send(to, Unavailable(topic, term, absent, tuple(released), tuple(tree.runs(term, absent))))
+        if lacking and term in tree.past:
+            tree.past[term].ask(lacking)  # somebody beyond this peer may have it, or know what it was
+            self.look_soon(topic)

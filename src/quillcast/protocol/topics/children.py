@@ -9,10 +9,11 @@ from quillcast.core.sparing import NOTHING, shared
 from quillcast.core.trace import ChildAdded, ChildRemoved, Mark
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics import claims
+from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.links import TreeLinks
 from quillcast.protocol.topics.messages import Accepted, Join, Leave, Orphaned, Refused
 from quillcast.protocol.topics.subscribing import denied
-from quillcast.protocol.topics.tree import Child, Tree
+from quillcast.protocol.topics.tree import Child, Tree, excused
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -35,10 +36,7 @@ class ChildrenTables:
         if descriptor is None:
             self.host.send(join.child, Refused(join.topic, "describe"))
             return
-        rule = denied(scribe.descriptors.get(join.topic, descriptor), join.child.node_id, join.warrant)
-        if rule is not None and not scribe.rendezvous.took_over_from(join):
-            self.host.trace(Mark("join_denied"))
-            self.host.send(join.child, Refused(join.topic, "denied", rule=rule))
+        if not self._may_join(scribe.descriptors.get(join.topic, descriptor), join):
             return
         tree = scribe.tree(descriptor)
         child = join.child.node_id
@@ -57,6 +55,15 @@ class ChildrenTables:
             if not tree.joining:
                 scribe.joining.join(tree)
 
+    def _may_join(self, descriptor: Descriptor, join: Join) -> bool:
+        """Does the topic's list let this child subscribe? Else it is told by which rule not."""
+        rule = denied(descriptor, join.child.node_id, join.warrant)
+        if rule is None or self.scribe.rendezvous.took_over_from(join):
+            return True
+        self.host.trace(Mark("join_denied"))
+        self.host.send(join.child, Refused(join.topic, "denied", rule=rule))
+        return False
+
     def full(self, tree: Tree, child: bytes) -> bool:
         """Has the topic as many children as it may have here, and this is none of them?"""
         members = tree.children.keys() | tree.waiting.keys()
@@ -65,8 +72,9 @@ class ChildrenTables:
     def _shed(self, tree: Tree, join: Join) -> None:
         """No more children than the bound: the newcomer joins through one of those that are (bottleneck remover)."""
         self.host.trace(Mark("shed"))
-        siblings = tuple(child.contact for child in tree.children.values())
-        self.host.send(join.child, Refused(join.topic, "full", siblings))
+        siblings = [child.contact for child in tree.children.values()]
+        siblings += [waiting.child for waiting in tree.waiting.values()]
+        self.host.send(join.child, Refused(join.topic, "full", tuple(siblings)))
 
     def accept_waiting(self, tree: Tree) -> None:
         """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
@@ -74,7 +82,7 @@ class ChildrenTables:
             del tree.waiting[join.child.node_id]
             if join.child.node_id in tree.path:
                 self.host.send(join.child, Refused(tree.topic, "loop"))
-            else:
+            elif self._may_join(tree.descriptor, join):  # the list may have come with the parent's answer
                 self._accept(tree, join)
         tree.waiting = tree.waiting or NOTHING
         for child in tree.children.values():
@@ -83,7 +91,7 @@ class ChildrenTables:
     def _accept(self, tree: Tree, join: Join) -> None:
         contact = join.child
         start = _start_for(tree, join)
-        self._send_accepted(tree, contact, start, join.digest)
+        self._send_accepted(tree, join, start)
         child = self.enter(tree, contact, start)
         if join.moved:  # as long as a former parent may take to leave, and name it to those above
             child.named_until = self.host.now() + 2 * self.config.leave_s
@@ -96,12 +104,13 @@ class ChildrenTables:
         self.scribe.rendezvous.came(tree, (contact.node_id,))  # of this reign it has nothing, and covers nothing yet
         self.scribe.reports.touch(tree)
 
-    def _send_accepted(self, tree: Tree, contact: Contact, start: int, digest: bytes) -> None:
-        descriptor = None if digest == tree.descriptor.digest else tree.descriptor
+    def _send_accepted(self, tree: Tree, join: Join, start: int) -> None:
+        descriptor = None if join.digest == tree.descriptor.digest else tree.descriptor
         path = tree.path_here(self.host.me)
         past = tuple((term, reign.end) for term, reign in sorted(tree.past.items()))
         fallbacks = self.fallbacks(tree)
-        self.host.send(contact, Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past))
+        accepted = Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past)
+        self.scribe.tell(join.child, accepted, again=join.again)
 
     def enter(self, tree: Tree, contact: Contact, start: int) -> Child:
         """Enter a child in the children table, to be served from an index of the present term on."""
@@ -158,7 +167,7 @@ class ChildrenTables:
         tree.close(child)
         self.streams.drop(child.contact, tree.topic)
         self.links.remove(node)
-        if lease:
+        if lease and not excused(child):
             tree.depart(child, self.host.now() + self.config.lease_s, whose or (node,))
         self.host.trace(ChildRemoved(tree.topic, node, why))
         self.scribe.reports.touch(tree)

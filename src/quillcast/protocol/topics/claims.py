@@ -16,7 +16,8 @@ Held = tuple[tuple[Term, Number, tuple[Range, ...]], ...]
 class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A child to its parent: all below me cover `term` below `cover`; `heard` is the highest term known down here.
 
-    `came` names who came below me lately from another parent: `cover` speaks for them and all below them.
+    `came` names who came below me lately from another parent: `cover` speaks for them and all below them. `frontier` is
+    how far the term came without a gap to me: where it is ahead of `cover`, somebody below me holds that back.
     """
 
     term: Term
@@ -24,10 +25,14 @@ class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):
     heard: Term
     held: Held = ()
     came: tuple[WireId, ...] = ()
+    frontier: Number = 0
 
 
 class ParentClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """A parent to each child: my frontier and the stable position, the path from the root to me, whom to turn to."""
+    """A parent to each child: my frontier and the stable position, the path from the root to me, whom to turn to.
+
+    `stable` is the root's word, passed on: 0 while it has not come to me.
+    """
 
     term: Term
     frontier: Number
@@ -49,7 +54,7 @@ def encode(claim: Claim) -> bytes:
 def decode(data: bytes) -> Claim:
     """The claim of these bytes; what is the same in others' claims is shared. Raises `Malformed`."""
     match decoded(_decoder, data, "claim about a topic"):
-        case ChildClaim(term, cover, heard, held, came):
-            return ChildClaim(shared(term), cover, shared(heard), held, came)
+        case ChildClaim(term, cover, heard, held, came, frontier):
+            return ChildClaim(shared(term), cover, shared(heard), held, came, frontier)
         case ParentClaim(term, frontier, stable, path, fallbacks, held):
             return ParentClaim(shared(term), frontier, stable, shared(path), shared(fallbacks), held)

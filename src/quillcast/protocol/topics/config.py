@@ -2,7 +2,14 @@
 
 import msgspec
 
+from quillcast.core.errors import LocalError
+from quillcast.core.numbers import check_numbers
+
 MIB = 1 << 20
+MAY_BE_ZERO = (
+    "fallbacks", "ask_patience_s", "hand_over_s", "compare_s", "patience_s", "report_s", "leave_s", "linger_s",
+    "gap_s", "give_up_s",
+)  # fmt: skip
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -12,14 +19,16 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     event_bytes_max: int = MIB  # larger events are refused at the publisher
     lease_s: float = 30.0  # DELIVERY.md, *Who keeps what*
     replicas: int = 5  # Scribe, section 3.2: root state on the k = 5 closest peers
+    ask_s: float = 0.5  # a replica that did not answer the root is asked again after so long; a guess
+    ask_patience_s: float = 1.0  # ... and after this long most answers are enough: a guess
+    hand_over_s: float = 3.0  # a peer that a topic is about to be handed over to waits this long for it; a guess
+    compare_s: float = 1.0  # neighbours compare root state this long after it changed: many changes together; a guess
     tree_heartbeat_s: float = 2.0  # how often parent and child hear of each other; a guess: silence shows in 4 to 5 s
     join_timeout_s: float = 1.0  # first wait for a parent's answer, doubled up to join_timeout_max_s; a guess
     join_timeout_max_s: float = 4.0
     report_s: float = 0.1  # how often frontiers and covers travel along a busy tree link; a guess
     report_bytes: int = 3 * MIB  # ... or after so many bytes that came, were taken or became stable; a guess
     sweep_s: float = 1.0  # leases, past terms, agreement of parents and children are looked over this often
-    settle_s: float = 2.0  # a root holds stability this long after its leaf set changed: orphans may be on their way
-    newcomer_s: float = 0.5  # a peer new in its neighbourhood waits this long before it creates a topic; a guess
     budget_bytes: int = 64 * MIB  # all buffers of a peer together (DELIVERY.md: one budget per peer)
     patience_s: float = 2.0  # DELIVERY.md, *Slowness*: publishers are paced this long before a cut
     window_bytes: int = 4 * MIB  # what a publisher may have on its way to the root without a receipt
@@ -27,6 +36,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     retain_s: float = 120.0  # ... and how long at most; a guess: four leases
     receipt_timeout_s: float = 2.0  # a publisher looks for the root anew when nothing was admitted for this long
     remind_s: float = 10.0  # a publisher asks after events that were admitted and are not stable; a guess
+    admissions_max: int = 4096  # publishers that a root knows per topic (docs/topics.md); a guess: under 2 MB
     bundle_bytes: int = 256 * 1024  # the root seals at most about this much into one bundle
     fallbacks: int = 3  # parents named to children for the case that theirs dies; a guess. 0: rejoin as in the paper
     children_per_topic_max: int = 16  # DESIGN.md, section 4: hard
@@ -35,3 +45,11 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     linger_s: float = 1.0  # ... and how long of that, at most, for what is admitted already; a guess
     gap_s: float = 0.5  # how long a gap may stand before it is asked for again; a guess: some round trips
     give_up_s: float = 5.0  # a gap that every source refused for this long is lost; a guess: several repairs' time
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "topics", MAY_BE_ZERO)
+        if self.join_timeout_s > self.join_timeout_max_s:
+            raise LocalError(
+                f"topics.join_timeout_s is {self.join_timeout_s:g}; use at most topics.join_timeout_max_s, "
+                f"{self.join_timeout_max_s:g}"
+            )

@@ -15,8 +15,11 @@ CHOICES = {
     "delivery": ("best_effort", "reliable"),
     "order": ("publisher", "none"),
     "slow": ("cut", "wait"),
+    "partition": ("go_on", "wait"),
 }
 NAME_BYTES_MAX = 255
+PATTERNS = ("+", "#", "*", ">", "?")
+"""Parts of a name that mean any part elsewhere: in MQTT (+ #), in NATS (* >), in shells (* ?)."""
 _UNFIT = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's categories of control signs, halves of pairs, ends of lines
 _STATEMENT = b"quillcast topic 1\0"
 
@@ -26,13 +29,15 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
 
     `delivery` is best_effort or reliable, `order` is publisher or none, `slow` says what happens to a subscriber that
     cannot keep up: cut (it is told what it lost) or wait (publishers are paced while it holds a lease).
-    `event_bytes_max` bounds one event's payload.
+    `event_bytes_max` bounds one event's payload. `partition` is what a root does that cannot reach most replicas: go_on
+    (its acknowledgements say `partitioned`) or wait (it acknowledges nothing).
     """
 
     delivery: str = "reliable"
     order: str = "publisher"
     slow: str = "cut"
     event_bytes_max: int = 1 << 20
+    partition: str = "go_on"
 
     @property
     def reliable(self) -> bool:
@@ -124,8 +129,11 @@ def described(name: str, settings: Settings | None = None) -> Descriptor:
     parts = bare.split("/")
     if not all(parts) or not _fits(name):
         raise LocalError(f"{name!r} is no topic name; use a path such as sport/tennis, at most {NAME_BYTES_MAX} bytes")
-    if any(part in ("+", "#") for part in parts):
-        raise LocalError(f"{name!r} is a pattern; a topic's name has no + or # parts")
+    if any(part in PATTERNS or "*" in part for part in parts):
+        raise LocalError(
+            f"{name!r} is a pattern; there are no subscriptions by pattern yet (they will be by + and #), so name each "
+            f"topic: a topic's name has no part that is one of {' '.join(PATTERNS)}, and no * within a part"
+        )
     if settings is None:
         return Descriptor(bare, creator=creator)
     settings.validate()

@@ -5,6 +5,8 @@ What is stable keeps its position, and those below are named to the next root (d
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from quillcast.core.envelope import Term
 from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
@@ -29,10 +31,13 @@ class HandOverNow(Timer, frozen=True):
 class Offer(NamedTuple):
     """A topic that was handed over, and what the root of that reign knew."""
 
-    term: Term
-    leases: tuple[bytes, ...]  # whom to wait for
-    hold_until: float  # it would have called nothing stable until then
-    frontiers: dict[bytes, int]  # what was stable, by publisher
+    message: HandOver
+    hold_until: float  # that root would have called nothing stable until then
+
+    @property
+    def term(self) -> Term:
+        """The reign that is over."""
+        return self.message.term
 
 
 class HandingOver:
@@ -125,20 +130,24 @@ class HandingOver:
         now = self.host.now()
         hold_until = root.awaited_until if root.awaited else root.hold_until
         leases = dict(root.awaited)
-        if self.scribe.leaving:  # else it comes too, and speaks for them
+        if self._follows(tree, root):  # it comes too, and speaks for those below it
+            leases[self.host.me] = None
+        else:
             leases |= dict.fromkeys(tree.children)
             for node, lease in tree.departed.items():
                 if node in lease.awaited:
                     hold_until = max(hold_until, lease.until)
                 leases |= dict.fromkeys(other for other in lease.awaited if other != node)
-        else:
-            leases[self.host.me] = None
         leases.pop(to.node_id, None)
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         return HandOver(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
             tuple(leases), frontiers,
         )  # fmt: skip
+
+    def _follows(self, tree: Tree, root: Root) -> bool:
+        """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
+        return not self.scribe.leaving and (tree.needed or root.index > 0)
 
     def _keep(self, tree: Tree) -> None:
         """Stay in the tree for as long as others may lack what this peer knows of a reign that is over."""
@@ -153,20 +162,27 @@ class HandingOver:
         tree = self.scribe.tree(self.scribe.descriptors[message.descriptor.topic])
         topic = tree.topic
         tree.heard = max(tree.heard, message.term, message.heard)
-        self.scribe.replication.note(topic, tree.heard)
+        self.scribe.replication.enter(topic, tree.heard)
         if tree.root is None:
-            hold_until = self.host.now() + message.hold_s
-            self.offers[topic] = Offer(message.term, message.leases, hold_until, dict(message.frontiers))
+            self.offers[topic] = Offer(message, self.host.now() + message.hold_s)
             self._enter_reign(tree, message)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:
                 self.scribe.rendezvous.outdone(tree)
         elif self.overlay.active and self.overlay.is_closest(topic):
-            self.scribe.rendezvous.become(tree, "handed_over")
+            self.scribe.accessions.claim(tree, "handed_over")
         self.scribe.reigns.recall(tree, message.term, message.index)
         if not tree.attached and tree.needed and not tree.joining:
             self.scribe.joining.join(tree)
+
+    def pass_on(self) -> None:
+        """A topic that was handed to this peer and that it is not root of is handed on to whoever is closer by now."""
+        for topic, offer in list(self.offers.items()):
+            if not self.overlay.is_closest(topic):
+                del self.offers[topic]
+                hold_s = max(0.0, offer.hold_until - self.host.now())
+                self.host.send(self.overlay.closest(topic, 1)[0], msgspec.structs.replace(offer.message, hold_s=hold_s))
 
     def _enter_reign(self, tree: Tree, message: HandOver) -> None:
         """The buffer of the reign that ended follows: be this peer root or not, that may be the last copy."""
@@ -179,8 +195,8 @@ class HandingOver:
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""
         here = {self.host.me, *tree.children, *(node for child in tree.children.values() for node in child.came)}
-        root.awaited = {node: None for node in offer.leases if node not in here}
+        root.awaited = {node: None for node in offer.message.leases if node not in here}
         root.awaited_until = offer.hold_until
         if not root.awaited:
             root.hold_until = offer.hold_until
-        root.frontiers = offer.frontiers
+        root.frontiers = dict(offer.message.frontiers)

@@ -1,15 +1,73 @@
-"""For people: a topic's live tree, and who does not cover a position."""
+"""For people: a topic's live tree, how far its subscriptions are, and who holds up an event that is not stable.
+
+A question changes nothing, here or elsewhere. Where this peer has no part in the topic's tree the question itself is
+routed to the topic, and whoever is closest answers: as its root, or that there is none. To ask for the root first, as
+publishers do, would make one.
+
+Peers answer the asker directly, so a walk takes one hop per level down and one back. The asker names those that say of
+themselves that they lack the event, those that are gone and whose leases go on, and those that do not answer at all. A
+peer that has the event is not to blame, even if it was asked because its parent has not heard of that yet.
+"""
 
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import NO_TERM
 from quillcast.core.messages import Contact
+from quillcast.protocol.topics import lag
 from quillcast.protocol.topics.messages import Branch, Laggards, Lagging, Survey
+from quillcast.protocol.topics.publisher import Publisher
+from quillcast.protocol.topics.tree import Tree
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
+
+
+PACES_MAX = 8  # topics that a root names as those it holds back credit for; a guess
+
+
+class Walk:
+    """What peers answered to the question who holds up an event."""
+
+    def __init__(self, root: Contact) -> None:
+        self.root = root
+        self.asked: dict[bytes, Contact] = {root.node_id: root}
+        self.answered: dict[bytes, Lagging] = {}
+
+    def note(self, sender: Contact, answer: Lagging) -> None:
+        """A peer answered."""
+        self.answered[sender.node_id] = answer
+        self.asked |= {contact.node_id: contact for contact in (sender, *answer.asked)}
+
+    @property
+    def behind(self) -> list[Contact]:
+        """Who lives and does not have it yet."""
+        return [self.asked[node] for node, answer in sorted(self.answered.items()) if answer.behind]
+
+    @property
+    def departed(self) -> dict[bytes, float]:
+        """Who is gone, with the seconds that its lease goes on; unless it answered itself."""
+        known: dict[bytes, float] = {}
+        for answer in self.answered.values():
+            known |= {node: left_s for node, left_s in answer.departed if node not in self.answered}
+        return dict(sorted(known.items()))
+
+    @property
+    def silent(self) -> list[Contact]:
+        """Who did not answer."""
+        return [contact for node, contact in sorted(self.asked.items()) if node not in self.answered]
+
+    @property
+    def paces(self) -> tuple[str, ...]:
+        """Other topics for which the root holds back credit."""
+        root = self.answered.get(self.root.node_id)
+        return () if root is None else root.paces
+
+    @property
+    def hold_s(self) -> float:
+        """For how long the root calls nothing stable."""
+        return max((answer.hold_s for answer in self.answered.values()), default=0.0)
 
 
 class Inspection:
@@ -18,34 +76,55 @@ class Inspection:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host = scribe, scribe.host
         self.surveys: dict[int, dict[bytes, Branch]] = {}
-        self.lagging: dict[bytes, dict[bytes, None]] = {}
+        self.walks: dict[int, Walk] = {}
         self.numbers = 0
 
     def survey(self, name: str) -> int:
         """Ask every peer of a topic's tree for its place; the answers gather in `surveys[number]`, by peer."""
         self.numbers += 1
         self.surveys[self.numbers] = {}
-        descriptor = self.scribe.describe(name)
-        message = Survey(descriptor.topic, self.host.contact, self.numbers)
-        tree = self.scribe.trees.get(descriptor.topic)
+        topic = self.scribe.describe(name).topic
+        message = Survey(topic, self.host.contact, self.numbers)
+        tree = self.scribe.trees.get(topic)
         if tree is not None and tree.attached:
             self._survey(message)
         else:
-            self.scribe.publishing.with_root(descriptor, lambda root: self._to_root(root, message))
+            self._to_root(message)
         return self.numbers
 
-    def who_lags(self, name: str, term: Term, index: int) -> None:
-        """Ask down the tree who does not cover a position; the answers gather in `lagging`, by topic."""
-        descriptor = self.scribe.describe(name)
-        self.lagging[descriptor.topic] = {}
-        message = Laggards(descriptor.topic, term, index, self.host.contact)
-        self.scribe.publishing.with_root(descriptor, lambda root: self._to_root(root, message))
+    def who_lags(self, publisher: Publisher, sequence: int) -> int:
+        """Ask who holds up a publisher's events before `sequence`, beginning at its root, which is known.
 
-    def _to_root(self, root: Contact, message: Survey | Laggards) -> None:
-        if root.node_id == self.host.me:
-            self.receive(root, message)
+        The answers gather in `walks[number]`; whoever asked deletes that.
+        """
+        assert publisher.root is not None
+        self.numbers += 1
+        self.walks[self.numbers] = Walk(publisher.root)
+        message = Laggards(publisher.topic, NO_TERM, 0, self.host.contact, self.numbers, publisher.id, sequence)
+        if publisher.root.node_id == self.host.me:
+            self._name_laggards(message)
         else:
+            self.host.send(publisher.root, message)
+        return self.numbers
+
+    def _to_root(self, message: Survey) -> None:
+        """To the root where it is known, else to whoever is closest to the topic."""
+        tree, root = self.scribe.trees.get(message.topic), self.scribe.publishing.roots.get(message.topic)
+        if tree is not None and tree.root is not None:
+            self._survey(message)
+        elif root is not None and root.node_id != self.host.me:
             self.host.send(root, message)
+        elif self.scribe.overlay.active:
+            self.scribe.overlay.route(message, message.topic)
+
+    def arrived(self, message: Survey) -> None:
+        """A question came by the overlay, and this peer is the closest to its topic."""
+        tree = self.scribe.trees.get(message.topic)
+        if tree is None or not tree.attached:
+            known = self.scribe.descriptors.get(message.topic)
+            self._answer(message.asker, Branch(message.topic, message.number, b"", [], 0, NO_TERM, 0, descriptor=known))
+        else:
+            self._survey(message)
 
     def receive(self, sender: Contact, message: Any) -> None:
         """A walk reached this peer, or an answer came back."""
@@ -57,37 +136,79 @@ class Inspection:
                     self.surveys[number][sender.node_id] = message
             case Laggards():
                 self._name_laggards(message)
-            case Lagging(topic, _, peers):
-                self.lagging.setdefault(topic, {}).update(dict.fromkeys(peers))
+            case Lagging(number=number):
+                if number in self.walks:
+                    self.walks[number].note(sender, message)
 
     def _survey(self, message: Survey) -> None:
         tree = self.scribe.trees.get(message.topic)
         if tree is None:
+            if not message.down and self.scribe.overlay.active:
+                self.scribe.overlay.route(message, message.topic)  # whoever asked took this peer for the root
             return
         if tree.parent is not None and not message.down:
             self.host.send(tree.parent, message)
             return
-        children = [child.contact for child in tree.children.values()]
-        parent = tree.parent.node_id if tree.parent is not None else b""
-        branch = Branch(message.topic, message.number, parent, children, len(tree.edges), tree.term, tree.frontier)
+        branch = self._branch(tree, message.number)
         self._answer(message.asker, branch)
-        for child in children:
+        for child in branch.children:
             self.host.send(child, msgspec.structs.replace(message, down=True))
 
+    def _branch(self, tree: Tree, number: int) -> Branch:
+        """This peer's place in a tree."""
+        reigns = tree.root is not None
+        return Branch(
+            tree.topic,
+            number,
+            tree.parent.node_id if tree.parent is not None else b"",
+            [child.contact for child in tree.children.values()],
+            len(tree.edges),
+            tree.term,
+            tree.frontier,
+            root=reigns,
+            readers=tuple(lag.readers(tree, self.host)[: lag.READERS_MAX]),
+            leases=tuple(lag.leases(tree, self.host.now())),
+            events=lag.events(tree),
+            descriptor=tree.descriptor if reigns else None,
+        )
+
     def _name_laggards(self, message: Laggards) -> None:
-        """Name who does not cover the position here, and walk on below (DELIVERY.md, *Guarantees*)."""
-        tree = self.scribe.trees.get(message.topic)
-        if tree is None:
+        """Say what holds the position back here, and walk on below (DELIVERY.md, *Guarantees*)."""
+        tree, now = self.scribe.trees.get(message.topic), self.host.now()
+        if tree is None:  # it needs the topic no more, and its parent has not heard of that yet
+            self._answer(message.asker, Lagging(message.topic, message.number, behind=False, departed=[], asked=[]))
             return
-        behind = tree.laggards(message.term, message.index, self.host.now())
-        if behind:
-            self._answer(message.asker, Lagging(message.topic, message.index, [n or self.host.me for n in behind]))
-        for child in tree.children.values():
-            if (child.cover_term, child.cover) < (message.term, message.index):
-                self.host.send(child.contact, message)
+        hold_s, paces = 0.0, tuple[str, ...]()
+        if message.term == NO_TERM:
+            if tree.root is None:
+                return  # it is root no more, and so asks nobody
+            index = tree.root.place_of(message.publisher, message.sequence)
+            message = msgspec.structs.replace(message, term=tree.root.term, index=index)
+            hold_s = max(0.0, tree.root.hold_until - now)
+            others = [topic for topic in self.scribe.pacing.waiting if topic != message.topic]
+            paces = tuple(self.scribe.descriptors[topic].name for topic in others[:PACES_MAX])
+        place = (message.term, message.index)
+        asked = [child.contact for child in tree.children.values() if (child.cover_term, child.cover) < place]
+        behind = (tree.term, tree.frontier) < place
+        behind = behind or any(edge.frontier(message.term) < message.index for edge in tree.edges.values())
+        departed = _departed(tree, message, now)
+        self._answer(message.asker, Lagging(message.topic, message.number, behind, departed, asked, hold_s, paces))
+        for child in asked:
+            self.host.send(child, message)
 
     def _answer(self, to: Contact, message: Branch | Lagging) -> None:
         if to.node_id == self.host.me:
             self.receive(self.host.contact, message)
         else:
             self.host.send(to, message)
+
+
+def _departed(tree: Tree, message: Laggards, now: float) -> list[tuple[bytes, float]]:
+    """Who is gone and holds a position back, and for how long yet: former children, and whom a root waits for."""
+    gone: dict[bytes, float] = {}
+    if tree.root is not None and tree.root.hold_until > now:
+        gone = dict.fromkeys(tree.root.awaited, tree.root.hold_until - now)
+    for lease in tree.departed.values():
+        if lease.until > now and (lease.cover_term, lease.cover) < (message.term, message.index):
+            gone |= dict.fromkeys(lease.awaited, lease.until - now)
+    return list(gone.items())

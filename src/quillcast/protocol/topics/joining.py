@@ -48,7 +48,7 @@ class Joining:
         if self.overlay.active:
             if self.overlay.is_closest(tree.topic):
                 how = "took_over" if tree.heard != NO_TERM or tree.begun else "created"
-                self.scribe.rendezvous.become(tree, how)
+                self.scribe.accessions.claim(tree, how)
                 return
             self.overlay.route(self.join_message(tree, fault=fault), tree.topic)
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
@@ -70,7 +70,7 @@ class Joining:
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
-            warrant=warrant, moved=tree.moved,
+            warrant=warrant, moved=tree.moved, again=tree.attempt > 1,
         )  # fmt: skip
         handlers = self.scribe.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
@@ -196,8 +196,10 @@ class Joining:
         tree.keeping_until = None
         self.leave_if_idle(tree)
 
-    def sweep(self) -> None:
-        """Leases of forgotten topics run out."""
+    def sweep(self, now: float, *, paused: bool) -> None:
+        """Leases of forgotten topics run out, but not while this process stood still."""
+        for lease in [lease for leases in self.left_behind.values() for lease in leases.values()] if paused else ():
+            lease.until = max(lease.until, now + self.config.lease_s)
         for topic in [topic for topic in self.left_behind if not self.leases_left(topic)]:
             del self.left_behind[topic]
 

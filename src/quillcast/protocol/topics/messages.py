@@ -9,6 +9,8 @@ from quillcast.core.messages import Contact, Message, Number, WireId
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
 
 class Have(Message, frozen=True, tag=40):
     """What a peer has of a topic when it joins (again): its term, and from where it needs that term's events."""
@@ -33,6 +35,8 @@ class Join(Message, frozen=True, tag=41):
     """On whose behalf the child subscribes."""
     moved: bool = False
     """The child left a parent, which may hold its lease: tell those above that it came."""
+    again: bool = False
+    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
 
 
 class Rejoin(Message, frozen=True, tag=42):
@@ -92,12 +96,16 @@ class Create(Message, frozen=True, tag=47):
 
     descriptor: Descriptor
     creator: Contact
+    again: bool = False
+    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
 
 
 class Created(Message, frozen=True, tag=48):
     """The topic stands with this descriptor, maybe an earlier one. Changed settings go down the tree in it too."""
 
     descriptor: Descriptor
+    holders: Number = 0
+    """How many peers hold the topic's state; to the creator only."""
 
 
 class FindRoot(Message, frozen=True, tag=49):
@@ -109,6 +117,8 @@ class FindRoot(Message, frozen=True, tag=49):
     term: Term
     warrants: tuple[Warrant, ...] = ()
     """On whose behalf the peer publishes."""
+    again: bool = False
+    """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
 
 
 class RootIs(Message, frozen=True, tag=50):
@@ -130,13 +140,16 @@ class NotRoot(Message, frozen=True, tag=51):
 class Receipts(Message, frozen=True, tag=52):
     """From the root, for each publisher: all below `admitted` has positions, below `stable` all leases cover it.
 
-    A publisher that sent more than `admitted` goes back to there when `again` is set.
+    It speaks of what its reign admitted; what the publisher discarded before that, the publisher knows itself. A
+    publisher that sent more than `admitted` goes back to there when `again` is set.
     """
 
     topic: WireId
     term: Term
     marks: list[tuple[bytes, Number, Number, bool]]
     """publisher, admitted, stable, again"""
+    partitioned: bool = False
+    """The root does not reach most of those who keep the topic's state: there may be another one beyond a split."""
 
 
 class HandOver(Message, frozen=True, tag=53):
@@ -151,39 +164,62 @@ class HandOver(Message, frozen=True, tag=53):
     stable: Number
     heard: Term = NO_TERM
     """The highest term I heard of."""
-    hold_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    hold_s: Seconds = 0.0
     """I would have called nothing stable for so long yet."""
     leases: tuple[WireId, ...] = ()
     """Whom to wait for before anything is called stable: me, with all below me; if I leave, those below me."""
     frontiers: tuple[tuple[WireId, Number], ...] = ()
-    """Per publisher: all events of it below that sequence are stable, and are not to be admitted again."""
+    """Per publisher: what was admitted of it below that sequence is stable, and is not to be admitted again."""
 
 
 class Replicas(Message, frozen=True, tag=54):
-    """Keep these descriptors and terms in case their root dies (Scribe, section 3.2: the k closest peers do)."""
+    """Keep these descriptors and terms in case their root dies (Scribe, section 3.2: the k closest peers do).
+
+    Answer `Kept`, or `Known` where you know better.
+    """
 
     entries: list[tuple[Descriptor, Term]]
 
 
 class Laggards(Message, frozen=True, tag=57):
-    """Walk down the tree: who below you does not cover this position? Each answers Lagging to `asker`."""
+    """Walk down the tree: who does not cover this position? Each peer that is reached answers Lagging to `asker`.
+
+    It goes on to those children that have not said that they cover it. The root takes the position of the event of
+    `publisher` before `sequence`; where that has none, the first one that is not stable.
+    """
 
     topic: WireId
     term: Term
     index: Number
     asker: Contact
+    number: Number = 0
+    publisher: WireId = bytes(16)
+    sequence: Number = 0
 
 
 class Lagging(Message, frozen=True, tag=58):
-    """The sender, or a child it has not heard of, does not cover the position asked for."""
+    """What holds the position back at the sender: maybe nothing, for its parent need not have heard of that yet."""
 
     topic: WireId
-    index: Number
-    peers: list[WireId]
+    number: Number
+    behind: bool
+    """The sender does not cover it."""
+    departed: list[tuple[WireId, Seconds]]
+    """Peers that are gone, and how much longer their leases go on."""
+    asked: list[Contact]
+    """The children that the walk goes on to."""
+    hold_s: Seconds = 0.0
+    """The sender is the root, and calls nothing stable for so long."""
+    paces: tuple[str, ...] = ()
+    """The sender is the root, and holds back credit for these other topics, which wait for slow subscribers."""
 
 
 class Survey(Message, frozen=True, tag=59):
-    """Walk up to the root and down the whole tree: every peer in it answers Branch to `asker`."""
+    """Walk up to the root and down the whole tree: every peer in it answers Branch to `asker`.
+
+    Routed to the topic where the asker has no part in its tree. A question makes no topic and no root: where nobody is
+    root, the peer closest to the topic says in a Branch what it knows.
+    """
 
     topic: WireId
     asker: Contact
@@ -191,8 +227,36 @@ class Survey(Message, frozen=True, tag=59):
     down: bool = False
 
 
+class Reader(msgspec.Struct, frozen=True, array_like=True):
+    """A local subscription, and what it lacks. An event counts until the application is done with it."""
+
+    name: str
+    """As the application named it."""
+    number: Number
+    taken: Number
+    """One past the last position of the peer's term that was handed to the application's queue without a gap."""
+    owed: Number = 0
+    """Events of earlier terms that were not handed to it."""
+    waiting: Number = 0
+    """Events in the application's queue, and the one that it is at."""
+    waiting_bytes: Number = 0
+    behind_s: Seconds = 0.0
+    """For how long the oldest event that it lacks and that its peer has was published, by this peer's clock."""
+    stalled_s: Seconds = 0.0
+    """For how long it has taken nothing, though something waits."""
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True):
+    """What a child said it covers, with all below it; `lost`: it is gone, and its lease goes on."""
+
+    node: WireId
+    term: Term
+    cover: Number
+    lost: bool = False
+
+
 class Branch(Message, frozen=True, tag=60):
-    """The sender's place in the topic's tree, for people to see."""
+    """The sender's place in the topic's tree, for people to see. No parent and not `root`: it is in none."""
 
     topic: WireId
     number: Number
@@ -201,6 +265,22 @@ class Branch(Message, frozen=True, tag=60):
     subscribers: Number
     term: Term
     frontier: Number
+    root: bool = False
+    readers: tuple[Reader, ...] = ()
+    """The local subscriptions, those that are furthest behind first; of many only these."""
+    leases: tuple[Lease, ...] = ()
+    events: Number = 0
+    """Events that the topic is known to have had, of earlier terms too."""
+    descriptor: Descriptor | None = None
+    """The topic, as its root or the peer closest to it knows it."""
+
+
+class CutLeases(Message, frozen=True, tag=68):
+    """From a parent whose buffers are full: end the leases below you that do not cover this position (slow = cut)."""
+
+    topic: WireId
+    term: Term
+    index: Number
 
 
 class Denied(Message, frozen=True, tag=61):
@@ -209,7 +289,60 @@ class Denied(Message, frozen=True, tag=61):
     descriptor: Descriptor
 
 
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """What a peer knows of a topic: nothing at all, if there is neither a descriptor nor a term."""
+
+    topic: WireId
+    descriptor: Descriptor | None
+    term: Term
+    """The highest one that it heard of."""
+    reigns: bool = False
+    """It is the topic's root."""
+
+
+class Ask(Message, frozen=True, tag=62):
+    """The sender may be the root of these topics soon. Answer `Known`."""
+
+    topics: list[WireId]
+
+
+class Known(Message, frozen=True, tag=63):
+    """What the sender knows of topics that it was asked about, or better than whoever wanted something kept."""
+
+    entries: list[Entry]
+    joining: bool = False
+    """It has just started and nobody told it anything yet: that it does not know a topic says nothing."""
+
+
+class Kept(Message, frozen=True, tag=64):
+    """The sender keeps these, as it was told: topic, term, the descriptor's digest."""
+
+    topics: list[tuple[WireId, Term, bytes]]
+
+
+class StateDigest(Message, frozen=True, tag=65):
+    """Over the root state that both peers should keep. Send what may be news to the sender, and answer with yours."""
+
+    digest: bytes
+    answer: bool = False
+
+
+class StillOpen(Message, frozen=True, tag=67):
+    """From a root: these publishers of yours are silent. Answer Closed for those that your process does not have."""
+
+    publishers: list[tuple[WireId, WireId]]
+    """topic, publisher"""
+
+
+class Closed(Message, frozen=True, tag=66):
+    """To a root: these publishers of mine publish no more, and nothing of theirs waits for your word."""
+
+    publishers: list[tuple[WireId, WireId]]
+    """topic, publisher"""
+
+
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied,
+    HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied, CutLeases, Closed, StillOpen,
+    Ask, Known, Kept, StateDigest,
 )  # fmt: skip

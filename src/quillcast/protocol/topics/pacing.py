@@ -1,5 +1,14 @@
 """Back-pressure: credit goes back to senders while the buffers are within the budget (DELIVERY.md, *Slowness*).
 
+Where the budget is used up, a peer gives in this order:
+
+1. Copies that it keeps for others only: what all live leases at this peer and below cover, stable or not, oldest first,
+   of the busiest topic. That costs nobody an event, so nobody waits for it.
+2. Time: it gives no credit back for `patience_s`. Whoever can keep up has caught up by then.
+3. The lease of whoever holds back the most, in all topics that may be cut at once, so that one culprit is waited for
+   once. It is excused until it has caught up (`channels.Cut`): served from the buffer as far as that reaches, and told
+   what it lost. A child that is up to date itself is asked to do the same with those below it (`CutLeases`).
+
 A topic that waits for its slow subscribers would fill the budget, and hold up all others. So its root holds back its
 publishers' credit before: while the topic keeps more than the budget has left (the dynamic threshold of shared-memory
 switches: Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998, with a factor of 1). One topic takes half of the budget at most,
@@ -7,14 +16,25 @@ two a third each, and there is always room for those that are not slow.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from quillcast.core.bundle import Bundle
+from quillcast.core.host import Timer
 from quillcast.core.trace import Dropped, Mark
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.messages import CutLeases
+from quillcast.protocol.topics.subscription import Subscription
+from quillcast.protocol.topics.tree import Child, Departed, Tree, excused, stands_still
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
+
+
+class Patience(Timer, frozen=True):
+    """Senders have waited for `patience_s`, if the buffers have been over their budget since it was set."""
+
+
+class RoomHere(Timer, frozen=True):
+    """This peer, as a root, takes events of its own publishers again."""
 
 
 class Pacing:
@@ -26,17 +46,47 @@ class Pacing:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
         self.budget = scribe.table.budget
-        self.owed: deque[tuple[bytes, int]] = deque()
+        self.owed: deque[tuple[bytes, int, bytes]] = deque()  # sender, bytes, topic
         self.held: dict[bytes, deque[tuple[bytes, int]]] = {}  # by topics that have their share of the budget
         self.over_since: float | None = None
+        self.shed_again_at = 0.0
+        self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
 
-    def release(self, sender: bytes, size_bytes: int) -> None:
+    # ---- this peer's own publishers, where it is the root: no link's credit lies between
+
+    def room_for(self, topic: bytes) -> int:
+        """Bytes that this peer, as the topic's root, takes of its own publishers now: a window as over a link."""
+        return self.config.window_bytes - self.taken.get(topic, 0)
+
+    def taken_here(self, topic: bytes, size_bytes: int) -> None:
+        """A bundle of this peer's own publishers came to it as the root."""
+        self.taken[topic] = self.taken.get(topic, 0) + size_bytes
+
+    def _give_back(self, sender: bytes, size_bytes: int, topic: bytes) -> None:
+        if sender != self.host.me or not topic:  # over a link, or what this peer sent itself as to any other
+            self.host.release(sender, size_bytes)
+            return
+        was_full = self.room_for(topic) <= 0
+        self.taken[topic] -= size_bytes
+        if was_full and self.room_for(topic) > 0:
+            self.host.set_timer(RoomHere(), 0.0)
+        if not self.taken[topic]:
+            del self.taken[topic]
+
+    # ---- all senders
+
+    @property
+    def waiting(self) -> list[bytes]:
+        """Topics whose publishers this root holds back, because they wait for slow subscribers."""
+        return list(self.held)
+
+    def release(self, sender: bytes, size_bytes: int, topic: bytes = b"") -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again."""
         if self.owed or self.budget.used_bytes > self.budget.limit_bytes:  # `over`, for every bundle
-            self.owed.append((sender, size_bytes))
-            self._note_over()
+            self.owed.append((sender, size_bytes, topic))
+            self.press()
         else:
-            self.host.release(sender, size_bytes)
+            self._give_back(sender, size_bytes, topic)
 
     def sealed(self, tree: Tree, sender: bytes, size_bytes: int) -> None:
         """What a publisher sent to this root is in the buffer: its credit goes back, unless the topic has its share."""
@@ -46,7 +96,7 @@ class Pacing:
                 self.host.trace(Mark("topic_paced"))
             self.held[tree.topic].append((sender, size_bytes))
         else:
-            self.release(sender, size_bytes)
+            self.release(sender, size_bytes, tree.topic)
 
     def _has_its_share(self, tree: Tree) -> bool:
         left_bytes = self.budget.limit_bytes - self.budget.used_bytes
@@ -58,12 +108,25 @@ class Pacing:
             tree = self.scribe.trees.get(topic)
             if tree is None or tree.root is None or not self._has_its_share(tree):
                 for sender, size_bytes in self.held.pop(topic):
-                    self.release(sender, size_bytes)
+                    self.release(sender, size_bytes, topic)
 
-    def _note_over(self) -> None:
+    def press(self) -> None:
+        """The buffers may be over their budget: shed what may go at once, else begin to wait."""
         if self.over_since is None and self.budget.over:
+            now = self.host.now()
+            if now >= self.shed_again_at:
+                self._shed(now)
+                crowded = self.budget.used_bytes > self._goal_bytes  # what is left is needed: wait before looking again
+                self.shed_again_at = now + self.config.report_s if crowded else now
+            self._wait_or_go_on()
+
+    def _wait_or_go_on(self) -> None:
+        if self.budget.over:
             self.over_since = self.host.now()
             self.host.trace(Mark("paced"))
+            self.host.set_timer(Patience(), self.config.patience_s)
+        else:
+            self.eased()
 
     def eased(self) -> None:
         """The buffers may have shrunk."""
@@ -73,37 +136,138 @@ class Pacing:
             return
         self.over_since = None
         while self.owed:
-            self.host.release(*self.owed.popleft())
+            self._give_back(*self.owed.popleft())
+
+    # ---- time
+
+    def patience(self) -> None:
+        """Those who can keep up have had the time to."""
+        if self.over_since is not None and self.host.now() - self.over_since >= self.config.patience_s:
+            self.cut()
 
     def sweep(self, now: float) -> None:
-        """After `patience_s` over the budget, the oldest of the busiest topic goes, unless its owner chose to wait."""
-        self._note_over()
+        """Look whether the buffers are over their budget, and for how long."""
+        self.press()
         self._ease_topics()
-        if self.over_since is None or now - self.over_since < self.config.patience_s:
-            return
-        self.cut(self.budget.limit_bytes * 7 // 8)
+        self.patience()
+
+    def cut(self) -> None:
+        """Wait no more: end leases, those that hold back the most first, until the buffers are within their budget."""
+        now = self.host.now()
+        self._thin(self._goal_bytes)
+        for tree in self._busiest():
+            while self._may_cut(tree) and self.budget.used_bytes > self._goal_bytes and self._end_last_lease(tree, now):
+                self._let_go(tree, now)
+        self._shed(now)
         self.eased()
 
-    def _tell_edges(self, tree: Tree, gone: Bundle) -> None:
-        """Subscribers here that had not taken it lost it; children find out by asking."""
-        for edge in tree.edges.values():
-            if edge.cursor < tree.log.base:
-                edge.cursor = tree.log.base
-                edge.skip(tree.term, [(gone.envelope.first, gone.last)], "cut")
+    @property
+    def _goal_bytes(self) -> int:
+        return self.budget.limit_bytes * 7 // 8
 
-    def cut(self, goal_bytes: int) -> None:
-        """Let go of past terms first, then of the oldest bundles of the busiest topics that may be cut."""
-        trees = self.scribe.trees.values()
-        for tree in trees:
-            for term in list(tree.past):
-                if self.budget.used_bytes > goal_bytes:
-                    tree.thin(term)
-        cuttable = [tree for tree in trees if tree.descriptor.settings.slow == "cut"]
-        while self.budget.used_bytes > goal_bytes and cuttable:
-            busiest = max(cuttable, key=lambda tree: (tree.log.size_bytes, tree.topic))
-            gone = busiest.log.drop(1)
-            if not gone:
+    def _busiest(self) -> list[Tree]:
+        """The topics that keep anything, the busiest first."""
+        keeping = [tree for tree in self.scribe.trees.values() if len(tree.log)]
+        return sorted(keeping, key=lambda tree: (tree.log.size_bytes, tree.topic), reverse=True)
+
+    def _may_cut(self, tree: Tree) -> bool:
+        return tree.descriptor.settings.slow == "cut"
+
+    def _shed(self, now: float) -> None:
+        """Keep no more copies than live leases at this peer and below need, and of past terms the newest."""
+        self._thin(self._goal_bytes, spare_waiting=True)
+        for tree in self._busiest():
+            if self.budget.used_bytes <= self._goal_bytes:
                 return
-            self.host.trace(Mark("cut"))
-            self.host.trace(Dropped(busiest.topic, gone[0].count, "budget"))
-            self._tell_edges(busiest, gone[0])
+            self._shed_tree(tree, now)
+
+    def _shed_tree(self, tree: Tree, now: float) -> None:
+        """Bring a topic's copies down by as much as the buffers are over the goal; whoever still needed one lost it."""
+        over_bytes = self.budget.used_bytes - self._goal_bytes
+        needed_from = min([tree.frontier, *(position for position, _ in tree.needs(now))])
+        if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
+            self.host.trace(Mark("shed_copies"))
+            if (missing := tree.earliest - needed_from) > 0:
+                self.host.trace(Dropped(tree.topic, missing, "budget"))
+
+    def _thin(self, goal_bytes: int, *, spare_waiting: bool = False) -> None:
+        """Let go of the oldest of past terms; not of what a subscriber here still has to take, where that is spared."""
+        for tree in self.scribe.trees.values():
+            for term in sorted(tree.past):
+                over_bytes = self.budget.used_bytes - goal_bytes
+                spared = tree.waits_for(term) and (spare_waiting or not self._may_cut(tree))
+                if over_bytes > 0 and not spared and (count := tree.thin(term, over_bytes)):
+                    self.host.trace(Dropped(tree.topic, count, "budget"))
+
+    # ---- leases
+
+    def _end_last_lease(self, tree: Tree, now: float) -> bool:
+        """End the lease of whoever holds the topic back the most here. False if nobody does, or it was asked to."""
+        holder = tree.last(now)
+        if holder is None:
+            return self._end_hold(tree, now)
+        if isinstance(holder, Child) and holder.frontier >= tree.frontier and not holder.told_to_cut:
+            holder.told_to_cut = tree.frontier  # it keeps up, and somebody below it does not
+            self.host.send(holder.contact, CutLeases(tree.topic, tree.term, tree.frontier))
+            return False
+        self._end(tree, holder, now)
+        if not isinstance(holder, Subscription):
+            self._end_elsewhere(tree, _node_of(tree, holder), now)
+        return True
+
+    def _end(self, tree: Tree, holder: "Subscription | Child | Departed", now: float) -> None:
+        self.host.trace(Mark("lease_cut"))
+        tree.end_lease(holder, now)
+        self.scribe.reports.touch(tree)
+
+    def _end_elsewhere(self, cut: Tree, node: bytes, now: float) -> None:
+        """One patience for a culprit: what holds one topic back would hold back the others next."""
+        for tree in self.scribe.trees.values():
+            if tree is cut or not self._may_cut(tree):
+                continue
+            for holder in _of(tree, node, now):
+                self._end(tree, holder, now)
+                self._let_go(tree, now)
+
+    def _end_hold(self, tree: Tree, now: float) -> bool:
+        """A root that took over waits for those that it does not know: silent leases go first."""
+        root = tree.root
+        if root is None or now >= root.hold_until:
+            return False
+        self.host.trace(Mark("hold_cut"))
+        root.end_hold(now)
+        return True
+
+    def _let_go(self, tree: Tree, now: float) -> None:
+        if tree.root is not None:
+            self.scribe.rendezvous.cover(tree, now)
+        if self.budget.used_bytes > self._goal_bytes:
+            self._shed_tree(tree, now)
+
+    def cut_leases(self, message: CutLeases) -> None:
+        """A parent's buffers are full: end the leases here and below that do not cover a position."""
+        tree, now = self.scribe.trees.get(message.topic), self.host.now()
+        if tree is None or tree.term != message.term or not self._may_cut(tree):
+            return
+        for position, holder in list(tree.needs(now)):
+            if position >= message.index or excused(holder):
+                continue
+            if isinstance(holder, Child) and holder.frontier >= message.index:
+                self.host.send(holder.contact, message)
+            else:
+                self._end(tree, holder, now)
+
+
+def _node_of(tree: Tree, holder: "Child | Departed") -> bytes:
+    if isinstance(holder, Child):
+        return holder.contact.node_id
+    return next((node for node, lease in tree.departed.items() if lease is holder), b"")
+
+
+def _of(tree: Tree, node: bytes, now: float) -> "Iterable[Child | Departed]":
+    """The leases of a peer in a topic, where they hold it back."""
+    child, lease = tree.children.get(node), tree.departed.get(node)
+    if child is not None and not excused(child) and child.frontier < tree.frontier and stands_still(child, now):
+        yield child
+    if lease is not None:
+        yield lease

@@ -1,4 +1,11 @@
-"""One publisher of one topic: seals events into blocks, sends them to the root, keeps them until they are stable."""
+"""One publisher of one topic: seals events into blocks, sends them to the root, keeps them until they are stable.
+
+Two marks say where a publisher stands that are easily taken for one. Its *floor* is the first event that it still has.
+`stable` is the root's word: every live lease covers what lies below. They differ where a bound made the publisher
+discard events that were not stable. A root takes the floor for where to begin, and never for what is stable; each root
+speaks of what its own reign admitted. Only the publisher knows what it discarded, so it remembers that (`dropped`), and
+that never counts as stable, whatever a root says of later events.
+"""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -9,10 +16,13 @@ from quillcast.core.envelope import NO_TERM, UP, Envelope, Term
 from quillcast.core.errors import EventTooLarge, QuillcastError
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
+from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Dropped, Mark, Published
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
+
+DROPPED_RANGES_MAX = 256  # ranges of dropped events; a guess. Beyond, the closest become one with what lies between
 
 
 class PublisherListener(Protocol):
@@ -22,35 +32,52 @@ class PublisherListener(Protocol):
         """`admitted`, `stable` or `room()` changed."""
         ...
 
+    def dropped(self, block: Block) -> None:
+        """A bound made the publisher discard a block that was not stable: its events never count as stable."""
+        ...
+
     def failed(self, error: QuillcastError) -> None:
         """The topic does not take this publisher's events."""
         ...
 
 
 class Publisher:
-    """Sequences count 0, 1, 2, ... `admitted` and `stable` are one past the last event of which that is true."""
+    """Sequences count 0, 1, 2, ... `admitted` is one past the last event that has a position.
+
+    All events below `stable` are stable but those in `dropped`, which never are: ask `is_stable`.
+    """
 
     def __init__(
         self, host: Host, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
         carry: Callable[["Publisher", Bundle], None], warrant: Warrant | None = None,
         wake: Callable[[bytes], None] = lambda topic: None,
+        room_here: Callable[[bytes], int] | None = None,
     ) -> None:  # fmt: skip
-        """`carry` takes bundles to the root; `wake` hears of the topic when events wait for its word again."""
+        """`carry` takes bundles to the root; `wake` hears of the topic when events wait for its word again.
+
+        `room_here` says how many bytes of a topic this very peer takes as its root; else the link to the root does.
+        """
         self.host, self.config, self.id, self.listener = host, config, id_, listener
         self.topic = descriptor.topic
         self.adapt(descriptor)
         self._carry, self._wake = carry, wake
+        self._room_here = room_here
+        self._room: Callable[[Contact], int] = host.room
         self.warrant = warrant
         self.shared_by = 1  # publishers of the application whose events these are
         self.root: Contact | None = None
         self.term: Term = NO_TERM
         self.next = self.sent = self.admitted = self.stable = 0
+        self.dropped = RangeSet()
+        self.partitioned = False
+        """Did the last receipt come from a root that cannot reach most of its replicas?"""
         self.retained: deque[Block] = deque()
         self.retained_bytes = 0
         self.waiting: deque[Block] = deque()  # sealed and not admitted yet
         self.waiting_bytes = 0
         self.progress_at = host.now()
         self.closed = False
+        self.partitioned = False  # the root that acknowledged last may have a rival beyond a split
         self.sealed_at: deque[tuple[int, float]] = deque()
         self.full_since: float | None = None
 
@@ -116,7 +143,7 @@ class Publisher:
         """Send what was not sent yet, as far as the link to the root has room."""
         if self.root is None:
             return
-        while self.sent < self.next and self.host.room(self.root) > 0:
+        while self.sent < self.next and self._room(self.root) > 0:
             newest = self.retained[-1]
             blocks = (newest,) if newest.first == self.sent else self._unsent()
             self.sent = blocks[-1].last
@@ -128,6 +155,9 @@ class Publisher:
                 self._admit(self.sent)
             if self.root is not root:
                 return
+
+    def _ask_here(self, root: Contact) -> int:
+        return self.host.room(root) if self._room_here is None else self._room_here(self.topic)
 
     def _unsent(self) -> tuple[Block, ...]:
         blocks: list[Block] = []
@@ -149,6 +179,7 @@ class Publisher:
             return
         if root != self.root or term > self.term:
             self.root, self.term = root, term
+            self._room = self._ask_here if root.node_id == self.host.me else self.host.room
             self.sent = self.retained[0].first if self.retained else self.next
             if self.sent < self.admitted:
                 self.host.trace(Mark("resent_to_new_root"))
@@ -159,10 +190,11 @@ class Publisher:
         """There is no root to send to until another is found."""
         self.root = None
 
-    def receipt(self, term: Term, admitted: int, stable: int, again: bool) -> None:
-        """The root's word on what it admitted and what is stable."""
+    def receipt(self, term: Term, admitted: int, stable: int, again: bool, *, partitioned: bool = False) -> None:
+        """The root's word on what it admitted and what is stable; `partitioned`: as far as its side of a split goes."""
         if term < self.term:
             return  # a root that does not know that its reign is over
+        self.partitioned = partitioned
         self.progress_at = self.host.now()
         self.term = max(self.term, term)
         if again and admitted < self.sent:
@@ -181,6 +213,16 @@ class Publisher:
         if self.reliable and self.retained:
             self.sent = max(min(self.sent, self.admitted), self.retained[0].first)
         self.push()
+
+    def is_stable(self, sequence: int) -> bool:
+        """Did a root say that every live lease covers this event?"""
+        return sequence < self.stable and sequence not in self.dropped
+
+    @property
+    def unsettled(self) -> int:
+        """How many events are not stable and may become so."""
+        dropped = sum(last - first for first, last in self.dropped.within(self.stable, self.next))
+        return self.next - self.stable - dropped
 
     @property
     def restless(self) -> bool:
@@ -212,13 +254,20 @@ class Publisher:
             old = bool(self.sealed_at) and now - self.sealed_at[0][1] > self.config.retain_s
             if self.retained_bytes <= goal and not old:
                 break
-            last = self.retained[0].last
-            self.host.trace(Dropped(self.topic, self.retained[0].count, "retained_too_long"))
-            self._let_go(last)
-            while self.sealed_at and self.sealed_at[0][0] <= last:
-                self.sealed_at.popleft()
+            self._drop(self.retained[0])
         if cut:
             self.listener.progressed()
+
+    def _drop(self, block: Block) -> None:
+        """A bound is reached: discard the oldest block, which is not stable."""
+        self.host.trace(Dropped(self.topic, block.count, "retained_too_long"))
+        self.dropped.add(max(block.first, self.stable), block.last)
+        if len(self.dropped) > DROPPED_RANGES_MAX:
+            self.dropped.join_closest()
+        self._let_go(block.last)
+        while self.sealed_at and self.sealed_at[0][0] <= block.last:
+            self.sealed_at.popleft()
+        self.listener.dropped(block)
 
     def _admit(self, admitted: int) -> None:
         if admitted <= self.admitted:
@@ -230,10 +279,14 @@ class Publisher:
     def _let_go(self, below: int) -> None:
         while self.retained and self.retained[0].last <= below:
             self.retained_bytes -= self.retained.popleft().size
+        self.sent = max(self.sent, self.retained[0].first if self.retained else self.next)
 
     def check(self) -> None:
         """Raise AssertionError unless the marks and the blocks kept agree."""
         assert max(self.stable, self.admitted) <= self.next, (self.stable, self.admitted, self.next)
+        kept_from = self.retained[0].first if self.retained else self.next
+        assert not self.reliable or self.dropped.covers(self.stable, kept_from), (self.stable, self.dropped, kept_from)
+        assert len(self.dropped) <= DROPPED_RANGES_MAX
         assert self.retained_bytes == sum(block.size for block in self.retained)
         assert self.waiting_bytes == sum(block.size for block in self.waiting)
         assert all(block.last > self.admitted for block in self.waiting)

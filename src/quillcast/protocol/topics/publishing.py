@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import QuillcastError, TopicExists
+from quillcast.core.host import Timer
 from quillcast.core.ids import publisher_id
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, principal
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Create, Created, Denied, FindRoot, NotRoot, Receipts, RootIs
+from quillcast.protocol.topics.messages import Closed, Create, Created, Denied, FindRoot, NotRoot, Receipts, RootIs
 from quillcast.protocol.topics.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.tree import Tree
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 CreateDone = Callable[[Descriptor | QuillcastError], None]
 
 
+class SayClosed(Timer, frozen=True):
+    """Tell the roots which publishers closed in this turn."""
+
+
 class Publishing:
     """All publishers of one peer, by topic. The root's address is kept once found (Scribe, event dissemination)."""
 
@@ -28,10 +33,12 @@ class Publishing:
         self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
         self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
         self.roots: dict[bytes, Contact] = {}
-        self.watched: dict[bytes, dict[bytes, None]] = {}  # topics by the root's node
-        self.asked_at: dict[bytes, float] = {}
+        self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
+        self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
+        self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
+        self.offered_at: dict[bytes, float] = {}  # topics to be created
         self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
-        self.wanted: dict[bytes, tuple[Descriptor, list[Callable[[Contact], None]]]] = {}
+        self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
         self.count = 0
         self.restless: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
 
@@ -39,14 +46,16 @@ class Publishing:
         """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes."""
         descriptor = self.scribe.describe(name)
         publisher = Publisher(
-            self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake
-        )
+            self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake,
+            self.scribe.pacing.room_for,
+        )  # fmt: skip
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[publisher.id] = publisher
         self._wake(topic)
         self.scribe.sweeping.begin()
         tree = self.scribe.trees.get(topic)
         if tree is not None and tree.root is not None:
+            self._watch(topic, self.host.contact)
             self._tell(publisher, self.host.contact, tree.root.term)
         elif topic in self.roots and not descriptor.access and warrant is None:
             publisher.root_is(self.roots[topic], NO_TERM)
@@ -67,15 +76,47 @@ class Publishing:
     def _drop_if_done(self, publisher: Publisher) -> None:
         topic = publisher.topic
         if publisher.closed and not publisher.retained and publisher.id in self.publishers.get(topic, {}):
-            del self.publishers[topic][publisher.id]
-            if not self.publishers[topic]:
-                del self.publishers[topic]
-                self._forget_root(topic)
+            if publisher.next and publisher.root is not None:
+                self._closed(publisher.root, topic, publisher.id)
+            self._remove(publisher)
+
+    def _closed(self, root: Contact, topic: bytes, publisher: bytes) -> None:
+        if not self.closed:
+            self.host.set_timer(SayClosed(), 0.0)
+        self.closed.setdefault(root, []).append((topic, publisher))
+
+    def say_closed(self) -> None:
+        """Roots forget the publishers that closed."""
+        closed, self.closed = self.closed, {}
+        for root, publishers in closed.items():
+            if root.node_id == self.host.me:
+                self.scribe.admissions.closed(publishers)
+            else:
+                self.host.send(root, Closed(publishers))
+
+    def not_here(self, publishers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Those of these publishers, each with its topic, that this process does not have."""
+        return [(topic, id_) for topic, id_ in publishers if id_ not in self.publishers.get(topic, {})]
+
+    def still_open(self, root: Contact, publishers: list[tuple[bytes, bytes]]) -> None:
+        """A root asks for silent publishers."""
+        if closed := self.not_here(publishers):
+            self.host.send(root, Closed(closed))
+
+    def _remove(self, publisher: Publisher) -> None:
+        """The publisher is no more; after a topic's last one nothing is kept of the topic."""
+        topic = publisher.topic
+        self.publishers.get(topic, {}).pop(publisher.id, None)
+        if not self.publishers.get(topic):
+            self.publishers.pop(topic, None)
+            self._forget_root(topic)
+            if topic not in self.creating:
+                self.asked_at.pop(topic, None)
 
     @property
     def busy(self) -> bool:
         """Is there anything to look over from time to time?"""
-        return bool(self.publishers or self.creating or self.wanted or self.scribe.changes.asked)
+        return bool(self.publishers or self.creating or self.scribe.changes.asked)
 
     @property
     def unadmitted(self) -> int:
@@ -84,29 +125,19 @@ class Publishing:
 
     @property
     def unstable(self) -> int:
-        """Events of this peer's publishers that are not known to be stable."""
-        return sum(p.next - p.stable for group in self.publishers.values() for p in group.values() if p.reliable)
+        """Events of this peer's publishers that are not known to be stable, and may become so."""
+        return sum(p.unsettled for group in self.publishers.values() for p in group.values() if p.reliable)
 
     def create(self, descriptor: Descriptor, done: CreateDone) -> None:
         """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
         self.creating[descriptor.topic] = (descriptor, done)
         self.scribe.sweeping.begin()
-        self._route_create(descriptor)
+        self._route_create(descriptor, again=False)
 
-    def _route_create(self, descriptor: Descriptor) -> None:
-        self.asked_at[descriptor.topic] = self.host.now()
+    def _route_create(self, descriptor: Descriptor, *, again: bool) -> None:
+        self.offered_at[descriptor.topic] = self.host.now()
         if self.scribe.overlay.active:
-            self.scribe.overlay.route(Create(descriptor, self.host.contact), descriptor.topic)
-
-    def with_root(self, descriptor: Descriptor, then: Callable[[Contact], None]) -> None:
-        """Call `then` with the topic's root once it is known."""
-        topic = descriptor.topic
-        if topic in self.roots:
-            then(self.roots[topic])
-            return
-        self.scribe.sweeping.begin()
-        self.wanted.setdefault(topic, (descriptor, []))[1].append(then)
-        self._find(topic)
+            self.scribe.overlay.route(Create(descriptor, self.host.contact, again), descriptor.topic)
 
     # ---- roots
 
@@ -120,17 +151,23 @@ class Publishing:
         if tree is not None:
             self.scribe.rendezvous.publish_here(tree, bundle)
 
+    def _room_to(self, root: Contact, topic: bytes) -> int:
+        """Bytes of a topic that its root takes now."""
+        if root.node_id == self.host.me:
+            return self.scribe.pacing.room_for(topic)
+        return self.host.room(root)
+
     def _find(self, topic: bytes) -> None:
+        again = topic in self.asked_at  # for what was answered is asked no more
         self.asked_at[topic] = self.host.now()
         if not self.scribe.overlay.active:
             return
         publishers = self.publishers.get(topic, {})
         term = max([publisher.term for publisher in publishers.values()], default=NO_TERM)
         descriptor = next((p.descriptor for p in publishers.values()), None)
-        if descriptor is None and topic in self.wanted:
-            descriptor = self.wanted[topic][0]
         shown = dict.fromkeys(p.warrant for p in publishers.values() if p.warrant is not None)
-        self.scribe.overlay.route(FindRoot(topic, self.host.contact, descriptor, term, tuple(shown)), topic)
+        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again)
+        self.scribe.overlay.route(message, topic)
 
     def root_here(self, tree: Tree) -> None:
         """This peer became the topic's root."""
@@ -149,8 +186,6 @@ class Publishing:
         for publisher in publishers:
             publisher.adapt(self._standing(descriptor))
             self._tell(publisher, root, term)
-        for then in self.wanted.pop(topic, (None, []))[1]:
-            then(root)
 
     def _standing(self, told: Descriptor) -> Descriptor:
         """What the root goes by who told this: its own owner's word, where the topic has two (docs/credentials.md)."""
@@ -174,10 +209,7 @@ class Publishing:
 
     def _fail(self, publisher: Publisher, error: QuillcastError) -> None:
         """The topic takes nothing from this publisher: what it kept is let go."""
-        self.publishers.get(publisher.topic, {}).pop(publisher.id, None)
-        if not self.publishers.get(publisher.topic):
-            self.publishers.pop(publisher.topic, None)
-            self._forget_root(publisher.topic)
+        self._remove(publisher)
         publisher.listener.failed(error)
 
     def _refused(self, descriptor: Descriptor) -> None:
@@ -193,15 +225,15 @@ class Publishing:
         self.asked_at[topic] = self.host.now()
 
     def _watch(self, topic: bytes, root: Contact) -> None:
-        if self.roots.get(topic) == root:
+        """Keep a root's address for as long as there are publishers, and notice when it is lost or has room again."""
+        if topic not in self.publishers or self.roots.get(topic) == root:
             return
         self._forget_root(topic)
         self.roots[topic] = root
-        if root.node_id == self.host.me or topic not in self.publishers:
-            return
         if root.node_id not in self.watched:
             self.watched[root.node_id] = {}
-            self.scribe.neighbours.watch(root, "root", self.config.tree_heartbeat_s)
+            if root.node_id != self.host.me:
+                self.scribe.neighbours.watch(root, "root", self.config.tree_heartbeat_s)
         self.watched[root.node_id][topic] = None
 
     def _forget_root(self, topic: bytes) -> None:
@@ -214,10 +246,12 @@ class Publishing:
         topics.pop(topic, None)
         if not topics:
             del self.watched[root.node_id]
-            self.scribe.neighbours.unwatch(root.node_id, "root")
+            if root.node_id != self.host.me:
+                self.scribe.neighbours.unwatch(root.node_id, "root")
 
     def lost(self, node: bytes) -> None:
         """A neighbour is gone: topics whose root it was get another."""
+        self.scribe.admissions.lost(node)
         for topic in [topic for topic, root in self.roots.items() if root.node_id == node]:
             self.host.trace(Mark("publisher_lost_root"))
             self._look_again(topic)
@@ -234,39 +268,40 @@ class Publishing:
     def receive(self, sender: Contact, message: Any) -> None:
         """What a root says to publishers and to those who asked it something."""
         match message:
-            case Receipts(topic, term, marks):
-                self._receipts(topic, term, marks)
+            case Receipts():
+                self._receipts(message)
             case RootIs(term, descriptor):
                 self._root_known(sender, term, descriptor)
             case NotRoot(topic, root, unknown):
                 self._not_root(sender, topic, root, unknown=unknown)
-            case Created(descriptor):
-                self._created(descriptor)
+            case Created(descriptor, holders):
+                self._created(descriptor, holders)
             case Denied(descriptor) if self.roots.get(descriptor.topic) == sender:
                 self._refused(descriptor)
 
-    def _receipts(self, topic: bytes, term: Any, marks: list[tuple[bytes, int, int, bool]]) -> None:
-        publishers = self.publishers.get(topic, {})
-        for id_, admitted, stable, again in marks:
+    def _receipts(self, message: Receipts) -> None:
+        publishers = self.publishers.get(message.topic, {})
+        for id_, admitted, stable, again in message.marks:
             publisher = publishers.get(id_)
             if publisher is not None:
-                publisher.receipt(term, admitted, stable, again)
+                publisher.receipt(message.term, admitted, stable, again, partitioned=message.partitioned)
                 self._drop_if_done(publisher)
 
     def _not_root(self, sender: Contact, topic: bytes, root: Contact | None, *, unknown: bool) -> None:
         if unknown and self.scribe.changes.unknown(topic):
             return
         if unknown:
-            for publisher in list(self.publishers.pop(topic, {}).values()):
-                publisher.listener.failed(self.scribe.rendezvous.unknown(publisher.descriptor.name))
+            for publisher in list(self.publishers.get(topic, {}).values()):
+                self._fail(publisher, self.scribe.rendezvous.unknown(publisher.descriptor.name))
             return
         known = self.roots.get(topic)
         if known is not None and known.node_id != sender.node_id:
             return  # old news
         self._look_again(topic)
 
-    def _created(self, descriptor: Descriptor) -> None:
+    def _created(self, descriptor: Descriptor, holders: int) -> None:
         wanted, done = self.creating.pop(descriptor.topic, (None, None))
+        self.offered_at.pop(descriptor.topic, None)
         known = self.scribe.descriptors.get(descriptor.topic)
         self.scribe.learn(descriptor)
         adopted = self.scribe.descriptors[descriptor.topic]
@@ -274,6 +309,7 @@ class Publishing:
             self.scribe.changes.learned(adopted)
         if wanted is None or done is None:
             return
+        self.holders[descriptor.topic] = holders
         if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
             owner = f"{principal(descriptor.owner_key)[:8]} owns it" if descriptor.owner_key else "nobody owns it"
             done(TopicExists(f"topic {descriptor.name!r} exists with another owner or access list: {owner}"))
@@ -292,19 +328,24 @@ class Publishing:
     # ---- time and room
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards a root."""
-        for topic in list(self.watched.get(contact.node_id, ())):
-            for publisher in self.publishers.get(topic, {}).values():
+        """There is credit again towards a root, or room in this peer as one (`_room_to`)."""
+        topics = self.watched.get(contact.node_id, {})
+        for topic in list(topics):
+            if self._room_to(contact, topic) <= 0:
+                continue
+            topics[topic] = topics.pop(topic)  # it comes last the next time: those that find no room now come first
+            for publisher in self.publishers[topic].values():
                 publisher.push()
                 publisher.listener.progressed()
 
     def sweep(self, now: float) -> None:
         """Ask again what was not answered; look anew for roots that are silent about events they were sent."""
         for descriptor, _ in list(self.creating.values()):
-            if now - self.asked_at.get(descriptor.topic, 0.0) >= self.config.receipt_timeout_s:
-                self._route_create(descriptor)
+            if now - self.offered_at[descriptor.topic] >= self.config.receipt_timeout_s:
+                self._route_create(descriptor, again=True)
         self.scribe.changes.sweep(now)
-        for topic in {**self.restless, **dict.fromkeys(self.wanted)}:
+        self.scribe.admissions.sweep(now)
+        for topic in list(self.restless):
             self._sweep_topic(topic, now)
             rests = topic in self.roots or topic not in self.publishers
             if rests and not any(publisher.restless for publisher in self.publishers.get(topic, {}).values()):
@@ -314,17 +355,23 @@ class Publishing:
         self.restless[topic] = None
 
     def check(self) -> None:
-        """Raise AssertionError if events wait in a topic that nobody looks over."""
+        """Raise AssertionError if events wait in a topic that nobody looks over, or a root is kept for no publisher."""
+        watched = [(topic, node) for node, topics in self.watched.items() for topic in topics]
+        assert sorted(watched) == sorted((topic, root.node_id) for topic, root in self.roots.items())
+        assert self.roots.keys() <= self.publishers.keys()
         for topic, group in self.publishers.items():
             waits = topic not in self.roots or any(publisher.restless for publisher in group.values())
             assert topic in self.restless or not waits, "time passes by publishers that wait for it"
 
     def _sweep_topic(self, topic: bytes, now: float) -> None:
         publishers = self.publishers.get(topic, {})
-        for publisher in publishers.values():
+        for publisher in list(publishers.values()):
             publisher.trim(now)
             publisher.remind(now)
+            self._drop_if_done(publisher)
         asked = self.asked_at.get(topic)
+        if topic not in self.publishers:
+            return
         if topic not in self.roots:
             if asked is None or now - asked >= self.config.receipt_timeout_s:
                 self._find(topic)

@@ -29,6 +29,7 @@ from quillcast.protocol.topics.messages import (
     Refused,
     RootIs,
 )
+from quillcast.protocol.topics.replication import Round
 from quillcast.protocol.topics.root import Root
 from quillcast.protocol.topics.tree import Tree
 
@@ -50,19 +51,11 @@ class Acknowledge(Timer, frozen=True):
     topic: bytes
 
 
-class CreateLater(Timer, frozen=True):
-    """Enter the topic now, unless it was handed over meanwhile."""
-
-    message: Create
-
-
 class Rendezvous:
     """A peer's part as root of some topics."""
 
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
-        self.leaf_set_changed_at = self.host.now()
-        self.lost_at = float("-inf")
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
         self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once it is sent, by topic
 
@@ -83,49 +76,39 @@ class Rendezvous:
         return UnknownTopic(f"there is no topic {name!r}, and this network creates none on first use; run: "
                             f"quillcast topic create {name}")  # fmt: skip
 
-    def become(self, tree: Tree, how: str) -> None:
-        """Begin a reign, under a term above all that was heard of."""
+    def next_term(self, tree: Tree) -> Term:
+        """A term above all that were heard of."""
+        tree.heard = max(tree.heard, tree.term, self.scribe.replication.terms.get(tree.topic, NO_TERM))
+        return Term(tree.heard.counter + 1, self.host.me[:8] + self.host.incarnation)
+
+    def become(self, tree: Tree, how: str, term: Term, holders: int = 1) -> None:
+        """Begin a reign under a term that is noted with most of those who keep the topic's state (`accession.py`)."""
         scribe, topic = self.scribe, tree.topic
         offer = scribe.handing_over.offers.pop(topic, None)
-        heard = max(tree.heard, tree.term, scribe.replication.terms.get(topic, NO_TERM))
-        if offer is not None and offer.term == heard:
+        if offer is not None and offer.term == tree.heard:
             how = "handed_over"
         else:
             offer = None  # there was another reign since
-        if how == "created" and not self.config.auto_create and tree.descriptor.version == 0:
-            scribe.joining.fail(tree, self.unknown(tree.descriptor.name))
-            return
-        if how == "created" and heard != NO_TERM:
-            how = "took_over"
         scribe.joining.drop_parent(tree, "closer_root")
-        term = Term(heard.counter + 1, self.host.me[:8] + self.host.incarnation)
-        tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how))
+        tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(topic, how))
+        tree.root.holders = holders
         if offer is not None:
             scribe.handing_over.take_over(tree, tree.root, offer)
         tree.path = ()
         self.host.trace(BecameRoot(topic, term, how))
         scribe.reigns.enter(tree, term, 0)
         scribe.handing_over.moved_to.pop(topic, None)
-        scribe.replication.replicate([tree])
         scribe.joining.settled(tree)
         scribe.publishing.root_here(tree)
 
-    def _hold(self, how: str) -> float:
+    def _hold(self, topic: bytes, how: str) -> float:
         """Until when nothing is called stable: orphans of an earlier root may be on their way.
 
-        Whom this peer lost within a lease's time may have had part in a topic that it believes to be new.
+        A topic that is new, as most say who would know, has none.
         """
         if how == "created":
-            settled = self.leaf_set_changed_at + self.config.settle_s if self._has_company() else 0.0
-            return max(settled, self.lost_at + self.config.lease_s)
+            return self.scribe.replication.doubtful_until(topic)
         return self.host.now() + self.config.lease_s
-
-    def lost(self) -> None:
-        """Upcall of the failure detector: somebody is out of reach."""
-        self.lost_at = self.host.now()
-
-    def _has_company(self) -> bool:
-        return len(self.overlay.closest(self.host.me, 2)) > 1
 
     def hold(self, tree: Tree, now: float) -> None:
         """This process stood still; another may reign by now: call nothing stable for a lease's time."""
@@ -138,8 +121,7 @@ class Rendezvous:
         if self.overlay.is_closest(tree.topic):
             self.host.trace(Mark("root_outdone"))
             publishers = self.forget_reign(tree)
-            self.become(tree, "merged")
-            self.tell_publishers(tree, publishers)
+            self.scribe.accessions.claim(tree, "merged", publishers)
         else:
             self.scribe.handing_over.resign(tree)
 
@@ -178,14 +160,11 @@ class Rendezvous:
 
     def leaf_set_changed(self) -> None:
         """Topics that another peer is closer to by now are handed over; replicas follow the leaf set."""
-        self.leaf_set_changed_at = self.host.now()
         if not self.overlay.active:
             return
-        rooted = [tree for tree in self.scribe.trees.values() if tree.root is not None]
-        for tree in rooted:
+        for tree in [tree for tree in self.scribe.trees.values() if tree.root is not None]:
             self.scribe.handing_over.move(tree)
-        self.scribe.replication.replicate([tree for tree in rooted if tree.root is not None])
-        self.scribe.replication.pass_on()
+        self.scribe.handing_over.pass_on()
 
     # ---- admission
 
@@ -237,6 +216,8 @@ class Rendezvous:
         if tree.root.closing and not self.scribe.handing_over.closed:  # who leaves has its own admitted to the last
             tree.root.turn_away(self.host.contact, bundle)
             return
+        self.unsealed.setdefault(bundle.topic, []).append((self.host.me, bundle.size))
+        self.scribe.pacing.taken_here(bundle.topic, bundle.size)
         tree.root.admit(self.host.contact, bundle)
         self._seal_soon(tree)
 
@@ -272,8 +253,13 @@ class Rendezvous:
         root = tree.root
         if root is None:
             return
+        if not root.marks:
+            return
+        partitioned = self.scribe.replication.partitioned(tree.topic)
+        if partitioned and tree.descriptor.settings.partition == "wait":
+            return  # what is owed to publishers stays owed
         for contact, marks in root.receipts().items():
-            message = Receipts(tree.topic, root.term, marks)
+            message = Receipts(tree.topic, root.term, marks, partitioned)
             if contact.node_id == self.host.me:
                 self.scribe.publishing.receive(contact, message)
             else:
@@ -282,11 +268,15 @@ class Rendezvous:
     def cover(self, tree: Tree, now: float) -> None:
         """The root's minimum over all leases is the stable position."""
         root = tree.root
-        if root is None or not root.covered(tree.cover(now), now):
+        if root is None:
             return
+        moved = root.covered(tree.cover(now), now)
         tree.stable = root.stable
-        gone_bytes = tree.log.trim(root.stable)
-        self.scribe.pacing.eased()
+        gone_bytes = tree.trim(now) if len(tree.log) else 0
+        if gone_bytes:
+            self.scribe.pacing.eased()
+        if not moved:
+            return
         self.send_receipts(tree)
         self.scribe.reports.moved(tree, gone_bytes)
         self.scribe.handing_over.covered(root)
@@ -298,70 +288,83 @@ class Rendezvous:
         rooted = [tree for tree in self.scribe.trees.values() if tree.root is not None]
         return all(tree.cover(now) >= tree.root.index for tree in rooted if tree.root is not None)
 
-    def create(self, message: Create) -> None:
-        """A Create reached the rendezvous point: enter the descriptor, or answer with the one that stands.
+    def answer(self, request: Join | FindRoot | Create) -> None:
+        """A request reached the rendezvous point."""
+        match request:
+            case Join():
+                self.join(request)
+            case FindRoot():
+                self.find(request)
+            case Create():
+                self.create(request)
 
-        A peer that is new in its neighbourhood waits a moment: the topic may be about to be handed over to it.
-        """
+    def _reigning(self, topic: bytes, request: Join | FindRoot | Create) -> Tree | None:
+        """The tree of a topic that this peer is the root of; if it is to be first, the request waits for that."""
+        tree = self.scribe.trees.get(topic)
+        if tree is not None and tree.root is not None:
+            return tree
+        self.scribe.accessions.wait(topic, request)
+        return None
+
+    def create(self, message: Create) -> None:
+        """Enter the descriptor, or answer with the one that stands, once most keepers have noted it."""
         descriptor = message.descriptor
-        fresh = self.host.now() - self.leaf_set_changed_at < self.config.newcomer_s
-        if descriptor.topic not in self.scribe.descriptors and fresh and self._has_company():
-            self.host.set_timer(CreateLater(message), self.config.newcomer_s)
+        tree = self._reigning(descriptor.topic, message)
+        if tree is None or tree.root is None:
             return
-        known = self.scribe.descriptors.get(descriptor.topic)
-        if known is None or (known.version == 0 and known.settings == descriptor.settings):
+        known = tree.descriptor
+        if changes.follows(known, descriptor) or (known.version == 0 and known.settings == descriptor.settings):
             self.scribe.learn(descriptor)
-        tree = self.scribe.tree(self.scribe.descriptors[descriptor.topic])
-        if tree.root is None:
-            self.become(tree, "created")
+        if tree.descriptor == tree.root.noted:
+            self.scribe.tell(message.creator, Created(tree.descriptor, tree.root.holders), again=message.again)
         else:
-            if changes.follows(tree.descriptor, descriptor):
-                self.scribe.learn(descriptor)
-                self.scribe.changes.entered(tree)
-            self.scribe.replication.replicate([tree], anew=True)
-        self._answer(message.creator, Created(tree.descriptor))
+            self.scribe.replication.note(
+                tree.descriptor, tree.root.term, lambda round_: self._noted(tree, message, round_)
+            )
+
+    def _noted(self, tree: Tree, message: Create, round_: Round) -> None:
+        """Most keepers have noted what was entered."""
+        if tree.root is None or round_.note != (tree.descriptor, tree.root.term):
+            self.overlay.route(message, tree.topic)
+            return
+        tree.root.noted, tree.root.holders = tree.descriptor, round_.holders
+        self.scribe.changes.entered(tree)
+        self.scribe.tell(message.creator, Created(tree.descriptor, round_.holders), again=message.again)
 
     def join(self, message: Join) -> None:
-        """A Join reached the rendezvous point: take the child in."""
+        """Take the child in."""
         scribe = self.scribe
         if message.child.node_id == self.host.me:
             tree = scribe.trees.get(message.topic)
             if tree is not None and not tree.attached and tree.needed:
-                self.become(tree, "took_over")
+                scribe.accessions.claim(tree, "took_over")
             return
-        descriptor = self.known(message.topic, message.descriptor)
-        if descriptor is None:
-            why = "unknown" if message.descriptor is not None else "describe"
-            self.host.send(message.child, Refused(message.topic, why))
+        if self._reigning(message.topic, message) is None:
             return
-        tree = scribe.tree(descriptor)
+        self.known(message.topic, message.descriptor)
+        tree = scribe.trees[message.topic]
         scribe.reigns.heard_of(tree, message.have.term if message.have else NO_TERM)
-        if tree.root is None:
-            self.become(tree, "took_over" if message.have is not None else "created")
         scribe.children.adopt(message)
 
     def find(self, message: FindRoot) -> None:
-        """A publisher's peer looks for the root, and it is this peer."""
-        descriptor = self.known(message.topic, message.descriptor)
-        if descriptor is None:
-            self._answer(message.publisher, NotRoot(message.topic, None, unknown=True))
+        """A publisher's peer looks for the root."""
+        tree = self._reigning(message.topic, message)
+        if tree is None or tree.root is None:
             return
-        tree = self.scribe.tree(descriptor)
+        self.known(message.topic, message.descriptor)
         tree.heard = max(tree.heard, message.term)
-        if tree.root is None:
-            self.become(tree, "created" if message.term == NO_TERM else "took_over")
-        elif tree.heard > tree.root.term:
+        if tree.heard > tree.root.term:
             self.outdone(tree)
-        if tree.root is not None:
-            self._note_bearers(tree, message)
-            self._answer(message.publisher, RootIs(tree.root.term, tree.descriptor))
+            self.answer(message)
+            return
+        self._note_bearers(tree, message)
+        self.scribe.tell(message.publisher, RootIs(tree.root.term, tree.descriptor), again=message.again)
 
-    def _answer(self, to: Contact, message: Created | RootIs | NotRoot) -> None:
-        if to.node_id == self.host.me:
-            self.scribe.publishing.receive(to, message)
-        else:
-            self.host.send(to, message)
-
-    def timer(self, timer: CreateLater) -> None:
-        """Time to create what waited."""
-        self.create(timer.message)
+    def refuse(self, request: Join | FindRoot | Create) -> None:
+        """Nobody created the topic, and this network creates none on first use."""
+        match request:
+            case Join(descriptor=descriptor):
+                why = "unknown" if descriptor is not None else "describe"
+                self.host.send(request.child, Refused(request.topic, why))
+            case FindRoot():
+                self.scribe.tell(request.publisher, NotRoot(request.topic, None, unknown=True), again=False)

@@ -67,7 +67,9 @@ class Reports:
         tree.reported_bytes = 0
         if tree.root is not None:
             self.scribe.rendezvous.cover(tree, now)
-        elif tree.parent is not None:
+        else:
+            self._trim(tree)
+        if tree.parent is not None:
             self.streams.put(tree.parent, tree.topic, claims.encode(tree.child_claim(now)))
         if tree.children and tree.attached:
             claim = claims.encode(tree.parent_claim(self.host.me, self.scribe.children.fallbacks(tree)))
@@ -110,9 +112,11 @@ class Reports:
             return
         child = tree.children[sender.node_id]
         if child.cover_term != claim.term or child.cover != claim.cover or child.came != claim.came:
-            self.touch(tree)
+            self.touch(tree)  # what it needs no more may be let go, and is told on
         first = not child.spoken
         child.claim(claim)
+        if claim.term == tree.term:
+            tree.catch_up(child, claim.cover, self.host.now())
         if first or claim.came:
             self.scribe.children.came(tree, child)
         self.scribe.reigns.heard_of(tree, claim.heard)
@@ -169,6 +173,11 @@ class Reports:
     def _stable(self, tree: Tree, stable: int) -> None:
         if stable > tree.stable:
             tree.stable = stable
-            gone_bytes = tree.log.trim(stable)
+            self.moved(tree, self._trim(tree))
+
+    def _trim(self, tree: Tree) -> int:
+        """Let go of what nobody needs any more; how many bytes that was."""
+        gone_bytes = tree.trim(self.host.now()) if len(tree.log) else 0
+        if gone_bytes:
             self.scribe.pacing.eased()
-            self.moved(tree, gone_bytes)
+        return gone_bytes

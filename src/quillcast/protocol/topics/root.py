@@ -1,4 +1,9 @@
-"""The rendezvous point's own state: admits publishers' events in sequence, gives positions, says what is stable."""
+"""The rendezvous point's own state: admits publishers' events in sequence, gives positions, says what is stable.
+
+What a root says of a publisher's events it says of those that its reign admitted, or of those of which the root before
+told it (`frontiers`). The floor that a publisher names says where to begin, and nothing of what is stable
+(`topics.publisher`).
+"""
 
 from collections import deque
 
@@ -14,13 +19,16 @@ from quillcast.protocol.topics.descriptor import Descriptor
 class Admission:
     """A publisher as its topic's root knows it under the present term."""
 
-    __slots__ = ("contact", "expected", "runs", "stable")
+    __slots__ = ("active", "closed", "contact", "expected", "gone_at", "idle_since", "runs", "stable")
 
-    def __init__(self, contact: Contact, expected: int) -> None:
+    def __init__(self, contact: Contact, stable: int, now: float) -> None:
         self.contact = contact
-        self.expected = expected
-        self.stable = expected  # a floor is the publisher's own word on what is stable
+        self.expected = self.stable = stable
         self.runs: deque[tuple[int, int]] = deque()  # (one past the index, one past the sequence) of admitted runs
+        self.active = True  # did it send anything since it was last looked at?
+        self.idle_since = now
+        self.gone_at: float | None = None  # when its peer was lost
+        self.closed = False  # has it said that it publishes no more?
 
 
 class Root:
@@ -31,6 +39,7 @@ class Root:
         self.topic = descriptor.topic
         self.adapt(descriptor)
         self.hold_until = hold_until
+        self.began_at = host.now()
         self.index = 0
         self.sealed = 0  # what lies below this index is on its way down
         self.stable = 0
@@ -40,10 +49,13 @@ class Root:
         self.sealing = False
         self.closing = False  # the topic is about to be handed over: nothing more is admitted
         self.turned_away: dict[bytes, Contact] = {}  # publishers that sent something meanwhile
-        self.frontiers: dict[bytes, int] = {}  # what the root before knew to be stable, of publishers not heard of yet
+        self.frontiers: dict[
+            bytes, int
+        ] = {}  # below which the root before left nothing open, of those not heard of yet
         self.awaited: dict[bytes, None] = {}  # who is waited for after a hand-over; each speaks for all below it
         self.awaited_until = 0.0  # ... but for those that the root before waited for itself
-        self.replicas: tuple[bytes, ...] = ()  # who keeps a copy of the descriptor and the term
+        self.noted = descriptor  # what most of those who keep the topic's state hold
+        self.holders = 1  # ... and how many they are, this one among them
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by this descriptor from now on."""
@@ -51,14 +63,15 @@ class Root:
 
     def admit(self, sender: Contact, bundle: Bundle) -> None:
         """Admit what a publisher sent, in sequence; it waits to be sealed."""
+        floor = bundle.envelope.first
         for block in bundle.blocks:
-            floor = bundle.envelope.first
-            if self.frontiers:
-                floor = max(floor, self.frontiers.pop(block.publisher, 0))
-            admission = self.admissions.get(block.publisher)
-            if admission is None or (not admission.runs and admission.expected < floor):
-                admission = self.admissions[block.publisher] = Admission(sender, floor)
-            admission.contact = sender
+            admission = self.admissions.get(block.publisher) or self._enter(sender, block.publisher)
+            if admission is None:
+                self.host.trace(Dropped(self.topic, block.count, "admissions_full"))
+                continue
+            admission.contact, admission.active = sender, True
+            if admission.expected < floor:
+                admission.expected = floor  # the publisher has nothing below that any more
             if not self.reliable:
                 admission.expected = max(admission.expected, block.first)
             self.marks.setdefault(block.publisher, False)
@@ -72,6 +85,57 @@ class Root:
                 admission.runs.append((self.index, block.last))
                 self.waiting.append(block)
                 self.host.trace(Admitted(self.topic, block.publisher, block.first, block.count, self.term, index))
+
+    def _enter(self, contact: Contact, publisher: bytes) -> Admission | None:
+        """A publisher that this root does not know yet; None if there are too many with events that are not stable."""
+        if len(self.admissions) >= self.config.admissions_max and not self._make_place():
+            return None
+        admission = Admission(contact, self.frontiers.pop(publisher, 0), self.host.now())
+        self.admissions[publisher] = admission
+        return admission
+
+    def _make_place(self) -> bool:
+        """Forget those that have been silent for longest, of whom all is stable: coming back, they name their floor."""
+        settled = [(known.idle_since, publisher) for publisher, known in self.admissions.items() if not known.runs]
+        settled.sort()
+        for _, publisher in settled[: self.config.admissions_max // 8 + 1]:
+            self.forget(publisher)
+        return bool(settled)
+
+    def forget(self, publisher: bytes) -> None:
+        """A publisher is gone, or its place is needed."""
+        self.admissions.pop(publisher, None)
+        self.marks.pop(publisher, None)
+
+    def close(self, publisher: bytes) -> None:
+        """A publisher said that it publishes no more."""
+        self.frontiers.pop(publisher, None)
+        admission = self.admissions.get(publisher)
+        if admission is not None:
+            admission.closed = True
+            if not admission.runs:
+                self.forget(publisher)
+
+    def lost(self, node: bytes) -> None:
+        """A peer is out of reach: its publishers are remembered for a lease's time."""
+        for admission in self.admissions.values():
+            if admission.contact.node_id == node and admission.gone_at is None:
+                admission.gone_at, admission.active = self.host.now(), False
+
+    def sweep(self, now: float) -> dict[Contact, list[bytes]]:
+        """Forget publishers that closed, or whose peers were lost a lease ago. Returns silent ones by their peers."""
+        before = now - self.config.lease_s
+        if self.began_at <= before:
+            self.frontiers = {}  # who comes only now has its events admitted again, and readers tell by sequence
+        silent: dict[Contact, list[bytes]] = {}
+        for publisher, admission in list(self.admissions.items()):
+            if admission.active:
+                admission.active, admission.idle_since, admission.gone_at = False, now, None
+            elif not admission.runs and (admission.closed or _by(admission.gone_at, before)):
+                self.forget(publisher)
+            elif admission.idle_since <= before:
+                silent.setdefault(admission.contact, []).append(publisher)
+        return silent
 
     def seal(self) -> list[Bundle]:
         """What was admitted since the last call, as few bundles under this term."""
@@ -90,6 +154,11 @@ class Root:
         self.waiting = []
         return bundles
 
+    def end_hold(self, now: float) -> None:
+        """Wait for nobody any more that this root does not know."""
+        self.hold_until = min(self.hold_until, now)
+        self.awaited = {}
+
     def covered(self, index: int, now: float) -> bool:
         """All live leases cover the term below `index`. True if the stable position moved."""
         if now < self.hold_until or index <= self.stable:
@@ -104,6 +173,17 @@ class Root:
                 self.marks.setdefault(publisher, False)
         return True
 
+    def place_of(self, publisher: bytes, sequence: int) -> int:
+        """Up to where leases have to cover for a publisher's events before `sequence` to be stable.
+
+        Of those that are not admitted: for anything more than now to be stable.
+        """
+        admission = self.admissions.get(publisher)
+        if admission is not None and sequence <= admission.stable:
+            return self.stable
+        places = [index for index, last in admission.runs if last >= sequence] if admission is not None else []
+        return places[0] if places else min(self.stable + 1, self.index)
+
     def turn_away(self, sender: Contact, bundle: Bundle) -> None:
         """Admit nothing of what a publisher sent: it will send it again, to the next root or here (`reopen`)."""
         self.host.trace(Dropped(self.topic, bundle.count, "not_root"))
@@ -113,14 +193,14 @@ class Root:
         """The topic stays here: whoever was turned away is to send again."""
         self.closing = False
         for publisher, contact in self.turned_away.items():
-            if publisher not in self.admissions:
-                self.admissions[publisher] = Admission(contact, self.frontiers.pop(publisher, 0))
-            self.marks[publisher] = True
+            if publisher in self.admissions or self._enter(contact, publisher) is not None:
+                self.marks[publisher] = True
         self.turned_away.clear()
 
     def stable_frontiers(self) -> dict[bytes, int]:
-        """Per publisher, one past the last event that all leases are known to cover."""
-        return self.frontiers | {publisher: admission.stable for publisher, admission in self.admissions.items()}
+        """Per publisher, one past the last event that all leases are known to cover, of those that were admitted."""
+        covered = {publisher: known.stable for publisher, known in self.admissions.items() if known.stable}
+        return self.frontiers | covered
 
     def receipts(self) -> dict[Contact, list[tuple[bytes, int, int, bool]]]:
         """What publishers are owed, gathered per peer."""
@@ -135,6 +215,11 @@ class Root:
         """Raise AssertionError unless positions and publishers' marks agree."""
         assert self.stable <= self.index
         assert self.sealed + sum(block.count for block in self.waiting) == self.index
+        assert len(self.admissions) <= self.config.admissions_max
         for admission in self.admissions.values():
             assert admission.stable <= admission.expected
             assert all(index <= self.index for index, _ in admission.runs)
+
+
+def _by(at: float | None, before: float) -> bool:
+    return at is not None and at <= before

@@ -2,9 +2,11 @@
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. Here is what its parts share, and the
 way of a message, a bundle and a timer to them: local subscriptions (`subscribing.py`), this peer as a child
-(`joining.py`), as a parent (`children.py`) and as a root (`rendezvous.py`, `handing_over.py`, `replication.py`), its
-publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost (`repair.py`) or carry (`reports.py`),
-and what time brings (`sweeping.py`). What travels in the tree is the data path's matter (`protocol.forwarding`).
+(`joining.py`), as a parent (`children.py`) and as a root (`accession.py`, `rendezvous.py`, `handing_over.py`,
+`replication.py`, `admissions.py`), its publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost
+(`repair.py`) or
+carry (`reports.py`), and what time brings (`sweeping.py`). What travels in the tree is the data path's matter
+(`protocol.forwarding`).
 """
 
 from collections import Counter
@@ -18,12 +20,16 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
 from quillcast.core.sparing import shared
 from quillcast.core.trace import Dropped, Mark, Named, Repaired
+from quillcast.protocol.forwarding.edge import TellLosses
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.topics.accession import Accessions, AskAgain
+from quillcast.protocol.topics.admissions import Admissions
 from quillcast.protocol.topics.changes import Changes
 from quillcast.protocol.topics.children import ChildrenTables
+from quillcast.protocol.topics.comparing import CompareDue
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
 from quillcast.protocol.topics.handing_over import HandingOver, HandOverNow
@@ -31,13 +37,18 @@ from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.joining import Joining, JoinTimeout
 from quillcast.protocol.topics.messages import (
     Accepted,
+    Ask,
     Branch,
+    Closed,
     Create,
     Created,
+    CutLeases,
     Denied,
     FindRoot,
     HandOver,
     Join,
+    Kept,
+    Known,
     Laggards,
     Lagging,
     Leave,
@@ -48,14 +59,16 @@ from quillcast.protocol.topics.messages import (
     Rejoin,
     Replicas,
     RootIs,
+    StateDigest,
+    StillOpen,
     Survey,
 )
-from quillcast.protocol.topics.pacing import Pacing
-from quillcast.protocol.topics.publishing import Publishing
+from quillcast.protocol.topics.pacing import Pacing, Patience, RoomHere
+from quillcast.protocol.topics.publishing import Publishing, SayClosed
 from quillcast.protocol.topics.reigns import Reigns
 from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
-from quillcast.protocol.topics.replication import Replication
+from quillcast.protocol.topics.replication import Replication, RoundsDue
 from quillcast.protocol.topics.reports import Report, Reports
 from quillcast.protocol.topics.subscribing import Subscribing
 from quillcast.protocol.topics.sweeping import Sweep, Sweeping
@@ -92,6 +105,7 @@ class Scribe:
         self.rivals: dict[bytes, Descriptor] = {}  # another owner's word on a topic that is known
         self.handlers: dict[bytes, Handlers] = {}
         self.leaving = False
+        self.turn = 0  # which of the channels to a neighbour comes first when it has room again: each in its turn
         self.subscribing = Subscribing(self)
         self.joining = Joining(self)
         self.children = ChildrenTables(self)
@@ -102,11 +116,14 @@ class Scribe:
         self.rendezvous = Rendezvous(self)
         self.handing_over = HandingOver(self)
         self.replication = Replication(self)
+        self.accessions = Accessions(self)
         self.publishing = Publishing(self)
+        self.admissions = Admissions(self)
         self.changes = Changes(self)
         self.pacing = Pacing(self)
         self.sweeping = Sweeping(self)
         self.gap_noticed: Callable[[bytes], None] = lambda topic: None  # the recovery above this layer
+        self.root_asked: Callable[[Any], None] = lambda message: None  # it, too: a question routed to the topic's root
 
     # ---- topics
 
@@ -127,11 +144,13 @@ class Scribe:
         if not descriptor.supersedes(known):
             if known is not None and descriptor.rivals(known):
                 self.rivals[descriptor.topic] = descriptor
+                self.replication.comparing.changed(topic)
             return
         delivery = descriptor.settings.delivery
         if known is None or known.settings.delivery != delivery:
             self.host.trace(Named(topic, descriptor.name, delivery, descriptor.version))
         descriptor = self.descriptors[topic] = descriptor.sparing()
+        self.replication.comparing.changed(topic)
         tree = self.trees.get(topic)
         if tree is not None:
             tree.adapt(descriptor)
@@ -154,6 +173,7 @@ class Scribe:
         self.sweeping.forget(tree)
         self.reports.forget(tree)
         self.table.close(tree.topic)
+        self.pacing.eased()
 
     def leave(self) -> None:
         """Leave all trees in good order: roots hand over, children are sent to their grandparent."""
@@ -182,27 +202,40 @@ class Scribe:
         return None
 
     def deliver(self, message: Any, key: bytes, source: Contact) -> None:
-        """This peer is the closest to the topic, and so its rendezvous point."""
+        """This peer is the closest to the topic, and so its rendezvous point; or it is told something by this way."""
         if self.leaving:
             return  # who sent it asks again, and then it goes to whoever is closest without this peer
         match message:
-            case Join():
-                self.rendezvous.join(message)
-            case Create():
-                self.rendezvous.create(message)
-            case FindRoot():
-                self.rendezvous.find(message)
+            case Join() | Create() | FindRoot():
+                self.rendezvous.answer(message)
+            case Accepted() | Created() | RootIs():
+                if key == self.host.me:  # else whom it was for is gone
+                    self.receive(source, message)
+            case Survey():
+                self.inspection.arrived(message)
+            case _:
+                self.root_asked(message)
+
+    def tell(self, to: Contact, message: Message, *, again: bool) -> None:
+        """Answer a peer; over the overlay, if an answer did not come straight to it."""
+        if to.node_id == self.host.me:
+            self.receive(to, message)
+        elif again and self.overlay.active:
+            self.overlay.route(message, to.node_id)
+        else:
+            self.host.send(to, message)
 
     def leaf_set_changed(self) -> None:
         """Who is closest to a topic may have changed."""
         self.rendezvous.leaf_set_changed()
+        self.replication.leaf_set_changed()
+        self.accessions.leaf_set_changed()
         self.joining.join_where_needed()
 
     # ---- upcalls of the links
 
     def lost(self, contact: Contact) -> None:
         """Upcall of the failure detector."""
-        self.rendezvous.lost()
         self.repair.lost(contact)
 
     def recovered(self, contact: Contact) -> None:
@@ -222,11 +255,15 @@ class Scribe:
         return [self.trees[topic] for topic in self.streams.telling(node)]
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards a peer: its channels go on, and so do publishers whose root it is."""
-        for tree in self.linked(contact.node_id):
-            child = tree.children.get(contact.node_id)
-            if child is not None:
-                child.advance(tree.log)
+        """There is credit again towards a peer: its channels go on in turn, and so do publishers whose root it is."""
+        trees = [tree for tree in self.linked(contact.node_id) if contact.node_id in tree.children]
+        waiting = [tree for tree in trees if tree.children[contact.node_id].cursor < tree.log.end]
+        first = self.turn % len(waiting) if waiting else 0
+        self.turn += 1
+        for tree in (*waiting[first:], *waiting[:first]):
+            tree.children[contact.node_id].advance(tree.log)
+            if self.host.room(contact) <= 0:
+                break
         self.publishing.room(contact)
 
     # ---- the way of a bundle
@@ -276,8 +313,22 @@ class Scribe:
                 self.reports.report()
             case HandOverNow(topic, term):
                 self.handing_over.due(topic, term)
+            case RoundsDue():
+                self.replication.due(timer)
+            case CompareDue():
+                self.replication.comparing.due(timer)
+            case AskAgain():
+                self.accessions.ask_again(timer)
+            case TellLosses(topic, number):
+                self.subscribing.tell_losses(topic, number)
+            case Patience():
+                self.pacing.patience()
             case Sweep():
                 self.sweeping.sweep()
+            case SayClosed():
+                self.publishing.say_closed()
+            case RoomHere():
+                self.publishing.room(self.host.contact)
 
     def receive(self, sender: Contact, message: Any) -> None:
         """A message of this layer that came straight to this peer."""
@@ -290,10 +341,16 @@ class Scribe:
                 self.repair.receive(sender, message)
             case Receipts() | RootIs() | NotRoot() | Created() | Denied():
                 self.publishing.receive(sender, message)
+            case Closed(publishers):
+                self.admissions.closed(publishers)
+            case StillOpen(publishers):
+                self.publishing.still_open(sender, publishers)
             case HandOver():
                 self.handing_over.handed_over(message)
-            case Replicas():
-                self.replication.keep(sender, message)
+            case Replicas() | Ask() | Known() | Kept() | StateDigest():
+                self.replication.receive(sender, message)
+            case CutLeases():
+                self.pacing.cut_leases(message)
             case Survey() | Branch() | Laggards() | Lagging():
                 self.inspection.receive(sender, message)
             case _:
@@ -314,6 +371,7 @@ class Scribe:
         assert restless <= {*self.sweeping.restless, *self.reports.dirty}, "time passes by a topic that waits for it"
         assert self.sweeping.restless.keys() <= self.trees.keys()
         self.publishing.check()
+        self.accessions.check()
         self.table.check()
 
 

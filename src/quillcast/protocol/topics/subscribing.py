@@ -80,7 +80,15 @@ class Subscribing:
         if tree is not None and subscription in tree.channels:
             log, first = tree.log, subscription.cursor
             subscription.advance(log)
+            tree.catch_up(subscription, subscription.frontier(tree.term), self.host.now())
             self.scribe.reports.moved(tree, log.bytes_between(first, subscription.cursor))
+
+    def tell_losses(self, topic: bytes, number: int) -> None:
+        """The turn in which a subscription lost something is over."""
+        tree = self.scribe.trees.get(topic)
+        edge = tree.edges.get(number) if tree is not None else None
+        if edge is not None:
+            edge.tell_losses()
 
     def start_waiting(self, tree: Tree) -> None:
         """This peer has a parent or is root: the subscriptions that waited for that begin."""

@@ -2,11 +2,15 @@
 
 from typing import TYPE_CHECKING
 
+from quillcast.core.envelope import Term
 from quillcast.core.host import Timer
 from quillcast.protocol.topics.tree import Tree
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
+
+
+PAUSE_SWEEPS = 5  # so many sweeps that did not come mean that this process stood still; a guess, far below a lease
 
 
 class Sweep(Timer, frozen=True):
@@ -21,6 +25,7 @@ class Sweeping:
         self.restless: dict[bytes, None] = {}  # topics in which something passes with time; no other is looked over
         self.swept_at = scribe.host.now()
         self.timer_set = False
+        self.authors_at = scribe.host.now()
 
     def begin(self) -> None:
         """There is something to look over from time to time."""
@@ -40,13 +45,25 @@ class Sweeping:
     def sweep(self) -> None:
         """Look over what may have changed, and come again while there is any topic or publisher."""
         scribe, now = self.scribe, self.host.now()
-        if not (scribe.trees or scribe.publishing.busy):
+        if not (scribe.trees or scribe.publishing.busy or scribe.joining.left_behind):
             self.timer_set = False
             return
         self.host.set_timer(Sweep(), self.config.sweep_s)
-        paused = now - self.swept_at > 5 * self.config.sweep_s
+        self._look_over(now)
+
+    def notice(self) -> None:
+        """An input comes. If this process stood still until now, no lease is judged before all have been prolonged."""
+        now = self.host.now()
+        if self.timer_set and self._stood_still(now):
+            self._look_over(now)
+
+    def _stood_still(self, now: float) -> bool:
+        return now - self.swept_at > PAUSE_SWEEPS * self.config.sweep_s
+
+    def _look_over(self, now: float) -> None:
+        scribe, paused = self.scribe, self._stood_still(now)
         self.swept_at = now
-        scribe.joining.sweep()
+        scribe.joining.sweep(now, paused=paused)
         scribe.children.sweep(now, paused=paused)
         topics = list(scribe.trees if paused else self.restless)
         for topic in topics:
@@ -58,6 +75,7 @@ class Sweeping:
             self._sweep_tree(tree, now, paused=paused)
             if not tree.restless:
                 self.restless.pop(topic, None)
+        self._forget_authors(now)
         scribe.publishing.sweep(now)
         scribe.pacing.sweep(now)
 
@@ -89,9 +107,26 @@ class Sweeping:
 
     def _let_go_of_past(self, tree: Tree, now: float) -> None:
         for term in tree.overdue(now):
+            if not self._may_forget(tree, term):
+                continue
             for edge in tree.edges.values():
-                edge.skip(term, edge.lacking(term, tree.past[term]), "unavailable")
+                lacking = edge.lacking(term, tree.past[term])
+                edge.skip(term, lacking, "unavailable", tree.runs(term, lacking))
             tree.forget(term)
         for edge in tree.edges.values():
             edge.forget(lambda term: term == tree.term or term in tree.past or term in tree.forgotten)
             edge.give_up_holes(now - self.config.lease_s)
+
+    def _may_forget(self, tree: Tree, term: Term) -> bool:
+        """A subscriber that publishers wait for has it still to take."""
+        return tree.descriptor.settings.slow == "cut" or not tree.waits_for(term)
+
+    def _forget_authors(self, now: float) -> None:
+        """Publishers that are gone for good are forgotten; they keep what is not stable for `retain_s` at most."""
+        if now - self.authors_at < self.config.retain_s + self.config.lease_s:
+            return
+        self.authors_at = now
+        for tree in self.scribe.trees.values():
+            if tree.descriptor.settings.slow == "cut" or tree.stable >= tree.frontier:
+                for edge in tree.edges.values():
+                    edge.forget_authors()

@@ -6,7 +6,7 @@ from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import NOTHING, shared
-from quillcast.protocol.forwarding.channels import LinkChannel
+from quillcast.protocol.forwarding.channels import CATCH_UP_S, Cut, LinkChannel
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.claims import CAME_MAX, HELD_RANGES_MAX, ChildClaim, Held, ParentClaim
@@ -19,7 +19,7 @@ from quillcast.protocol.topics.subscription import Subscription
 class Child(LinkChannel):
     """An entry of the children table, and the channel to that child."""
 
-    __slots__ = ("came", "cover", "cover_term", "held", "named_until", "spoken")
+    __slots__ = ("came", "cover", "cover_term", "frontier", "held", "moved_at", "named_until", "spoken", "told_to_cut")
 
     def __init__(self, host: Host, contact: Contact, cursor: int, term: Term, cover: int) -> None:
         super().__init__(host, contact, cursor)
@@ -27,11 +27,19 @@ class Child(LinkChannel):
         self.held: Held = ()
         self.spoken = False  # is this its own word?
         self.came: tuple[bytes, ...] = ()  # below it, lately
+        self.frontier = cover  # how far it came itself, even if those below it are behind
+        self.moved_at = host.now()  # when `cover` last moved
+        self.told_to_cut = 0  # up to here it was asked to end the leases below it that are behind
         self.named_until = 0.0  # it came here from another parent: those above are told so until then
 
     def claim(self, claim: ChildClaim) -> None:
         """What the child says holds."""
+        if (claim.term, claim.cover) > (self.cover_term, self.cover):
+            self.moved_at = self.host.now()
         self.cover_term, self.cover, self.held, self.came = shared(claim.term), claim.cover, claim.held, claim.came
+        self.frontier = max(claim.cover, claim.frontier)
+        if self.cover >= self.told_to_cut:
+            self.told_to_cut = 0
         self.spoken = True
 
     @property
@@ -51,6 +59,16 @@ class Departed:
     def __init__(self, child: Child, until: float, awaited: Iterable[bytes]) -> None:
         self.cover_term, self.cover, self.until = child.cover_term, child.cover, until
         self.awaited = dict.fromkeys(awaited)
+
+
+def excused(holder: "Subscription | Child | Departed") -> bool:
+    """Was this one's lease ended because it could not keep up?"""
+    return not isinstance(holder, Departed) and holder.cut is not None
+
+
+def stands_still(holder: "Subscription | Child | Departed", now: float) -> bool:
+    """Has its position not moved lately? What departed does not move; a local subscriber is judged by its position."""
+    return not isinstance(holder, Child) or now - holder.moved_at >= CATCH_UP_S
 
 
 class Tree(Flow):
@@ -181,10 +199,15 @@ class Tree(Flow):
         return bool(held or named or self.departed or self.past) or self.keeping_until is not None
 
     @property
-    def known_end(self) -> int:
-        """How far the present term is known to have gone, be it that its events never came here."""
+    def came_below(self) -> int:
+        """How far the present term came to this peer or to a child: what a root alone had is not meant."""
         covers = [child.cover for child in self.children.values() if child.cover_term == self.term]
-        return max(self.seen.end, self.parent_frontier, *covers)
+        return max([self.seen.end, *covers])
+
+    @property
+    def known_end(self) -> int:
+        """How far the present term is known to have gone, even if its events never came here."""
+        return max(self.came_below, self.parent_frontier)
 
     def have(self) -> Have | None:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
@@ -208,15 +231,63 @@ class Tree(Flow):
         return (me,) if self.root is not None else (*self.path, me)
 
     def cover(self, now: float) -> int:
-        """The index of the present term below which all leases here and below are served.
+        """The index of the present term below which all leases here and below are served."""
+        needs = [position for position, holder in self.needs(now) if not excused(holder)]
+        return min([self.frontier, *needs])
 
-        A lease that spoke last of another term, be it a later one, says nothing of this one.
+    def needs(self, now: float) -> Iterator[tuple[int, "Subscription | Child | Departed"]]:
+        """Who here needs the present term, and from which index on.
+
+        A lease that spoke last of another term, even a later one, says nothing of this one.
         """
         term = self.term
-        covers = [self.frontier]
-        covers += [edge.frontier(term) for edge in self.edges.values()]
-        covers += [lease.cover if lease.cover_term == term else 0 for lease in self.leases(now)]
-        return min(covers)
+        for channel in self.channels:
+            if isinstance(channel, Subscription):
+                yield channel.frontier(term), channel
+        for lease in self.leases(now):
+            yield (lease.cover if lease.cover_term == term else 0), lease
+
+    def end_lease(self, holder: "Subscription | Child | Departed", now: float) -> None:
+        """It cannot keep up: hold back nothing for it any more, until it does."""
+        if isinstance(holder, Departed):
+            for node in [node for node, lease in self.departed.items() if lease is holder]:
+                del self.departed[node]
+        else:
+            holder.cut = Cut(self.frontier, now)
+
+    def catch_up(self, holder: "Subscription | Child", position: int, now: float) -> None:
+        """Somebody has come to a position: if its lease was ended, does it keep up again?"""
+        if holder.cut is not None and holder.cut.is_over(position, self.frontier, now):
+            holder.cut = None
+
+    def trim(self, now: float) -> int:
+        """Let go of what nobody needs any more; how many bytes that was. The one rule for a peer within its budget.
+
+        It is the least of the stable position as the root issued it and of what everybody here still needs: children,
+        local subscribers and leases of those that departed, excused or not.
+        """
+        return self.release(min([self.stable, self.frontier, *(position for position, _ in self.needs(now))]))
+
+    def shed(self, now: float, goal_bytes: int) -> int:
+        """Keep no copies any more but for live leases here and below, down to a goal: the budget is used up.
+
+        A root's are nobody's copies, so it keeps what is not stable.
+        """
+        cover = self.cover(now)
+        return self.release(cover if self.root is None else min(cover, self.root.stable), goal_bytes)
+
+    def waits_for(self, term: Term) -> bool:
+        """Does a subscriber here keep something of a past term, for want of room or of what comes before it?"""
+        return any(edge.waits_for(term) for edge in self.edges.values())
+
+    def last(self, now: float) -> "Subscription | Child | Departed | None":
+        """Who holds back this peer's cover the most, first of those that stand still; None if nobody is behind."""
+        behind = [
+            (not stands_still(holder, now), position, holder)
+            for position, holder in self.needs(now)
+            if position < self.frontier and not excused(holder)
+        ]
+        return min(behind, key=lambda need: need[:2])[2] if behind else None
 
     def leases(self, now: float) -> Iterator[Child | Departed]:
         """Those below that are owed events: children, and departed ones whose lease goes on."""
@@ -224,16 +295,6 @@ class Tree(Flow):
         for lease in self.departed.values():
             if lease.until > now:
                 yield lease
-
-    def laggards(self, term: Term, index: int, now: float) -> list[bytes]:
-        """Leases here that do not cover an index of a term: departed children, and the peer's own edges as b''."""
-        behind = [
-            node
-            for node, lease in self.departed.items()
-            if lease.until > now and (lease.cover_term, lease.cover) < (term, index)
-        ]
-        behind += [b"" for edge in self.edges.values() if edge.frontier(term) < index]
-        return behind
 
     def held(self) -> Held:
         """How far past terms went and what is kept of them, for neighbours that lack some of it."""
@@ -243,7 +304,8 @@ class Tree(Flow):
     def child_claim(self, now: float) -> ChildClaim:
         """What to tell the parent."""
         heard = max(self.heard, self.term)
-        return ChildClaim(self.term, self.cover(now), heard, self.held(), self.newcomers(now))
+        frontier = self.frontier
+        return ChildClaim(self.term, self.cover(now), heard, self.held(), self.newcomers(now), frontier)
 
     def parent_claim(self, me: bytes, fallbacks: tuple[Contact, ...]) -> ParentClaim:
         """What to tell the children."""

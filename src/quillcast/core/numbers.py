@@ -1,0 +1,35 @@
+"""Settings that are numbers: finite, and not below what makes sense."""
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from quillcast.core.errors import LocalError
+
+
+def check_numbers(settings: msgspec.Struct, table: str, may_be_zero: Collection[str] = ()) -> None:
+    """Raise `LocalError` for the first setting of a table that is no finite number above 0.
+
+    Those in `may_be_zero` may be 0 too. Where the default is a yes or no, so is the setting; others are not looked at.
+    """
+    for field in msgspec.structs.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(field.default, bool):
+            wanted, fits = "True or False", isinstance(value, bool)
+        elif isinstance(field.default, int | float):
+            whole, least = isinstance(field.default, int), "from 0 on" if field.name in may_be_zero else "above 0"
+            wanted = f"a {'whole' if whole else 'finite'} number {least}"
+            fits = is_number(value, whole=whole) and (value > 0 or (value == 0 and field.name in may_be_zero))
+        else:
+            continue
+        if not fits:
+            raise LocalError(f"{table}.{field.name} is {value!r}; use {wanted}")
+
+
+def is_number(value: Any, *, whole: bool = False) -> bool:
+    """Is it a finite number, and no yes or no?"""
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        return False
+    return math.isfinite(value)

@@ -1,0 +1,61 @@
+"""What the public calls are given, checked where it comes in: each mistake is one `LocalError` that names the value."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from quillcast.core.errors import LocalError
+from quillcast.core.numbers import is_number
+
+T = TypeVar("T")
+
+LABEL_BYTES_MAX = 64  # of a subscription's name: it stands in a column
+
+
+def seconds(name: str, value: Any) -> float:
+    """A time to wait. Raises `LocalError` unless it is a finite number from 0 on."""
+    if not is_number(value) or value < 0:
+        raise LocalError(f"{name} = {value!r} is no time to wait; use a finite number of seconds from 0 on")
+    return float(value)
+
+
+def instance(name: str, value: Any, kind: type[T], wanted: str) -> T | None:
+    """The value, if it is of that kind, or None. Raises `LocalError` that says what is `wanted` instead."""
+    if value is not None and not isinstance(value, kind):
+        raise LocalError(f"{name} = {value!r} is {type(value).__name__}; use {wanted}")
+    return value
+
+
+def function(name: str, value: Any) -> None:
+    """Raise `LocalError` unless it is None or can be called."""
+    if value is not None and not callable(value):
+        raise LocalError(f"{name} is a function, not {type(value).__name__}")
+
+
+def path(name: str, value: Any) -> Path | None:
+    """A file or folder, or None. Raises `LocalError` for an empty name, which would mean the current folder."""
+    if value is None:
+        return None
+    if not isinstance(value, str | Path):
+        raise LocalError(f"{name} = {value!r} is {type(value).__name__}; use a path, as text or a Path")
+    if value == "":
+        raise LocalError(f"{name} is an empty path; name a folder, or '.' for the current one")
+    return Path(value)
+
+
+def names(name: str, value: Any) -> Sequence[str]:
+    """Several texts. Raises `LocalError` for anything else, and for a single text, which is a sequence of letters."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise LocalError(f"{name} = {value!r} is {type(value).__name__}; use a list of texts")
+    for each in value:
+        instance(name, each, str, "a list of texts")
+    return value
+
+
+def label(value: Any) -> str:
+    """The name of a subscription, for people. Raises `LocalError` for what does not fit into a column."""
+    if not isinstance(value, str):
+        raise LocalError(f"a subscription's name is text, not {type(value).__name__}")
+    if len(value.encode(errors="replace")) > LABEL_BYTES_MAX or not (value.isprintable() or not value):
+        raise LocalError(f"{value!r} is no name for a subscription; use up to {LABEL_BYTES_MAX} bytes on one line")
+    return value

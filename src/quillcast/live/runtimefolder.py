@@ -1,0 +1,146 @@
+"""Where peers of one machine find each other: a folder of the user's own, or one that users share.
+
+========================================== ====================================================================
+place                                      when
+========================================== ====================================================================
+`runtime_dir`, `$QUILLCAST_RUNTIME_DIR`    somebody says so; it has to be usable
+`$XDG_RUNTIME_DIR/quillcast`               that is set, and usable
+`/run/user/UID/quillcast`                  it is usable, as where `cron` or `sudo` sets no XDG_RUNTIME_DIR
+`quillcast-UID` in the temporary directory otherwise; peers in `/run/user/UID` look here, too
+========================================== ====================================================================
+
+Usable is a folder that this user alone can write to, so that nobody else adds, replaces or removes files. A folder that
+is named may also be one that everybody can write to, with the sticky bit, and root's: then each user has a folder of
+its own in it, named by the user's number and owned by it, or nobody looks into it.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from quillcast.core.errors import LocalError
+
+VARIABLE = "QUILLCAST_RUNTIME_DIR"
+_LOGINS = Path("/run/user")  # pam_systemd(8) makes a folder here for each user that has logged in
+_NAME = "quillcast"
+_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class RuntimeFolder(msgspec.Struct, frozen=True):
+    """A folder for what runs."""
+
+    own: Path
+    """Of this user; it stands, with a folder per network in it."""
+    also: tuple[Path, ...] = ()
+    """Where this user's other peers may be."""
+    shared: Path | None = None
+    """The folder that users share, if it is one."""
+    notice: str = ""
+    """Why it is not the one that XDG_RUNTIME_DIR says."""
+
+    def others(self) -> Iterator[Path]:
+        """The folders of other users, where it is shared."""
+        if self.shared is not None:
+            for path in sorted(self.shared.iterdir()):
+                number = path.name.isascii() and path.name.isdigit()
+                if number and path != self.own and _problem(path, int(path.name)) is None:
+                    yield path
+
+
+def chosen(given: Path | str | None) -> RuntimeFolder:
+    """The folder to use. Raises `LocalError` for one that was named and cannot be used or trusted."""
+    given = given or os.environ.get(VARIABLE)
+    if given:
+        return _named(Path(given).absolute())
+    user, notice = os.geteuid(), ""
+    if named := os.environ.get("XDG_RUNTIME_DIR"):
+        folder = Path(named)
+        problem = _unusable(folder)
+        if problem is None:
+            return RuntimeFolder(folder / _NAME, _also(user) if folder == _LOGINS / str(user) else ())
+        notice = f"XDG_RUNTIME_DIR={named} cannot be used: {problem}"
+    login = _LOGINS / str(user)
+    if login.is_dir() and _unusable(login) is None:
+        return RuntimeFolder(login / _NAME, _also(user), notice=notice)
+    own = _temporary(user)
+    if problem := _made(own) or _not_ours(own):
+        raise LocalError(f"{own} cannot be used: {problem}; remove it, or name another folder with --runtime-dir")
+    return RuntimeFolder(own, notice=notice)
+
+
+def _named(folder: Path) -> RuntimeFolder:
+    """The folder that somebody named: of this user alone, or one that users share."""
+    if problem := _made(folder):
+        raise LocalError(f"the runtime folder {folder} cannot be used: {problem}")
+    found = folder.stat()
+    if found.st_mode & stat.S_ISVTX and found.st_mode & _BY_OTHERS and found.st_uid == 0:
+        own = folder / str(os.geteuid())
+        if problem := _made(own) or _not_ours(own):
+            raise LocalError(f"{own} cannot be used: {problem}")
+        own.chmod(0o755)
+        return RuntimeFolder(own, shared=folder)
+    if problem := _not_ours(folder):
+        raise LocalError(
+            f"the runtime folder {folder} cannot be used: {problem}; to share one between users, have root make it: "
+            f"install -d -m 1777 {folder}"
+        )
+    return RuntimeFolder(folder)
+
+
+def _unusable(folder: Path) -> str | None:
+    """What keeps this user from a folder of quillcast's in this one; None: it stands now."""
+    if not folder.is_absolute():
+        return "it is not an absolute path"
+    if folder.parent == _LOGINS and not folder.exists():
+        return "it does not exist"  # and is the system's to make
+    if problem := _made(folder):
+        return problem
+    found = folder.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to user {found.st_uid}"
+    if found.st_mode & _BY_OTHERS and not found.st_mode & stat.S_ISVTX:
+        return "others can write to it"
+    return _made(folder / _NAME) or _not_ours(folder / _NAME)
+
+
+def _made(folder: Path) -> str | None:
+    """Make a folder unless it stands; what keeps this user from that."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except FileExistsError:
+        return "it is no folder"
+    except OSError as problem:
+        return problem.strerror or str(problem)
+    return None
+
+
+def _not_ours(folder: Path) -> str | None:
+    """Why this is no folder that this user alone can write to; None: it is."""
+    return _problem(folder, os.geteuid()) or (None if os.access(folder, os.W_OK | os.X_OK) else "it is not writable")
+
+
+def _problem(folder: Path, user: int) -> str | None:
+    """Why this is no folder that this user and nobody else can write to; None: it is."""
+    try:
+        found = folder.lstat()
+    except OSError as problem:
+        return problem.strerror or str(problem)
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is no folder"
+    if found.st_uid != user:
+        return f"it belongs to user {found.st_uid}"
+    return "others can write to it" if found.st_mode & _BY_OTHERS else None
+
+
+def _temporary(user: int) -> Path:
+    return Path(tempfile.gettempdir()) / f"{_NAME}-{user}"
+
+
+def _also(user: int) -> tuple[Path, ...]:
+    """Where this user's peers are that began before /run/user had a folder for it."""
+    folder = _temporary(user)
+    return (folder,) if _problem(folder, user) is None else ()

@@ -1,0 +1,59 @@
+"""How long this peer, as the root of topics, remembers publishers (DELIVERY.md, *Ids*).
+
+A publisher's state goes when all its events are stable and it has closed, which its peer says (`Closed`), or its peer
+has been lost for a lease's time. Of a peer whose publishers sent nothing for so long a root asks a sign of life, and
+which of them its process still has: it may have started again since. So a publisher that died in silence is missed
+too. One that lives stays however long it is silent, as long as there is room (`admissions_max`).
+"""
+
+from typing import TYPE_CHECKING
+
+from quillcast.core.messages import Contact
+from quillcast.protocol.topics.messages import StillOpen
+from quillcast.protocol.topics.root import Root
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+
+ASKED_MAX = 1024  # publishers in one question; a guess: 36 kB
+
+
+class Admissions:
+    """Looks over the publishers of all topics that are rooted here, once per lease."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
+        self.looked_at = self.host.now()
+
+    def closed(self, publishers: list[tuple[bytes, bytes]]) -> None:
+        """Publishers of some topics say that they publish no more."""
+        for topic, publisher in publishers:
+            tree = self.scribe.trees.get(topic)
+            if tree is not None and tree.root is not None:
+                tree.root.close(publisher)
+
+    def lost(self, node: bytes) -> None:
+        """A peer is out of reach."""
+        for root in self._roots():
+            root.lost(node)
+
+    def sweep(self, now: float) -> None:
+        """Forget publishers that are gone; ask the peers of silent ones for a sign of life."""
+        if now - self.looked_at < self.config.lease_s:
+            return
+        self.looked_at = now
+        silent: dict[Contact, list[tuple[bytes, bytes]]] = {}
+        for root in self._roots():
+            for contact, publishers in root.sweep(now).items():
+                silent.setdefault(contact, []).extend((root.topic, publisher) for publisher in publishers)
+        for contact, named in silent.items():
+            if contact.node_id == self.host.me:
+                self.closed(self.scribe.publishing.not_here(named))
+                continue
+            self.scribe.neighbours.probe(contact)
+            for start in range(0, len(named), ASKED_MAX):
+                self.host.send(contact, StillOpen(named[start : start + ASKED_MAX]))
+
+    def _roots(self) -> list[Root]:
+        return [tree.root for tree in self.scribe.trees.values() if tree.root is not None]

@@ -1,0 +1,155 @@
+"""Neighbours on the ring compare the root state that both should keep, and send each other what differs.
+
+One digest per neighbour, over the topics to which both are among the k closest, in `BUCKETS` parts. It is sent when it
+is new: a topic's state or the leaf set changed, or this process has just started. Until the neighbour has answered with
+the same one, it is sent again, ever more slowly. So a quiet network compares nothing, and a peer that comes back with a
+known nodeId and no memory is given all that it should keep.
+"""
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from quillcast.core.host import Timer
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
+from quillcast.protocol.topics.messages import StateDigest
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.replication import Replication
+    from quillcast.protocol.topics.scribe import Scribe
+
+BUCKETS = 16  # a guess: of a thousand topics some sixty are sent for one that differs
+ENTRIES_MAX = 2048  # sent for one digest; the next one shows what else differs
+_MARK_BYTES = 8
+_FIRST_S, _MAX_S = 1.0, 30.0  # from one try to the next; a guess
+
+
+class CompareDue(Timer, frozen=True):
+    """Compare with the neighbours that have not agreed."""
+
+    number: int
+
+
+class Comparing:
+    """This peer's digests of what it keeps, and what neighbours say to them."""
+
+    def __init__(self, scribe: "Scribe", replication: "Replication") -> None:
+        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
+        self.replication = replication
+        self._digests: dict[bytes, list[int]] = {}  # by neighbour, one per bucket
+        self._entered: dict[bytes, int] = {}  # the marks of topics as they are in the digests
+        self._changed: dict[bytes, None] = {}  # topics to be entered (again)
+        self._agreed: dict[bytes, bytes] = {}
+        self._wait_s = _FIRST_S
+        self._number = 0
+        self._due_at: float | None = None
+
+    # ---- what changes
+
+    def changed(self, topic: bytes) -> None:
+        """The state of a topic that is kept here changed."""
+        if topic in self.replication.terms:
+            self._changed[topic] = None
+            self._soon(self.config.compare_s)
+
+    def leaf_set_changed(self) -> None:
+        """Others keep the same topics as this peer now."""
+        self._digests.clear()
+        self._entered.clear()
+        self._changed = dict.fromkeys(self.replication.terms)
+        members = self.overlay.leaf_set.members
+        self._agreed = {node: digest for node, digest in self._agreed.items() if node in members}
+        self._soon(self.config.ask_s)
+
+    def _soon(self, delay_s: float) -> None:
+        self._wait_s = _FIRST_S
+        if self._due_at is None or self.host.now() + delay_s < self._due_at:
+            self._arm(delay_s)
+
+    def _arm(self, delay_s: float) -> None:
+        self._number += 1
+        delay_s *= 0.75 + self.host.random.random() / 2  # neighbours that saw the same change do not ask at once
+        self._due_at = self.host.now() + delay_s
+        self.host.set_timer(CompareDue(self._number), delay_s)
+
+    # ---- comparing
+
+    def due(self, timer: CompareDue) -> None:
+        """Send its digest to each neighbour that has not agreed on it."""
+        if timer.number != self._number:
+            return
+        self._due_at = None
+        if not self.overlay.active or self.scribe.leaving:
+            return
+        restless = False
+        for contact in self._near():
+            digest = self._digest(contact.node_id)
+            if self._agreed.get(contact.node_id) != digest:
+                self.host.send(contact, StateDigest(digest))
+                restless = True
+        if restless:
+            self._arm(self._wait_s)
+            self._wait_s = min(2 * self._wait_s, _MAX_S)
+
+    def _near(self) -> list[Contact]:
+        """The neighbours that may be among the k closest to a topic together with this peer."""
+        leaf_set, reach = self.overlay.leaf_set, self.replication.count - 1
+        near = [*leaf_set.right[:reach], *leaf_set.left[:reach]]
+        return list({contact.node_id: contact for contact in near}.values())
+
+    def compared(self, sender: Contact, theirs: StateDigest) -> None:
+        """A neighbour's digest came: send it what may be news to it, and answer with this peer's."""
+        mine = self._digest(sender.node_id)
+        if mine == theirs.digest:
+            self._agreed[sender.node_id] = mine
+        else:
+            self._tell(sender, _differing(mine, theirs.digest))
+        if not theirs.answer:
+            self.host.send(sender, StateDigest(mine, answer=True))
+
+    def _tell(self, to: Contact, buckets: set[int]) -> None:
+        self.host.trace(Mark("root_state_differed"))
+        terms, descriptors = self.replication.terms, self.scribe.descriptors
+        in_question = [topic for topic in self._entered if _bucket(topic) in buckets]
+        topics = [topic for topic in in_question if to.node_id in self._others(topic)]
+        self.replication.send_entries(to, [(descriptors[topic], terms[topic]) for topic in topics[:ENTRIES_MAX]])
+
+    # ---- digests
+
+    def _digest(self, node: bytes) -> bytes:
+        """Over what this peer and that one should both keep."""
+        for topic in self._changed:
+            self._enter(topic)
+        self._changed = {}
+        parts = self._digests.get(node, ())
+        return b"".join(part.to_bytes(_MARK_BYTES) for part in parts) if any(parts) else b""
+
+    def _enter(self, topic: bytes) -> None:
+        new = self._mark(topic)
+        change = self._entered.get(topic, 0) ^ new
+        self._entered[topic] = new
+        for node in self._others(topic):
+            parts = self._digests.setdefault(node, [0] * BUCKETS)
+            parts[_bucket(topic)] ^= change
+
+    def _others(self, topic: bytes) -> list[bytes]:
+        """Who keeps a topic's state together with this peer; nobody if this one need not keep it."""
+        keepers = [contact.node_id for contact in self.replication.keepers(topic)]
+        return [node for node in keepers if node != self.host.me] if self.host.me in keepers else []
+
+    def _mark(self, topic: bytes) -> int:
+        """Where two owners' words on a topic are known, each peer keeps the one that it knew first: both are right."""
+        term = self.replication.terms[topic]
+        known = b"" if topic in self.scribe.rivals else self.scribe.descriptors[topic].digest
+        what = topic + term.counter.to_bytes(8) + term.node + known
+        return int.from_bytes(blake2b(what, digest_size=_MARK_BYTES).digest())
+
+
+def _bucket(topic: bytes) -> int:
+    return topic[-1] % BUCKETS
+
+
+def _differing(mine: bytes, theirs: bytes) -> set[int]:
+    size = BUCKETS * _MARK_BYTES
+    ours, others = mine.ljust(size, b"\0"), theirs.ljust(size, b"\0")
+    return {at // _MARK_BYTES for at in range(0, size, _MARK_BYTES) if ours[at : at + 8] != others[at : at + 8]}

@@ -1,0 +1,93 @@
+"""How far a peer's subscriptions are behind: what they lack of what the peer has, and what their applications hold up.
+
+An event is dealt with when the application is done with it, not when it stands in the application's queue: else a
+subscriber that is stuck would look well until its queue is full.
+"""
+
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.host import Host
+from quillcast.protocol.topics.messages import Lease, Reader
+from quillcast.protocol.topics.subscription import Subscription
+from quillcast.protocol.topics.tree import Tree
+
+READERS_MAX = 32  # of a peer in one answer, so that its message stays small; a guess
+LOST_MAX = 64  # likewise
+
+
+class Unread(NamedTuple):
+    """What an application was given and is not done with."""
+
+    events: int = 0
+    size_bytes: int = 0
+    oldest_ns: int | None = None
+    """When the oldest of them was published, nanoseconds since 1970 UTC."""
+    idle_s: float = 0.0
+    """Since when it has taken nothing."""
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A subscriber that says how its application gets on; others are done with what they are given."""
+
+    name: str
+
+    def unread(self) -> Unread:
+        """What waits for the application, and what it is at."""
+        ...
+
+
+def readers(tree: Tree, host: Host) -> list[Reader]:
+    """The local subscriptions, those that lack most first."""
+    found = [_reader(tree, edge, host.wall_ns()) for edge in tree.edges.values()]
+    return sorted(found, key=lambda reader: (reader.taken - reader.owed - reader.waiting, reader.number))
+
+
+def leases(tree: Tree, now: float) -> list[Lease]:
+    """What those below cover, as their parent knows it; of those that are gone, for as long as they are waited for."""
+    present = [Lease(node, child.cover_term, child.cover) for node, child in tree.children.items()]
+    gone = {
+        node: Lease(node, lease.cover_term, lease.cover, lost=True)
+        for lease in tree.departed.values()
+        for node in lease.awaited
+        if lease.until > now and node not in tree.children
+    }
+    return present + list(gone.values())[:LOST_MAX]
+
+
+def events(tree: Tree) -> int:
+    """Events that the topic is known here to have had: those of the present term, and of the terms before it."""
+    past = {**tree.forgotten, **{term: past.end for term, past in tree.past.items()}}
+    return tree.frontier + sum(past.values())
+
+
+def _reader(tree: Tree, edge: Subscription, wall_ns: int) -> Reader:
+    name, unread = _of_application(edge)
+    taken, owed = edge.frontier(tree.term), _owed(tree, edge)
+    oldest_ns = unread.oldest_ns if unread.oldest_ns is not None else _oldest_ns(tree, edge, taken)
+    behind_s = 0.0 if oldest_ns is None else max(0, wall_ns - oldest_ns) / 1e9
+    return Reader(
+        name, edge.number, taken, owed, unread.events, unread.size_bytes, behind_s, min(unread.idle_s, behind_s)
+    )
+
+
+def _of_application(edge: Subscription) -> tuple[str, Unread]:
+    subscriber = edge.subscriber
+    return (subscriber.name, subscriber.unread()) if isinstance(subscriber, Watched) else ("", Unread())
+
+
+def _owed(tree: Tree, edge: Subscription) -> int:
+    """Events of earlier terms that were not handed over."""
+    owed = 0
+    for term, past in tree.past.items():
+        line = edge.line(term)
+        if line is not None and edge.ordered:
+            owed += max(0, past.end - line.next)
+    return owed
+
+
+def _oldest_ns(tree: Tree, edge: Subscription, taken: int) -> int | None:
+    """When the oldest event was published that stands here and was not handed over."""
+    bundle: Bundle | None = edge.backlog[0] if edge.backlog else tree.log.at(tree.log.first_over(taken))
+    return None if bundle is None else bundle.blocks[0].time_ns

@@ -1,0 +1,34 @@
+"""When peers' buffers were over their budget for so long that leases may end (DELIVERY.md, *Slowness*)."""
+
+from quillcast.protocol.config import Config
+from quillcast.protocol.peer import Peer
+from quillcast.sim.reach import Span
+
+ROUNDING_S = 0.001  # a timer may be due this much sooner than times of this size can tell
+
+
+class Crowding:
+    """The spans of time in which some peer was over its budget for `patience_s` or longer."""
+
+    def __init__(self, config: Config) -> None:
+        self.patience_s = config.topics.patience_s - ROUNDING_S
+        self.spans: list[Span] = []
+        self._since: dict[int, float] = {}
+
+    def note(self, machine: int, peer: Peer, now: float) -> None:
+        """A step of this machine's peer is over."""
+        if peer.table.budget.over:
+            self._since.setdefault(machine, now)
+        elif machine in self._since:
+            self._close(self._since.pop(machine), now)
+
+    def between(self, since: float, now: float) -> bool:
+        """Was any peer over its budget for so long, at some time between these?"""
+        for start in self._since.values():
+            if now - start >= self.patience_s:
+                return True
+        return any(span.end >= since and span.start <= now for span in self.spans)
+
+    def _close(self, since: float, now: float) -> None:
+        if now - since >= self.patience_s:
+            self.spans.append(Span(since, now))

@@ -1,0 +1,59 @@
+"""What peers hold of a topic's events, looked up in their buffers: the truth about who could still give what."""
+
+from collections.abc import Iterator
+
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.ranges import RangeSet
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.tree import Tree
+
+
+def bundles(tree: Tree) -> Iterator[Bundle]:
+    """What a peer keeps of a topic for others: the log of the present term, and past terms."""
+    yield from tree.log.bundles()
+    for past in tree.past.values():
+        yield from past.bundles
+
+
+def held(peer: Peer, topic: bytes, publisher: bytes) -> RangeSet:
+    """The sequences of a publisher that a peer holds, as part of the tree or as the publisher's own peer."""
+    return RangeSet((block.first, block.last) for block in _blocks(peer, topic) if block.publisher == publisher)
+
+
+def positions(peer: Peer, topic: bytes, term: object) -> RangeSet:
+    """The positions of a term whose events a peer holds."""
+    tree = peer.scribe.trees.get(topic)
+    kept = bundles(tree) if tree is not None else ()
+    return RangeSet((each.envelope.first, each.last) for each in kept if each.envelope.term == term)
+
+
+def _blocks(peer: Peer, topic: bytes) -> Iterator[Block]:
+    tree = peer.scribe.trees.get(topic)
+    if tree is not None:
+        for bundle in bundles(tree):
+            yield from bundle.blocks
+        if tree.root is not None:
+            yield from tree.root.waiting
+    for publisher in peer.scribe.publishing.publishers.get(topic, {}).values():
+        yield from publisher.retained
+
+
+def kept_bytes(peer: Peer) -> tuple[int, int]:
+    """Bytes of bundles that a peer keeps, in buffers and for local subscribers, and of the largest; each once."""
+    kept: dict[int, int] = {}
+    largest = 0
+    for bundle in _kept(peer):
+        largest = max(largest, bundle.size)
+        kept.update((id(block), block.size) for block in bundle.blocks)
+    return sum(kept.values()), largest
+
+
+def _kept(peer: Peer) -> Iterator[Bundle]:
+    for tree in peer.scribe.trees.values():
+        yield from bundles(tree)
+        for edge in tree.edges.values():
+            yield from edge.backlog
+            line = edge.latest
+            while line is not None:
+                yield from line.waiting.values()
+                line = line.older

@@ -1,0 +1,217 @@
+"""Judges that look on while a run goes on: each compares what a program is told with what is true in the world then.
+
+======== ==============================================================================================================
+stable   when a writer is told that an event is stable, every subscriber that was owed it and has a live lease was
+         given it
+loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
+         it, and if the report is uncertain, none knows what it was
+bounds   what a peer keeps is within the bound that its settings name, at every step that is looked at
+access   nobody admits events by default settings while a peer that could be reached knows better
+======== ==============================================================================================================
+
+The texts of DELIVERY.md that they go by, and how each was read, stand in docs/decisions/checks.md.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from quillcast.core.trace import Admitted
+from quillcast.protocol.peer import Peer
+from quillcast.sim import holdings
+from quillcast.sim.applications import Event, Reader, Told, Writer
+from quillcast.sim.leases import JOINED_S, MEET_S, Leases
+from quillcast.sim.reach import Reach
+from quillcast.sim.world import Broken
+
+if TYPE_CHECKING:
+    from quillcast.sim.scenario import TopicPlan
+    from quillcast.sim.simulation import Simulation
+
+
+class Judges:
+    """Those of one run. Each raises `Broken` at the moment at which a promise is broken."""
+
+    def __init__(self, simulation: "Simulation", reach: Reach) -> None:
+        self.simulation, self.reach = simulation, reach
+        self.config = simulation.scenario.config
+        self.leases = Leases(reach, self.config)
+        self.plans: dict[bytes, TopicPlan] = {simulation.topics[plan.name]: plan for plan in simulation.scenario.topics}
+
+    # --- stable
+
+    def told_stable(self, writer: Writer, before: int) -> None:
+        """A writer was told that its events from number `before` on are stable: is it true?"""
+        plan = self.plans[self.simulation.topics[writer.topic]]
+        if plan.delivery != "reliable":
+            return
+        for reader in self.simulation.readers:
+            if reader.topic == writer.topic and reader.ended_at is None and reader.host.alive:
+                for number in range(before, writer.publisher.stable):
+                    if writer.knows_stable(number):
+                        self._has(plan, reader, writer, number)
+
+    def _has(self, plan: "TopicPlan", reader: Reader, writer: Writer, number: int) -> None:
+        event, written = Event(writer.name, number), writer.written[number]
+        if event in reader.heard or reader.started_at is None or written <= reader.started_at:
+            return
+        if self.leases.ended(reader, writer.host.machine.number, written) or self._elsewhere(reader, writer):
+            return
+        told = self.told(reader, event)
+        if plan.slow == "cut" and self._may_be_cut(reader, writer, written if told else None):
+            return  # its lease went first
+        raise Broken(
+            f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
+            f"{reader.name} has a live lease since {reader.started_at:.3f} s and "
+            + (f"was told that it lost it ({told})" if told else "was not given it"),
+            f"topic:{plan.name}",
+        )
+
+    def _elsewhere(self, reader: Reader, writer: Writer) -> bool:
+        """Did the acknowledgement say that it holds on one side of a split, and is the reader on another?"""
+        here, there = writer.host.machine.number, reader.host.machine.number
+        return writer.publisher.partitioned and not self.reach.together(here, there, self.simulation.world.now)
+
+    def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
+        """Has somebody's budget run out since the reader was up to date, or shortly before? Then its lease goes first.
+
+        It has one again when it has caught up, and has had the time to say so. `lost` is when what it lost was written.
+        """
+        given = (writer.written[event.number] for event in reader.heard if event.writer == writer.name)
+        since = max(given, default=0.0) if lost is None else lost
+        return self.simulation.crowding.between(since - MEET_S, self.simulation.world.now)
+
+    # --- loss
+
+    def told_lost(self, reader: Reader, told: Told) -> None:
+        """A reader was told of a loss: could it have been avoided?"""
+        topic = self.simulation.topics[reader.topic]
+        plan = self.plans[topic]
+        if plan.delivery != "reliable" or reader.started_at is None:
+            return
+        now = self.simulation.world.now
+        if plan.slow == "cut" and self.leases.slow(reader, now, now):
+            return
+        near = dict(self._reachable(reader.host.machine.number))
+        ledger = self.simulation.ledgers[reader.topic]
+        if told.publisher:
+            lost = [(told.publisher, (told.first, told.last))]
+        else:
+            lost = list(ledger.events(told.term, told.first, told.last))
+            self._unknown(reader, told, near)
+        for publisher, (first, last) in lost:
+            writer = self.writer(publisher)
+            for number, peer in near.items():
+                for begin, end in holdings.held(peer, topic, publisher).within(first, last):
+                    self._avoidable(reader, writer, told, number, begin, end)
+
+    def _avoidable(self, reader: Reader, writer: Writer, told: Told, holder: int, first: int, last: int) -> None:
+        for number in range(first, last):
+            written = writer.written[number]
+            if Event(writer.name, number) in reader.heard or self._not_owed(reader, writer, number, written):
+                continue
+            raise Broken(
+                f"avoidable loss: reader {reader.name} was told that it lost event {number} of {writer.name} in topic "
+                f"{reader.topic} ({told.why}), and peer {holder}, which it could reach, holds it",
+                f"topic:{reader.topic}",
+            )
+
+    def _not_owed(self, reader: Reader, writer: Writer, number: int, written: float) -> bool:
+        """Was it written before the subscription stood, or had its lease ended?"""
+        assert reader.started_at is not None
+        if written <= reader.started_at:
+            return True
+        return bool(self.leases.ended(reader, writer.host.machine.number, written))
+
+    def _unknown(self, reader: Reader, told: Told, near: dict[int, Peer]) -> None:
+        """An uncertain report says that nobody knows which events stood there."""
+        topic = self.simulation.topics[reader.topic]
+        for number, peer in near.items():
+            known = holdings.positions(peer, topic, told.term).within(told.first, told.last)
+            if known:
+                raise Broken(
+                    f"uncertain: reader {reader.name} of topic {reader.topic} was told that it may have lost positions "
+                    f"{told.first} to {told.last} ({told.why}), and peer {number}, which it could reach, knows what "
+                    f"stood at {known}",
+                    f"topic:{reader.topic}",
+                )
+
+    def _reachable(self, machine: int) -> Iterator[tuple[int, Peer]]:
+        """Peers that this one could reach for as long as it takes to join a tree and to ask all there for an event."""
+        since = self.simulation.world.now - self.config.topics.give_up_s - JOINED_S
+        for other, peer in self.simulation.running():
+            if self.reach.together(machine, other.number, since):
+                yield other.number, peer
+
+    # --- bounds
+
+    def within_bounds(self, peer: Peer, charged_bytes: int) -> None:
+        """Does a peer keep no more than its settings say? What is charged to its senders still holds them back."""
+        topics = self.config.topics
+        mine = [each for group in peer.scribe.publishing.publishers.values() for each in group.values()]
+        bound = topics.budget_bytes + charged_bytes + len(mine) * topics.window_bytes
+        kept, largest = holdings.kept_bytes(peer)
+        bound += largest  # the one that went over a bound
+        about = f"peer:{self._number(peer)}"
+        if kept > bound:
+            raise Broken(
+                f"bounds: peer {self._number(peer)} keeps {kept} bytes of bundles, {peer.table.budget.used_bytes} of "
+                f"them within its budget, and may keep {bound}: {topics.budget_bytes} and what it holds its senders "
+                "back for",
+                about,
+            )
+        for publisher in mine:
+            if publisher.retained and publisher.retained_bytes - publisher.retained[-1].size >= topics.retain_bytes:
+                raise Broken(
+                    f"bounds: a publisher on peer {self._number(peer)} retains {publisher.retained_bytes} bytes, and "
+                    f"may retain {topics.retain_bytes} and one block",
+                    about,
+                )
+
+    def _number(self, peer: Peer) -> int:
+        return next(machine.number for machine, each in self.simulation.running() if each is peer)
+
+    # --- access
+
+    def admitted(self, machine: int, record: Admitted) -> None:
+        """A root admitted events: by the settings that the topic was created with?"""
+        plan = self.plans.get(record.topic)
+        if plan is None or plan.name not in self.simulation.created:
+            return
+        peer = next(each for other, each in self.simulation.running() if other.number == machine)
+        if peer.scribe.descriptors[record.topic].version:
+            return
+        for number, other in self._reachable(machine):
+            known = other.scribe.descriptors.get(record.topic)
+            if known is not None and known.version:
+                raise Broken(
+                    f"access: peer {machine} admits events of topic {plan.name} by default settings, and peer "
+                    f"{number}, which it could reach, knows those that it was created with",
+                    f"topic:{plan.name}",
+                )
+
+    # --- helpers
+
+    def writer(self, publisher: bytes) -> Writer:
+        """Whose publisher this is."""
+        return next(writer for writer in self.simulation.writers if writer.publisher.id == publisher)
+
+    def told(self, reader: Reader, event: Event) -> str:
+        """Why a reader was told that it lost an event; empty if it was not told."""
+        return told_of(self.simulation, reader, event)
+
+
+def told_of(simulation: "Simulation", reader: Reader, event: Event) -> str:
+    """What a reader was told of an event's loss, by name or by one of its positions; empty if nothing."""
+    of_topic = (writer for writer in simulation.writers if writer.topic == reader.topic)
+    publisher = next(writer.publisher.id for writer in of_topic if writer.name == event.writer)
+    positions = list(simulation.ledgers[reader.topic].positions(publisher, event.number))
+    for entry in reader.log:
+        if not isinstance(entry, Told):
+            continue
+        if entry.publisher:
+            named = entry.publisher == publisher and entry.first <= event.number < entry.last
+        else:
+            named = any(term == entry.term and entry.first <= index < entry.last for term, index in positions)
+        if named:
+            return f"{entry.why} at {entry.at:.3f} s"
+    return ""

@@ -1,0 +1,59 @@
+"""What roots truly admitted: which events stand at which positions of a topic, whoever remembers it."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from quillcast.core.envelope import Position, Term
+from quillcast.core.ranges import Range
+from quillcast.core.trace import Admitted
+
+
+class Admission(NamedTuple):
+    """A root's word on a run [first, last) of a publisher's events: their positions are `position` and following."""
+
+    at: float
+    machine: int
+    publisher: bytes
+    first: int
+    last: int
+    term: Term
+    position: int
+
+
+class Ledger:
+    """One topic's admissions, by publisher and by term."""
+
+    def __init__(self) -> None:
+        self.by_publisher: dict[bytes, list[Admission]] = {}
+        self.by_term: dict[Term, list[Admission]] = {}
+
+    def note(self, at: float, machine: int, record: Admitted) -> None:
+        """A root admitted a run of events."""
+        last = record.first + record.count
+        admission = Admission(at, machine, record.publisher, record.first, last, record.term, record.index)
+        self.by_publisher.setdefault(record.publisher, []).append(admission)
+        self.by_term.setdefault(record.term, []).append(admission)
+
+    def admitted(self, publisher: bytes, sequence: int) -> Iterator[Admission]:
+        """Every admission of an event: each reign gives it a position of its own."""
+        for admission in self.by_publisher.get(publisher, ()):
+            if admission.first <= sequence < admission.last:
+                yield admission
+
+    def positions(self, publisher: bytes, sequence: int) -> Iterator[Position]:
+        """Where an event stands."""
+        for admission in self.admitted(publisher, sequence):
+            yield Position(admission.term, admission.position + sequence - admission.first)
+
+    def events(self, term: Term, first: int, last: int) -> Iterator[tuple[bytes, Range]]:
+        """What stands at positions [first, last) of a term: runs of a publisher's sequences."""
+        line = self.by_term.get(term, [])
+        start = max(0, bisect_right(line, first, key=lambda each: each.position) - 1)
+        for each in line[start:]:
+            if each.position >= last:
+                return
+            shift = each.first - each.position
+            begin, end = max(first + shift, each.first), min(last + shift, each.last)
+            if begin < end:
+                yield each.publisher, (begin, end)

@@ -1,0 +1,31 @@
+"""Credentials of simulated programs: who owns a topic, and on whose behalf a machine's programs publish."""
+
+import hashlib
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from quillcast.protocol.security.access import Warrant, entry, principal, warrant_statement
+from quillcast.protocol.topics.descriptor import Descriptor
+
+
+class Credentials:
+    """A key pair that a machine's programs use, the same in every run."""
+
+    def __init__(self, name: str) -> None:
+        self._key = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest())
+        self.public_key = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+    def may_publish(self) -> str:
+        """The entry of an access list that lets it publish."""
+        return entry("publish", principal(self.public_key))
+
+    def warrant(self, node: bytes, topic: bytes) -> Warrant:
+        """Its word that a peer acts for it in a topic."""
+        return Warrant(self.public_key, self._key.sign(warrant_statement(node, topic)))
+
+    def own(self, descriptor: Descriptor, access: tuple[str, ...]) -> Descriptor:
+        """The descriptor, owned by this credential and signed, with an access list."""
+        unsigned = msgspec.structs.replace(descriptor, owner_key=self.public_key, access=access, signature=b"")
+        return msgspec.structs.replace(unsigned, signature=self._key.sign(unsigned.statement))

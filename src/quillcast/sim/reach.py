@@ -1,0 +1,117 @@
+"""Who could reach whom, and when: the history of what the network and the processes allowed, whatever peers knew of it.
+
+Two machines are **together** while both their processes run and things pass between them in both directions, straight
+or over others. A process that stands still is with nobody.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from quillcast.sim.world import World
+
+Groups = dict[int, int | None]
+"""By machine whose process is not dead, the least machine that it is together with; None while it stands still."""
+
+
+class Span(NamedTuple):
+    """From one time to another."""
+
+    start: float
+    end: float
+
+    @property
+    def length_s(self) -> float:
+        """How long it lasts."""
+        return self.end - self.start
+
+
+class Reach:
+    """The history of one world. `note` is called after everything that may change who is together."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._times: list[float] = []
+        self._groups: list[Groups] = []
+
+    def note(self) -> None:
+        """Something changed: look who is together from now on."""
+        groups = self._look()
+        if self._groups and self._groups[-1] == groups:
+            return
+        if self._times and self._times[-1] == self.world.now:
+            self._groups[-1] = groups
+        else:
+            self._times.append(self.world.now)
+            self._groups.append(groups)
+
+    def together(self, a: int, b: int, since: float) -> bool:
+        """Were these two together all the time from then until now?"""
+        return all(_side_by_side(groups, a, b) for groups in self._groups_since(since))
+
+    def apart(self, a: int, b: int, join_s: float) -> Iterator[Span]:
+        """When these two were not together though neither was dead; what is less than `join_s` apart counts as one."""
+        return self.cut_off(a, [b], join_s)
+
+    def group(self, machine: int, at: float) -> list[int]:
+        """Who was together with a machine at a time."""
+        groups = next(each for since, each in self._latest_first() if since <= at)
+        return [other for other in groups if _side_by_side(groups, machine, other)]
+
+    def cut_off(self, machine: int, others: Sequence[int], join_s: float) -> Iterator[Span]:
+        """When a machine was together with none of the others, though it was not dead, and not all of them were."""
+        start: float | None = None
+        end = 0.0
+        for since, until, groups in self._spans():
+            alive = machine in groups and any(other in groups for other in others)
+            if not alive or any(_side_by_side(groups, machine, other) for other in others):
+                continue
+            if start is not None and since - end > join_s:
+                yield Span(start, end)
+                start = None
+            start, end = since if start is None else start, until
+        if start is not None:
+            yield Span(start, end)
+
+    def _latest_first(self) -> Iterator[tuple[float, Groups]]:
+        return zip(reversed(self._times), reversed(self._groups), strict=True)
+
+    def _groups_since(self, since: float) -> Iterator[Groups]:
+        for time, groups in self._latest_first():
+            yield groups
+            if time <= since:
+                return
+
+    def _spans(self) -> Iterator[tuple[float, float, Groups]]:
+        ends = [*self._times[1:], self.world.now]
+        yield from zip(self._times, ends, self._groups, strict=True)
+
+    def _look(self) -> Groups:
+        network = self.world.network
+        groups: Groups = {machine.number: None for machine in self.world.machines if machine.host is not None}
+        running = [number for number in groups if self._runs(number)]
+        if not network.cuts:
+            groups.update(dict.fromkeys(running, min(running, default=0)))
+            return groups
+        for number in running:
+            if groups[number] is None:
+                self._spread(number, running, groups)
+        return groups
+
+    def _spread(self, number: int, running: list[int], groups: Groups) -> None:
+        """Note with whom a machine is together, straight or over others."""
+        blocked, found = self.world.network.blocked, [number]
+        for here in found:
+            groups[here] = number
+            found += [
+                there
+                for there in running
+                if there not in found and not blocked(here, there) and not blocked(there, here)
+            ]
+
+    def _runs(self, number: int) -> bool:
+        host = self.world.machines[number].host
+        return host is not None and host.backlog is None
+
+
+def _side_by_side(groups: Groups, a: int, b: int) -> bool:
+    return groups.get(a) is not None and groups[a] == groups.get(b)

@@ -1,0 +1,102 @@
+"""What is told of topics: their owner and lists, what they had, and those that nobody uses yet."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Commands, topic_near
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def node(quillcast: Commands) -> dict[str, str]:
+    told: dict[str, str] = json.loads(quillcast.start("node", "--json").line())
+    return told
+
+
+def test_a_topic_that_was_just_made_is_shown_with_its_owner_and_lists(
+    quillcast: Commands, node: dict[str, str], tmp_path: Path
+) -> None:
+    who = "ab" * 16
+    made = quillcast.json("topic", "create", "chat/room", "--as", str(tmp_path / "owner.pem"), "--publisher", who)
+    shown = quillcast.json("topic", "show", "chat/room")
+    assert (shown["owner"], shown["access"]) == (made["owner"], [f"publish:{who}"])
+    code, out, _ = quillcast.run("topic", "show", "chat/room")
+    assert code == 0
+    assert f"owner: {made['owner']}" in out.splitlines()
+    assert f"access: publish:{who}" in out.splitlines()
+    assert [topic["name"] for topic in quillcast.json("topic", "list")] == ["chat/room"]
+
+
+def test_a_topic_that_is_kept_elsewhere_is_asked_for(quillcast: Commands, node: dict[str, str], tmp_path: Path) -> None:
+    """The peers of this machine and the rest of the network are told apart by their runtime folders."""
+    other = tmp_path / "other"
+    other.mkdir()
+    here, there = dict(quillcast.environment), {**quillcast.environment, "XDG_RUNTIME_DIR": str(other)}
+    quillcast.environment = there
+    distant = json.loads(quillcast.start("node", "--json", "--contact", node["address"]).line())
+    topic = topic_near(distant["node_id"])
+    quillcast.subscribed(topic, "--contact", distant["address"])
+    quillcast.environment = here
+    shown = quillcast.json("topic", "show", topic)
+    assert (shown["root"], shown["members"]) == (distant["node_id"], 0)
+
+
+def test_a_topic_has_had_its_events_though_its_root_has_moved(quillcast: Commands, node: dict[str, str]) -> None:
+    subscriber = quillcast.subscribed("sport/tennis")
+    for _ in range(3):
+        assert quillcast.run("pub", "sport/tennis", *["event"] * 52, "--wait", "stable")[0] == 0
+    [listed] = quillcast.json("topic", "list")
+    assert listed["events"] == 156
+    assert quillcast.json("topic", "show", "sport/tennis")["events"] == 156
+    assert "sport/tennis  reliable, 156 events" in quillcast.run("topic", "list")[1]
+    [found] = quillcast.json("check", "topic", "sport/tennis")["found"]
+    assert found["values"]["events"] == 156
+    subscriber.signal(signal.SIGTERM)
+    subscriber.end()
+
+
+def test_who_does_not_answer_is_named_and_is_not_ok(quillcast: Commands, node: dict[str, str]) -> None:
+    topic = topic_near(node["node_id"])
+    subscriber = quillcast.subscribed(topic)
+    peers = {peer["node_id"] for peer in quillcast.json("tree", topic)["peers"]} - {node["node_id"]}
+    assert quillcast.run("check", "topic", topic)[0] == 0
+    subscriber.signal(signal.SIGSTOP)
+    quillcast.run("pub", topic, *["event"] * 7, "--wait", "root")
+    code, out, _ = quillcast.run("check", "topic", topic)
+    subscriber.signal(signal.SIGCONT)
+    [silent] = peers
+    assert code == 1
+    how = "(does not answer|is lost, and its lease goes on)"  # as soon as its parent gives it up
+    assert re.search(f"peer {silent[:8]} {how}, 7 events behind by its last word", out)
+
+
+def test_a_subscriber_whose_reader_stands_still_is_named_by_every_command(
+    quillcast: Commands, node: dict[str, str]
+) -> None:
+    """`sub` into a pipe that nobody reads."""
+    topic = topic_near(node["node_id"])
+    quillcast.subscribed(topic, "--name", "archive")
+    [slow] = {peer["node_id"] for peer in quillcast.json("tree", topic)["peers"]} - {node["node_id"]}
+    payload = "x" * 100_000
+    assert quillcast.run("pub", topic, payload, "--count", "100", "--wait", "root")[0] == 0
+    bounds = ["--behind-warning", "0", "--behind-critical", "1000"]
+    code, out, _ = quillcast.run("check", "topic", topic, *bounds)
+    assert code == 1
+    assert f"subscriber {slow[:8]} archive is " in out
+    [found] = quillcast.json_or_alarm("check", "topic", topic, *bounds)["found"]
+    assert found["values"]["behind_events"] > 0
+    [part] = found["subscribers"]
+    assert (part["labels"]["peer"], part["labels"]["subscription"]) == (slow, "archive")
+    [shown] = quillcast.json("top")["subscribers"]
+    assert (shown["node_id"], shown["topic"]) == (slow, topic)
+    assert shown["behind_events"] > 0
+    [told] = quillcast.json("status", "--peer", slow[:8])["topics"]
+    assert told["readers"][0]["behind_events"] > 0
+    assert "events behind" in quillcast.run("status", "--peer", slow[:8])[1]
+    code, out, _ = quillcast.run("check", "topic", topic, *bounds, "--prometheus")
+    assert f'quillcast_subscriber_behind_events{{network="test",topic="{topic}",peer="{slow}"' in out

@@ -1,0 +1,210 @@
+"""What each process of a run writes down: a line per entry, in a file of its own that outlives it.
+
+A line is written by one call of the kernel, so that a process that is killed leaves whole lines. All processes of a
+machine share the monotonic clock, so that entries of different files can be put in order.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+
+class Entry(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Something that happened `at` a time."""
+
+    at: float
+
+
+# --- what a worker writes
+
+
+class Began(Entry):
+    """A process began: the `life`th of this name."""
+
+    name: str
+    life: int
+
+
+class Opened(Entry):
+    """An author stands: a publisher, whose events carry its name and count from 0."""
+
+    author: str
+    topic: str
+    publisher: str
+
+
+class Published(Entry):
+    """The author is about to publish."""
+
+    author: str
+    number: int
+
+
+class Acknowledged(Entry):
+    author: str
+    number: int
+    wait: str
+
+
+class Refused(Entry):
+    """An acknowledgement did not come."""
+
+    author: str
+    number: int
+    wait: str
+    why: str
+
+
+class Subscribing(Entry):
+    """A reader is about to subscribe; a slow one takes its time for each event."""
+
+    reader: str
+    topic: str
+    slow: bool
+
+
+class Started(Entry):
+    """The subscription stands: what is published from now on is due."""
+
+    reader: str
+
+
+class NotStarted(Entry):
+    reader: str
+    why: str
+
+
+class Delivered(Entry):
+    """The handler was called; `whole` says whether the payload is as it was made."""
+
+    reader: str
+    author: str
+    number: int
+    sequence: int
+    whole: bool
+
+
+class Lost(Entry):
+    """A loss report: sequences of a publisher, or, without one, positions that nobody knows more of."""
+
+    reader: str
+    publisher: str
+    first: int
+    last: int
+    why: str
+
+
+class Closed(Entry):
+    """The subscription is about to be closed."""
+
+    reader: str
+
+
+class Weighed(Entry):
+    rss_bytes: int
+
+
+class Problem(Entry):
+    """A line of the node's `on_problem`."""
+
+    text: str
+
+
+# --- what the conductor writes
+
+
+class Topic(Entry):
+    """A topic of the run and its settings."""
+
+    topic: str
+    delivery: str
+    slow: str
+
+
+class Killed(Entry):
+    name: str
+    life: int
+
+
+class Stopped(Entry):
+    """The process stands still from now on."""
+
+    name: str
+    life: int
+
+
+class WentOn(Entry):
+    name: str
+    life: int
+
+
+class Leaving(Entry):
+    """The process is about to be told to leave."""
+
+    name: str
+    life: int
+
+
+class Ended(Entry):
+    """The process is gone, with an exit status."""
+
+    name: str
+    life: int
+    status: int
+
+
+class Complained(Entry):
+    """What the process wrote to its standard error."""
+
+    name: str
+    life: int
+    text: str
+
+
+class Split(Entry):
+    """From now on nothing passes between these and the others."""
+
+    names: tuple[str, ...]
+
+
+class Mended(Entry):
+    names: tuple[str, ...]
+
+
+class Finishing(Entry):
+    """The last fault is over, and no events follow but each author's last one."""
+
+
+class Settled(Entry):
+    """Everything had its time; what is missing by now is missing for good."""
+
+
+Line = (
+    Began | Opened | Published | Acknowledged | Refused | Subscribing | Started | NotStarted | Delivered | Lost | Closed
+    | Weighed | Problem | Topic | Killed | Stopped | WentOn | Leaving | Ended | Complained | Split | Mended | Finishing
+    | Settled
+)  # fmt: skip
+
+encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Line).decode
+
+
+class Diary:
+    """Appends entries to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def note(self, kind: type[Entry], *values: object) -> None:
+        """Write an entry of what happens now."""
+        os.write(self._file, encode(kind(time.monotonic(), *values)) + b"\n")
+
+
+def entries(path: Path) -> Iterator[Line]:
+    """What a diary says; a last line that is being written does not count yet."""
+    written, _, _ = path.read_bytes().rpartition(b"\n")
+    for line in written.splitlines():
+        yield _decode(line)

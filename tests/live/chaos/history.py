@@ -1,0 +1,282 @@
+"""What happened in a run, as its diaries tell it: processes, their authors and readers, and what befell whom."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+
+from tests.live.chaos import diary as entry
+
+Span = tuple[float, float]  # from when to when
+
+
+@dataclass
+class Life:
+    """A process from its start to its end."""
+
+    name: str
+    number: int
+    ended_at: float = inf
+    killed: bool = False
+    left: bool = False
+    """Was it told to leave?"""
+    weights: list[int] = field(default_factory=list)
+    """Its resident memory, bytes, every second."""
+
+
+@dataclass
+class Author:
+    """A publisher: when each of its events was published and acknowledged."""
+
+    name: str
+    topic: str
+    publisher: str
+    life: Life
+    published: dict[int, float] = field(default_factory=dict)
+    acknowledged: dict[int, float] = field(default_factory=dict)
+    stable: dict[int, float] = field(default_factory=dict)
+    refused: list[entry.Refused] = field(default_factory=list)
+
+
+@dataclass
+class Reader:
+    """A subscription: what its handlers were called with, in order."""
+
+    name: str
+    topic: str
+    slow: bool
+    life: Life
+    started_at: float = inf
+    closed_at: float = inf
+    failure: str = ""
+    deliveries: list[entry.Delivered] = field(default_factory=list)
+    losses: list[entry.Lost] = field(default_factory=list)
+
+    @property
+    def ended_at(self) -> float:
+        return min(self.closed_at, self.life.ended_at)
+
+    @cached_property
+    def got(self) -> dict[tuple[str, int], float]:
+        """Each event that it got, by author and number, and when for the first time."""
+        return {event: self.deliveries[place].at for event, place in self.first.items()}
+
+    @cached_property
+    def first(self) -> dict[tuple[str, int], int]:
+        """Where in `deliveries` each event came for the first time."""
+        places: dict[tuple[str, int], int] = {}
+        for place, one in enumerate(self.deliveries):
+            places.setdefault((one.author, one.number), place)
+        return places
+
+    @cached_property
+    def numbers(self) -> dict[str, list[int]]:
+        """Which events of each author came, in order."""
+        came = defaultdict(list)
+        for author, number in sorted(self.first):
+            came[author].append(number)
+        return came
+
+    @cached_property
+    def told(self) -> Counter[tuple[str, int]]:
+        """How often each event was reported lost, by publisher and sequence."""
+        return Counter(
+            (loss.publisher, n) for loss in self.losses if loss.publisher for n in range(loss.first, loss.last)
+        )
+
+    @property
+    def uncertain(self) -> int:
+        """Positions that were reported lost without saying whose events stood there."""
+        return sum(loss.last - loss.first for loss in self.losses if not loss.publisher)
+
+
+@dataclass
+class History:
+    """A run, as its diaries tell it."""
+
+    lives: dict[tuple[str, int], Life] = field(default_factory=dict)
+    authors: dict[str, Author] = field(default_factory=dict)
+    readers: dict[str, Reader] = field(default_factory=dict)
+    topics: dict[str, entry.Topic] = field(default_factory=dict)
+    befallen: dict[str, None] = field(default_factory=dict)
+    """Names of processes that anything befell."""
+    stopped: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    """When processes stood still."""
+    split: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    """When processes were cut off from those that were not."""
+    statuses: list[entry.Ended] = field(default_factory=list)
+    complaints: list[entry.Complained] = field(default_factory=list)
+    problems: list[entry.Problem] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    finishing_at: float = inf
+    settled_at: float = inf
+    last_at: float = 0.0
+
+    @classmethod
+    def read(cls, folder: Path) -> "History":
+        """The history in a folder of diaries; the conductor's is read first, for it knows what befell whom."""
+        history = cls()
+        paths = sorted(folder.glob("*.diary"), key=lambda path: (path.name != "conductor.diary", path.name))
+        for path in paths:
+            _Reading(history).read(entry.entries(path))
+        return history
+
+    def life(self, name: str, number: int) -> Life:
+        return self.lives.setdefault((name, number), Life(name, number))
+
+    def healthy(self, one: Author | Reader) -> bool:
+        """Did nothing ever befall its process, and does it take what comes?"""
+        return one.life.name not in self.befallen and not (isinstance(one, Reader) and one.slow)
+
+    def reliable(self, reader: Reader) -> bool:
+        return self.topics[reader.topic].delivery == "reliable"
+
+    def lives_on(self, reader: Reader) -> bool:
+        """Is it there when everything has had its time?"""
+        return reader.ended_at >= self.settled_at
+
+    def of(self, topic: str) -> list[Author]:
+        """The authors of a topic."""
+        return self._authors[topic]
+
+    def read_by(self, topic: str) -> list[Reader]:
+        """The readers of a topic."""
+        return self._readers[topic]
+
+    def apart(self, one: Life, other: Life) -> list[Span]:
+        """When two processes could not reach each other, for one of them was cut off."""
+        mine, theirs = self.split[one.name], self.split[other.name]
+        edges = sorted({edge for span in (*mine, *theirs) for edge in span})
+        found: list[Span] = []
+        for since, until in pairwise(edges):
+            if _within(since, mine) != _within(since, theirs):
+                joined = found.pop()[0] if found and found[-1][1] == since else since
+                found.append((joined, until))
+        return found
+
+    @cached_property
+    def _authors(self) -> dict[str, list[Author]]:
+        found = defaultdict(list)
+        for author in self.authors.values():
+            found[author.topic].append(author)
+        return found
+
+    @cached_property
+    def _readers(self) -> dict[str, list[Reader]]:
+        found = defaultdict(list)
+        for reader in self.readers.values():
+            found[reader.topic].append(reader)
+        return found
+
+    @cached_property
+    def by_publisher(self) -> dict[str, Author]:
+        return {author.publisher: author for author in self.authors.values()}
+
+
+class _Reading:
+    """Reads one diary into the history."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._life = Life("", 0)
+        self._away: dict[str, float] = {}  # names, and since when
+
+    def read(self, lines: Iterable[entry.Line]) -> None:
+        for line in lines:
+            self._history.last_at = max(self._history.last_at, line.at)
+            self._note(line)
+
+    def _note(self, line: entry.Line) -> None:
+        history = self._history
+        match line:
+            case entry.Began(name=name, life=life):
+                self._life = history.life(name, life)
+            case entry.Weighed():
+                self._life.weights.append(line.rss_bytes)
+            case entry.Problem():
+                history.problems.append(line)
+            case entry.Opened() | entry.Published() | entry.Acknowledged() | entry.Refused():
+                self._note_author(line)
+            case (
+                entry.Subscribing() | entry.Started() | entry.NotStarted() | entry.Delivered() | entry.Lost()
+                | entry.Closed()
+            ):  # fmt: skip
+                self._note_reader(line)
+            case _:
+                self._note_fault(line)
+
+    def _note_author(self, line: entry.Opened | entry.Published | entry.Acknowledged | entry.Refused) -> None:
+        authors = self._history.authors
+        match line:
+            case entry.Opened():
+                authors[line.author] = Author(line.author, line.topic, line.publisher, self._life)
+            case entry.Published():
+                authors[line.author].published[line.number] = line.at
+            case entry.Acknowledged():
+                authors[line.author].acknowledged[line.number] = line.at
+                if line.wait == "stable":
+                    authors[line.author].stable[line.number] = line.at
+            case entry.Refused():
+                authors[line.author].refused.append(line)
+
+    def _note_reader(
+        self,
+        line: entry.Subscribing | entry.Started | entry.NotStarted | entry.Delivered | entry.Lost | entry.Closed,
+    ) -> None:
+        readers = self._history.readers
+        match line:
+            case entry.Subscribing():
+                readers[line.reader] = Reader(line.reader, line.topic, line.slow, self._life)
+            case entry.Started():
+                readers[line.reader].started_at = line.at
+            case entry.NotStarted():
+                readers[line.reader].failure = line.why
+            case entry.Delivered():
+                readers[line.reader].deliveries.append(line)
+            case entry.Lost():
+                readers[line.reader].losses.append(line)
+            case entry.Closed():
+                readers[line.reader].closed_at = line.at
+
+    def _note_fault(self, line: entry.Line) -> None:
+        history = self._history
+        match line:
+            case entry.Topic():
+                history.topics[line.topic] = line
+            case entry.Killed() | entry.Leaving():
+                life = history.life(line.name, line.life)
+                life.ended_at = line.at
+                life.killed, life.left = isinstance(line, entry.Killed), isinstance(line, entry.Leaving)
+                if line.at < history.settled_at:  # afterwards all leave
+                    history.befallen[line.name] = None
+                    history.faults[type(line).__name__] += 1
+            case entry.Ended():
+                history.statuses.append(line)
+                life = history.life(line.name, line.life)
+                life.ended_at = min(life.ended_at, line.at)
+            case entry.Complained():
+                history.complaints.append(line)
+            case entry.Stopped() | entry.Split():
+                history.faults[type(line).__name__] += 1
+                for name in _names(line):
+                    history.befallen[name] = None
+                    self._away[name] = line.at
+            case entry.WentOn() | entry.Mended():
+                spans = history.split if isinstance(line, entry.Mended) else history.stopped
+                for name in _names(line):
+                    spans[name].append((self._away.pop(name), line.at))
+            case entry.Finishing():
+                history.finishing_at = line.at
+            case entry.Settled():
+                history.settled_at = line.at
+
+
+def _within(at: float, spans: list[Span]) -> bool:
+    return any(since <= at < until for since, until in spans)
+
+
+def _names(line: entry.Stopped | entry.WentOn | entry.Split | entry.Mended) -> tuple[str, ...]:
+    return line.names if isinstance(line, entry.Split | entry.Mended) else (line.name,)

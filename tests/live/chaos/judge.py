@@ -1,0 +1,331 @@
+"""Judges a run from its diaries alone: what each handler saw, what was acknowledged, and what befell whom.
+
+`violations(history, bounds)` goes through `RULES`, each of which knows one promise. A reader is *owed* what was
+acknowledged in its topic after its subscription stood, and whatever stands between two events of one author that it
+got. Each of these has to come, or to be reported lost. A reader or an author is *healthy* when nothing ever befell its
+process and its handler is not slow: what befalls others must not reach it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.live.chaos.history import Author, History, Reader, Span
+
+EXAMPLES = 3  # of what a violation is about, in its text
+LEASE_SLACK_S = 1.0  # a lease may end so much earlier than the silence of its holder says; a guess: a sweep
+
+Event = tuple[str, int]  # whose, and which
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the judge takes for granted, and what it insists on."""
+
+    lease_s: float = 30.0
+    silent_s: float = 15.0
+    """A healthy reader gets something within this, while healthy authors of its topic have something to say: time to
+    notice that a root or a parent is gone, to find another, and for patience with a slow one, each twice. Where the
+    topic waits for slow readers a lease's time comes on top."""
+    report_s: float = 10.0
+    """What is passed over is reported within this, and who was away for longer than a lease is back within it."""
+    stable_s: float = 1.0
+    """What a peer took, its handler has written down within this."""
+    survival_s: float = 5.0
+    """Events that an author published so shortly before it was killed may have had no other copy that lived."""
+    grown_bytes_max: int = 64 << 20
+    """What a process may grow by after its start: budgets, windows, and what the allocator keeps of them."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A promise that was not kept."""
+
+    kind: str
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.where}: {self.text}"
+
+
+Rule = Callable[[History, Bounds], Iterator[Violation]]
+
+
+def violations(history: History, bounds: Bounds) -> list[Violation]:
+    """Everything that did not hold."""
+    return [violation for rule in RULES for violation in rule(history, bounds)]
+
+
+# --- what comes, comes once, in order and whole
+
+
+def repeated(history: History, bounds: Bounds) -> Iterator[Violation]:
+    for reader in history.readers.values():
+        times = [(one.author, one.number) for one in reader.deliveries]
+        again = [event for place, event in enumerate(times) if reader.first[event] != place]
+        yield from _found("repeated", reader.name, again)
+
+
+def misordered(history: History, bounds: Bounds) -> Iterator[Violation]:
+    for reader in filter(history.reliable, history.readers.values()):
+        last: dict[str, int] = {}
+        behind = []
+        for one in reader.deliveries:
+            if one.number < last.get(one.author, 0):
+                behind.append((one.author, one.number))
+            last[one.author] = max(one.number, last.get(one.author, 0))
+        yield from _found("misordered", reader.name, behind)
+
+
+def corrupt(history: History, bounds: Bounds) -> Iterator[Violation]:
+    for reader in history.readers.values():
+        damaged = [(one.author, one.number) for one in reader.deliveries if not one.whole]
+        yield from _found("corrupt", reader.name, damaged)
+        other = [(one.author, one.number) for one in reader.deliveries if one.sequence != one.number]
+        yield from _found("of another sequence", reader.name, other)
+        made_up = [event for event in reader.got if not _published(history, event)]
+        yield from _found("never published", reader.name, made_up)
+
+
+# --- what is owed, comes or is reported lost
+
+
+def missing(history: History, bounds: Bounds) -> Iterator[Violation]:
+    for reader in filter(history.reliable, history.readers.values()):
+        absent = [
+            event
+            for event in owed(history, reader, bounds)
+            if not _told(history, reader, event) and not _perished(history, event, bounds)
+        ]
+        if len(absent) > reader.uncertain:
+            yield from _found("neither came nor was reported lost", reader.name, absent)
+
+
+def owed(history: History, reader: Reader, bounds: Bounds) -> Iterator[Event]:
+    """The events that a reader should have got, and did not."""
+    lives_on = history.lives_on(reader)
+    decided_at = history.last_at if lives_on else reader.ended_at - bounds.report_s
+    for author in history.of(reader.topic):
+        numbers = reader.numbers.get(author.name, [])
+        for before, after in pairwise(numbers):
+            if after > before + 1 and reader.got[author.name, after] <= decided_at:
+                yield from ((author.name, number) for number in range(before + 1, after))
+        if lives_on:
+            yield from _acknowledged_outside(author, reader, numbers)
+
+
+def _acknowledged_outside(author: Author, reader: Reader, numbers: list[int]) -> Iterator[Event]:
+    """What was acknowledged and is due before the first that came, or after the last."""
+    for number in author.acknowledged:
+        outside = not numbers or number < numbers[0] or number > numbers[-1]
+        if outside and author.published[number] > reader.started_at:
+            yield author.name, number
+
+
+def _perished(history: History, event: Event, bounds: Bounds) -> bool:
+    """Was its author killed before anybody else was sure to have it, and is there nobody who did and lived on?"""
+    author, number = history.authors[event[0]], event[1]
+    if not author.life.killed or number not in author.published:
+        return False
+    young = number not in author.acknowledged or author.life.ended_at - author.published[number] < bounds.survival_s
+    had = ((reader.got[event], reader.life.ended_at) for reader in history.read_by(author.topic) if event in reader.got)
+    return young and not any(ended_at - came_at > bounds.report_s for came_at, ended_at in had)
+
+
+def untrue_stable(history: History, bounds: Bounds) -> Iterator[Violation]:
+    for reader in filter(history.reliable, history.readers.values()):
+        untrue: list[Event] = []
+        for author in history.of(reader.topic):
+            away = history.stopped[reader.life.name] + history.apart(reader.life, author.life)
+            told = [number for number in author.stable if author.published[number] > reader.started_at]
+            untrue += [(author.name, n) for n in told if not _has_by(history, reader, author, n, away, bounds)]
+        yield from _found("was not there when it was said to be stable", reader.name, untrue)
+
+
+def _has_by(history: History, reader: Reader, author: Author, number: int, away: list[Span], bounds: Bounds) -> bool:
+    """Had the reader's peer an event when it was said to be stable, for all that can be known, or no lease by then?"""
+    at, came_at = author.stable[number], reader.got.get((author.name, number))
+    if reader.ended_at < at + bounds.stable_s or any(_lapsed(span, at, bounds) for span in away):
+        return True
+    if came_at is None:  # who was cut has no lease until it goes on
+        told = _told(history, reader, (author.name, number)) or reader.uncertain > 0
+        return told and not history.healthy(reader)
+    return reader.slow or came_at <= at + bounds.stable_s or any(s < came_at and e > at for s, e in away)
+
+
+def _lapsed(away: Span, at: float, bounds: Bounds) -> bool:
+    """May a lease have ended by then, for its holder was away for too long, or is only just back?"""
+    since, until = away
+    return since < at < until + bounds.report_s and min(until, at) - since > bounds.lease_s - LEASE_SLACK_S
+
+
+# --- loss reports are exact
+
+
+def misreported(history: History, bounds: Bounds) -> Iterator[Violation]:
+    for reader in history.readers.values():
+        empty = [(loss.publisher, loss.first) for loss in reader.losses if loss.first >= loss.last]
+        yield from _found("an empty range was reported lost", reader.name, empty)
+        by_id = {author.publisher: author.name for author in history.of(reader.topic)}
+        told = {(by_id.get(publisher, publisher), number): count for (publisher, number), count in reader.told.items()}
+        again = [event for event, count in told.items() if count > 1]
+        yield from _found("was reported lost more than once", reader.name, again)
+        yield from _found("was reported lost and came", reader.name, [event for event in told if event in reader.got])
+        nothing = [event for event in told if not _published(history, event)]
+        yield from _found("was reported lost and never published", reader.name, nothing)
+
+
+def exaggerated(history: History, bounds: Bounds) -> Iterator[Violation]:
+    """Positions that nobody knows more of stand for events that never came, or that came after all."""
+    for reader in filter(history.reliable, history.readers.values()):
+        vague = [loss.at for loss in reader.losses if not loss.publisher]
+        if not vague:
+            continue
+        events = [
+            (author.name, number, at) for author in history.of(reader.topic) for number, at in author.published.items()
+        ]
+        never = sum((name, number) not in reader.got for name, number, _ in events)
+        after_all = sum(
+            at < max(vague) and reader.got.get((name, number), 0.0) > min(vague) for name, number, at in events
+        )
+        if reader.uncertain > never + after_all:
+            text = f"{reader.uncertain} positions in {len(vague)} reports; {never} events never came, {after_all} late"
+            yield Violation("more was reported lost than is missing", reader.name, text)
+
+
+# --- who is healthy stays out of others' trouble
+
+
+def bereft(history: History, bounds: Bounds) -> Iterator[Violation]:
+    """A healthy reader lacks only what an author that was killed or cut off had to itself."""
+    for reader in filter(history.healthy, history.readers.values()):
+        if not history.reliable(reader):
+            continue
+        told = [event for event in _lost_events(history, reader) if not _excused(history, event, bounds)]
+        yield from _found("was reported lost to a healthy reader", reader.name, told)
+        befallen = [a for a in history.of(reader.topic) if a.life.killed or history.split[a.life.name]]
+        if reader.uncertain and not befallen:
+            yield Violation("was reported lost to a healthy reader", reader.name, f"{reader.uncertain} positions")
+
+
+def _lost_events(history: History, reader: Reader) -> Iterator[Event]:
+    for publisher, number in reader.told:
+        author = history.by_publisher.get(publisher)
+        if author is not None:
+            yield author.name, number
+
+
+def _excused(history: History, event: Event, bounds: Bounds) -> bool:
+    """Did it perish with its author, or was that cut off when it published it?"""
+    author = history.authors[event[0]]
+    published_at = author.published.get(event[1], 0.0)
+    cut_off = any(since <= published_at < until for since, until in history.split[author.life.name])
+    return cut_off or _perished(history, event, bounds)
+
+
+def silent(history: History, bounds: Bounds) -> Iterator[Violation]:
+    for reader in filter(history.healthy, history.readers.values()):
+        if not history.reliable(reader):
+            continue
+        longest_s, until = silence(history, reader)
+        waits = history.topics[reader.topic].slow == "wait"
+        bound_s = bounds.silent_s + (bounds.lease_s if waits else 0.0)
+        if longest_s > bound_s:
+            yield Violation("a healthy reader was left waiting", reader.name, f"{longest_s:.1f} s, until {until:.1f}")
+
+
+def silence(history: History, reader: Reader) -> tuple[float, float]:
+    """The longest time that a reader got nothing though a healthy author had something for it; until when that was."""
+    ended_at = min(reader.ended_at, history.last_at)
+    came = sorted({*(at for at in reader.got.values() if at < ended_at), ended_at})
+    longest_s, when = 0.0, 0.0
+    for author in filter(history.healthy, history.of(reader.topic)):
+        for since, until in _waits(author, reader, ended_at):
+            for begin, end in _spells(came, since, until):
+                if end - begin > longest_s:
+                    longest_s, when = end - begin, end
+    return longest_s, when
+
+
+def _waits(author: Author, reader: Reader, ended_at: float) -> Iterator[tuple[float, float]]:
+    """From when to when each event of an author was on its way to a reader; a later one that comes ends it, too."""
+    until = ended_at
+    for number in sorted(author.published, reverse=True):
+        until = min(until, reader.got.get((author.name, number), ended_at))
+        if author.published[number] >= reader.started_at:
+            yield author.published[number], until
+
+
+def _spells(came: list[float], since: float, until: float) -> Iterator[tuple[float, float]]:
+    """The times without any delivery between two moments."""
+    place = bisect_left(came, since)
+    while since < until and place < len(came):
+        yield since, min(came[place], until)
+        since, place = came[place], place + 1
+
+
+def unanswered(history: History, bounds: Bounds) -> Iterator[Violation]:
+    """A healthy author's last event is stable when everything has had its time, and all are admitted before.
+
+    Where the topic waits for slow readers nothing says for how long, but for the last one.
+    """
+    for author in filter(history.healthy, history.authors.values()):
+        last, waits = max(author.published, default=0), history.topics[author.topic].slow == "wait"
+        refused = [one for one in author.refused if one.number == last or not (waits or one.wait == "stable")]
+        if refused:
+            first = refused[0]
+            text = f"{len(refused)}: {first.number} of 0 to {last}: {first.wait or 'publish'}: {first.why}"
+            yield Violation("a healthy author's event was not acknowledged", author.name, text)
+
+
+def shut_out(history: History, bounds: Bounds) -> Iterator[Violation]:
+    for reader in history.readers.values():
+        if reader.failure and history.healthy(reader):
+            yield Violation("a healthy reader's subscription did not start", reader.name, reader.failure)
+
+
+# --- processes
+
+
+def grown(history: History, bounds: Bounds) -> Iterator[Violation]:
+    for life in history.lives.values():
+        if life.weights and max(life.weights) - life.weights[0] > bounds.grown_bytes_max:
+            text = f"from {life.weights[0] >> 20} to {max(life.weights) >> 20} MiB"
+            yield Violation("memory grew", f"{life.name}.{life.number}", text)
+
+
+def failed(history: History, bounds: Bounds) -> Iterator[Violation]:
+    for ended in history.statuses:
+        life = history.life(ended.name, ended.life)
+        if not life.killed and (ended.status or not life.left):
+            yield Violation("a process ended", f"{ended.name}.{ended.life}", f"with status {ended.status}")
+    for complained in history.complaints:
+        yield Violation("a process complained", f"{complained.name}.{complained.life}", complained.text)
+
+
+RULES: tuple[Rule, ...] = (
+    repeated, misordered, corrupt, missing, untrue_stable, misreported, exaggerated, bereft, silent, unanswered,
+    shut_out, grown, failed,
+)  # fmt: skip
+
+
+# --- within
+
+
+def _published(history: History, event: Event) -> bool:
+    author = history.authors.get(event[0])
+    return author is not None and event[1] in author.published
+
+
+def _told(history: History, reader: Reader, event: Event) -> bool:
+    return (history.authors[event[0]].publisher, event[1]) in reader.told
+
+
+def _found(kind: str, where: str, events: Iterable[Event]) -> Iterator[Violation]:
+    """One violation for all events of a kind in one place."""
+    found = sorted(events)
+    if found:
+        some = ", ".join(f"{author or 'positions'} {number}" for author, number in found[:EXAMPLES])
+        yield Violation(kind, where, f"{len(found)}: {some}{', ...' if len(found) > EXAMPLES else ''}")

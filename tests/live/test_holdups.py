@@ -1,0 +1,129 @@
+"""Acknowledgements that do not come: who holds them up is named, in the time that was allowed."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import quillcast
+from quillcast import Config, LiveConfig, Node, NotAdmitted, NotStable, Publisher, Subscription
+from quillcast.core.ids import ring_distance, short, topic_id
+from quillcast.protocol.topics.config import TopicConfig
+from tests.live.test_node import run, take
+
+pytestmark = pytest.mark.live
+
+SLOW = LiveConfig(subscription_bytes=10_000)  # a reader that takes nothing is behind soon
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@asynccontextmanager
+async def slow_reader(slow: str = "cut", **topics: float) -> AsyncIterator[tuple[Node, Node, Publisher, Subscription]]:
+    """A root and publisher, a subscriber with a small queue, the publisher, and the subscription."""
+    config = Config(topics=TopicConfig(**topics))
+    async with Node(config=config) as alice, Node(config=config, live=SLOW) as bob:
+        names = (f"topic/{number}" for number in range(1000))
+        here, there = alice.contact.node_id, bob.contact.node_id
+        topic = next(name for name in names if _is_root(here, there, name))
+        await alice.create(topic, slow=slow)
+        subscription = bob.subscribe(topic)
+        await subscription.started()
+        yield alice, bob, alice.publisher(topic), subscription
+
+
+def _is_root(me: bytes, other: bytes, name: str) -> bool:
+    return ring_distance(me, topic_id(name)) < ring_distance(other, topic_id(name))
+
+
+async def fill(publisher: Publisher, count: int = 30) -> None:
+    """More than the reader's queue takes, in one block each."""
+    for _ in range(count):
+        await publisher.publish(bytes(1000), wait="root", timeout_s=1.0)
+
+
+def test_a_slow_subscriber_is_named_within_the_time_that_was_allowed() -> None:
+    async def scenario() -> None:
+        async with slow_reader() as (_, bob, publisher, _):
+            await fill(publisher)
+            began = time.monotonic()
+            with pytest.raises(NotStable) as error:
+                await publisher.publish(b"last", wait="stable", timeout_s=1.0)
+            assert time.monotonic() - began < 1.5
+            assert (error.value.reason, error.value.peers) == ("late", (bob.contact.node_id.hex(),))
+            assert f"{short(bob.contact.node_id)} ({bob.address}) does not have it yet" in str(error.value)
+
+    run(scenario())
+
+
+def test_what_was_dropped_before_it_was_stable_fails_at_once_and_for_good() -> None:
+    async def scenario() -> None:
+        async with slow_reader(retain_s=1.0) as (alice, _, publisher, subscription):
+            await publisher.publish(b"first", wait="stable")
+            await fill(publisher)
+            with pytest.raises(NotStable, match="discarded before every subscriber held them") as error:
+                await publisher.publish(b"dropped", wait="stable", timeout_s=30.0)
+            assert error.value.reason == "dropped"
+            assert 0 < publisher.dropped < publisher.sequence
+            (shown,) = alice.status()["topics"]
+            assert shown["never_stable"] == publisher.dropped
+            with pytest.raises(NotStable, match="Publish again what matters"):
+                await publisher.acknowledged("stable")
+            other = alice.publisher(publisher.topic)
+            await take(subscription, publisher.sequence)
+            await asyncio.gather(*(one.publish(b"later", wait="stable") for one in (publisher, other)))
+            assert (other.stable, other.dropped) == (1, 0)
+            assert publisher.stable == publisher.sequence - publisher.dropped
+            await other.acknowledged("stable")
+            with pytest.raises(NotStable):
+                await publisher.acknowledged("stable")
+
+    run(scenario())
+
+
+def test_a_publisher_that_waits_too_long_learns_which_subscribers_its_topic_waits_for() -> None:
+    async def scenario() -> None:
+        async with slow_reader("wait", budget_bytes=100_000, window_bytes=20_000) as (_, bob, publisher, subscription):
+            with pytest.raises(NotAdmitted) as error:
+                await fill(publisher, 1000)
+            assert error.value.peers == (bob.contact.node_id.hex(),)
+            waits = f"the topic waits for its slow subscribers (slow = wait): {short(bob.contact.node_id)} ("
+            assert waits in str(error.value)
+            while not publisher._outlet.stopped:
+                await publisher.publish(bytes(1000))
+            with pytest.raises(NotAdmitted, match="had no room for the event"):
+                await publisher.publish(b"no room", wait="root", timeout_s=0.5)
+            await take(subscription, publisher.sequence)
+            await publisher.acknowledged("stable")
+
+    run(scenario())
+
+
+def test_a_root_that_holds_stability_back_is_named_with_the_time_that_it_will() -> None:
+    async def scenario() -> None:
+        async with slow_reader() as (alice, _, publisher, _):
+            await publisher.publish(b"first", wait="stable")
+            root = alice._peer.scribe.trees[publisher._outlet.inner.topic].root
+            assert root is not None
+            root.hold_until = alice._peer.host.now() + 20
+            with pytest.raises(NotStable, match=r"calls nothing stable for another \d+ s"):
+                await publisher.publish(b"second", wait="stable", timeout_s=1.0)
+
+    run(scenario())
+
+
+def test_a_root_that_is_lost_is_said_to_be() -> None:
+    async def scenario() -> None:
+        async with slow_reader() as (_, _, publisher, _):
+            await publisher.publish(b"first", wait="stable")
+            publisher._outlet.inner.root_lost()
+            with pytest.raises(quillcast.NotJoined, match=r"no root of .* was found within 0.6 s to admit the event"):
+                await publisher.publish(b"second", wait="stable", timeout_s=0.6)
+
+    run(scenario())

@@ -1,0 +1,53 @@
+"""What stood at positions whose bundles are gone."""
+
+from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.ledger import RUNS_MAX, Ledger, Run, within
+from quillcast.protocol.forwarding.log import Budget
+from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, block, down
+
+
+def a_flow() -> Flow:
+    flow = Flow(WEATHER, Budget(1 << 20))
+    flow.begin(FIRST, 0, 0.0)
+    flow.move(down(FIRST, 0, block(PAUL, 7, b"7", b"8")))
+    flow.move(down(FIRST, 2, block(PAULA, 0, b"0")))
+    return flow
+
+
+def test_runs_that_go_on_are_one() -> None:
+    ledger = Ledger()
+    for run in (Run(0, PAUL, 5, 2), Run(2, PAUL, 7, 3), Run(5, PAULA, 0, 1)):
+        ledger.add(run)
+    assert list(ledger) == [Run(0, PAUL, 5, 5), Run(5, PAULA, 0, 1)]
+    assert within(ledger, [(4, 6)]) == [Run(4, PAUL, 9, 1), Run(5, PAULA, 0, 1)]
+
+
+def test_the_oldest_runs_are_forgotten_beyond_a_bound() -> None:
+    ledger = Ledger()
+    for number in range(3 * RUNS_MAX):
+        ledger.add(Run(number, PAUL if number % 2 else PAULA, number, 1))
+    assert len(ledger) <= RUNS_MAX
+    assert list(ledger)[-1].at == 3 * RUNS_MAX - 1
+
+
+def test_a_flow_knows_whose_events_it_let_go_and_that_they_will_not_come_back() -> None:
+    flow = a_flow()
+    flow.release(2)
+    verdict = flow.verdict(FIRST, [(0, 4)])
+    assert [bundle.envelope.first for bundle in verdict.held] == [2]
+    assert (verdict.released, verdict.lacking) == ([(0, 2)], [(3, 4)])
+    assert flow.runs(FIRST, [(0, 3)]) == [Run(0, PAUL, 7, 2), Run(2, PAULA, 0, 1)]
+
+
+def test_a_start_says_nothing_of_what_is_stable() -> None:
+    flow = Flow(WEATHER, Budget(1 << 20))
+    flow.begin(FIRST, 40, 0.0)
+    assert (flow.start, flow.frontier, flow.stable) == (40, 40, 0)
+
+
+def test_past_bundles_go_oldest_first() -> None:
+    flow = a_flow()
+    flow.begin(SECOND, 0, 60.0)
+    assert flow.thin(FIRST, 1) == 2
+    assert flow.past[FIRST].kept() == [(2, 3)]
+    flow.check()

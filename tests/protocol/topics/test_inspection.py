@@ -1,0 +1,133 @@
+"""Questions about a topic: they tell how far each subscription is, name who is silent, and change nothing."""
+
+from quillcast.protocol.config import Config
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.topics.lag import Unread
+from quillcast.protocol.topics.messages import Branch
+from tests.protocol.topics.village import Reader, Village
+
+NAME = "sport/tennis"
+DEEP = Config(overlay=OverlayConfig(digit_bits=1, leaf_set_size=4))  # few peers, and yet trees with forwarders
+
+
+class Hoarder(Reader):
+    """A subscriber whose application took nothing of what it was given."""
+
+    name = "archive"
+
+    def unread(self) -> Unread:
+        return Unread(events=len(self.payloads), size_bytes=sum(map(len, self.payloads)), oldest_ns=0, idle_s=7.0)
+
+
+def survey(village: Village, number: int, name: str = NAME) -> dict[bytes, Branch]:
+    """What a peer is told when it asks."""
+    asked = village.act(number, lambda peer: peer.scribe.inspection.survey(name))
+    village.run(2)
+    return village.peers[number].scribe.inspection.surveys[asked]
+
+
+def topics_known(village: Village) -> list[set[bytes]]:
+    """What each peer has of any topic."""
+    scribes = [village.peers[number].scribe for number in village.alive()]
+    return [{*scribe.trees, *scribe.descriptors, *scribe.publishing.roots} for scribe in scribes]
+
+
+def test_a_question_about_a_topic_that_is_none_makes_none() -> None:
+    village = Village(8)
+    village.run(5)
+    for number in village.alive():
+        [branch] = survey(village, number, "nosuch").values()
+        assert (branch.root, branch.parent, branch.descriptor, branch.children) == (False, b"", None, [])
+    village.run(5)
+    assert topics_known(village) == [set()] * 8
+
+
+def test_a_question_about_a_topic_that_nobody_uses_says_what_is_known_and_makes_no_root() -> None:
+    village = Village(8)
+    reader = Reader()
+    subscription = village.subscribe(3, NAME, reader)
+    village.run(5)
+    village.act(3, lambda peer: peer.unsubscribe(subscription))
+    village.kill(village.root(NAME))
+    village.run(60)
+    before = topics_known(village)
+    branches = survey(village, village.alive()[0])
+    assert not any(branch.root for branch in branches.values())
+    assert [branch.descriptor.name for branch in branches.values() if branch.descriptor is not None] == [NAME]
+    assert topics_known(village) == before
+
+
+def test_the_walk_tells_how_far_every_subscription_is_from_wherever_it_is_asked() -> None:
+    village = Village(12, config=DEEP)
+    readers = {number: Reader() for number in range(4, 12)}
+    readers[6] = Hoarder()
+    for number, reader in readers.items():
+        village.subscribe(number, NAME, reader)
+    village.run(10)
+    publisher = village.publisher(4, NAME)
+    village.run(1)
+    village.publish(4, publisher, *[b"event"] * 5)
+    village.run(3)
+    for asker in (0, 4, village.root(NAME)):
+        branches = survey(village, asker)
+        [reign] = [branch for branch in branches.values() if branch.root]
+        assert (reign.frontier, reign.events) == (5, 5)
+        assert reign.descriptor is not None
+        for number in readers:
+            [found] = branches[village.world.machines[number].node_id].readers
+            assert found.taken == 5
+            assert (found.name, found.waiting, found.waiting_bytes) == (
+                ("archive", 5, 25) if number == 6 else ("", 0, 0)
+            )
+            assert found.stalled_s == (7.0 if number == 6 else 0.0)
+
+
+def test_a_subscriber_without_room_is_behind_by_what_it_did_not_take() -> None:
+    village = Village(4)
+    stuck, free = Reader(room_bytes=0), Reader()
+    village.subscribe(2, NAME, stuck)
+    village.subscribe(2, NAME, free)
+    village.run(5)
+    publisher = village.publisher(1, NAME)
+    village.run(1)
+    for _ in range(7):
+        village.publish(1, publisher, b"event")
+    village.run(3)
+    first, second = survey(village, 0)[village.world.machines[2].node_id].readers
+    assert (first.taken, first.number, second.taken, second.number) == (0, 1, 7, 2)
+    assert first.behind_s > 1  # by clocks that differ
+    assert second.behind_s == 0
+
+
+def test_what_a_silent_child_covers_is_told_by_its_parent_and_a_lost_one_stays_named_for_its_lease() -> None:
+    village = Village(6)
+    for number in range(2, 6):
+        village.subscribe(number, NAME, Reader())
+    village.run(10)
+    publisher = village.publisher(0, NAME)
+    village.run(1)
+    village.publish(0, publisher, b"first")
+    village.run(3)
+    root = village.root(NAME)
+    silent = next(number for number in range(2, 6) if number != root)
+    node, host = village.world.machines[silent].node_id, village.world.machines[silent].host
+    assert host is not None
+    host.pause()
+    village.publish(0, publisher, b"second", b"third")
+    [reign] = [branch for branch in survey(village, root).values() if branch.root]
+    assert [(lease.cover, lease.lost) for lease in reign.leases if lease.node == node] == [(1, False)]
+    village.run(15)
+    [reign] = [branch for branch in survey(village, root).values() if branch.root]
+    assert [(lease.cover, lease.lost) for lease in reign.leases if lease.node == node] == [(1, True)]
+
+
+def test_a_root_that_is_remembered_and_gone_passes_the_question_on() -> None:
+    village = Village(8)
+    village.subscribe(2, NAME, Reader())
+    village.run(5)
+    village.publisher(0, NAME)
+    village.run(2)
+    elsewhere = next(number for number in village.alive() if village.tree(number, NAME) is None and number)
+    topic = village.peers[0].scribe.describe(NAME).topic
+    village.peers[0].scribe.publishing.roots[topic] = village.world.machines[elsewhere].contact
+    assert any(branch.root for branch in survey(village, 0).values())

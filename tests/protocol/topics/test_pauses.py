@@ -1,0 +1,62 @@
+"""A process that stood still judges no lease by the time that passed meanwhile, whatever comes first afterwards."""
+
+from collections.abc import Callable
+
+import pytest
+
+from quillcast.core.envelope import NO_TERM
+from quillcast.core.host import Timer
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.claims import ChildClaim, encode
+from quillcast.protocol.topics.joining import JoinTimeout
+from quillcast.protocol.topics.reports import Report
+from quillcast.protocol.topics.sweeping import Sweep
+from quillcast.protocol.topics.tree import Child, Departed
+from tests.protocol.topics.test_reigns import NAME, TOPIC, by_distance
+from tests.protocol.topics.village import Reader, Village
+
+
+def timer(it: Timer) -> Callable[[Peer], None]:
+    return lambda peer: peer.timer(it)
+
+
+@pytest.mark.parametrize(
+    "first", [timer(Report()), timer(Sweep()), timer(JoinTimeout(TOPIC, 7))], ids=["report", "sweep", "any other"]
+)
+def test_whatever_comes_first_after_a_pause_finds_no_lease_at_its_end(first: Callable[[Peer], None]) -> None:
+    village = Village(4)
+    root, lost, other = by_distance(village)[:3]
+    for peer in (lost, other):
+        village.subscribe(peer, NAME, Reader())
+    publisher = village.publisher(root, NAME)
+    village.run(3)
+    village.kill(lost, silently=True)
+    village.publish(root, publisher, b"event")
+    village.run(14)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert list(tree.departed) == [village.world.machines[lost].node_id]
+    host = village.world.machines[root].host
+    assert host is not None
+    host.pause()
+    village.run(40)
+    host.backlog = []  # the test says what comes first
+    host.resume()
+    told = ChildClaim(tree.term, 1, tree.term)
+    village.act(root, first)
+    village.act(root, lambda peer: peer.scribe.changed(village.world.machines[other].contact, TOPIC, encode(told)))
+    assert publisher.stable == 0
+    assert [lease.until > village.peers[root].host.now() + 29 for lease in tree.departed.values()] == [True]
+
+
+def test_leases_of_a_topic_that_was_forgotten_are_prolonged_as_well() -> None:
+    village = Village(2)
+    village.subscribe(0, "some/other", Reader())
+    village.run(3)
+    scribe, now = village.peers[0].scribe, village.peers[0].host.now()
+    host = scribe.host
+    lease = Departed(Child(host, village.world.machines[1].contact, 0, NO_TERM, 0), now + 5, ())
+    scribe.joining.left_behind[TOPIC] = {bytes(16): lease}
+    scribe.sweeping.swept_at = now - 40
+    village.act(0, timer(Report()))
+    assert lease.until == now + 30

@@ -1,0 +1,159 @@
+"""What a peer keeps for its publishers, and a root of publishers: wake-ups, windows, and the end of both."""
+
+from quillcast.core.errors import QuillcastError
+from quillcast.core.trace import Admitted
+from quillcast.protocol.config import Config
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.publisher import Publisher
+from quillcast.protocol.topics.root import Root
+from tests.protocol.topics.village import Reader, Village
+
+NAME = "sport/tennis"
+TOPIC = described(NAME).topic
+
+
+def a_village(**config: float) -> tuple[Village, int, int]:
+    """Six peers; the one that is the topic's root, and another."""
+    village = Village(6, config=Config(topics=TopicConfig(**config)))
+    root = next(peer for peer in range(6) if village.peers[peer].overlay.is_closest(TOPIC))
+    return village, root, next(peer for peer in range(6) if peer != root)
+
+
+def root_of(village: Village, peer: int) -> Root:
+    tree = village.tree(peer, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    return tree.root
+
+
+def test_a_publisher_is_woken_by_room_though_the_root_was_asked_for_before_there_was_one() -> None:
+    village, root, writer = a_village()
+    village.subscribe(root, NAME, Reader())
+    village.run(1)
+    told: list[Descriptor | QuillcastError] = []
+    village.act(writer, lambda peer: peer.change(NAME, {"slow": "cut"}, told.append))
+    village.run(1)
+    assert told == [described(NAME)]
+    publishing = village.peers[writer].scribe.publishing
+    assert not publishing.roots, "nobody watches over a root's address where there are no publishers"
+    publisher = village.publisher(writer, NAME)
+    village.run(1)
+    assert publishing.watched == {village.world.machines[root].node_id: {TOPIC: None}}
+    for _ in range(20):
+        village.publish(writer, publisher, b"x" * village.world.window_bytes)
+    village.run(1.5)
+    assert publisher.sent == publisher.next
+
+
+def test_topics_that_found_no_room_are_the_first_when_there_is_some_again() -> None:
+    village = Village(3, config=Config(topics=TopicConfig(bundle_bytes=1000)), window_bytes=1000)
+    root, contact = 0, village.world.machines[0].contact
+    publishers = [village.publisher(1, f"topic/{number}") for number in range(30)]
+    village.run(3)
+    mine = [publisher for publisher in publishers if publisher.root == contact]
+    assert len(mine) > 2
+    for publisher in mine:
+        for _ in range(5):  # one at a time: each is more than the link takes
+            village.publish(1, publisher, bytes(2000))
+    village.run(10)
+    admitted = [
+        record.topic
+        for _, machine, record in village.world.journal.records
+        if isinstance(record, Admitted) and machine == root
+    ]
+    assert all(publisher.admitted == 5 for publisher in mine)
+    assert set(admitted[: len(mine) + 1]) == {publisher.topic for publisher in mine}, "each had its turn"
+
+
+def test_publishers_in_the_roots_own_process_are_paced_like_others() -> None:
+    """A topic that waits for a slow reader takes of them what a link's window would, and goes on when it may."""
+    village, root, other = a_village(budget_bytes=40_000, window_bytes=10_000)
+    peer = village.peers[root]
+    reader = Reader(room_bytes=0)
+    subscription = village.subscribe(other, NAME, reader)
+    village.run(3)
+    publisher = village.publisher(root, NAME)
+    village.run(1)
+    for _ in range(200):
+        if publisher.room() > 0:
+            village.publish(root, publisher, b"x" * 1000)
+        village.run(0.01)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.log.size_bytes < 40_000 + 3 * 10_000
+    assert publisher.sent < publisher.next, "the rest waits at the publisher"
+    assert publisher.room() <= 0
+    reader.room_bytes = 1 << 20
+    village.act(other, lambda p: p.drained(subscription))
+    village.run(5)
+    assert publisher.sent == publisher.admitted == publisher.stable == publisher.next
+    assert not peer.scribe.pacing.taken
+
+
+def test_a_root_names_the_other_topics_for_which_it_holds_back_credit() -> None:
+    village, root, other = a_village(budget_bytes=40_000, window_bytes=10_000)
+    village.act(root, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
+    village.subscribe(other, NAME, Reader(room_bytes=0))
+    village.run(3)
+    waits = village.publisher(root, NAME)
+    names = (f"another/{number}" for number in range(1000))
+    name = next(name for name in names if village.peers[root].overlay.is_closest(described(name).topic))
+    held_up = village.publisher(other, name)
+    village.run(1)
+    for _ in range(30):
+        village.publish(root, waits, b"x" * 1000)
+    village.publish(other, held_up, b"event")
+    village.run(1)
+    assert village.peers[root].scribe.pacing.waiting == [TOPIC]
+    inspection = village.peers[other].scribe.inspection
+    number = village.act(other, lambda _: inspection.who_lags(held_up, 2))
+    village.run(1)
+    assert inspection.walks[number].paces == (NAME,)
+
+
+def closed(village: Village, peer: int) -> Publisher:
+    """A publisher that closed when its event was not stable yet."""
+    publisher = village.publisher(peer, NAME)
+    village.publish(peer, publisher, b"event")
+    village.act(peer, lambda p: p.close_publisher(publisher))
+    return publisher
+
+
+def test_roots_forget_publishers_that_close_and_peers_keep_nothing_of_them() -> None:
+    village, root, writer = a_village()
+    for peer in (root, writer):
+        publishers = [closed(village, peer) for _ in range(5)]
+        assert village.peers[peer].scribe.publishing.publishers
+        village.run(5)
+        assert all(publisher.stable == 1 for publisher in publishers)
+        publishing = village.peers[peer].scribe.publishing
+        tables = (publishing.publishers, publishing.roots, publishing.watched, publishing.asked_at, publishing.closed)
+        assert tables == ({}, {}, {}, {}, {})
+    assert not root_of(village, root).admissions
+
+
+def test_a_closed_publisher_goes_though_its_events_were_discarded_before_they_were_stable() -> None:
+    village, _, writer = a_village(retain_s=10.0)
+    stuck = next(peer for peer in range(6) if peer != writer)
+    village.subscribe(stuck, NAME, Reader(room_bytes=0))
+    village.run(3)
+    publisher = closed(village, writer)
+    village.run(5)
+    assert village.peers[writer].scribe.publishing.publishers
+    village.run(10)
+    assert publisher.dropped.ranges() == [(0, 1)]
+    assert not village.peers[writer].scribe.publishing.publishers
+
+
+def test_a_root_forgets_publishers_whose_peer_died_in_silence_and_no_others() -> None:
+    village, root, writer = a_village()
+    other = next(peer for peer in range(6) if peer not in (root, writer))
+    publishers = [village.publisher(peer, NAME) for peer in (root, writer, other)]
+    for peer, publisher in zip((root, writer, other), publishers, strict=True):
+        village.publish(peer, publisher, b"event")
+    village.run(3)
+    assert len(root_of(village, root).admissions) == 3
+    village.kill(writer, silently=True)
+    village.run(130)
+    assert sorted(root_of(village, root).admissions) == sorted([publishers[0].id, publishers[2].id])

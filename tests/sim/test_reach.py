@@ -1,0 +1,74 @@
+"""Who could reach whom, and when: what the judges take for the truth about the network."""
+
+from quillcast.sim.host import SimHost
+from quillcast.sim.network import one_way, partition
+from quillcast.sim.reach import Reach, Span
+from quillcast.sim.world import World
+from tests.sim.toy import toys
+
+
+def world_of(count: int) -> tuple[World, Reach]:
+    world = toys(count)
+    reach = Reach(world)
+    reach.note()
+    return world, reach
+
+
+def host(world: World, number: int) -> SimHost:
+    found = world.machines[number].host
+    assert found is not None
+    return found
+
+
+def test_machines_on_two_sides_of_a_cut_are_apart_until_it_is_mended() -> None:
+    world, reach = world_of(4)
+    world.run(1.0)
+    cut = world.cut(partition([0, 1]))
+    reach.note()
+    world.run(3.0)
+    assert not reach.together(0, 2, 2.0)
+    assert reach.together(0, 1, 0.5)
+    assert reach.group(0, 2.0) == [0, 1]
+    world.mend(cut)
+    reach.note()
+    world.run(4.0)
+    assert list(reach.apart(0, 3, join_s=1.0)) == [Span(1.0, 3.0)]
+    assert list(reach.apart(0, 1, join_s=1.0)) == []
+    assert reach.together(0, 3, 3.5)
+    assert not reach.together(0, 3, 2.5)
+
+
+def test_machines_that_cannot_reach_each_other_may_do_so_over_others() -> None:
+    world, reach = world_of(3)
+    world.cut(one_way([0], [1]))
+    reach.note()
+    assert reach.group(0, world.now) == [0, 1, 2]
+
+
+def test_a_process_that_stands_still_is_apart_and_a_dead_one_is_not_counted() -> None:
+    world, reach = world_of(3)
+    world.run(1.0)
+    host(world, 1).pause()
+    reach.note()
+    world.run(2.0)
+    host(world, 1).resume()
+    world.stop(world.machines[2])
+    reach.note()
+    world.run(5.0)
+    assert list(reach.apart(0, 1, join_s=1.0)) == [Span(1.0, 2.0)]
+    assert list(reach.apart(0, 2, join_s=1.0)) == []
+    assert not reach.together(0, 2, 4.0)
+
+
+def test_short_reunions_do_not_part_an_outage_and_sides_are_known_as_a_whole() -> None:
+    world, reach = world_of(4)
+    for start, end in ((1.0, 2.0), (2.5, 4.0), (8.0, 9.0)):
+        world.run(start)
+        cut = world.cut(partition([0]))
+        reach.note()
+        world.run(end)
+        world.mend(cut)
+        reach.note()
+    assert list(reach.apart(0, 1, join_s=1.0)) == [Span(1.0, 4.0), Span(8.0, 9.0)]
+    assert list(reach.cut_off(0, [1, 2, 3], join_s=1.0)) == [Span(1.0, 4.0), Span(8.0, 9.0)]
+    assert list(reach.cut_off(1, [0, 2], join_s=1.0)) == []
