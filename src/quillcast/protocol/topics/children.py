@@ -124,13 +124,17 @@ class ChildrenTables:
         if lease is not None and lease.cover_term == tree.term:
             child.cover = min(start, lease.cover)  # what it has itself says nothing of those below it
         self.scribe.reports.take_up(child, tree.topic)
-        self.unheard[tree.topic, node] = self.host.now()
+        self.await_word(tree, child)
         tree.waiting.pop(node, None)
         self.streams.put(contact, tree.topic, claims.encode(tree.parent_claim(self.host.me, self.fallbacks(tree))))
         if former is None:
             self.links.add(contact)
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
         return child
+
+    def await_word(self, tree: Tree, child: Child) -> None:
+        """The child has yet to say a word as one; who never does is none."""
+        self.unheard[tree.topic, child.contact.node_id] = self.host.now()
 
     def fallbacks(self, tree: Tree) -> tuple[Contact, ...]:
         """Whom a child may turn to should this peer die: the grandparent or the next root, then siblings with room."""

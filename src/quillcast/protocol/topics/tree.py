@@ -15,6 +15,9 @@ from quillcast.protocol.topics.messages import Have, Join
 from quillcast.protocol.topics.root import Root
 from quillcast.protocol.topics.subscription import Subscription
 
+NEVER, BEFORE, SINCE = range(3)
+"""When a child spoke last: never, or before or since it was entered in the children table."""
+
 
 class Child(LinkChannel):
     """An entry of the children table, and the channel to that child."""
@@ -25,7 +28,7 @@ class Child(LinkChannel):
         super().__init__(host, contact, cursor)
         self.cover_term, self.cover = term, cover
         self.held: Held = ()
-        self.spoken = False  # is this its own word?
+        self.spoken = NEVER  # is this its own word?
         self.came: tuple[bytes, ...] = ()  # below it, lately
         self.frontier = cover  # how far it came itself, even if those below it are behind
         self.moved_at = host.now()  # when `cover` last moved
@@ -40,7 +43,7 @@ class Child(LinkChannel):
         self.frontier = max(claim.cover, claim.frontier)
         if self.cover >= self.told_to_cut:
             self.told_to_cut = 0
-        self.spoken = True
+        self.spoken = SINCE
 
     @property
     def speaks_for(self) -> tuple[bytes, ...]:
