@@ -57,7 +57,7 @@ class Judges:
         if self.leases.ended(reader, writer.host.machine.number, written) or self._elsewhere(reader, writer):
             return
         told = self.told(reader, event)
-        if plan.slow == "cut" and self._may_be_cut(reader, writer, written if told else None):
+        if cuts(self.simulation, plan) and self._may_be_cut(reader, writer, written if told else None):
             return  # its lease went first
         raise Broken(
             f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
@@ -89,7 +89,7 @@ class Judges:
         if plan.delivery != "reliable" or reader.started_at is None:
             return
         now = self.simulation.world.now
-        if plan.slow == "cut" and self.leases.slow(reader, now, now):
+        if cuts(self.simulation, plan) and self.leases.slow(reader, now, now):
             return
         near = dict(self._reachable(reader.host.machine.number))
         ledger = self.simulation.ledgers[reader.topic]
@@ -198,6 +198,14 @@ class Judges:
     def told(self, reader: Reader, event: Event) -> str:
         """Why a reader was told that it lost an event; empty if it was not told."""
         return told_of(self.simulation, reader, event)
+
+
+def cuts(simulation: "Simulation", plan: "TopicPlan") -> bool:
+    """May leases of slow subscribers be ended, by the plan or where its settings were lost with all their keepers?"""
+    topic = simulation.topics[plan.name]
+    trees = (peer.scribe.trees.get(topic) for _, peer in simulation.running())
+    reigning = (tree.descriptor for tree in trees if tree is not None and tree.root is not None)
+    return plan.slow == "cut" or any(not each.version and each.settings.slow == "cut" for each in reigning)
 
 
 def told_of(simulation: "Simulation", reader: Reader, event: Event) -> str:

@@ -11,10 +11,11 @@ from quillcast.core.messages import NUMBER_MAX
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.core.sparing import NOTHING
 from quillcast.protocol.forwarding.channels import Channel
-from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run, runs_of, within
+from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run, runs_of, sequences, within
 from quillcast.protocol.forwarding.log import Budget, Log
 
 TERMS_KEPT_MAX = 16  # past reigns that are kept for repair; a guess: after a split some follow within seconds
+_ALL = [(0, NUMBER_MAX)]
 FORGOTTEN_MAX = 256  # past reigns that were let go and are not taken up again; a guess: more than neighbours may claim
 
 
@@ -141,7 +142,7 @@ class Flow:
             self.log.budget.used_bytes -= freed_bytes
             past.ledger = _noted(past.ledger, gone)
             for channel in self.channels:
-                channel.thin(term, gone, past.ledger)
+                channel.thin(term, gone, past.ledger, self.later_runs(term))
         return sum(bundle.count for bundle in gone)
 
     def overdue(self, now: float) -> list[Term]:
@@ -250,9 +251,24 @@ class Flow:
             return []
         return within([*ledger, *(run for bundle in kept for run in runs_of(bundle))], wanted)
 
+    def later_runs(self, term: Term) -> list[Run]:
+        """Whose events later terms hold, or held: what they admitted again is not lost with an earlier one."""
+        later = [other for other in self.past if other > term]
+        runs = [run for other in later for run in self.runs(other, _ALL)]
+        return runs + self.runs(self.term, _ALL) if self.term > term else runs
+
+    def may_come_again(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
+        """Of positions of a past term, those that may yet be admitted again: nothing later came of the publisher."""
+        later = sequences(self.later_runs(term))
+        awaited = RangeSet()
+        for run in self.runs(term, ranges):
+            reached = later[run.publisher].end if run.publisher in later else 0
+            awaited.add(min(run.at + max(0, reached - run.first), run.at + run.events), run.at + run.events)
+        return awaited
+
     def learn_runs(self, term: Term, runs: Iterable[Run]) -> None:
         """Keep what a neighbour knows of lost positions and was not known here."""
-        known = RangeSet((run.at, run.at + run.events) for run in self.runs(term, [(0, NUMBER_MAX)]))
+        known = RangeSet((run.at, run.at + run.events) for run in self.runs(term, _ALL))
         runs = [run for run in runs if not known.covers(run.at, run.at + run.events)]
         past = self.past.get(term)
         if term == self.term:

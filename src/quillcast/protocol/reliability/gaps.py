@@ -7,7 +7,7 @@ range and let it go, or gave it up, and will not get it again.
 
 from collections.abc import Iterable
 
-from quillcast.core.ranges import Range, RangeSet
+from quillcast.core.ranges import Range, RangeSet, difference, intersection
 
 RANGES_MAX = 64  # ranges in one Ask; the rest follows when these are filled
 WAIT_S_MAX = 4.0  # longest wait before the same is asked for again; a guess
@@ -116,14 +116,3 @@ class Gap:
             still.append((now, RangeSet(fresh)))
         self._hopeless = still
         return [r for since, ranges in still if now - since >= for_s for r in ranges]
-
-
-def intersection(ranges: Iterable[Range], others: RangeSet | Iterable[Range]) -> list[Range]:
-    """What is in both."""
-    among = others if isinstance(others, RangeSet) else RangeSet(others)
-    return [piece for first, last in ranges for piece in among.within(first, last)]
-
-
-def difference(ranges: Iterable[Range], among: RangeSet) -> list[Range]:
-    """What of the ranges is not in the set."""
-    return [piece for first, last in ranges for piece in among.missing(first, last)]

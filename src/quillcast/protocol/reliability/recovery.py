@@ -17,9 +17,9 @@ from typing import Any
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
-from quillcast.core.ranges import Range, RangeSet
+from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
-from quillcast.protocol.reliability.gaps import Gap, difference, intersection
+from quillcast.protocol.reliability.gaps import Gap
 from quillcast.protocol.reliability.messages import Ask, AskRoot, Unavailable
 from quillcast.protocol.topics.claims import Held
 from quillcast.protocol.topics.config import TopicConfig
@@ -121,10 +121,10 @@ class Recovery:
         if not ranges:
             return
         self.host.trace(Mark("gap_given_up"))
-        runs = tree.runs(term, ranges)
+        runs, later = tree.runs(term, ranges), tree.later_runs(term)
         tree.give_up(term, ranges)
         for edge in tree.edges.values():
-            edge.skip(term, ranges, "unavailable", runs)
+            edge.skip(term, ranges, "unavailable", runs, later)
         self.scribe.reports.touch(tree)
 
     # ---- past terms
@@ -177,7 +177,8 @@ class Recovery:
                 self._ask(contact, tree.topic, term, asked)
         for contact in contacts:
             self._ask(contact, tree.topic, term, gap.to_ask(contact.node_id, owed, now))
-        self._give_up(tree, term, gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s))
+        gone = gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s)
+        self._give_up(tree, term, difference(gone, tree.may_come_again(term, gone)))
 
     # ---- asking and answering
 
@@ -227,6 +228,5 @@ class Recovery:
         if released or lacking:
             absent = RangeSet([*released, *lacking]).ranges()
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), tuple(tree.runs(term, absent))))
-        if lacking and term in tree.past:
-            tree.past[term].ask(lacking)  # somebody beyond this peer may have it, or know what it was
+        if lacking and tree.want(term, lacking, to.node_id):
             self.look_soon(topic)

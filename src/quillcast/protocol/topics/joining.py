@@ -135,8 +135,8 @@ class Joining:
         tree.parent, tree.fallbacks = shared(parent), shared(message.fallbacks)
         tree.follow_path(shared(message.path))
         tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
-        if message.term > tree.term:
-            reigns.enter(tree, shared(message.term), message.start)
+        if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
+            reigns.enter(tree, shared(message.term), 0 if tree.begun else message.start)
         elif message.term == tree.term:
             tree.start = min(tree.start, message.start)
         for term, end in message.past:
@@ -147,6 +147,7 @@ class Joining:
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.scribe.streams.put(parent, tree.topic, claims.encode(tree.child_claim(self.host.now())))
         self.settled(tree)
+        self.scribe.reports.take_up_parent(tree, parent)
 
     def settled(self, tree: Tree) -> None:
         """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin."""

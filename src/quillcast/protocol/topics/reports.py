@@ -132,11 +132,20 @@ class Reports:
 
         Or it left meanwhile, and has yet to take that claim back.
         """
-        told = self.streams.told(child.contact.node_id).get(topic)
-        claim = claims.decode(told) if told is not None else None
+        claim = self._told(child.contact, topic)
         if isinstance(claim, claims.ChildClaim):
             child.claim(claim)
             child.spoken = BEFORE
+
+    def take_up_parent(self, tree: Tree, parent: Contact) -> None:
+        """A new parent's claim may have come before its answer to the Join; it will not repeat it either."""
+        claim = self._told(parent, tree.topic)
+        if isinstance(claim, claims.ParentClaim):
+            self._parent_says(tree, parent, tree.topic, claim)
+
+    def _told(self, neighbour: Contact, topic: bytes) -> claims.ChildClaim | claims.ParentClaim | None:
+        told = self.streams.told(neighbour.node_id).get(topic)
+        return claims.decode(told) if told is not None else None
 
     def _stranger_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ChildClaim) -> None:
         """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""

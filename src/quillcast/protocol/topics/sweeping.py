@@ -111,7 +111,7 @@ class Sweeping:
                 continue
             for edge in tree.edges.values():
                 lacking = edge.lacking(term, tree.past[term])
-                edge.skip(term, lacking, "unavailable", tree.runs(term, lacking))
+                edge.skip(term, lacking, "unavailable", tree.runs(term, lacking), tree.later_runs(term))
             tree.forget(term)
         for edge in tree.edges.values():
             edge.forget(lambda term: term == tree.term or term in tree.past or term in tree.forgotten)

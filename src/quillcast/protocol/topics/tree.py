@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
+from quillcast.core.ranges import Range
 from quillcast.core.sparing import NOTHING, shared
 from quillcast.protocol.forwarding.channels import CATCH_UP_S, Cut, LinkChannel
 from quillcast.protocol.forwarding.flow import Flow
@@ -197,7 +198,7 @@ class Tree(Flow):
             return True
         if self.root is not None and self.root.stable < self.root.index:
             return True
-        held = any(channel.holding for channel in self.channels if isinstance(channel, Subscription))
+        held = any(channel.holes for channel in self.channels if isinstance(channel, Subscription))
         named = any(child.named_until for child in self.children.values())
         return bool(held or named or self.departed or self.past) or self.keeping_until is not None
 
@@ -257,6 +258,20 @@ class Tree(Flow):
                 del self.departed[node]
         else:
             holder.cut = Cut(self.frontier, now)
+
+    def want(self, term: Term, ranges: list[Range], asker: bytes) -> bool:
+        """A neighbour lacks these, and so does this peer: are they wanted for it now?
+
+        Of the present term they are for a child, which may be owed more than this peer was when it became its parent;
+        of past ones for anybody, for somebody beyond this peer may have them, or know what they were.
+        """
+        if term in self.past:
+            self.past[term].ask(ranges)
+            return True
+        if term != self.term or asker not in self.children:
+            return False
+        self.start = min([self.start, *(first for first, _ in ranges)])
+        return True
 
     def catch_up(self, holder: "Subscription | Child", position: int, now: float) -> None:
         """Somebody has come to a position: if its lease was ended, does it keep up again?"""
