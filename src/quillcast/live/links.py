@@ -36,6 +36,8 @@ from quillcast.protocol.security.members import Unadmitted, check_claim, check_c
 
 _CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
 
+_ENDING_S = 1.0  # a guess: within this time a process ends whose links the kernel has begun to close
+
 _SHORTAGE = "cannot open more links: this process or machine has too many open files; raise the limit (ulimit -n)"
 
 
@@ -67,6 +69,7 @@ class Links:
         self._lends, self._borrows = False, config.nearby
         self._sample = self.lender.sample(incarnation) if config.nearby else None
         self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()  # that look whether processes have ended
         self.admissions: Admissions | None = None
         """The part of who holds the network's credential; the others send applicants away."""
         self._closing = False
@@ -220,7 +223,7 @@ class Links:
             server.close()
         self._flush()
         open_ = [link.connection for link in self.links.values() if link.connection is not None]
-        tasks = [link.opening for link in self.links.values() if link.opening is not None]
+        tasks = [*self._tasks, *(link.opening for link in self.links.values() if link.opening is not None)]
         for task in tasks:
             task.cancel()
         for connection in [*open_, *self._strangers, *self._ending]:
@@ -391,6 +394,10 @@ class Links:
             return
         if self.links.get(link.contact.node_id) is link:
             self._remove(link)
+            if connection.pid and not connection.closing and not self._closing:
+                task = self.loop.create_task(self._see_if_ended(link.contact, connection.pid))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
         link.lost(connection)
 
     def count_refusal(self, connection: Connection, problem: RemoteError) -> None:
@@ -419,6 +426,14 @@ class Links:
             link.connection.abort()
         else:
             self.bundle_came(link, bundle)
+
+    async def _see_if_ended(self, contact: Contact, pid: int) -> None:
+        """A process closed its link, as the kernel does for one that ends: then nobody need wait for the peer."""
+        if not await nearby.ends(pid, _ENDING_S):
+            return
+        link = self.links.get(contact.node_id)
+        if link is None or link.connection is None:  # else it has started again
+            self.pump.hand(self.pump.inputs.died, contact)
 
     async def _open(self, link: Link) -> None:
         try:

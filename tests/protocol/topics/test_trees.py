@@ -388,3 +388,53 @@ def test_a_child_that_leaves_and_comes_again_at_once_leaves_no_lease_behind() ->
     village.act(root, lambda _: scribe.children.left(contact, Leave(tree.topic)))
     assert contact.node_id not in tree.children
     assert not tree.departed
+
+
+def test_those_below_a_dead_forwarder_are_waited_for() -> None:
+    """What its host says of a dead peer says nothing of others: they speak for themselves, or their leases end."""
+    village = Village(16, config=DEEP)
+    name = deep_name(village)
+    readers = {peer: Reader() for peer in range(16)}
+    for peer, reader in readers.items():
+        village.subscribe(peer, name, reader)
+    village.run(10)
+    publisher = village.publisher(0, name)
+    village.run(1)
+    inner = [p for p in village.alive() if p and (t := village.tree(p, name)) and t.parent is not None and t.children]
+    dead = village.world.machines[inner[0]]
+    above = village.tree(inner[0], name)
+    assert above is not None
+    assert above.parent is not None
+    parent = next(m.number for m in village.world.machines if m.contact == above.parent)
+    tree = village.tree(parent, name)
+    village.kill(inner[0], silently=True)
+    village.publish(0, publisher, b"event")
+    village.tell_of_death(inner[0])
+    village.run(5)
+    assert tree is not None
+    assert list(tree.departed) == [dead.node_id]
+    assert publisher.stable == 0
+    village.run(30)
+    assert publisher.stable == 1
+    assert all(reader.payloads == [b"event"] for peer, reader in readers.items() if peer != dead.number)
+
+
+def test_a_parent_hears_of_the_first_child_before_that_has_an_answer() -> None:
+    village = Village(3)
+    village.subscribe(0, NAME, Reader())
+    village.run(5)
+    root = village.root(NAME)
+    forwarder, below = (peer for peer in range(3) if peer != root)
+    village.subscribe(forwarder, NAME, Reader())
+    village.run(5)
+    tree, contact = village.tree(root, NAME), village.world.machines[forwarder].contact
+    assert tree is not None
+    assert village.peers[root].scribe.reports.is_leaf(tree, contact)
+    sent: list[str] = []
+    encode = village.world.encode
+    village.world.encode = lambda message: (sent.append(type(message).__name__), encode(message))[1]
+    join = Join(tree.topic, village.world.machines[below].contact, None, tree.descriptor.digest)
+    village.act(forwarder, lambda peer: peer.scribe.children.adopt(join))
+    assert sent[:2] == ["Changes", "Accepted"]
+    village.run(0.05)
+    assert not village.peers[root].scribe.reports.is_leaf(tree, contact)

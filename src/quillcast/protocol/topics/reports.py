@@ -137,6 +137,11 @@ class Reports:
             child.claim(claim)
             child.spoken = BEFORE
 
+    def is_leaf(self, tree: Tree, child: Contact) -> bool:
+        """Has a child nobody below it, as it claims?"""
+        claim = self._told(child, tree.topic)
+        return isinstance(claim, claims.ChildClaim) and claim.leaf
+
     def take_up_parent(self, tree: Tree, parent: Contact) -> None:
         """A new parent's claim may have come before its answer to the Join; it will not repeat it either."""
         claim = self._told(parent, tree.topic)
