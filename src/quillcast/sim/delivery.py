@@ -243,7 +243,7 @@ class Delivery:
         """Why an event cannot have died with its writer; None if it may have."""
         if writer.lives:
             return "its writer lives"
-        if writer.knows_stable(event.number) and not self.leases.ended(reader, writer.host.machine.number, at):
+        if writer.knows_stable(event.number) and not self._excuse(reader, writer, event, at):
             return "it was called stable"
         for admission in self.ledger.admitted(writer.publisher.id, event.number):
             machine = self.simulation.world.machines[admission.machine]

@@ -6,7 +6,7 @@ stable   when a writer is told that an event is stable, every subscriber that wa
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
          it, and if the report is uncertain, none knows what it was
 bounds   what a peer keeps is within the bound that its settings name, at every step that is looked at
-access   nobody admits events by default settings while a peer that could be reached knows better
+access   nobody admits events by default settings while a peer that could be reached knows better, and has for 5 s
 ======== ==============================================================================================================
 
 The texts of DELIVERY.md that they go by, and how each was read, stand in docs/decisions/checks.md.
@@ -35,6 +35,7 @@ class Judges:
         self.simulation, self.reach = simulation, reach
         self.config = simulation.scenario.config
         self.leases = Leases(reach, self.config)
+        self.known_since: dict[tuple[int, bytes, bytes], float] = {}  # settings of topics, by who knows them
         self.plans: dict[bytes, TopicPlan] = {simulation.topics[plan.name]: plan for plan in simulation.scenario.topics}
 
     # --- stable
@@ -56,6 +57,8 @@ class Judges:
             return
         if self.leases.ended(reader, writer.host.machine.number, written) or self._elsewhere(reader, writer):
             return
+        if self._began_under_a_rival(reader, writer, written):
+            return
         told = self.told(reader, event)
         if cuts(self.simulation, plan) and self._may_be_cut(reader, writer, written if told else None):
             return  # its lease went first
@@ -70,6 +73,11 @@ class Judges:
         """Did the acknowledgement say that it holds on one side of a split, and is the reader on another?"""
         here, there = writer.host.machine.number, reader.host.machine.number
         return writer.publisher.partitioned and not self.reach.together(here, there, self.simulation.world.now)
+
+    def _began_under_a_rival(self, reader: Reader, writer: Writer, written: float) -> bool:
+        """Did its subscription begin under another root than the writer's, so lately that they need not have met?"""
+        assert reader.started_at is not None and reader.start is not None
+        return written - reader.started_at < MEET_S and reader.start.term != writer.publisher.term
 
     def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
         """Has somebody's budget run out since the reader was up to date, or shortly before? Then its lease goes first.
@@ -116,9 +124,12 @@ class Judges:
             )
 
     def _not_owed(self, reader: Reader, writer: Writer, number: int, written: float) -> bool:
-        """Was it written before the subscription stood, or had its lease ended?"""
+        """Was it written before the subscription stood, or had its lease ended, by time or for want of budget?"""
         assert reader.started_at is not None
         if written <= reader.started_at:
+            return True
+        plan = self.plans[self.simulation.topics[reader.topic]]
+        if cuts(self.simulation, plan) and self._may_be_cut(reader, writer, written):
             return True
         return bool(self.leases.ended(reader, writer.host.machine.number, written))
 
@@ -182,7 +193,10 @@ class Judges:
             return
         for number, other in self._reachable(machine):
             known = other.scribe.descriptors.get(record.topic)
-            if known is not None and known.version:
+            if known is None or not known.version:
+                continue
+            now = self.simulation.world.now
+            if now - self.known_since.setdefault((number, other.host.incarnation, record.topic), now) >= MEET_S:
                 raise Broken(
                     f"access: peer {machine} admits events of topic {plan.name} by default settings, and peer "
                     f"{number}, which it could reach, knows those that it was created with",

@@ -253,9 +253,10 @@ class Edge(Channel):
         self._lose(term, holes, why, runs, later)
         self._resume(line)
 
-    def give_up_holes(self, before: float) -> None:
-        """Go on past holes in publishers' sequences that have stood since before a time: they are void."""
-        for publisher in [publisher for publisher, since in self.holes.items() if since < before]:
+    def give_up_holes(self, before: float) -> bool:
+        """Go on past holes in publishers' sequences that stand since before a time: they are void. False: none did."""
+        old = [publisher for publisher, since in self.holes.items() if since < before]
+        for publisher in old:
             self.host.trace(Mark("void_hole"))
             author = self.authors[publisher]
             next_ = author.next or 0
@@ -263,6 +264,7 @@ class Edge(Channel):
             known += [(first, author.term or NO_TERM) for first, _ in author.lost.within(next_, author.lost.end)]
             end, term = min(known)
             self._lose_events(publisher, [(next_, end)], term, "void")
+        return bool(old)
 
     def forget_authors(self) -> None:
         """One look at all publishers: those of whom nothing came since the look before are forgotten, but for some.

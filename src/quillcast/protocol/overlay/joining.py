@@ -58,6 +58,10 @@ class Joining:
         """Try again, through somebody else if the last one did not answer."""
         if self.pastry.active or self.pastry.left or (timer.attempt, timer.step) != (self._attempt, self._step):
             return
+        if self._measuring and self._nearest() is not None and not self.replied:
+            self._measuring.clear()  # who has not answered by now is not near
+            self._approach()
+            return
         self.host.trace(Mark("join_retry"))
         if self.replied and len(self.pastry.leaf_set):
             self._set_timer()  # its members are being probed, and some are slow to answer or dead
@@ -95,9 +99,15 @@ class Joining:
             self._approach()
 
     def measured(self, contact: Contact) -> None:
-        """A measurement is done; with the last one the next step begins."""
-        if self._measuring.pop(contact.node_id, self) is None and not self._measuring and not self.pastry.active:
+        """A measurement is done; with the last one, or soon after the last that was answered, the next step begins."""
+        if self._measuring.pop(contact.node_id, self) is not None or self.pastry.active:
+            return
+        if not self._measuring:
             self._approach()
+        elif self.host.proximity(NodeId(contact.node_id)) is not None:
+            self._step += 1
+            patience_s = self.config.join_timeout_s / 4  # the others may be dead
+            self.host.set_timer(JoinLate(self._attempt, self._step), patience_s)
 
     def _approach(self) -> None:
         """Ask the nearest peer met so far whom it knows; once that was asked, join through it."""
@@ -161,14 +171,10 @@ class Joining:
     def _be_first(self) -> None:
         """No contact is active. If some answered and wait like this peer, the one with the smallest id begins.
 
-        So a network all of whose peers start at once comes up. Should another part of it be out of reach now, its peers
-        are remembered like lost ones, and the rings merge.
+        So a network all of whose peers start at once comes up.
         """
         if self._attempt > 1 and self._inactive and self.host.me < min(self._inactive):
             self.host.trace(Mark("cold_start"))
-            for node_id, contact in self._contacts.items():
-                if node_id not in self._inactive and node_id not in self.pastry.leaf_set:
-                    self.pastry.lost_peers.remember(contact)
             self.pastry.activate()
 
     # The request and its answer
@@ -221,6 +227,13 @@ class Joining:
         return iter(self._contacts.values())
 
     def done(self) -> None:
-        """This peer is active: forget the way it took, but not the contacts, should it ever be alone again."""
+        """This peer is active: forget the way it took, but not the contacts, should it ever be alone again.
+
+        Those that did not answer are remembered like lost ones: a part of the network may be out of reach now.
+        """
+        for node_id, contact in self._contacts.items():
+            answered = node_id in self._inactive or self.host.proximity(NodeId(node_id)) is not None
+            if not answered and node_id not in self.pastry.leaf_set:
+                self.pastry.lost_peers.remember(contact)
         for table in (self._met, self._measuring, self._inactive, self._failures):
             table.clear()

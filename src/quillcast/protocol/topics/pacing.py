@@ -188,7 +188,7 @@ class Pacing:
         if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
             self.host.trace(Mark("shed_copies"))
             if (missing := tree.earliest - needed_from) > 0:
-                self.host.trace(Dropped(tree.topic, missing, "budget"))
+                self._dropped(tree, missing)
 
     def _thin(self, goal_bytes: int, *, spare_waiting: bool = False) -> None:
         """Let go of the oldest of past terms; not of what a subscriber here still has to take, where that is spared."""
@@ -197,7 +197,11 @@ class Pacing:
                 over_bytes = self.budget.used_bytes - goal_bytes
                 spared = tree.waits_for(term) and (spare_waiting or not self._may_cut(tree))
                 if over_bytes > 0 and not spared and (count := tree.thin(term, over_bytes)):
-                    self.host.trace(Dropped(tree.topic, count, "budget"))
+                    self._dropped(tree, count)
+
+    def _dropped(self, tree: Tree, count: int) -> None:
+        self.host.trace(Dropped(tree.topic, count, "budget"))
+        self.scribe.reports.touch(tree)  # a subscriber that lost something may have a hole to wait at
 
     # ---- leases
 

@@ -85,9 +85,10 @@ class Replication:
         return [contact for contact in others if not suspected(contact.node_id)]
 
     def doubtful_until(self, topic: bytes) -> float:
-        """Until when a topic that is new to all keepers may yet have been in use: most of the last ones are gone."""
+        """Until when a topic that is new to all who were asked may have been in use: most who would know are gone."""
         since = self.host.now() - self.config.lease_s
-        lately = self.overlay.closest_lately(topic, self.count, since)
+        closest = self.overlay.closest_lately(topic, self.count + 1, since)
+        lately = [(contact, at) for contact, at in closest if contact.node_id != self.host.me][: self.count]
         lost = [at for _, at in lately if at is not None]
         if len(lately) < self.count or len(lately) - len(lost) >= self.majority:
             return 0.0
@@ -257,6 +258,7 @@ class Replication:
         """One of the keepers answered."""
         rounds: list[Round] = []
         if isinstance(message, Kept):
+            self.comparing.kept(sender, [topic for topic, _, _ in message.topics])
             for topic, term, digest in message.topics:
                 round_ = self._rounds.get((topic, True))
                 if round_ is not None and round_.note is not None:
@@ -265,6 +267,7 @@ class Replication:
                         round_.answers[sender.node_id] = Entry(topic, descriptor, term)
                         rounds.append(round_)
         else:
+            self.comparing.kept(sender, [entry.topic for entry in message.entries if entry.term != NO_TERM])
             for entry in message.entries:
                 for noting in (False, True):
                     round_ = self._rounds.get((entry.topic, noting))
