@@ -32,7 +32,7 @@ class Reader:
     def started(self, position: Position) -> None:
         self.start = position
 
-    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         self.payloads += block.payloads()[skip:stop]
 
     def lost(self, loss: Loss) -> None:

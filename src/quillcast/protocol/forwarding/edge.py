@@ -20,6 +20,7 @@ from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference
 from quillcast.core.sparing import NOTHING
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.doubts import Doubts, Met
 from quillcast.protocol.forwarding.flow import Past
 from quillcast.protocol.forwarding.ledger import Run, runs_of, sequences, within
 from quillcast.protocol.forwarding.log import Log
@@ -32,8 +33,11 @@ class Subscriber(Protocol):
         """The subscription stands: every event from this position on will come."""
         ...
 
-    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
-        """Events `skip` to `stop` (exclusive) of a block, in order; `position` is that of event `skip`."""
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
+        """Events `skip` to `stop` (exclusive) of a block, in order; `position` is that of event `skip`.
+
+        `recovered`: an uncertain report may have told the subscriber that it lost them (`core.loss.Loss`).
+        """
         ...
 
     def lost(self, loss: Loss) -> None:
@@ -82,7 +86,7 @@ class Line:
 class Author:
     """A publisher as an edge hears it."""
 
-    __slots__ = ("before", "began", "given", "held", "looked_at_next", "lost", "next", "term")
+    __slots__ = ("before", "began", "given", "held", "looked_at_next", "lost", "met", "next", "term")
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that went out, or was told lost
@@ -93,6 +97,7 @@ class Author:
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
         self.given: RangeSet | None = None  # sequences that went out, where gaps are no reason to wait
         self.held: list[tuple[Block, Position]] = []  # behind a hole
+        self.met: Met = NOTHING
 
     def begin(self, term: Term, first: int) -> None:
         """Its first event here goes out; what the subscriber was told that it lost lies before that."""
@@ -122,7 +127,7 @@ class Edge(Channel):
         self.authors: dict[bytes, Author] = NOTHING
         self.holes: dict[bytes, float] = NOTHING  # publishers whose next event lacks though a later one is known: since
         self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
-        self.doubts: dict[Term, None] = NOTHING  # terms of which positions are lost and it is not known what they were
+        self.doubts: Doubts | None = None  # of which positions is it not known what was lost there?
         self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = NOTHING  # still to be told, with the first
 
     def turn(self, log: Log) -> None:
@@ -211,8 +216,8 @@ class Edge(Channel):
             line = line.older
         for line in reversed(kept):
             line.older, self.latest = self.latest, line
-        for term in [term for term in self.doubts if not keep(term)]:
-            del self.doubts[term]
+        for term in [term for term in self.doubts.terms if not keep(term)] if self.doubts is not None else ():
+            self._forget_doubt(term)
 
     def frontier(self, term: Term) -> int:
         """One past the last index of a term up to which all has gone out: nothing lacks, and nothing is held."""
@@ -234,7 +239,7 @@ class Edge(Channel):
             if self.ordered:
                 _wait(line, bundle)
                 return
-            self._report(Loss(bundle.envelope.term, line.next, bundle.envelope.first, "dropped"))
+            self._doubt(Loss(term, line.next, bundle.envelope.first, "dropped"), line)
         self._run(bundle, line)
         if line.waiting or line.given_up is not NO_RANGES:
             self._resume(line)
@@ -252,7 +257,7 @@ class Edge(Channel):
         line.given_up = line.given_up or RangeSet()
         holes = [hole for first, last in ranges for hole in line.given_up.missing(max(first, line.next), last)]
         line.given_up.update(ranges)
-        self._lose(term, holes, why, runs, later)
+        self._lose(line, holes, why, runs, later)
         self._resume(line)
 
     def give_up_holes(self, before: float) -> bool:
@@ -280,19 +285,34 @@ class Edge(Channel):
                 del self.authors[publisher]
         for author in self.authors.values():
             author.looked_at_next = author.next
+        if self.doubts is not None:
+            self.doubts.grow_old()
 
     # ---- losses
 
-    def _lose(self, term: Term, holes: list[Range], why: str, runs: Iterable[Run], later: Iterable[Run]) -> None:
+    def _lose(self, line: Line, holes: list[Range], why: str, runs: Iterable[Run], later: Iterable[Run]) -> None:
         """Positions of a term are lost: those of known events by publisher, each one's together; then the others."""
-        gone = within(runs, holes) if holes else []
+        term, gone = line.term, within(runs, holes) if holes else []
         known, again = RangeSet((run.at, run.at + run.events) for run in gone), sequences(later if gone else ())
         for publisher, lost in sequences(gone).items():
             self._lose_events(publisher, difference(lost, again.get(publisher, NO_RANGES)), term, why)
         for first, last in (piece for hole in holes for piece in known.missing(*hole)):
-            self.doubts = self.doubts or {}
-            self.doubts[term] = None
-            self._report(Loss(term, first, last, why))
+            self._doubt(Loss(term, first, last, why), line)
+
+    def _doubt(self, loss: Loss, line: Line) -> None:
+        """Report positions as lost of which nobody knows what stood there. They may come where reigns admit again."""
+        self._report(loss)
+        if self.readmits:
+            self.doubts = self.doubts or Doubts()
+            self.doubts.note(loss.term, loss.first, loss.last, line.next)
+
+    def _forget_doubt(self, term: Term) -> None:
+        assert self.doubts is not None
+        self.doubts.forget(term)
+        for author in self.authors.values():
+            author.met = {other: count for other, count in author.met.items() if other != term} or NOTHING
+        if not self.doubts.terms:
+            self.doubts = None
 
     def _lose_events(self, publisher: bytes, lost: list[Range], term: Term, why: str) -> None:
         """Events of a publisher are lost: report what did not come, and go on behind it."""
@@ -377,7 +397,7 @@ class Edge(Channel):
         """
         author = self.authors.get(block.publisher) or self._meet(block.publisher)
         expected = self._expected(author, block.first + done, term)
-        if block.first > expected and (author.term != term or term not in self.doubts):
+        if block.first > expected and (author.term != term or self.doubts is None or term not in self.doubts.terms):
             self._hold(author, block, term, index)
             return
         author.term, began = term, author.began
@@ -397,26 +417,41 @@ class Edge(Channel):
             self._deliver_pieces(author, block, first, term, index)
         else:
             author.next = block.last
-            self._deliver(block, skip, block.count, term, index + skip)
+            self._deliver(author, block, skip, block.count, term, index + skip)
         if author.held:
             self._release(author)
         if self.holes:
             self._look_for_hole(block.publisher, author)
 
-    def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
+    def _deliver(self, author: Author, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
         if self.losses:
             self._tell_before(block.publisher, block.first + skip, term, index)
-        self.subscriber.deliver(block, skip, stop, new_tuple(Position, (term, index)))
+        if self.doubts is not None:
+            self._deliver_doubted(self.doubts, author, block, skip, stop, Position(term, index))
+        else:
+            self.subscriber.deliver(block, skip, stop, new_tuple(Position, (term, index)))
         self.host.trace(
             Delivered(
                 self.topic, block.publisher, block.first + skip, stop - skip, block.time_ns, term, index, self.number
             )
         )
 
+    def _deliver_doubted(
+        self, doubts: Doubts, author: Author, block: Block, skip: int, stop: int, position: Position
+    ) -> None:
+        """Mark those that an uncertain report may have meant."""
+        author.met = author.met or {}
+        term, index = position
+        recovered = RangeSet(doubts.may_be(author.met, term, index, stop - skip))
+        others = recovered.missing(0, stop - skip)
+        for first, last in sorted([*recovered, *others]):
+            place = Position(term, index + first)
+            self.subscriber.deliver(block, skip + first, skip + last, place, (first, last) not in others)
+
     def _deliver_pieces(self, author: Author, block: Block, first: int, term: Term, index: int) -> None:
         """Of a block from a sequence on, what the subscriber was not told that it lost."""
         for start, end in author.lost.missing(first, block.last):
-            self._deliver(block, start - block.first, end - block.first, term, index + start - block.first)
+            self._deliver(author, block, start - block.first, end - block.first, term, index + start - block.first)
         self._pass_lost(author, block.last)
 
     def _meet(self, publisher: bytes) -> Author:
