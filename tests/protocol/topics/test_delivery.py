@@ -1,11 +1,15 @@
 """Delivery: starts, acknowledgements, retention, slowness, as DELIVERY.md lays down; on whole simulated peers."""
 
+from collections import deque
+
 import pytest
 
-from quillcast.core.bundle import Bundle
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import Envelope, Kind, Term
 from quillcast.core.errors import EventTooLarge, LocalError
 from quillcast.core.trace import Dropped, Named, Subscribed
 from quillcast.protocol.config import Config
+from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.inspection import Walk
@@ -298,6 +302,32 @@ def test_a_topic_that_waits_fills_half_of_its_roots_buffers_and_holds_up_no_othe
     assert slow.next > held
     assert len(stuck.payloads) == slow.next
     assert not stuck.gone
+
+
+def test_topics_that_get_room_again_together_each_give_their_credit_back_once() -> None:
+    """What is given back first makes this peer look at its buffers, and so at the other topics."""
+    village = Village(2, config=small_buffers())
+    writer, reader = village.alive()
+    village.subscribe(reader, NAME, Reader())
+    village.run(3)
+    tree = village.tree(reader, NAME)
+    assert tree is not None
+    old = Term(0, b"\xff" * 16)
+    past = Bundle(Envelope(tree.topic, Kind.REPAIR, old), (Block.seal(bytes(16), 0, [bytes(80_000)], time_ns=0),))
+
+    def give_back(peer: Peer) -> None:
+        pacing, sender = peer.scribe.pacing, village.world.machines[writer].node_id
+        peer.host.charged[sender] = 20
+        pacing.held = {topic * 16: deque([(sender, 10)]) for topic in (b"a", b"b")}
+        tree.recall(old, 1, peer.host.now() + 60)
+        assert tree.restore(past)
+        assert pacing.budget.over
+        pacing.eased()
+        assert not pacing.budget.over
+        assert not pacing.held
+        assert not pacing.owed
+
+    village.act(reader, give_back)
 
 
 def test_best_effort_keeps_nothing_repeats_nothing_and_counts_what_it_drops() -> None:

@@ -186,6 +186,40 @@ def test_what_a_root_said_when_it_handed_over_counts_for_nothing_after_another_r
     assert (tree.root.hold_until > village.peers[peer].host.now() + 20) == another_reign
 
 
+def test_a_subscription_to_a_topic_that_was_handed_over_is_owed_nothing_that_was_admitted_before() -> None:
+    """The next root knows how far the reign before it went, though nothing of it came along."""
+    village = Village(2)
+    root, other = by_distance(village)
+    term, reader = Term(3, bytes(16)), Reader()
+    gone = village.world.machines[other].contact
+    village.act(root, lambda peer: peer.message(gone, HandOver(described(NAME), term, 8, 8)))
+    village.run(2)
+    village.subscribe(root, NAME, reader)
+    village.run(2)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.term > term
+    village.act(root, lambda peer: peer.scribe.reigns.recall(tree, term, 8))  # a peer of that time says so
+    village.run(90)
+    assert reader.gone == []
+
+
+def test_a_root_that_leaves_last_still_knows_the_children_that_have_not_gone_yet() -> None:
+    village = Village(2)
+    root, child = by_distance(village)
+    for peer in (root, child):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    village.act(child, lambda peer: peer.overlay.leave())  # it has said goodbye to the leaf set, and is still a child
+    village.run(1)
+    village.act(root, lambda peer: peer.leave(0.0))
+    contact = village.world.machines[child].contact
+    village.act(root, lambda peer: peer.scribe.lost(contact))
+    village.run(2)
+    assert village.tree(root, NAME) is None
+
+
 class Busy:
     """A topic with readers on every peer, into which one peer publishes every 20 ms while the root moves."""
 

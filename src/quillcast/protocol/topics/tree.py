@@ -299,7 +299,7 @@ class Tree(Flow):
     def held(self) -> Held:
         """How far past terms went and what is kept of them, for neighbours that lack some of it."""
         past_terms = sorted(self.past.items())
-        return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX])) for term, past in past_terms])
+        return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable) for term, past in past_terms])
 
     def child_claim(self, now: float) -> ChildClaim:
         """What to tell the parent."""
