@@ -51,6 +51,7 @@ class Link:
         self.owed = 0  # bytes released and not yet given back as credit
         self.paused = False
         self.starved = False  # there was no room, and nobody was told yet that there is again
+        self.half_starved = False  # ... or less than half of the window
         self.idle_here = self.idle_there = False
         self.measuring = False
         self.lends = False  # blocks, to a process that may open what this one lends
@@ -100,6 +101,8 @@ class Link:
         self.credit -= bundle.size
         if self.paused or self.credit <= 0:
             self.starved = True
+        if self.credit <= self.links.config.window_bytes // 2:
+            self.half_starved = True
         if not self._dirty:
             self._dirty = True
             self.links.flush_soon(self)
@@ -264,6 +267,9 @@ class Link:
             self.links.flush_soon(self)
 
     def _quench(self) -> None:
-        if self.starved and self.room > 0:
-            self.starved = False
+        room_bytes = self.room
+        if (self.starved and room_bytes > 0) or (
+            self.half_starved and room_bytes > self.links.config.window_bytes // 2
+        ):
+            self.starved, self.half_starved = False, room_bytes <= self.links.config.window_bytes // 2
             self.links.pump.hand(self.links.pump.inputs.room, self.contact)

@@ -41,11 +41,19 @@ class Terms:
     lease_s: float = 30.0
     settle_s: float = 60.0
     """After the last fault: everything has come, or is reported lost, and each author's last event is stable."""
-    budget_bytes: int = 8 * MIB
+    budget_bytes: int = 32 * MIB
+    """Enough for all that is published while one root after the other holds it for a lease's time."""
+    slow_budget_bytes: int = 8 * MIB
+    """Of a process with slow readers: these are cut."""
     bounds: judge.Bounds = field(default_factory=judge.Bounds)
 
+    def of(self, part: Part) -> "Terms":
+        """The terms of one process."""
+        slow = any(reading.pause_s for reading in part.reads)
+        return replace(self, budget_bytes=self.slow_budget_bytes) if slow else self
+
     def config(self) -> quillcast.Config:
-        """Small rings and few children, so that trees have forwarders; small budgets, so that they run full.
+        """Small rings and few children, so that trees have forwarders; and the budget.
 
         With the lease all other times are shorter than by default, so that a loss is noticed and mended within the same
         share of it; but a busy machine is given the time that it takes to answer.
@@ -195,15 +203,15 @@ class Conductor:
 
     def _player(self, part: Part) -> Player:
         namespace, listen = self._wires.host() if self._wires else (None, "127.0.0.1:0")
-        first = part is self._plan.parts[0]
+        first, own = part is self._plan.parts[0], self._terms.of(part)
         orders = Orders(
             part=part,
             life=0,
             seed=self._plan.seed,
             diary=str(self._folder / f"{part.name}.diary"),
             node={"network": "chaos", "listen": listen, "data": str(self._folder / "data" / part.name)},
-            config=self._terms.config(),
-            live=self._terms.live(),
+            config=own.config(),
+            live=own.live(),
             settings=self._plan.settings if first else (),
             finish_s=self._terms.settle_s,
         )

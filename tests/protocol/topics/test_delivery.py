@@ -304,6 +304,38 @@ def test_a_topic_that_waits_fills_half_of_its_roots_buffers_and_holds_up_no_othe
     assert not stuck.gone
 
 
+def test_a_publisher_that_is_paced_leaves_half_of_its_link_to_what_goes_down_the_trees() -> None:
+    """Credit is a link's, not a topic's: what a root holds back of one topic must not stop the others."""
+    config = Config(topics=TopicConfig(budget_bytes=256 * 1024, retain_bytes=1 << 20, window_bytes=32 * 1024))
+    village = Village(6, config=config, window_bytes=16 * 1024)
+    village.act(1, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
+    village.run(2)
+    root = village.root(NAME)
+    writer, reader, *_ = [peer for peer in village.alive() if peer != root]
+    names = [f"other/{number}" for number in range(200)]
+    other = next(name for name in names if village.peers[writer].overlay.is_closest(described(name).topic))
+    stuck, good = Reader(), Reader()
+    village.subscribe(reader, NAME, stuck)
+    village.subscribe(root, other, good)
+    village.run(5)
+    assert village.root(other) == writer
+    paced, down = village.publisher(writer, NAME), village.publisher(writer, other)
+    village.run(1)
+    stuck.room_bytes = 0
+    flood(village, writer, 15, paced)
+    assert flood(village, writer, 5, down) > 1000
+    village.run(1)
+    assert len(good.payloads) == down.next
+    stuck.room_bytes = 1 << 20
+    held = paced.next
+    for subscription in village.peers[reader].scribe.subscribing.all():
+        village.act(reader, lambda peer, s=subscription: peer.drained(s))
+    flood(village, writer, 20, paced)
+    village.run(20)
+    assert paced.next > held + 1000
+    assert len(stuck.payloads) == paced.next
+
+
 def test_topics_that_get_room_again_together_each_give_their_credit_back_once() -> None:
     """What is given back first makes this peer look at its buffers, and so at the other topics."""
     village = Village(2, config=small_buffers())

@@ -220,6 +220,24 @@ def test_a_root_that_leaves_last_still_knows_the_children_that_have_not_gone_yet
     assert village.tree(root, NAME) is None
 
 
+def test_what_a_parent_claimed_before_its_answer_to_the_join_came_counts() -> None:
+    """It says how far the topic has come, so that what was sent before the answer, too, is asked for."""
+    village = Village(2)
+    root, child = by_distance(village)
+    for peer in (root, child):
+        village.subscribe(peer, NAME, Reader())
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    village.publish(root, publisher, b"a", b"b", b"c")
+    village.run(2)
+    tree, contact = village.tree(child, NAME), village.world.machines[root].contact
+    assert tree is not None
+    tree.parent_frontier = 0
+    answer = Accepted(TOPIC, tree.term, 0, (contact.node_id,), ())
+    village.act(child, lambda peer: peer.scribe.joining.accepted(contact, answer))
+    assert tree.parent_frontier == 3
+
+
 class Busy:
     """A topic with readers on every peer, into which one peer publishes every 20 ms while the root moves."""
 

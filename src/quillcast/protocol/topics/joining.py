@@ -133,6 +133,7 @@ class Joining:
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.scribe.streams.put(parent, tree.topic, claims.encode(tree.child_claim(self.host.now())))
         self.settled(tree)
+        self.scribe.reports.take_up_parent(tree, parent)
 
     def settled(self, tree: Tree) -> None:
         """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin."""

@@ -34,6 +34,7 @@ class Publishing:
         self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
         self.roots: dict[bytes, Contact] = {}
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
+        self.rooms: dict[bytes, int] = {}  # the most credit that was seen towards a root that is watched
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
         self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
         self.offered_at: dict[bytes, float] = {}  # topics to be created
@@ -47,7 +48,7 @@ class Publishing:
         descriptor = self.scribe.describe(name)
         publisher = Publisher(
             self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake,
-            self.scribe.pacing.room_for,
+            self.room_to,
         )  # fmt: skip
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[publisher.id] = publisher
@@ -151,11 +152,20 @@ class Publishing:
         if tree is not None:
             self.scribe.rendezvous.publish_here(tree, bundle)
 
-    def _room_to(self, root: Contact, topic: bytes) -> int:
-        """Bytes of a topic that its root takes now."""
-        if root.node_id == self.host.me:
+    def room_to(self, root: Contact, topic: bytes) -> int:
+        """Bytes of a topic that its root takes now.
+
+        Publishers take half of a link's credit at most. A root that holds them back because their topic waits for slow
+        subscribers holds that half; what goes down the trees to that peer, and what it asks for, takes the other.
+        """
+        node = root.node_id
+        if node == self.host.me:
             return self.scribe.pacing.room_for(topic)
-        return self.host.room(root)
+        room_bytes = self.host.room(root)
+        most_bytes = self.rooms.get(node, 0)
+        if room_bytes > most_bytes and node in self.watched:
+            self.rooms[node] = most_bytes = room_bytes
+        return room_bytes - most_bytes // 2
 
     def _find(self, topic: bytes) -> None:
         again = topic in self.asked_at  # for what was answered is asked no more
@@ -246,6 +256,7 @@ class Publishing:
         topics.pop(topic, None)
         if not topics:
             del self.watched[root.node_id]
+            self.rooms.pop(root.node_id, None)
             if root.node_id != self.host.me:
                 self.scribe.neighbours.unwatch(root.node_id, "root")
 
@@ -328,10 +339,10 @@ class Publishing:
     # ---- time and room
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards a root, or room in this peer as one (`_room_to`)."""
+        """There is credit again towards a root, or room in this peer as one (`room_to`)."""
         topics = self.watched.get(contact.node_id, {})
         for topic in list(topics):
-            if self._room_to(contact, topic) <= 0:
+            if self.room_to(contact, topic) <= 0:
                 continue
             topics[topic] = topics.pop(topic)  # it comes last the next time: those that find no room now come first
             for publisher in self.publishers[topic].values():

@@ -130,6 +130,13 @@ class Reports:
         if isinstance(claim, claims.ChildClaim):
             child.claim(claim)
 
+    def take_up_parent(self, tree: Tree, parent: Contact) -> None:
+        """What a parent claimed before its answer to the join came: it will not repeat that either."""
+        told = self.streams.told(parent.node_id).get(tree.topic)
+        claim = claims.decode(told) if told is not None else None
+        if isinstance(claim, claims.ParentClaim) and self.host.me not in claim.path:
+            self._parent_says(tree, parent, tree.topic, claim)
+
     def _stranger_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ChildClaim) -> None:
         """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
         children = self.scribe.children
