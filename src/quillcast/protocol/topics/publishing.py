@@ -34,7 +34,6 @@ class Publishing:
         self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
         self.roots: dict[bytes, Contact] = {}
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
-        self.rooms: dict[bytes, int] = {}  # the most credit that was seen towards a root that is watched
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
         self.asked_at: dict[bytes, float] = {}  # for the root, and not answered yet
         self.offered_at: dict[bytes, float] = {}  # topics to be created
@@ -158,14 +157,9 @@ class Publishing:
         Publishers take half of a link's credit at most. A root that holds them back because their topic waits for slow
         subscribers holds that half; what goes down the trees to that peer, and what it asks for, takes the other.
         """
-        node = root.node_id
-        if node == self.host.me:
+        if root.node_id == self.host.me:
             return self.scribe.pacing.room_for(topic)
-        room_bytes = self.host.room(root)
-        most_bytes = self.rooms.get(node, 0)
-        if room_bytes > most_bytes and node in self.watched:
-            self.rooms[node] = most_bytes = room_bytes
-        return room_bytes - most_bytes // 2
+        return self.host.room(root) - self.host.window(root) // 2
 
     def _find(self, topic: bytes) -> None:
         again = topic in self.asked_at  # for what was answered is asked no more
@@ -256,7 +250,6 @@ class Publishing:
         topics.pop(topic, None)
         if not topics:
             del self.watched[root.node_id]
-            self.rooms.pop(root.node_id, None)
             if root.node_id != self.host.me:
                 self.scribe.neighbours.unwatch(root.node_id, "root")
 
