@@ -8,6 +8,7 @@ from quillcast.core.ids import from_number, number
 from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX
+from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.claims import ChildClaim, encode
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
@@ -236,6 +237,28 @@ def test_what_a_parent_claimed_before_its_answer_to_the_join_came_counts() -> No
     answer = Accepted(TOPIC, tree.term, 0, (contact.node_id,), ())
     village.act(child, lambda peer: peer.scribe.joining.accepted(contact, answer))
     assert tree.parent_frontier == 3
+
+
+def test_a_root_that_is_about_to_seal_is_looked_over_again_though_nothing_new_waits_yet() -> None:
+    """What is sealed may come in the same turn, after a repeat; an event that follows in it finds the topic awake."""
+    village = Village(2)
+    root, other = by_distance(village)
+    village.subscribe(root, NAME, Reader())
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    village.publish(root, publisher, b"a")
+    village.run(2)
+    repeat = Bundle(Envelope(TOPIC, Kind.UP, NO_TERM), (Block.seal(publisher.id, 0, [b"a"], time_ns=0),))
+    sender = village.world.machines[other].contact
+    village.peers[root].host.charged[sender.node_id] = repeat.size
+
+    def repeat_sweep_and_publish(peer: Peer) -> None:
+        peer.scribe.rendezvous.up(sender, repeat)
+        peer.scribe.sweeping.sweep()
+        publisher.offer([b"b"])
+        peer.check()
+
+    village.act(root, repeat_sweep_and_publish)
 
 
 class Busy:

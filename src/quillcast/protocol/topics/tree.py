@@ -192,7 +192,7 @@ class Tree(Flow):
         """Will time change anything here: something to be joined, let go, given up or called stable?"""
         if self.root is None and (self.parent is None or not self.needed):
             return True
-        if self.root is not None and self.root.stable < self.root.index:
+        if self.root is not None and (self.root.sealing or self.root.stable < self.root.index):
             return True
         held = any(channel.holding for channel in self.channels if isinstance(channel, Subscription))
         named = any(child.named_until for child in self.children.values())
