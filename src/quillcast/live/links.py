@@ -134,6 +134,11 @@ class Links:
             return self.config.window_bytes
         return 0 if link.paused else link.credit  # `Link.room`, without a call for every bundle
 
+    def window(self, to: Contact) -> int:
+        """Bytes of credit that a link to a peer has when nothing is under way."""
+        link = self.links.get(to.node_id)
+        return self.config.window_bytes if link is None else link.window
+
     def release(self, sender: bytes, size_bytes: int) -> None:
         """Give credit back; bytes that came over a link that is gone are paid off first."""
         if self._debts:

@@ -83,6 +83,16 @@ class Line:
         self.firsts = _NO_FIRSTS
 
 
+class Earlier(Line):
+    """The line of a term from before the subscription. Below `stable` its root called it stable."""
+
+    __slots__ = ("stable",)
+
+    def __init__(self, term: Term, start: int, older: Line | None) -> None:
+        super().__init__(term, start, older)
+        self.stable = 0
+
+
 class Author:
     """A publisher as an edge hears it."""
 
@@ -181,7 +191,8 @@ class Edge(Channel):
         """Take a term from this index on. Another reign, past or present, may bring what holes are waiting for."""
         self.since = self.since or term
         if self.line(term) is None:
-            self.latest = Line(term, start, self.latest)
+            kind = Earlier if term < self.since else Line
+            self.latest = kind(term, start, self.latest)
             for publisher in self.holes:
                 self.holes[publisher] = self.host.now()
 
@@ -192,13 +203,19 @@ class Edge(Channel):
             line = line.older
         return line
 
-    def owe(self, term: Term, end: int) -> None:
+    def owe(self, term: Term, end: int, stable: int) -> None:
         """An earlier reign is known now up to `end`: its events are owed, or to a later subscription what lies beyond.
 
         That reign may go on beyond a cut, or its end may not be known here yet.
         """
         if self.since is not None:
             self.begin(term, 0 if self.since < term else end)
+            self.settle(term, stable)
+
+    def settle(self, term: Term, stable: int) -> None:
+        line = self.line(term)
+        if isinstance(line, Earlier):
+            line.stable = max(line.stable, stable)
 
     def lacking(self, term: Term, past: Past) -> list[Range]:
         """What this subscriber is owed of a past term and never came."""
@@ -294,8 +311,11 @@ class Edge(Channel):
         """Positions of a term are lost: those of known events by publisher, each one's together; then the others."""
         term, gone = line.term, within(runs, holes) if holes else []
         known, again = RangeSet((run.at, run.at + run.events) for run in gone), sequences(later if gone else ())
-        for publisher, lost in sequences(gone).items():
-            self._lose_events(publisher, difference(lost, again.get(publisher, NO_RANGES)), term, why)
+        lost = sequences(gone)
+        for run in gone:
+            lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
+        for publisher, those in lost.items():
+            self._lose_events(publisher, difference(those, again.get(publisher, NO_RANGES)), term, why)
         for first, last in (piece for hole in holes for piece in known.missing(*hole)):
             self._doubt(Loss(term, first, last, why), line)
 
@@ -338,6 +358,19 @@ class Edge(Channel):
         for hole in author.before.missing(first, last):
             self._report(Loss(term, *hole, why, publisher))
         author.before.add(first, last)
+
+    def _older(self, publisher: bytes, term: Term, at: int, sequences: Range) -> Range:
+        """Of a run that begins at a position of a term from before this subscription: what is older than that.
+
+        Whatever the term's root had not called stable its publisher sent to the roots that followed, in order. So it
+        stood in a later term, too, and before the publisher's first event here.
+        """
+        author, line = self.authors.get(publisher), self.line(term)
+        first, last = sequences
+        if author is None or author.began is None or not isinstance(line, Earlier):
+            return first, first
+        first = min(last, max(first, first + line.stable - at))
+        return first, max(first, min(last, author.began[1]))
 
     def _pass_lost(self, author: Author, at: int) -> None:
         """The next event of a publisher is the one at a sequence, or the first that is not lost from there on."""
@@ -402,7 +435,10 @@ class Edge(Channel):
             return
         author.term, began = term, author.began
         if began is not None and term < began[0] and self.ordered:
-            self._lose_before(author, block.publisher, (block.first + done, block.last), term, "late")
+            late = (block.first + done, block.last)
+            begin, end = self._older(block.publisher, term, index + done, late)
+            for piece in ((late[0], begin), (end, late[1])):
+                self._lose_before(author, block.publisher, piece, term, "late")
         skip = max(expected - block.first, done)  # a term admits in sequence: what lacks before this was told lost
         if skip > done:
             self._pass_over(author, block, done, min(skip, block.count))

@@ -22,15 +22,17 @@ FORGOTTEN_MAX = 256  # past reigns that were let go and are not taken up again; 
 class Past:
     """A reign that is over: what came of it, how far it is known to have gone, and what is still kept for others.
 
-    Below `stable`, by the word of its root, nobody needs it.
+    Below `stable` its root called it stable, as far as that is known: nobody needs that. What lies beyond, publishers
+    that live on sent again to a later root.
     """
 
     __slots__ = ("asked", "bundles", "end", "ledger", "seen", "stable", "until")
 
-    def __init__(self, seen: RangeSet, end: int, bundles: list[Bundle], until: float, ledger: Ledger) -> None:
+    def __init__(
+        self, seen: RangeSet, end: int, bundles: list[Bundle], until: float, ledger: Ledger, stable: int = 0
+    ) -> None:
         self.seen, self.end, self.bundles, self.until = seen, max(end, seen.end), bundles, until
-        self.ledger = ledger
-        self.stable = 0
+        self.ledger, self.stable = ledger, stable
         self.asked = NO_RANGES  # what neighbours asked for and never came here
 
     def ask(self, ranges: Iterable[Range]) -> None:
@@ -100,8 +102,9 @@ class Flow:
         """Enter a new term. The one before went up to `known_end`; what is kept of it stays until the time `until`."""
         if self.begun:
             end = max(self.start, known_end)
-            self._note_past(self.term, Past(self.seen or RangeSet(), end, self.log.bundles(), until, self.ledger))
-            self.past[self.term].stable = self.stable
+            seen, kept = self.seen or RangeSet(), self.log.bundles()
+            self._note_past(self.term, Past(seen, end, kept, until, self.ledger))
+            self.settle(self.term, self.stable)
             self.log.budget.used_bytes += self.log.size_bytes  # they stay in memory, now as the past's
             self.log.drop(len(self.log))
         for channel in self.channels:
@@ -126,6 +129,16 @@ class Flow:
             past.end, past.until = end, max(past.until, until)
         else:
             return False
+        return True
+
+    def settle(self, term: Term, stable: int) -> bool:
+        """Learn below which index the root of a past term called it stable. True if that was news."""
+        past = self.past.get(term)
+        if past is None or stable <= past.stable:
+            return False
+        past.stable = stable
+        for channel in self.channels:
+            channel.settle(term, stable)
         return True
 
     def _note_past(self, term: Term, past: Past) -> None:

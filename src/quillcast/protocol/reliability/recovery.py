@@ -135,8 +135,10 @@ class Recovery:
     def _learn_past_terms(self, tree: Tree) -> None:
         """A reign this peer slept through: who was subscribed before it is owed its events."""
         for _, held in self._claims(tree):
-            for term, end, _ in held:
+            for term, end, _, stable in held:
                 self.scribe.reigns.recall(tree, term, end)
+                if tree.settle(term, stable):
+                    self.scribe.reports.touch(tree)
 
     def _claims(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
         if tree.parent is not None:
@@ -150,7 +152,7 @@ class Recovery:
         return {
             contact: difference(ranges, seen)
             for contact, held in self._claims(tree)
-            for held_term, _, ranges in held
+            for held_term, _, ranges, _ in held
             if held_term == term
         }
 

@@ -9,8 +9,8 @@ from quillcast.core.sparing import shared
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
 CAME_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
-Held = tuple[tuple[Term, Number, tuple[Range, ...]], ...]
-"""Past terms: each one's end, as far as it is known, and what is kept of it."""
+Held = tuple[tuple[Term, Number, tuple[Range, ...], Number], ...]
+"""Past terms: each one's end and what of it was stable, as far as these are known, and what is kept of it."""
 
 
 class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -106,7 +106,7 @@ class HandingOver:
         if not others:  # this peer is all there is: leaving, it takes the topic along
             if self.scribe.leaving:
                 self.scribe.rendezvous.forget_reign(tree)
-                self.scribe.joining.close(tree)
+                self.scribe.joining.leave_if_idle(tree)  # children that leave as well may not have gone yet
             return
         to = others[0]
         publishers = self.scribe.rendezvous.forget_reign(tree)

@@ -104,11 +104,13 @@ class Pacing:
 
     def _ease_topics(self) -> None:
         """Topics that are below their share again, or of which this peer is root no more, hold up nobody."""
-        for topic in list(self.held):
-            tree = self.scribe.trees.get(topic)
-            if tree is None or tree.root is None or not self._has_its_share(tree):
-                for sender, size_bytes in self.held.pop(topic):
-                    self.release(sender, size_bytes, topic)
+        eased = [topic for topic in self.held if not self._is_to_wait(self.scribe.trees.get(topic))]
+        due = [(*credit, topic) for topic in eased for credit in self.held.pop(topic)]
+        for sender, size_bytes, topic in due:  # this may ease others, too
+            self.release(sender, size_bytes, topic)
+
+    def _is_to_wait(self, tree: Tree | None) -> bool:
+        return tree is not None and tree.root is not None and self._has_its_share(tree)
 
     def press(self) -> None:
         """The buffers may be over their budget: shed what may go at once, else begin to wait."""

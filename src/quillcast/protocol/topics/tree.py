@@ -198,7 +198,7 @@ class Tree(Flow):
         """Will time change anything here: something to be joined, let go, given up or called stable?"""
         if self.root is None and (self.parent is None or not self.needed):
             return True
-        if self.root is not None and self.root.stable < self.root.index:
+        if self.root is not None and (self.root.sealing or self.root.stable < self.root.index):
             return True
         held = any(channel.holes for channel in self.channels if isinstance(channel, Subscription))
         named = any(child.named_until for child in self.children.values())
@@ -319,7 +319,7 @@ class Tree(Flow):
     def held(self) -> Held:
         """How far past terms went and what is kept of them, for neighbours that lack some of it."""
         past_terms = sorted(self.past.items())
-        return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX])) for term, past in past_terms])
+        return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable) for term, past in past_terms])
 
     def child_claim(self, now: float) -> ChildClaim:
         """What to tell the parent."""
