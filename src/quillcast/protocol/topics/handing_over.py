@@ -148,7 +148,7 @@ class HandingOver:
         return not self.scribe.leaving and (tree.needed or root.index > 0)
 
     def renounce(self, tree: Tree, term: Term) -> None:
-        """A new topic's first term is noted, and a closer peer has come: it need not wait for a reign that never was."""
+        """A new topic's first term is noted, and a closer peer has come: nobody need wait for that reign."""
         hold_s = max(0.0, self.scribe.replication.doubtful_until(tree.topic) - self.host.now())
         for closest in self.overlay.closest(tree.topic, 1):
             if closest.node_id != self.host.me:
