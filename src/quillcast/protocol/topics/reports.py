@@ -7,7 +7,7 @@ from quillcast.core.messages import Contact
 from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics import claims
-from quillcast.protocol.topics.messages import Leave, Orphaned
+from quillcast.protocol.topics.messages import Orphaned
 from quillcast.protocol.topics.tree import Child, Tree
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Reports:
         if tree is not None and tree.joining and not tree.attached:
             return  # its answer to the join is on its way, or the join will be sent again
         if tree is None or tree.parent is None or tree.parent.node_id != sender.node_id:
-            self.host.send(sender, Leave(topic, moved=tree is not None and tree.needed))
+            self.host.send(sender, self.scribe.joining.last_word(topic))
             return
         if self.host.me in claim.path:
             self.host.trace(Mark("loop_left"))
