@@ -128,6 +128,10 @@ class Inputs(Protocol):
         """The link broke or could not be made. A hint, not a verdict: the peer may live."""
         ...
 
+    def died(self, contact: Contact) -> None:
+        """This peer's process has ended, and that is certain: it ran on this machine."""
+        ...
+
     def room(self, contact: Contact) -> None:
         """There is credit again towards this peer."""
         ...

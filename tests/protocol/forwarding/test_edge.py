@@ -70,6 +70,24 @@ def test_a_hole_that_nobody_fills_is_void_in_the_end() -> None:
     assert [why for *_, why in notes.lost_] == ["void"]
 
 
+def test_a_hole_before_events_that_were_told_lost_is_void_in_the_end_too() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.skip(SECOND, [(0, 2)], "unavailable", [Run(0, PAUL, 5, 2)])
+    edge.skip(SECOND, [(2, 3)], "unavailable", [Run(2, PAUL, 8, 1)])
+    edge.tell_losses()
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(5, 7), (8, 9)]
+    host.time = 31.0
+    edge.give_up_holes(before=1.0)
+    edge.give_up_holes(before=1.0)
+    edge.tell_losses()
+    assert [(first, last, why) for _, first, last, why in notes.lost_][2:] == [(1, 5, "void"), (7, 8, "void")]
+    edge.give_up_holes(before=1.0)
+    edge.tell_losses()
+    assert len(notes.lost_) == 4
+
+
 def test_events_of_a_reign_that_became_known_late_are_told_lost_if_later_ones_went_out_before() -> None:
     edge, notes, _ = an_edge()
     edge.begin(THIRD, 0)

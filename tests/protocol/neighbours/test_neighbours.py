@@ -211,6 +211,14 @@ def test_a_broken_link_asks_at_once_and_a_second_one_is_proof() -> None:
     assert host.lost_ones == [BOB]
 
 
+def test_a_neighbour_that_has_ended_as_the_host_knows_is_lost_at_once_and_asked_nothing() -> None:
+    host = RecordingHost()
+    host.neighbours.watch(BOB, "tree", 5.0)
+    host.neighbours.died(BOB)
+    host.neighbours.died(BOB)
+    assert (host.asked(BOB), host.lost_ones) == (0, [BOB])
+
+
 def test_a_broken_link_that_stands_again_proves_nothing() -> None:
     host = RecordingHost()
     host.answering[BOB.node_id] = 0.01

@@ -102,6 +102,25 @@ def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
     assert publisher.stable == 1
 
 
+@pytest.mark.parametrize("after_s", [0, 20])
+def test_a_dead_subscriber_holds_nothing_back_even_if_it_was_lost_before(after_s: float) -> None:
+    village = Village(8)
+    for peer in range(2, 8):
+        village.subscribe(peer, NAME, Reader())
+    village.run(10)
+    publisher = village.publisher(0, NAME)
+    village.run(1)
+    root = village.root(NAME)
+    dead = next(peer for peer in range(2, 8) if peer != root)
+    village.kill(dead, silently=True)
+    village.publish(0, publisher, b"event")
+    village.run(after_s)
+    assert publisher.stable == 0
+    village.tell_of_death(dead)
+    village.run(1)
+    assert publisher.stable == 1
+
+
 def who_lags(village: Village, peer: int, publisher: Publisher, sequence: int = 1) -> Walk:
     """What is answered within a second to the question who holds up the events before a sequence."""
     inspection = village.peers[peer].scribe.inspection
@@ -352,6 +371,7 @@ def test_topics_that_get_room_again_together_each_give_their_credit_back_once() 
         peer.host.charged[sender] = 20
         pacing.held = {topic * 16: deque([(sender, 10)]) for topic in (b"a", b"b")}
         tree.recall(old, 1, peer.host.now() + 60)
+        tree.settle(old, 1)
         assert tree.restore(past)
         assert pacing.budget.over
         pacing.eased()

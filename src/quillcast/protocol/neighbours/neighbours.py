@@ -213,6 +213,12 @@ class Neighbours:
         if not link.questions:
             self._ask_now(link)
 
+    def died(self, contact: Contact) -> None:
+        """The host knows that the peer has ended: it is lost, and nobody asks it."""
+        link = self._links.get(contact.node_id)
+        if link is not None:
+            self._bury(link)
+
     def link_up(self, contact: Contact) -> None:
         """The host's link stands: whoever is in doubt is asked over it."""
         link = self._links.get(contact.node_id)

@@ -176,8 +176,8 @@ class Pacing:
         return tree.descriptor.settings.slow == "cut"
 
     def _shed(self, now: float) -> None:
-        """Keep no more copies than live leases at this peer and below need, and of past terms the newest."""
-        self._thin(self._goal_bytes, spare_waiting=True)
+        """Keep no more copies than live leases at this peer and below need, and of past terms what was not stable."""
+        self._thin(self._goal_bytes, stable_only=True)
         for tree in self._busiest():
             if self.budget.used_bytes <= self._goal_bytes:
                 return
@@ -190,16 +190,22 @@ class Pacing:
         if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
             self.host.trace(Mark("shed_copies"))
             if (missing := tree.earliest - needed_from) > 0:
-                self.host.trace(Dropped(tree.topic, missing, "budget"))
+                self._dropped(tree, missing)
 
-    def _thin(self, goal_bytes: int, *, spare_waiting: bool = False) -> None:
-        """Let go of the oldest of past terms; not of what a subscriber here still has to take, where that is spared."""
+    def _thin(self, goal_bytes: int, *, stable_only: bool = False) -> None:
+        """Let go of the oldest of past terms: what was stable, or what others may lack, too, where leases may end."""
         for tree in self.scribe.trees.values():
             for term in sorted(tree.past):
                 over_bytes = self.budget.used_bytes - goal_bytes
-                spared = tree.waits_for(term) and (spare_waiting or not self._may_cut(tree))
-                if over_bytes > 0 and not spared and (count := tree.thin(term, over_bytes)):
-                    self.host.trace(Dropped(tree.topic, count, "budget"))
+                needed_too = self._may_cut(tree) and not stable_only
+                if over_bytes <= 0 or (tree.waits_for(term) and not needed_too):
+                    continue
+                if count := tree.thin(term, over_bytes, stable_only=not needed_too):
+                    self._dropped(tree, count)
+
+    def _dropped(self, tree: Tree, count: int) -> None:
+        self.host.trace(Dropped(tree.topic, count, "budget"))
+        self.scribe.reports.touch(tree)  # a subscriber that lost something may have a hole to wait at
 
     # ---- leases
 

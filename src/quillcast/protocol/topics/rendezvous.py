@@ -138,7 +138,10 @@ class Rendezvous:
             root.hold_until = root.awaited_until
 
     def forget_reign(self, tree: Tree) -> dict[Contact, None]:
-        """This peer is root no more. Returns those who published to it."""
+        """This peer is root no more. Returns those who published to it.
+
+        It stays in the tree for as long as others may lack what it knows of reigns that are over.
+        """
         root = tree.root
         if root is None:
             return {}
@@ -146,6 +149,8 @@ class Rendezvous:
             self.scribe.move(tree, bundle)
         self._acknowledge(tree)
         tree.root = None
+        if (root.index or any(past.end for past in tree.past.values())) and not self.scribe.leaving:
+            self.scribe.reigns.keep(tree)
         self.scribe.pacing.eased()
         self.scribe.sweeping.wake(tree)
         return {admission.contact: None for admission in root.admissions.values()}
