@@ -11,7 +11,7 @@ from tests.live.chaos.__main__ import perform
 from tests.live.chaos.conductor import terms
 from tests.live.stage import Wires
 
-PEERS, SECONDS = 12, 50.0
+PEERS, SECONDS = 12, 45.0  # with its start and end a minute
 LEASE_S, SETTLE_S = 10.0, 30.0  # the lease is short, so that some are stopped for longer than that
 SEED = 1
 
