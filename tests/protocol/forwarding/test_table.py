@@ -63,6 +63,23 @@ def test_a_root_whose_reign_is_over_is_not_listened_to_but_repairs_of_it_are_kep
     assert [(b.envelope.first, b.envelope.kind) for b in kept] == [(0, Kind.REPAIR), (1, Kind.REPAIR)]
 
 
+def test_a_repair_that_brings_nothing_new_ends_here() -> None:
+    table, flow, _ = a_table()
+    flow.begin(SECOND, 0, until=60.0)
+    assert table.move(down(FIRST, 0, block(PAUL, 0), kind=Kind.REPAIR))
+    kept_bytes = table.budget.used_bytes
+    assert not table.move(down(FIRST, 0, block(PAUL, 0), kind=Kind.REPAIR))
+    assert table.repeats == 1
+    assert (len(flow.holding(FIRST, [(0, 1)])), table.budget.used_bytes) == (1, kept_bytes)
+
+
+def test_a_bundle_is_kept_until_all_of_it_is_stable() -> None:
+    table, flow, _ = a_table()
+    table.move(down(FIRST, 0, block(PAUL, 0, b"a", b"b", b"c")))
+    assert flow.log.trim(2) == []
+    assert [bundle.last for bundle in flow.log.trim(3)] == [3]
+
+
 def test_what_is_stable_is_let_go_and_the_budget_knows() -> None:
     table, flow, _ = a_table()
     for index in range(5):
