@@ -61,7 +61,7 @@ MUTANTS = (
         "protocol/overlay/pastry.py",
         "            if rank < best and node_id not in but and not self.neighbours.suspected(node_id):\n",
         "            if rank < best and node_id not in but:\n",
-        "protocol/overlay/test_routing.py",
+        "protocol/overlay/test_routing.py::test_a_hop_that_is_suspected_is_passed_over_while_there_is_another_way",
     ),
     Mutant(
         "older-losses-never-probed",
@@ -78,7 +78,7 @@ MUTANTS = (
         "protocol/neighbours/streams.py",
         "        if told.epoch == epoch and message.after <= told.number:\n",
         "        if message.after <= told.number:\n",
-        "protocol/neighbours/test_streams.py",
+        "protocol/neighbours/test_streams.py::test_what_a_former_life_told_and_the_new_one_does_not_is_dropped",
     ),
     Mutant(
         "marks-compared-by-number",
@@ -86,7 +86,7 @@ MUTANTS = (
         "protocol/neighbours/streams.py",
         "        if told.mark() == (change, digest):\n",
         "        if told.number == change:\n",
-        "protocol/neighbours/test_streams.py",
+        "protocol/neighbours/test_streams.py::test_a_copy_that_is_as_new_and_not_the_same_shows_at_the_next_heartbeat",
     ),
     # ---- forwarding
     Mutant(
