@@ -36,7 +36,7 @@ sim: setup  ## fault simulations (SEEDS=500)
 chaos: setup  ## kill, stop and split real processes under load; as root (MINUTES=10 SEED=...)
 	@$(BIN)/python -m tests.live.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-mutants: setup  ## break the protocol in 25 subtle ways, and see that tests or simulations notice (ARGS="--only NAME", ...)
+mutants: setup  ## break the protocol on purpose; do tests or simulations notice? (ARGS="--only NAME", ...)
 	@$(BIN)/python -m tests.mutants --jobs 2 $(ARGS)
 
 fmt: setup  ## format the source and sort imports

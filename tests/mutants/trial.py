@@ -17,9 +17,10 @@ from tests.mutants.catalogue import Mutant
 ROOT = Path(__file__).parents[2]
 UNITS = ("tests/core", "tests/protocol")
 HARD, WIDE = 80, 20  # drawn histories; 100 in all
+EXPERIMENTS = sorted(path.stem for path in (ROOT / "scenarios").glob("*.toml"))
 SWEEPS = (
     ("hard", ("--hard", "--seeds", str(HARD))),
-    *((path.stem, ("--scenario", f"scenarios/{path.name}")) for path in sorted((ROOT / "scenarios").glob("*.toml"))),
+    *((name, ("--scenario", f"scenarios/{name}.toml", "--seeds", "2", "--first", "1")) for name in EXPERIMENTS),
     ("wide", ("--seeds", str(WIDE))),
 )
 _FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (?:tests/)?(.+?)(?: - .*)?$", re.MULTILINE)

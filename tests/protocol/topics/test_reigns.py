@@ -8,7 +8,7 @@ from quillcast.core.ids import from_number, number
 from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX
-from quillcast.protocol.topics.claims import ChildClaim, encode
+from quillcast.protocol.topics.claims import ChildClaim, ParentClaim, encode
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import Accepted, HandOver, Have, Join, Leave
@@ -515,3 +515,40 @@ def test_what_a_root_turns_away_while_it_hands_over_gives_its_credit_back() -> N
     assert host is not None
     assert list(tree.root.turned_away) == [publisher.id]
     assert not any(host.charged.values())
+
+
+def test_a_root_that_hands_over_names_those_whom_it_waits_for_itself() -> None:
+    """Those whom the root before named, and those whom a forwarder named that left."""
+    village = Village(6)
+    root, forwarder, first, second = by_distance(village)[:4]
+    village.subscribe(forwarder, NAME, Reader())
+    village.run(5)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    nodes = {peer: village.world.machines[peer].node_id for peer in (root, first, second)}
+    tree.root.awaited = {nodes[first]: None}
+    left = Leave(TOPIC, moved=True, leases=(nodes[second],))
+    village.act(root, lambda peer: peer.message(village.world.machines[forwarder].contact, left))
+    sent: list[object] = []
+    encode = village.world.encode
+    village.world.encode = lambda message: (sent.append(message), encode(message))[1]
+    village.act(root, lambda peer: peer.leave(within_s=0.0))
+    (message,) = [message for message in sent if isinstance(message, HandOver)]
+    assert message.leases == (nodes[first], nodes[second])
+
+
+def test_a_peer_that_finds_itself_above_its_parent_leaves_it() -> None:
+    village = Village(4)
+    root, child = by_distance(village)[0], by_distance(village)[2]
+    village.subscribe(child, NAME, Reader())
+    village.run(3)
+    tree, parent = village.tree(child, NAME), village.world.machines[root].contact
+    assert tree is not None
+    assert tree.parent == parent
+    me = village.world.machines[child].node_id
+    claim = ParentClaim(tree.term, 0, 0, (b"r" * 16, me, parent.node_id), ())
+    village.act(child, lambda peer: peer.scribe.changed(parent, TOPIC, encode(claim)))
+    assert tree.parent is None
+    village.run(3)
+    assert tree.attached
