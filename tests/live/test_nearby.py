@@ -4,12 +4,15 @@ import asyncio
 import gc
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import cast
 
 import pytest
 import uvloop
 
+from quillcast.live import links as live_links
 from quillcast.live import nearby
 from quillcast.live.config import LiveConfig
 from quillcast.live.hello import Identity
@@ -165,3 +168,39 @@ def test_a_connection_that_ends_as_it_is_made_closes_its_descriptor_once(
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(scenario())
+
+
+def test_a_process_has_ended_once_its_parent_may_learn_of_it_and_not_before() -> None:
+    program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    async def scenario() -> None:
+        assert not await nearby.ends(program.pid, 0.01)
+        looking = asyncio.create_task(nearby.ends(program.pid, 30))
+        program.kill()
+        assert await looking
+        assert await nearby.ends(program.pid, 30)
+        program.communicate()
+        assert await nearby.ends(program.pid, 30), "nobody has this number any more"
+
+    run(scenario())
+
+
+def test_a_process_that_closes_its_link_and_lives_has_not_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            await exchange(alice, bob)
+            monkeypatch.setattr(live_links, "os", Elsewhere)
+            bob.links.unplug()
+            await alice.until(lambda: alice.losses == [bob.contact.node_id])
+            assert await asyncio.gather(*alice.links._tasks) == [None]
+            assert "died" not in alice.order
+
+    run(scenario())
+
+
+class Elsewhere:
+    """Who looks is another process than those that are looked at."""
+
+    @staticmethod
+    def getpid() -> int:
+        return 1

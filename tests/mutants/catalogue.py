@@ -243,8 +243,8 @@ MUTANTS = (
         "lease-counted-from-the-last-report",
         "The lease of a lost child is counted from its loss.",
         "protocol/topics/children.py",
-        "            tree.depart(child, self.host.now() + self.config.lease_s, whose or (node,))\n",
-        "            tree.depart(child, child.moved_at + self.config.lease_s, whose or (node,))\n",
+        "tree.depart(child, self.host.now() + self.config.lease_s, ",
+        "tree.depart(child, child.moved_at + self.config.lease_s, ",
         "protocol/topics/test_reigns.py::test_the_lease_of_a_lost_child_is_counted_from_its_loss",
     ),
     Mutant(

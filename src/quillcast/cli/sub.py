@@ -58,8 +58,8 @@ def command(
     """Print a topic's events, a line each.
 
     Payloads go to standard output as they are, each followed by a line end; with --json each is an object with topic,
-    payload (payload_base64 if it is no text), key, attributes, publisher, sequence and time_ns. Lost events are told
-    on standard error. Ends with Ctrl-C.
+    payload (payload_base64 if it is no text), key, attributes, publisher, sequence, time_ns and recovered (it came
+    though it may have been reported lost). Lost events are told on standard error. Ends with Ctrl-C.
     """
     line = _json_line if as_json else _raw_line
 
@@ -112,6 +112,7 @@ def _json_line(event: Event) -> bytes:
                 "publisher": event.publisher.hex(),
                 "sequence": event.sequence,
                 "time_ns": event.time_ns,
+                "recovered": event.recovered,
             }
         )
         + b"\n"

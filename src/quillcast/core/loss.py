@@ -10,7 +10,7 @@ class Loss(msgspec.Struct, frozen=True):
 
     With a `publisher` the range [first, last) counts that publisher's events by their sequence, and the report is
     exact. Without one (`uncertain`) it counts positions of `term`: nobody who could be reached knows which events
-    stood there, and an event that comes after all is marked `recovered`.
+    stood there. One that comes after all is marked (`Event.recovered`), and so may be some that did not stand there.
 
     `why`: cut, unavailable, late, void, dropped, overtaken, malformed.
     """

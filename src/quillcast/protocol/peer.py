@@ -221,6 +221,12 @@ class Peer:
         self.neighbours.link_lost(contact)
         self.recovery.link_lost(contact)
 
+    def died(self, contact: Contact) -> None:
+        """This peer has ended, and that is certain."""
+        self.scribe.sweeping.notice()
+        self.scribe.repair.died(contact)
+        self.neighbours.died(contact)
+
     def room(self, contact: Contact) -> None:
         """There is credit again towards this peer."""
         self.scribe.sweeping.notice()

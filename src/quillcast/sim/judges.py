@@ -55,12 +55,15 @@ class Judges:
         event, written = Event(writer.name, number), writer.written[number]
         if event in reader.heard or reader.started_at is None or written <= reader.started_at:
             return
-        if self.leases.ended(reader, writer.host.machine.number, written) or self._elsewhere(reader, writer):
+        admitted = self.simulation.ledgers[writer.topic].admitted(writer.publisher.id, number)
+        places = [writer.host.machine.number, *(each.machine for each in admitted)]
+        if any(self.leases.ended(reader, place, written) for place in places) or self._elsewhere(reader, writer):
             return
         if self._began_under_a_rival(reader, writer, written):
             return
-        told = self.told(reader, event)
-        if cuts(self.simulation, plan) and self._may_be_cut(reader, writer, written if told else None):
+        told, now = self.told(reader, event), self.simulation.world.now
+        slow = self.leases.slow(reader, written, now) or self._may_be_cut(reader, writer, written if told else None)
+        if cuts(self.simulation, plan) and slow:
             return  # its lease went first
         raise Broken(
             f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
@@ -76,7 +79,8 @@ class Judges:
 
     def _began_under_a_rival(self, reader: Reader, writer: Writer, written: float) -> bool:
         """Did its subscription begin under another root than the writer's, so lately that they need not have met?"""
-        assert reader.started_at is not None and reader.start is not None
+        assert reader.started_at is not None
+        assert reader.start is not None
         return written - reader.started_at < MEET_S and reader.start.term != writer.publisher.term
 
     def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
@@ -100,17 +104,13 @@ class Judges:
         if cuts(self.simulation, plan) and self.leases.slow(reader, now, now):
             return
         near = dict(self._reachable(reader.host.machine.number))
-        ledger = self.simulation.ledgers[reader.topic]
-        if told.publisher:
-            lost = [(told.publisher, (told.first, told.last))]
-        else:
-            lost = list(ledger.events(told.term, told.first, told.last))
+        if not told.publisher:  # what it was may come yet, under another term
             self._unknown(reader, told, near)
-        for publisher, (first, last) in lost:
-            writer = self.writer(publisher)
-            for number, peer in near.items():
-                for begin, end in holdings.held(peer, topic, publisher).within(first, last):
-                    self._avoidable(reader, writer, told, number, begin, end)
+            return
+        writer = self.writer(told.publisher)
+        for number, peer in near.items():
+            for begin, end in holdings.held(peer, topic, told.publisher).within(told.first, told.last):
+                self._avoidable(reader, writer, told, number, begin, end)
 
     def _avoidable(self, reader: Reader, writer: Writer, told: Told, holder: int, first: int, last: int) -> None:
         for number in range(first, last):
@@ -134,8 +134,10 @@ class Judges:
         return bool(self.leases.ended(reader, writer.host.machine.number, written))
 
     def _unknown(self, reader: Reader, told: Told, near: dict[int, Peer]) -> None:
-        """An uncertain report says that nobody knows which events stood there."""
-        topic = self.simulation.topics[reader.topic]
+        """An uncertain report says that nobody knows which events stood there, if there was room to wait for word."""
+        topic, now = self.simulation.topics[reader.topic], self.simulation.world.now
+        if told.why == "cut" and self.simulation.crowding.between(now - MEET_S, now):
+            return
         for number, peer in near.items():
             known = holdings.positions(peer, topic, told.term).within(told.first, told.last)
             if known:

@@ -32,7 +32,7 @@ class Reader:
     def started(self, position: Position) -> None:
         self.start = position
 
-    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         self.payloads += block.payloads()[skip:stop]
 
     def lost(self, loss: Loss) -> None:
@@ -130,6 +130,11 @@ class Village:
 
     def kill(self, number: int, *, silently: bool = False) -> None:
         self.world.stop(self.world.machines[number], silently=silently)
+
+    def tell_of_death(self, dead: int) -> None:
+        """All others are told by their hosts that a peer has ended."""
+        for number in self.alive():
+            self.act(number, lambda peer: peer.died(self.world.machines[dead].contact))
 
     @property
     def marks(self) -> dict[str, int]:

@@ -20,6 +20,7 @@ from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference
 from quillcast.core.sparing import NOTHING
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.doubts import Doubts, Met
 from quillcast.protocol.forwarding.flow import Past
 from quillcast.protocol.forwarding.ledger import Run, runs_of, sequences, within
 from quillcast.protocol.forwarding.log import Log
@@ -32,8 +33,11 @@ class Subscriber(Protocol):
         """The subscription stands: every event from this position on will come."""
         ...
 
-    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
-        """Events `skip` to `stop` (exclusive) of a block, in order; `position` is that of event `skip`."""
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
+        """Events `skip` to `stop` (exclusive) of a block, in order; `position` is that of event `skip`.
+
+        `recovered`: an uncertain report may have told the subscriber that it lost them (`core.loss.Loss`).
+        """
         ...
 
     def lost(self, loss: Loss) -> None:
@@ -79,10 +83,20 @@ class Line:
         self.firsts = _NO_FIRSTS
 
 
+class Earlier(Line):
+    """The line of a term from before the subscription. Below `stable` its root called it stable."""
+
+    __slots__ = ("stable",)
+
+    def __init__(self, term: Term, start: int, older: Line | None) -> None:
+        super().__init__(term, start, older)
+        self.stable = 0
+
+
 class Author:
     """A publisher as an edge hears it."""
 
-    __slots__ = ("before", "began", "given", "held", "looked_at_next", "lost", "next", "term")
+    __slots__ = ("before", "began", "given", "held", "looked_at_next", "lost", "met", "next", "term")
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that went out, or was told lost
@@ -93,6 +107,7 @@ class Author:
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
         self.given: RangeSet | None = None  # sequences that went out, where gaps are no reason to wait
         self.held: list[tuple[Block, Position]] = []  # behind a hole
+        self.met: Met = NOTHING
 
     def begin(self, term: Term, first: int) -> None:
         """Its first event here goes out; what the subscriber was told that it lost lies before that."""
@@ -122,7 +137,7 @@ class Edge(Channel):
         self.authors: dict[bytes, Author] = NOTHING
         self.holes: dict[bytes, float] = NOTHING  # publishers whose next event lacks though a later one is known: since
         self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
-        self.doubts: dict[Term, None] = NOTHING  # terms of which positions are lost and it is not known what they were
+        self.doubts: Doubts | None = None  # of which positions is it not known what was lost there?
         self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = NOTHING  # still to be told, with the first
 
     def turn(self, log: Log) -> None:
@@ -173,10 +188,13 @@ class Edge(Channel):
         return line is not None and (bool(line.waiting) or any(b.envelope.term == term for b in self.backlog))
 
     def begin(self, term: Term, start: int) -> None:
-        """Take a term from this index on."""
+        """Take a term from this index on. Another reign, past or present, may bring what holes are waiting for."""
         self.since = self.since or term
         if self.line(term) is None:
-            self.latest = Line(term, start, self.latest)
+            kind = Earlier if term < self.since else Line
+            self.latest = kind(term, start, self.latest)
+            for publisher in self.holes:
+                self.holes[publisher] = self.host.now()
 
     def line(self, term: Term) -> Line | None:
         """The line of a term, if this subscription has part in it."""
@@ -185,13 +203,19 @@ class Edge(Channel):
             line = line.older
         return line
 
-    def owe(self, term: Term, end: int) -> None:
+    def owe(self, term: Term, end: int, stable: int) -> None:
         """An earlier reign is known now up to `end`: its events are owed, or to a later subscription what lies beyond.
 
         That reign may go on beyond a cut, or its end may not be known here yet.
         """
         if self.since is not None:
             self.begin(term, 0 if self.since < term else end)
+            self.settle(term, stable)
+
+    def settle(self, term: Term, stable: int) -> None:
+        line = self.line(term)
+        if isinstance(line, Earlier):
+            line.stable = max(line.stable, stable)
 
     def lacking(self, term: Term, past: Past) -> list[Range]:
         """What this subscriber is owed of a past term and never came."""
@@ -209,8 +233,8 @@ class Edge(Channel):
             line = line.older
         for line in reversed(kept):
             line.older, self.latest = self.latest, line
-        for term in [term for term in self.doubts if not keep(term)]:
-            del self.doubts[term]
+        for term in [term for term in self.doubts.terms if not keep(term)] if self.doubts is not None else ():
+            self._forget_doubt(term)
 
     def frontier(self, term: Term) -> int:
         """One past the last index of a term up to which all has gone out: nothing lacks, and nothing is held."""
@@ -232,7 +256,7 @@ class Edge(Channel):
             if self.ordered:
                 _wait(line, bundle)
                 return
-            self._report(Loss(bundle.envelope.term, line.next, bundle.envelope.first, "dropped"))
+            self._doubt(Loss(term, line.next, bundle.envelope.first, "dropped"), line)
         self._run(bundle, line)
         if line.waiting or line.given_up is not NO_RANGES:
             self._resume(line)
@@ -250,7 +274,7 @@ class Edge(Channel):
         line.given_up = line.given_up or RangeSet()
         holes = [hole for first, last in ranges for hole in line.given_up.missing(max(first, line.next), last)]
         line.given_up.update(ranges)
-        self._lose(term, holes, why, runs, later)
+        self._lose(line, holes, why, runs, later)
         self._resume(line)
 
     def give_up_holes(self, before: float) -> bool:
@@ -278,19 +302,37 @@ class Edge(Channel):
                 del self.authors[publisher]
         for author in self.authors.values():
             author.looked_at_next = author.next
+        if self.doubts is not None:
+            self.doubts.grow_old()
 
     # ---- losses
 
-    def _lose(self, term: Term, holes: list[Range], why: str, runs: Iterable[Run], later: Iterable[Run]) -> None:
+    def _lose(self, line: Line, holes: list[Range], why: str, runs: Iterable[Run], later: Iterable[Run]) -> None:
         """Positions of a term are lost: those of known events by publisher, each one's together; then the others."""
-        gone = within(runs, holes) if holes else []
+        term, gone = line.term, within(runs, holes) if holes else []
         known, again = RangeSet((run.at, run.at + run.events) for run in gone), sequences(later if gone else ())
-        for publisher, lost in sequences(gone).items():
-            self._lose_events(publisher, difference(lost, again.get(publisher, NO_RANGES)), term, why)
+        lost = sequences(gone)
+        for run in gone:
+            lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
+        for publisher, those in lost.items():
+            self._lose_events(publisher, difference(those, again.get(publisher, NO_RANGES)), term, why)
         for first, last in (piece for hole in holes for piece in known.missing(*hole)):
-            self.doubts = self.doubts or {}
-            self.doubts[term] = None
-            self._report(Loss(term, first, last, why))
+            self._doubt(Loss(term, first, last, why), line)
+
+    def _doubt(self, loss: Loss, line: Line) -> None:
+        """Report positions as lost of which nobody knows what stood there. They may come where reigns admit again."""
+        self._report(loss)
+        if self.readmits:
+            self.doubts = self.doubts or Doubts()
+            self.doubts.note(loss.term, loss.first, loss.last, line.next)
+
+    def _forget_doubt(self, term: Term) -> None:
+        assert self.doubts is not None
+        self.doubts.forget(term)
+        for author in self.authors.values():
+            author.met = {other: count for other, count in author.met.items() if other != term} or NOTHING
+        if not self.doubts.terms:
+            self.doubts = None
 
     def _lose_events(self, publisher: bytes, lost: list[Range], term: Term, why: str) -> None:
         """Events of a publisher are lost: report what did not come, and go on behind it."""
@@ -316,6 +358,19 @@ class Edge(Channel):
         for hole in author.before.missing(first, last):
             self._report(Loss(term, *hole, why, publisher))
         author.before.add(first, last)
+
+    def _older(self, publisher: bytes, term: Term, at: int, sequences: Range) -> Range:
+        """Of a run that begins at a position of a term from before this subscription: what is older than that.
+
+        Whatever the term's root had not called stable its publisher sent to the roots that followed, in order. So it
+        stood in a later term, too, and before the publisher's first event here.
+        """
+        author, line = self.authors.get(publisher), self.line(term)
+        first, last = sequences
+        if author is None or author.began is None or not isinstance(line, Earlier):
+            return first, first
+        first = min(last, max(first, first + line.stable - at))
+        return first, max(first, min(last, author.began[1]))
 
     def _pass_lost(self, author: Author, at: int) -> None:
         """The next event of a publisher is the one at a sequence, or the first that is not lost from there on."""
@@ -374,17 +429,16 @@ class Edge(Channel):
         The block begins at `index` of a term; `done` of its events came before.
         """
         author = self.authors.get(block.publisher) or self._meet(block.publisher)
-        expected = author.next
-        if expected is None or not self.ordered:
-            expected = max(block.first + done, expected or 0)
-        if author.lost:
-            expected = author.lost.contiguous_from(expected)
-        if block.first > expected and (author.term != term or term not in self.doubts):
+        expected = self._expected(author, block.first + done, term)
+        if block.first > expected and (author.term != term or self.doubts is None or term not in self.doubts.terms):
             self._hold(author, block, term, index)
             return
         author.term, began = term, author.began
         if began is not None and term < began[0] and self.ordered:
-            self._lose_before(author, block.publisher, (block.first + done, block.last), term, "late")
+            late = (block.first + done, block.last)
+            begin, end = self._older(block.publisher, term, index + done, late)
+            for piece in ((late[0], begin), (end, late[1])):
+                self._lose_before(author, block.publisher, piece, term, "late")
         skip = max(expected - block.first, done)  # a term admits in sequence: what lacks before this was told lost
         if skip > done:
             self._pass_over(author, block, done, min(skip, block.count))
@@ -399,26 +453,41 @@ class Edge(Channel):
             self._deliver_pieces(author, block, first, term, index)
         else:
             author.next = block.last
-            self._deliver(block, skip, block.count, term, index + skip)
+            self._deliver(author, block, skip, block.count, term, index + skip)
         if author.held:
             self._release(author)
         if self.holes:
             self._look_for_hole(block.publisher, author)
 
-    def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
+    def _deliver(self, author: Author, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
         if self.losses:
             self._tell_before(block.publisher, block.first + skip, term, index)
-        self.subscriber.deliver(block, skip, stop, new_tuple(Position, (term, index)))
+        if self.doubts is not None:
+            self._deliver_doubted(self.doubts, author, block, skip, stop, Position(term, index))
+        else:
+            self.subscriber.deliver(block, skip, stop, new_tuple(Position, (term, index)))
         self.host.trace(
             Delivered(
                 self.topic, block.publisher, block.first + skip, stop - skip, block.time_ns, term, index, self.number
             )
         )
 
+    def _deliver_doubted(
+        self, doubts: Doubts, author: Author, block: Block, skip: int, stop: int, position: Position
+    ) -> None:
+        """Mark those that an uncertain report may have meant."""
+        author.met = author.met or {}
+        term, index = position
+        recovered = RangeSet(doubts.may_be(author.met, term, index, stop - skip))
+        others = recovered.missing(0, stop - skip)
+        for first, last in sorted([*recovered, *others]):
+            place = Position(term, index + first)
+            self.subscriber.deliver(block, skip + first, skip + last, place, (first, last) not in others)
+
     def _deliver_pieces(self, author: Author, block: Block, first: int, term: Term, index: int) -> None:
         """Of a block from a sequence on, what the subscriber was not told that it lost."""
         for start, end in author.lost.missing(first, block.last):
-            self._deliver(block, start - block.first, end - block.first, term, index + start - block.first)
+            self._deliver(author, block, start - block.first, end - block.first, term, index + start - block.first)
         self._pass_lost(author, block.last)
 
     def _meet(self, publisher: bytes) -> Author:
@@ -426,6 +495,19 @@ class Edge(Channel):
         self.authors = self.authors or {}
         self.authors[publisher] = author = Author()
         return author
+
+    def _expected(self, author: Author, first: int, term: Term) -> int:
+        """Which sequence of a publisher is due when the one at `first` comes in a term.
+
+        Where its last event was of a term before that in which the subscription began, and this one is of that term,
+        what lies between was admitted before the subscription, and is not owed.
+        """
+        expected = author.next
+        if expected is None or not self.ordered:
+            expected = max(first, expected or 0)
+        elif term == self.since and author.term is not None and author.term < term:
+            expected = max(first, expected)
+        return author.lost.contiguous_from(expected) if author.lost else expected
 
     def _hold(self, author: Author, block: Block, term: Term, index: int) -> None:
         """There is a hole before it: it waits, for what lacks may be on its way under another term.

@@ -135,8 +135,10 @@ class Recovery:
     def _learn_past_terms(self, tree: Tree) -> None:
         """A reign this peer slept through: who was subscribed before it is owed its events."""
         for _, held in self._claims(tree):
-            for term, end, _ in held:
+            for term, end, _, stable in held:
                 self.scribe.reigns.recall(tree, term, end)
+                if tree.settle(term, stable):
+                    self.scribe.reports.touch(tree)
 
     def _claims(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
         if tree.parent is not None:
@@ -150,7 +152,7 @@ class Recovery:
         return {
             contact: difference(ranges, seen)
             for contact, held in self._claims(tree)
-            for held_term, _, ranges in held
+            for held_term, _, ranges, _ in held
             if held_term == term
         }
 
@@ -209,15 +211,13 @@ class Recovery:
         if tree is None or gap is None:
             return
         tree.learn_runs(message.term, message.runs)
-        gap.refused(self._name(tree, sender, gap), message.ranges, message.released)
+        gap.refused(sender.node_id, message.ranges, message.released)
+        if tree.path[:1] == (sender.node_id,):
+            gap.refused(ROOT, message.ranges, message.released)
         if message.term == tree.term:
             self._fill_present(tree, gap)
         elif message.term in tree.past:
             self._fill_past(tree, message.term, gap)
-
-    def _name(self, tree: Tree, sender: Contact, gap: Gap) -> bytes:
-        is_root = tree.path[:1] == (sender.node_id,) and sender.node_id not in gap.sources
-        return ROOT if is_root else sender.node_id
 
     def _answer(self, to: Contact, topic: bytes, term: Term, ranges: list[Range]) -> None:
         tree = self.scribe.trees.get(topic)

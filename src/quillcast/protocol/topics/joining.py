@@ -5,7 +5,7 @@ The other end of the same links, the children table, is `children.py`; what foll
 
 from typing import TYPE_CHECKING
 
-from quillcast.core.envelope import NO_TERM
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
@@ -35,6 +35,7 @@ class Joining:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.parents = TreeLinks(scribe.neighbours, "parent", scribe.config.tree_heartbeat_s)
+        self.former: dict[bytes, bytes] = {}  # the last parent but one, by topic
         self.left_behind: dict[bytes, dict[bytes, Departed]] = {}  # leases that go on, by topics that were forgotten
 
     # ---- joining
@@ -91,6 +92,19 @@ class Joining:
         self.join(tree)
 
     # ---- the parent
+
+    def refuse(self, other: Contact, topic: bytes, term: Term) -> None:
+        """Somebody who is not this peer's parent takes it for a child, under this term.
+
+        A lease goes on there if the other was its parent, or where reigns are two. Else there is none: a Join that is
+        sent twice, as in a busy process, comes to two peers, and the other one's answer was late.
+        """
+        tree = self.scribe.trees.get(topic)
+        if tree is None or not tree.needed:
+            moved = False
+        else:
+            moved = tree.parent is None or term != tree.term or self.former.get(topic) == other.node_id
+        self.host.send(other, Leave(topic, moved))
 
     def accepted(self, parent: Contact, message: Accepted) -> None:
         """Somebody entered this peer in its children table."""
@@ -150,6 +164,7 @@ class Joining:
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""
+        self.former[tree.topic] = parent.node_id
         self.scribe.streams.drop(parent, tree.topic)
         self.parents.remove(parent.node_id)
         self.scribe.sweeping.wake(tree)
@@ -182,6 +197,7 @@ class Joining:
             self.detach(tree, "left")
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
+        self.former.pop(tree.topic, None)
         self.scribe.forget(tree)
 
     def leases_left(self, topic: bytes) -> dict[bytes, Departed]:

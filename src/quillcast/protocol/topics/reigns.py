@@ -31,7 +31,7 @@ class Reigns:
         if tree.may_recall(term, end) and tree.recall(term, end, self.host.now() + self.config.past_terms_s):
             self.scribe.reports.touch(tree)  # neighbours on the other side may not know either
             for edge in tree.edges.values():
-                edge.owe(term, end)
+                edge.owe(term, end, tree.past[term].stable)
 
     def keep(self, tree: Tree) -> None:
         """Stay in the tree for as long as others may lack what this peer knows of a reign that is over."""

@@ -75,6 +75,7 @@ class Sweeping:
             self._sweep_tree(tree, now, paused=paused)
             if not tree.restless:
                 self.restless.pop(topic, None)
+        self.restless = self.restless or {}  # one that was emptied keeps the memory of all that it ever held
         self._forget_authors(now)
         scribe.publishing.sweep(now)
         scribe.pacing.sweep(now)
