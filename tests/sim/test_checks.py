@@ -193,10 +193,10 @@ def test_only_an_outage_of_about_a_lease_is_an_excuse(sound: Simulation) -> None
         check(sound)
     apart(sound, 12.0, 45.0)
     check(sound)
-    apart(sound, 12.0, 38.0)
+    apart(sound, 12.0, 36.0)
     with pytest.raises(Broken, match="never got event"):
         check(sound)
-    apart(sound, 12.0, 38.0, pauses=True)
+    apart(sound, 12.0, 36.0, pauses=True)
     check(sound)
     apart(sound, written - leases.JOINED_S - 32.0, written - leases.JOINED_S - 1.0)
     with pytest.raises(Broken, match="never got event"):
