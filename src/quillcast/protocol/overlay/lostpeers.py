@@ -69,6 +69,8 @@ class LostPeers:
         for some, count in ((latest, _LATEST_PROBED), (older, 1)):
             for node in sorted(some, key=self._asked_at)[:count]:
                 self._probe(node)
+        if self.pastry.active and not len(self.pastry.leaf_set):
+            self.pastry.seek_company()  # others of this side may be as lonely
         self._set_timer()
 
     def ask_all(self) -> None:

@@ -106,6 +106,7 @@ class Pastry:
         self.leaf_set = LeafSet(host.me, config.leaf_set_size)
         self.routing_table = RoutingTable(host.me, config.digit_bits)
         self.neighbourhood = NeighbourhoodSet(config.neighbourhood_size)
+        self.acquaintances: dict[bytes, Contact] = {}  # who spoke to this layer, those that did last come last
         self.lost_peers = LostPeers(self)
         self.agreement = Agreement(self)
         self.upkeep = Upkeep(self)
@@ -130,7 +131,8 @@ class Pastry:
     def remembered(self) -> list[Contact]:
         """Whom to join through after a restart: the leaf set, then other peers, at most `remembered_max`."""
         # A peer that never became active keeps what it was given.
-        everybody = (self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
+        tables = (self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
+        everybody = (*tables, self.acquaintances.values())
         known = {contact.node_id: contact for contact in chain.from_iterable(everybody)}
         return list(known.values())[: self.config.remembered_max]
 
@@ -181,10 +183,18 @@ class Pastry:
         if self.left:
             return
         self.upkeep.visited(sender.node_id)
+        self._meet(sender)
         handle = _HANDLERS.get(type(message))
         if handle is None:
             raise Malformed(f"a {type(message).__name__} only makes sense when it is routed")
         handle(self)(sender, message)
+
+    def _meet(self, contact: Contact) -> None:
+        """Remember who spoke last, be it in no table any more: it may be all that a lonely peer can reach."""
+        self.acquaintances.pop(contact.node_id, None)
+        self.acquaintances[contact.node_id] = contact
+        if len(self.acquaintances) > self.config.remembered_max:
+            del self.acquaintances[next(iter(self.acquaintances))]
 
     def timer(self, timer: Any) -> None:
         if self.left:
