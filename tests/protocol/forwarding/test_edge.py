@@ -203,6 +203,19 @@ def test_a_best_effort_subscriber_goes_on_at_once_is_told_and_sees_no_repeat() -
     assert notes.lost_ == [(1, 1, 2, "dropped")]
 
 
+def test_what_is_held_behind_a_hole_has_not_gone_out_and_is_not_covered() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.take(down(FIRST, 1, block(PAUL, 2)))
+    edge.take(down(FIRST, 2, block(PAULA, 0)))
+    assert notes.got == [b"0", b"0"]
+    assert edge.frontier(FIRST) == 1
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 1)))
+    assert notes.got == [b"0", b"0", b"1", b"2"]
+    assert edge.frontier(FIRST) == 3
+
+
 # --- events that come though they may have been reported lost
 
 
@@ -274,7 +287,6 @@ def test_nothing_is_marked_once_publishers_keep_nothing_of_that_time_or_the_term
     assert notes.recovered == [b"1"]
     edge.forget(lambda term: term != FIRST)
     assert edge.doubts is None
-    assert not edge.authors[PAUL].met
 
 
 def test_a_best_effort_subscriber_is_told_which_dropped_event_came_under_another_reign() -> None:

@@ -652,3 +652,20 @@ def test_only_what_was_not_answered_is_asked_again(monkeypatch: pytest.MonkeyPat
     village.run(4)
     for kind in (FindRoot, Create):
         assert [message.again for message in routed if isinstance(message, kind)][:2] == [False, True]
+
+
+def test_a_keeper_counts_that_noted_this_very_descriptor_and_no_other() -> None:
+    village = Village(8)
+    root, *keepers = by_distance(village)[:5]
+    create(village, root)
+    village.run(3)
+    replication, tree = village.peers[root].scribe.replication, village.tree(root, NAME)
+    assert tree is not None
+    done: list[int] = []
+    newer = msgspec.structs.replace(tree.descriptor, version=tree.descriptor.version + 1)
+    village.act(root, lambda _: replication.note(newer, tree.term, lambda round_: done.append(round_.holders)))
+    for digest, answered in ((tree.descriptor.digest, []), (newer.digest, [3])):
+        for keeper in keepers[:2]:
+            kept = Kept([(TOPIC, tree.term, digest)])
+            village.act(root, lambda peer, k=keeper, m=kept: peer.message(village.world.machines[k].contact, m))
+        assert done == answered
