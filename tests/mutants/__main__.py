@@ -8,15 +8,16 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from tests.mutants.catalogue import MUTANTS, Mutant
 from tests.mutants.trial import Caught, broken_in_the_original, histories, units
 
 
-def main() -> int:
-    options = _options()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code: 0 if all were caught, 1 if one survived, 2 where none could be tried."""
+    options = _options(arguments)
     mutants = [mutant for mutant in MUTANTS if options.only in (None, mutant.name)]
     if not mutants:
         _say(f"no mutant is called {options.only!r}; there are: {', '.join(mutant.name for mutant in MUTANTS)}")
@@ -70,7 +71,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _options() -> argparse.Namespace:
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--only", metavar="NAME", help="this mutant only")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="trials side by side (1)")
@@ -78,7 +79,7 @@ def _options() -> argparse.Namespace:
         "--histories", action="store_true", help="ask no unit tests: what would the simulator see alone?"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
