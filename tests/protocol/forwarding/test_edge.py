@@ -287,7 +287,6 @@ def test_nothing_is_marked_once_publishers_keep_nothing_of_that_time_or_the_term
     assert notes.recovered == [b"1"]
     edge.forget(lambda term: term != FIRST)
     assert edge.doubts is None
-    assert not edge.authors[PAUL].met
 
 
 def test_a_best_effort_subscriber_is_told_which_dropped_event_came_under_another_reign() -> None:

@@ -26,6 +26,7 @@ class Reader:
         self.payloads: list[bytes] = []
         self.start: Position | None = None
         self.gone: list[tuple[Term, int, int, str]] = []
+        self.losses: list[Loss] = []
         self.error: QuillcastError | None = None
         self.room_bytes = room_bytes
 
@@ -36,6 +37,7 @@ class Reader:
         self.payloads += block.payloads()[skip:stop]
 
     def lost(self, loss: Loss) -> None:
+        self.losses.append(loss)
         self.gone.append((loss.term, loss.first, loss.last, loss.why))
 
     def failed(self, error: QuillcastError) -> None:

@@ -12,18 +12,16 @@ from quillcast.core.ranges import Range, RangeSet
 OLD_LOOKS = 2
 """So often has a subscription looked which publishers are silent, and no event comes of another term any more."""
 
-Met = dict[Term, int]
-"""Of each doubted term, how many of a publisher's next events have come since, that may have stood there."""
-
 
 class Doubt:
     """The lost positions of a term of which it is not known what stood there."""
 
-    __slots__ = ("looks", "most", "positions")
+    __slots__ = ("looks", "met", "most", "positions")
 
     def __init__(self) -> None:
         self.positions = RangeSet()
         self.most = 0  # as many events of one publisher may have stood there and not gone out yet
+        self.met: dict[bytes, int] = {}  # by publisher, how many of its next events came since, that may be those
         self.looks = 0  # since the last of them was reported (`grow_old`)
 
 
@@ -42,18 +40,21 @@ class Doubts:
         doubt.positions.add(first, last)
         doubt.looks = 0
 
-    def may_be(self, met: Met, term: Term, index: int, count: int) -> list[Range]:
-        """Of `count` events of a publisher from a position on, those that may have stood at lost ones; keeps `met`."""
+    def may_be(self, publisher: bytes, term: Term, index: int, count: int) -> list[Range]:
+        """Of a publisher's next `count` events, which stand from a position on, those that may have stood at lost ones.
+
+        They are counted from 0; each event is asked for once.
+        """
         found = RangeSet()
         for doubted, doubt in self.terms.items():
-            known = met.get(doubted, 0)
+            known = doubt.met.get(publisher, 0)
             if doubted == term:
                 found.update((a - index, b - index) for a, b in doubt.positions.within(index, index + count))
                 known = doubt.most if index + count >= doubt.positions.end else known
             elif doubt.looks < OLD_LOOKS:
                 found.add(0, min(doubt.most - known, count))
                 known = min(known + count, doubt.most) if doubted < term else known
-            met[doubted] = known
+            doubt.met[publisher] = known
         return found.ranges()
 
     def grow_old(self) -> None:

@@ -5,7 +5,7 @@ what was not known to be stable; the publisher's sequence tells.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -20,9 +20,9 @@ from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference
 from quillcast.core.sparing import NOTHING
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Channel
-from quillcast.protocol.forwarding.doubts import Doubts, Met
+from quillcast.protocol.forwarding.doubts import Doubts
 from quillcast.protocol.forwarding.flow import Past
-from quillcast.protocol.forwarding.ledger import Run, runs_of, sequences, within
+from quillcast.protocol.forwarding.ledger import Gone, Run, runs_of, sequences, within
 from quillcast.protocol.forwarding.log import Log
 
 
@@ -96,7 +96,7 @@ class Earlier(Line):
 class Author:
     """A publisher as an edge hears it."""
 
-    __slots__ = ("before", "began", "given", "held", "looked_at_next", "lost", "met", "next", "term")
+    __slots__ = ("before", "began", "given", "held", "looked_at_next", "lost", "next", "term")
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that went out, or was told lost
@@ -107,7 +107,6 @@ class Author:
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
         self.given: RangeSet | None = None  # sequences that went out, where gaps are no reason to wait
         self.held: list[tuple[Block, Position]] = []  # behind a hole
-        self.met: Met = NOTHING
 
     def begin(self, term: Term, first: int) -> None:
         """Its first event here goes out; what the subscriber was told that it lost lies before that."""
@@ -274,8 +273,16 @@ class Edge(Channel):
         line.given_up = line.given_up or RangeSet()
         holes = [hole for first, last in ranges for hole in line.given_up.missing(max(first, line.next), last)]
         line.given_up.update(ranges)
-        self._lose(line, holes, why, runs, later)
+        for first, last in self._lose(term, holes, why, runs, later):
+            self._doubt(Loss(term, first, last, why), line)
         self._resume(line)
+
+    def miss(self, gone: Iterable[Gone]) -> None:
+        """The subscriber asked for the earliest events: tell it which of them are not kept any more."""
+        for term, ranges, runs in gone:
+            for first, last in self._lose(term, ranges, "start", runs):
+                self._report(Loss(term, first, last, "start"))
+        self.tell_losses()
 
     def give_up_holes(self, before: float) -> bool:
         """Go on past holes in publishers' sequences that stand since before a time: they are void. False: none did."""
@@ -307,17 +314,18 @@ class Edge(Channel):
 
     # ---- losses
 
-    def _lose(self, line: Line, holes: list[Range], why: str, runs: Iterable[Run], later: Iterable[Run]) -> None:
-        """Positions of a term are lost: those of known events by publisher, each one's together; then the others."""
-        term, gone = line.term, within(runs, holes) if holes else []
+    def _lose(
+        self, term: Term, holes: Sequence[Range], why: str, runs: Iterable[Run], later: Iterable[Run] = ()
+    ) -> list[Range]:
+        """Positions of a term are lost: report those of known events by publisher, and return the others."""
+        gone = within(runs, holes) if holes else []
         known, again = RangeSet((run.at, run.at + run.events) for run in gone), sequences(later if gone else ())
         lost = sequences(gone)
         for run in gone:
             lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
         for publisher, those in lost.items():
             self._lose_events(publisher, difference(those, again.get(publisher, NO_RANGES)), term, why)
-        for first, last in (piece for hole in holes for piece in known.missing(*hole)):
-            self._doubt(Loss(term, first, last, why), line)
+        return [piece for hole in holes for piece in known.missing(*hole)]
 
     def _doubt(self, loss: Loss, line: Line) -> None:
         """Report positions as lost of which nobody knows what stood there. They may come where reigns admit again."""
@@ -329,8 +337,6 @@ class Edge(Channel):
     def _forget_doubt(self, term: Term) -> None:
         assert self.doubts is not None
         self.doubts.forget(term)
-        for author in self.authors.values():
-            author.met = {other: count for other, count in author.met.items() if other != term} or NOTHING
         if not self.doubts.terms:
             self.doubts = None
 
@@ -453,17 +459,17 @@ class Edge(Channel):
             self._deliver_pieces(author, block, first, term, index)
         else:
             author.next = block.last
-            self._deliver(author, block, skip, block.count, term, index + skip)
+            self._deliver(block, skip, block.count, term, index + skip)
         if author.held:
             self._release(author)
         if self.holes:
             self._look_for_hole(block.publisher, author)
 
-    def _deliver(self, author: Author, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
+    def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
         if self.losses:
             self._tell_before(block.publisher, block.first + skip, term, index)
         if self.doubts is not None:
-            self._deliver_doubted(self.doubts, author, block, skip, stop, Position(term, index))
+            self._deliver_doubted(self.doubts, block, skip, stop, Position(term, index))
         else:
             self.subscriber.deliver(block, skip, stop, new_tuple(Position, (term, index)))
         self.host.trace(
@@ -472,13 +478,10 @@ class Edge(Channel):
             )
         )
 
-    def _deliver_doubted(
-        self, doubts: Doubts, author: Author, block: Block, skip: int, stop: int, position: Position
-    ) -> None:
+    def _deliver_doubted(self, doubts: Doubts, block: Block, skip: int, stop: int, position: Position) -> None:
         """Mark those that an uncertain report may have meant."""
-        author.met = author.met or {}
         term, index = position
-        recovered = RangeSet(doubts.may_be(author.met, term, index, stop - skip))
+        recovered = RangeSet(doubts.may_be(block.publisher, term, index, stop - skip))
         others = recovered.missing(0, stop - skip)
         for first, last in sorted([*recovered, *others]):
             place = Position(term, index + first)
@@ -487,7 +490,7 @@ class Edge(Channel):
     def _deliver_pieces(self, author: Author, block: Block, first: int, term: Term, index: int) -> None:
         """Of a block from a sequence on, what the subscriber was not told that it lost."""
         for start, end in author.lost.missing(first, block.last):
-            self._deliver(author, block, start - block.first, end - block.first, term, index + start - block.first)
+            self._deliver(block, start - block.first, end - block.first, term, index + start - block.first)
         self._pass_lost(author, block.last)
 
     def _meet(self, publisher: bytes) -> Author:

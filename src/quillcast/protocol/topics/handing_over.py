@@ -11,6 +11,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark, ResignedRoot
+from quillcast.protocol.topics.claims import CAME_MAX
 from quillcast.protocol.topics.messages import HandOver
 from quillcast.protocol.topics.root import Root
 from quillcast.protocol.topics.tree import Tree
@@ -140,7 +141,7 @@ class HandingOver:
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         return HandOver(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
-            tuple(leases), frontiers,
+            tuple(leases), frontiers, tuple(tree.ended)[-CAME_MAX:], tree.past_ends(), tuple(tree.forgotten.items()),
         )  # fmt: skip
 
     def _follows(self, tree: Tree, root: Root) -> bool:
@@ -162,10 +163,15 @@ class HandingOver:
         tree = self.scribe.tree(self.scribe.descriptors[message.descriptor.topic])
         topic = tree.topic
         tree.heard = max(tree.heard, message.term, message.heard)
+        for node in message.ended:
+            tree.note_ended(node, self.host.now() + 2 * self.config.leave_s)
         self.scribe.replication.enter(topic, tree.heard)
         if tree.root is None:
             self.offers[topic] = Offer(message, self.host.now() + message.hold_s)
             self._enter_reign(tree, message)
+        for term, end in message.past:
+            self.scribe.reigns.recall(tree, term, end)
+        tree.note_forgotten(message.forgotten)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:
@@ -194,7 +200,8 @@ class HandingOver:
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""
-        here = {self.host.me, *tree.children, *(node for child in tree.children.values() for node in child.came)}
+        below = (node for child in tree.children.values() for node in child.came)
+        here = {self.host.me, *tree.children, *tree.ended, *below}
         root.awaited = {node: None for node in offer.message.leases if node not in here}
         root.awaited_until = offer.hold_until
         if not root.awaited:
