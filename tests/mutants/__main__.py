@@ -47,15 +47,17 @@ def _try_all(
     mutants: Iterable[Mutant], look: Callable[[Mutant], Caught], jobs: int, where: str
 ) -> dict[Mutant, Caught]:
     """Put all on trial, so many side by side; a line for each as it ends."""
+    caught: dict[Mutant, Caught] = {}
     with ThreadPoolExecutor(jobs) as pool:
         trials = {pool.submit(look, mutant): mutant for mutant in mutants}
-        caught: dict[Mutant, Caught] = {}
-        for trial in as_completed(trials):
-            mutant, seen = trials[trial], trial.result()
-            caught[mutant] = seen
-            _say(
-                f"{len(caught)} of {len(trials)} {where}, {seen.seconds:.0f} s: {mutant.name}: {seen.by or 'not seen'}"
-            )
+        try:
+            for trial in as_completed(trials):
+                mutant, seen = trials[trial], trial.result()
+                caught[mutant] = seen
+                by = seen.by or "not seen"
+                _say(f"{len(caught)} of {len(trials)} {where}, {seen.seconds:.0f} s: {mutant.name}: {by}")
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C those that run end, and no other begins
     return caught
 
 
