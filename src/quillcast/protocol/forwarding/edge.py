@@ -463,6 +463,7 @@ class Edge(Channel):
         if author.held:
             self._release(author)
         if self.holes:
+            self.holes.pop(block.publisher, None)  # the next one, if there is any, has stood since now
             self._look_for_hole(block.publisher, author)
 
     def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
