@@ -13,7 +13,7 @@ help:  ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 setup:  ## make .venv with everything the other targets need
-	@scripts/bootstrap $(if $(filter setup,$(MAKECMDGOALS)),--retry)
+	@scripts/bootstrap
 
 demo: setup  ## sixteen peers, real events, three kills, and the proof (ARGS="--no-kill", ...)
 	@$(BIN)/quillcast demo $(ARGS)

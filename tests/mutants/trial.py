@@ -47,11 +47,11 @@ def source_of(mutant: Mutant, root: Path = ROOT) -> tuple[Path, str]:
 
 @contextmanager
 def workplace(mutant: Mutant | None) -> Iterator[Path]:
-    """A copy of the tree with the mutant in it; None: the original. What is compiled stays behind."""
+    """A copy of the tree with the mutant in it; None: the original."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         root = Path(folder)
         for name in ("src", "tests", "scenarios", "docs"):
-            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("*.so"))
+            shutil.copytree(ROOT / name, root / name)
         shutil.copy2(ROOT / "pyproject.toml", root)
         if mutant is not None:
             path, text = source_of(mutant, root)
