@@ -177,6 +177,14 @@ MUTANTS = (
         "",
         "protocol/reliability/test_recovery.py::test_who_refuses_says_whose_events_stood_there_and_a_report_names_them",
     ),
+    Mutant(
+        "answers-outlive-their-link",
+        "What was asked for over a link that is gone is not sent over the next one.",
+        "protocol/reliability/recovery.py",
+        "        self.unsent.pop(contact.node_id, None)\n",
+        "        return\n",
+        "protocol/reliability/test_recovery.py::test_what_was_asked_for_over_a_link_that_is_gone_is_not_sent_over_the_next",
+    ),
     # ---- topics
     Mutant(
         "no-hold-after-a-pause",
@@ -296,6 +304,14 @@ MUTANTS = (
         "protocol/topics/test_reigns.py::test_a_peer_that_finds_itself_above_its_parent_leaves_it",
     ),
     # ---- security
+    Mutant(
+        "nobodys-events-admitted",
+        "Where a list says who publishes, a root admits nothing of a peer that has not shown on whose behalf it does.",
+        "protocol/topics/rendezvous.py",
+        ' for one in who or {"": None})\n',
+        " for one in who) or not who\n",
+        "protocol/topics/test_accession.py::test_a_root_admits_nothing_of_a_peer_that_has_not_shown_on_whose_behalf_it_publishes",
+    ),
     Mutant(
         "warrant-for-any-topic",
         "A warrant lets a peer act for somebody in one topic, and in no other.",

@@ -75,3 +75,13 @@ def test_what_nobody_has_of_a_past_term_is_given_up_when_that_has_stood_for_a_le
     assert reading.told == []
     village.run(20)
     assert reading.told == [(0, 3)]
+
+
+def test_what_was_asked_for_over_a_link_that_is_gone_is_not_sent_over_the_next() -> None:
+    """Whoever asked for it asks again, for what it lacks then."""
+    reading = Reading()
+    village, contact = reading.village, reading.village.world.machines[reading.peer].contact
+    recovery = village.peers[reading.root].recovery
+    recovery.unsent[contact.node_id] = {(TOPIC, reading.tree.term): [(0, 3)]}
+    village.act(reading.root, lambda peer: peer.link_lost(contact))
+    assert recovery.unsent == {}

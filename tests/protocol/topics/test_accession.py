@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import NO_TERM, Envelope, Kind, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import from_number, number
 from quillcast.core.messages import Contact
@@ -23,6 +24,7 @@ from quillcast.protocol.topics.messages import (
     Ask,
     Create,
     Created,
+    Denied,
     Entry,
     FindRoot,
     HandOver,
@@ -385,6 +387,29 @@ def test_a_root_that_comes_back_with_a_known_identity_and_no_memory_lets_nobody_
     village.publish(back, friend, b"welcome")
     village.run(8)
     assert friend.admitted == 1
+
+
+def test_a_root_admits_nothing_of_a_peer_that_has_not_shown_on_whose_behalf_it_publishes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever that peer's own process thinks of the list."""
+    village = Village(5)
+    root, sneak = by_distance(village)[0], by_distance(village)[2]
+    create(village, sneak, own=listed)
+    village.run(2)
+    sent = Sent(village, monkeypatch)
+    bundle = Bundle(Envelope(TOPIC, Kind.UP), (Block.seal(b"p" * 16, 0, [b"sneaky"], time_ns=0),))
+    hosts = [village.world.machines[peer].host for peer in (root, sneak)]
+    assert hosts[0] is not None
+    assert hosts[1] is not None
+    village.act(sneak, lambda _: hosts[1].carry(hosts[0].contact, bundle))
+    village.run(1)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert (tree.root.index, tree.root.admissions) == (0, {})
+    assert [(by, to) for by, to, _ in sent.of(Denied)] == [(root, sneak)]
+    assert not any(hosts[0].charged.values()), "its credit goes back all the same"
 
 
 def test_a_child_that_waited_is_judged_by_the_list_that_the_keepers_knew_of() -> None:

@@ -1,0 +1,66 @@
+"""What `python -m tests.mutants` makes of trials: who is tried where, the table, the exit code."""
+
+import json
+
+import pytest
+
+from tests.mutants import __main__ as command
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.trial import Caught
+
+SEEN, LATE, NEVER = MUTANTS[:3]
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Three mutants: a unit test sees one, a history another, nothing the third. Returns where each was tried."""
+    tried: list[str] = []
+
+    def units(mutant: object) -> Caught:
+        tried.append("units")
+        return Caught("core/test_x.py::test_y" if mutant == SEEN else "", 1.0)
+
+    def histories(mutant: object, but: list[str]) -> Caught:
+        tried.append("histories")
+        assert but == ["hard, seed 2"]
+        return Caught("hard, seed 7" if mutant == LATE else "", 2.0)
+
+    monkeypatch.setattr(command, "MUTANTS", (SEEN, LATE, NEVER))
+    monkeypatch.setattr(command, "units", units)
+    monkeypatch.setattr(command, "histories", histories)
+    monkeypatch.setattr(command, "broken_in_the_original", lambda: ["hard, seed 2"])
+    return tried
+
+
+def test_what_units_do_not_see_goes_through_histories_and_a_survivor_is_named(
+    tried: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["--json"]) == 1
+    assert tried == ["units"] * 4 + ["histories"] * 2
+    out = capsys.readouterr().out
+    assert f"NOTHING: {NEVER.promise}" in out
+    assert "2 of 3 caught" in out
+    result = json.loads(out.splitlines()[-1])
+    assert [(m["caught_by"], m["seconds"]) for m in result["mutants"]] == [
+        ("core/test_x.py::test_y", 1.0), ("hard, seed 7", 3.0), ("", 3.0)
+    ]  # fmt: skip
+    assert result["survivors"] == [NEVER.name]
+
+
+def test_one_alone_and_by_histories_alone(tried: list[str]) -> None:
+    assert command.main(["--only", LATE.name, "--histories"]) == 0
+    assert tried == ["histories"]
+
+
+def test_a_name_that_none_has_is_refused(tried: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--only", "nobody"]) == 2
+    assert SEEN.name in capsys.readouterr().out
+    assert tried == []
+
+
+def test_where_the_original_fails_none_is_tried(
+    tried: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "units", lambda mutant: Caught("core/test_x.py::test_z", 1.0))
+    assert command.main([]) == 2
+    assert "test_z fails without any mutant" in capsys.readouterr().out
