@@ -16,6 +16,7 @@ from quillcast.live import adoption
 from quillcast.live.adoption import STEPS, Adoption
 from quillcast.live.credentials import Credentials
 from quillcast.live.keyring import Keyring, user_folder
+from quillcast.protocol.topics.config import TopicConfig
 from tests.cli.commands import Commands, commands
 from tests.live.machines import machines
 
@@ -97,6 +98,39 @@ def test_older_peers_become_members_and_lose_nothing() -> None:
                 assert await take(subscription, 1) == [b"again"]
                 await eventually(lambda: len(list(member._rendezvous.entries())) == 3)
 
+    run(scenario())
+
+
+@asynccontextmanager
+async def stalled(lease_s: float) -> AsyncIterator[asyncio.Task[None]]:
+    """Somebody waits for an event to be stable that a lost subscriber holds back, while its node becomes a member."""
+    config = quillcast.Config(topics=TopicConfig(lease_s=lease_s))
+    async with Node(network="n", config=config) as writer, Node(network="n", config=config) as lost:
+        subscription = lost.subscribe("t")
+        await subscription.started()
+        await writer.publish("t", b"before", wait="stable")
+        lost.unplug()
+        waiting = asyncio.create_task(writer.publish("t", b"held back", wait="stable", timeout_s=55))
+        make_credential()
+        async with Node(network="n", config=config):
+            yield waiting
+
+
+def test_a_former_network_is_left_when_what_was_published_there_is_stable() -> None:
+    async def scenario() -> None:
+        async with stalled(lease_s=6) as waiting:
+            await waiting
+
+    run(scenario())
+
+
+def test_who_waits_in_a_network_that_is_left_is_told_that_it_waits_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with stalled(lease_s=30) as waiting:
+            with pytest.raises(quillcast.NotJoined, match="what it published to 't' was not acknowledged"):
+                await waiting
+
+    monkeypatch.setattr(quillcast.live.node, "_SAFE_S", -29.0)
     run(scenario())
 
 

@@ -224,6 +224,22 @@ def test_an_event_that_was_stable_without_a_reader_that_was_away_for_less_than_a
     assert notes.kinds() == ["was not there when it was said to be stable"]
 
 
+def test_whoever_goes_before_it_can_be_told_that_it_was_cut_while_it_stood_still(notes: Notes) -> None:
+    notes.stable = {9: 112.0}
+    notes.came["carol"] = {number: at for number, at in notes.came["carol"].items() if number < 9}
+    notes.stop("carol", 108.5, 116.0)
+    notes.add("carol", entry.Closed(116.0 + BOUNDS.report_s - 0.1, "carol"))
+    assert notes.kinds() == []
+
+
+def test_whoever_stood_still_and_stays_is_told_what_was_stable_without_it(notes: Notes) -> None:
+    notes.stable = {9: 112.0}
+    notes.came["carol"] = {number: at for number, at in notes.came["carol"].items() if number < 9}
+    notes.stop("carol", 108.5, 116.0)
+    notes.add("carol", entry.Closed(116.0 + BOUNDS.report_s + 0.1, "carol"))
+    assert notes.kinds() == ["was not there when it was said to be stable"]
+
+
 def test_an_event_is_stable_without_those_whose_lease_has_ended(notes: Notes) -> None:
     notes.stop("carol", 108.5, 130.0)
     notes.stable = {9: 108.5 + BOUNDS.lease_s + 1.0}

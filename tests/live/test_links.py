@@ -98,6 +98,25 @@ def test_there_is_room_again_only_when_the_bytes_have_left_the_other_peer() -> N
     run(scenario())
 
 
+def test_credit_is_that_of_the_other_side_whose_window_may_be_larger() -> None:
+    async def scenario() -> None:
+        larger = LiveConfig(window_bytes=8 * SMALL.window_bytes, write_bytes_max=SMALL.write_bytes_max)
+        async with toy(config=SMALL) as alice, toy(config=larger) as bob:
+            alice.say(bob, "hello")
+            await bob.until(lambda: bob.texts == ["hello"])
+            assert alice.links.room(bob.contact) == alice.links.window(bob.contact) == larger.window_bytes
+            sent = 0
+            while alice.links.room(bob.contact) > 0:
+                alice.links.link(bob.contact).carry(bundle(10_000, sent))
+                sent += 1
+            await bob.until(lambda: len(bob.bundles) == sent)
+            for sender, came in bob.bundles:
+                bob.links.release(sender, came.size)
+            await alice.until(lambda: alice.links.room(bob.contact) == larger.window_bytes)
+
+    run(scenario())
+
+
 def test_a_peer_that_overdraws_its_credit_is_cut_off_and_counted() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:

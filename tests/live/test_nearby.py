@@ -4,6 +4,8 @@ import asyncio
 import gc
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import cast
 
@@ -165,3 +167,30 @@ def test_a_connection_that_ends_as_it_is_made_closes_its_descriptor_once(
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(scenario())
+
+
+def test_a_process_has_ended_once_its_parent_may_learn_of_it_and_not_before() -> None:
+    program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    async def scenario() -> None:
+        assert not await nearby.ends(program.pid, 0.01)
+        looking = asyncio.create_task(nearby.ends(program.pid, 30))
+        program.kill()
+        assert await looking
+        assert await nearby.ends(program.pid, 30)
+        program.communicate()
+        assert await nearby.ends(program.pid, 30), "nobody has this number any more"
+
+    run(scenario())
+
+
+def test_a_process_that_closes_its_link_and_lives_has_not_died() -> None:
+    async def scenario() -> None:
+        async with toy() as alice, toy() as bob:
+            await exchange(alice, bob)
+            bob.links.unplug()
+            await alice.until(lambda: alice.losses == [bob.contact.node_id])
+            await asyncio.gather(*alice.links._tasks)
+            assert "died" not in alice.order
+
+    run(scenario())

@@ -139,6 +139,23 @@ def test_memory_is_bounded_under_a_child_that_stands_still(stage: Stage) -> None
     assert (report["wrong"], report["lost"]) == ([], 0)
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_killed_subscriber_holds_nothing_back(stage: Stage, *, stopped: bool) -> None:
+    """Its lease would go on for 30 s; the kernel says that its process has ended."""
+    puppets = stage.start_many(3)
+    for one in puppets:
+        one.ask("subscribe", topic="t")
+    root_id = puppets[0].ask("tree", topic="t")["root"]
+    root, other, killed = sorted(puppets, key=lambda one: one.node_id != root_id)
+    other.ask("say", topic="t", text="x:0", wait="stable")
+    if stopped:
+        killed.stop()
+        other.ask("say", topic="t", text="x:1", wait="root")
+    killed.kill()
+    root.ask("say", topic="t", text="y:0", wait="stable", timeout_s=10)
+    other.ask("say", topic="t", text="x:2", wait="stable", timeout_s=10)
+
+
 @contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
     """A file system of its own that is soon full."""

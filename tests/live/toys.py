@@ -81,6 +81,9 @@ class ToyPeer:
     def link_lost(self, contact: Contact) -> None:
         self.losses.append(contact.node_id)
 
+    def died(self, contact: Contact) -> None:
+        self.order.append("died")
+
     def room(self, contact: Contact) -> None:
         self.rooms.append(contact.node_id)
 

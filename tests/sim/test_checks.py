@@ -13,6 +13,7 @@ from quillcast.protocol.topics.config import MIB
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim import checks, delivery, leases
 from quillcast.sim.applications import Event, Heard, Reader, Told
+from quillcast.sim.leases import MEET_S
 from quillcast.sim.reach import Span
 from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.simulation import Simulation, peer_of
@@ -373,6 +374,8 @@ def test_a_root_that_forgot_a_topics_settings_is_found(sound: Simulation) -> Non
     try:
         sound.judges.admitted(0, record)
         knows[topic] = described("news", Settings(slow="wait"))
+        sound.judges.admitted(0, record)  # it may have come to know them just now
+        sound.judges.known_since = {who: at - MEET_S for who, at in sound.judges.known_since.items()}
         with pytest.raises(Broken, match=r"peer 0 admits .* by default settings, and peer 3, .* knows those"):
             sound.judges.admitted(0, record)
         forgot[topic] = knows[topic]

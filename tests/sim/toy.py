@@ -62,6 +62,9 @@ class Toy:
     def link_lost(self, contact: Contact) -> None:
         self._note("link_lost", contact.address)
 
+    def died(self, contact: Contact) -> None:
+        self._note("died", contact.address)
+
     def room(self, contact: Contact) -> None:
         self._note("room", contact.address)
 

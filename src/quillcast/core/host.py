@@ -71,8 +71,13 @@ class Host(Protocol):
     def room(self, to: Contact) -> int:
         """Bytes of credit left towards a peer; what a link will start with, if there is none yet.
 
-        When it was not positive and becomes so again, the input `room(contact)` tells.
+        When it was not positive and becomes so again, the input `room(contact)` tells; also when it passes the half of
+        `window`.
         """
+        ...
+
+    def window(self, to: Contact) -> int:
+        """Bytes of credit that a link to a peer has when nothing is under way."""
         ...
 
     def release(self, sender: bytes, size_bytes: int) -> None:
@@ -121,6 +126,10 @@ class Inputs(Protocol):
 
     def link_lost(self, contact: Contact) -> None:
         """The link broke or could not be made. A hint, not a verdict: the peer may live."""
+        ...
+
+    def died(self, contact: Contact) -> None:
+        """This peer's process has ended, and that is certain: it ran on this machine."""
         ...
 
     def room(self, contact: Contact) -> None:

@@ -173,3 +173,14 @@ class _NoRanges(RangeSet):
 
 
 NO_RANGES: Final[RangeSet] = _NoRanges()
+
+
+def intersection(ranges: Iterable[Range], others: RangeSet | Iterable[Range]) -> list[Range]:
+    """What is in both."""
+    among = others if isinstance(others, RangeSet) else RangeSet(others)
+    return [piece for first, last in ranges for piece in among.within(first, last)]
+
+
+def difference(ranges: Iterable[Range], among: RangeSet) -> list[Range]:
+    """What of the ranges is not in the set."""
+    return [piece for first, last in ranges for piece in among.missing(first, last)]

@@ -42,8 +42,10 @@ class Connection(asyncio.BufferedProtocol):
     link: "Link | None" = None
     other_end = "a stranger"
     """Where the other side is, as the kernel says, in words."""
+    pid = 0
+    """The process at the other end, if it is one of this machine and linked as such."""
     process = 0
-    """The process at the other end, if it is one of this machine and user."""
+    """... and if it is of this user, too."""
     tls: "TlsProtocol | None" = None
     """What lies between this and the socket in a network with a credential."""
 
@@ -106,9 +108,9 @@ class Connection(asyncio.BufferedProtocol):
         """Find out who is at the other end, and set the socket's options. Raises `OSError`."""
         if own.family == socket.AF_UNIX:
             nearby.widen(own)
-            pid, user = nearby.process(own)
-            self.process = pid if user == os.geteuid() else 0
-            self.other_end = f"process {pid} of this machine"
+            self.pid, user = nearby.process(own)
+            self.process = self.pid if user == os.geteuid() else 0
+            self.other_end = f"process {self.pid} of this machine"
         else:
             if peer := self.transport.get_extra_info("peername"):  # none if it has gone already
                 self.other_end = addresses.written(*peer[:2])

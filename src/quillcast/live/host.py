@@ -35,7 +35,7 @@ class LiveHost:
         self.now = time.monotonic
         self.wall_ns = time.time_ns
         self.trace = trace
-        self.room = links.room
+        self.room, self.window = links.room, links.window
         self.release = links.release
         self.measure = links.measure
         self.disconnect = links.disconnect

@@ -46,11 +46,12 @@ class Link:
         self.connection: Connection | None = None
         self.opening: asyncio.Task[None] | None = None
         self.stands = asyncio.Event()
-        self.credit = links.config.window_bytes
+        self.credit = self.window = links.config.window_bytes  # the other side's, as soon as that is known
         self.charged = 0  # bytes of bundles that came and were not released
         self.owed = 0  # bytes released and not yet given back as credit
         self.paused = False
         self.starved = False  # there was no room, and nobody was told yet that there is again
+        self.half_starved = False  # ... or less than half of the window
         self.idle_here = self.idle_there = False
         self.measuring = False
         self.lends = False  # blocks, to a process that may open what this one lends
@@ -100,6 +101,8 @@ class Link:
         self.credit -= bundle.size
         if self.paused or self.credit <= 0:
             self.starved = True
+        if self.credit <= self.window // 2:
+            self.half_starved = True
         if not self._dirty:
             self._dirty = True
             self.links.flush_soon(self)
@@ -111,7 +114,7 @@ class Link:
 
     def credited(self, size_bytes: int) -> None:
         """Credit came back."""
-        self.credit = min(self.credit + size_bytes, self.links.config.window_bytes)
+        self.credit = min(self.credit + size_bytes, self.window)
         self._quench()
 
     def arrives(self, size_bytes: int) -> None:
@@ -161,7 +164,8 @@ class Link:
         if self.opening is not None and not connection.opened_here:
             self.opening.cancel()
         self.connection, self.contact = connection, connection.peer.contact
-        self.credit += connection.peer.window_bytes - self.links.config.window_bytes
+        self.credit += connection.peer.window_bytes - self.window
+        self.window = connection.peer.window_bytes
         connection.serve(self)
         self.stands.set()
         if self.links.may_borrow(connection):
@@ -264,6 +268,8 @@ class Link:
             self.links.flush_soon(self)
 
     def _quench(self) -> None:
-        if self.starved and self.room > 0:
-            self.starved = False
+        room_bytes = self.room
+        half_bytes = self.window // 2
+        if (self.starved and room_bytes > 0) or (self.half_starved and room_bytes > half_bytes):
+            self.starved, self.half_starved = False, room_bytes <= half_bytes
             self.links.pump.hand(self.links.pump.inputs.room, self.contact)

@@ -11,8 +11,8 @@ import errno
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -27,6 +27,7 @@ from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, Spare, Unfinished
 from quillcast.live.hello import Hello, HelloRefused, Identity
 from quillcast.live.lending import Lender
 from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
+from quillcast.live.patience import Patience, within
 from quillcast.live.problems import Problems
 from quillcast.live.pump import Pump
 from quillcast.live.roundtrips import RoundTrips
@@ -34,6 +35,8 @@ from quillcast.live.tls import Tls
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
 
 _CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
+
+_ENDING_S = 1.0  # a guess: within this time a process ends whose links the kernel has begun to close
 
 _SHORTAGE = "cannot open more links: this process or machine has too many open files; raise the limit (ulimit -n)"
 
@@ -66,6 +69,7 @@ class Links:
         self._lends, self._borrows = False, config.nearby
         self._sample = self.lender.sample(incarnation) if config.nearby else None
         self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()  # that look whether processes have ended
         self.admissions: Admissions | None = None
         """The part of who holds the network's credential; the others send applicants away."""
         self._closing = False
@@ -105,7 +109,7 @@ class Links:
     async def greet(self, address: str) -> Contact:
         """Ask who is at an address. Raises `Unreachable`, which says why."""
         try:
-            connection: Connection = await self._within_time(self._connect(address, None, curious=True))
+            connection = await within(self.config.connect_timeout_s, self._connect(address, None, curious=True))
         except (OSError, TimeoutError, RemoteError) as problem:
             raise _unreachable(address, problem) from problem
         return connection.peer.contact
@@ -129,6 +133,11 @@ class Links:
         if link is None:
             return self.config.window_bytes
         return 0 if link.paused else link.credit  # `Link.room`, without a call for every bundle
+
+    def window(self, to: Contact) -> int:
+        """Bytes of credit that a link to a peer has when nothing is under way."""
+        link = self.links.get(to.node_id)
+        return self.config.window_bytes if link is None else link.window
 
     def release(self, sender: bytes, size_bytes: int) -> None:
         """Give credit back; bytes that came over a link that is gone are paid off first."""
@@ -219,7 +228,7 @@ class Links:
             server.close()
         self._flush()
         open_ = [link.connection for link in self.links.values() if link.connection is not None]
-        tasks = [link.opening for link in self.links.values() if link.opening is not None]
+        tasks = [*self._tasks, *(link.opening for link in self.links.values() if link.opening is not None)]
         for task in tasks:
             task.cancel()
         for connection in [*open_, *self._strangers, *self._ending]:
@@ -266,7 +275,7 @@ class Links:
         if len(self._strangers) >= self.config.strangers_max:
             self._send_away(next(iter(self._strangers)))
         self._strangers[stranger] = None
-        self.loop.call_later(self.config.connect_timeout_s, self._expire, stranger)
+        Patience(self.loop, self.config.connect_timeout_s, partial(self._expire, stranger))
 
     def _send_away(self, stranger: Connection) -> None:
         """There are too many that have not said who they are: the oldest has had the most time, and goes."""
@@ -390,6 +399,10 @@ class Links:
             return
         if self.links.get(link.contact.node_id) is link:
             self._remove(link)
+            if connection.pid and not connection.closing and not self._closing:
+                task = self.loop.create_task(self._see_if_ended(link.contact, connection.pid))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
         link.lost(connection)
 
     def count_refusal(self, connection: Connection, problem: RemoteError) -> None:
@@ -419,9 +432,17 @@ class Links:
         else:
             self.bundle_came(link, bundle)
 
+    async def _see_if_ended(self, contact: Contact, pid: int) -> None:
+        """A process closed its link, as the kernel does for one that ends: then nobody need wait for the peer."""
+        if not await nearby.ends(pid, _ENDING_S):
+            return
+        link = self.links.get(contact.node_id)
+        if link is None or link.connection is None:  # else it has started again
+            self.pump.hand(self.pump.inputs.died, contact)
+
     async def _open(self, link: Link) -> None:
         try:
-            await self._within_time(self._connect_link(link))
+            await within(self.config.connect_timeout_s, self._connect_link(link))
         except (OSError, TimeoutError, QuillcastError) as problem:
             link.opening = None
             self.give_up(link, problem)
@@ -458,10 +479,6 @@ class Links:
     def _protocol(self, connection: Connection) -> asyncio.BaseProtocol:
         """What serves the connection's socket."""
         return connection if self.tls is None else self.tls.protocol(connection)
-
-    async def _within_time(self, work: Awaitable[Any]) -> Any:
-        async with asyncio.timeout(self.config.connect_timeout_s):
-            return await work
 
     def _expire(self, stranger: Connection) -> None:
         if stranger in self._strangers:

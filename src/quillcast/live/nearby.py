@@ -79,10 +79,32 @@ def widen(own: socket.socket) -> bool:
 
 
 def process(own: socket.socket) -> tuple[int, int]:
-    """The process at the other end, and its user."""
+    """The process at the other end, 0 if this one cannot see it; and its user."""
     credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, _ = _CREDENTIALS.unpack(credentials)
     return pid, user
+
+
+async def ends(pid: int, within_s: float) -> bool:
+    """Has a process of this machine ended, or does it within a time? False too where the kernel cannot tell."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(handle, ended.set)
+    try:
+        async with asyncio.timeout(within_s):
+            await ended.wait()
+    except TimeoutError:
+        return False
+    else:
+        return True
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
 
 
 def _new() -> socket.socket:

@@ -43,6 +43,7 @@ STARTS = ("now", "earliest")
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.1, 2.0  # between looks for a network that is waited for; a guess
 _WATCH_S = 2.0  # between looks for members that other users run; a guess
 _DRAIN_S = 0.05  # a guess: how long a subscription may wait for room in a network that is being left
+_SAFE_S = 10.0  # ... and beyond a lease, for what was published there to become stable; a guess
 
 
 class Node:
@@ -146,6 +147,7 @@ class Node:
         self._adoption = Adoption(
             {"join": self._join_members, "publish": self._publish_to_members, "leave": self._leave_former}, self._run
         )
+        self._handed_over: list[Outlet] = []  # those of the former peer
         self._held = False  # publishers wait until all peers here are members
         self._notices: list[str] = []
 
@@ -203,6 +205,7 @@ class Node:
                 if isinstance(inbox, Inbox):
                     inbox.close()  # `async for` ends after what came
             await self._leave_networks()
+            self._end_former_outlets()
             for outlet in outlets:
                 outlet.end()
             await self._cancel_tasks()
@@ -667,6 +670,8 @@ class Node:
 
     async def _take_credential(self, step: str, credential: str, pid: int) -> None:
         """Take a step towards the network's credential, as the process of a member asks. Raises why that cannot be."""
+        if self._stopped:
+            return  # it is on its way out
         await self._ready(STEP_S)
         try:
             if self._presence.standing is None and self._seeker.adoptable != credential:
@@ -751,17 +756,31 @@ class Node:
                 warrant = self._warrant(outlet.topic, self._credentials[who])
                 self._outlets[who] = successor = self._make_outlet(who, outlet.topic, warrant)
                 outlet.hand_over(successor, self._pump, self._peer)
+                self._handed_over.append(outlet)
         for outlet in self._outlets.values():
             outlet.go_on()
 
     async def _leave_former(self) -> None:
-        """Leave the network without the credential."""
+        """Leave the network without the credential, once what was published there is safe or had a lease's time."""
         former = self._former
-        if former is None or self._stopped:
+        if former is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.topics.lease_s + _SAFE_S):
+                await former.pump.until(lambda: all(outlet.safe for outlet in self._handed_over))
+        if self._stopped:
             return
         await former.leave()
+        self._end_former_outlets()
         self._former = None
         await former.close()
+
+    def _end_former_outlets(self) -> None:
+        """Who still waits for an acknowledgement in the network that was left waits in vain."""
+        for outlet in self._handed_over:
+            if not outlet.safe:
+                outlet.end()
+        self._handed_over.clear()
 
     def _cut_off(self, pid: int, why: str) -> None:
         """Process `pid` is a member of this node's network, and this node is not and cannot be: say so to everybody."""

@@ -219,10 +219,18 @@ class Peer:
         """A link broke or could not be made."""
         self.scribe.sweeping.notice()
         self.neighbours.link_lost(contact)
+        self.recovery.link_lost(contact)
+
+    def died(self, contact: Contact) -> None:
+        """This peer has ended, and that is certain."""
+        self.scribe.sweeping.notice()
+        self.scribe.repair.died(contact)
+        self.neighbours.died(contact)
 
     def room(self, contact: Contact) -> None:
         """There is credit again towards this peer."""
         self.scribe.sweeping.notice()
+        self.recovery.room(contact)
         self.scribe.room(contact)
 
     def measured(self, contact: Contact, proximity: float | None) -> None:

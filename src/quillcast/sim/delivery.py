@@ -24,7 +24,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Dropped
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer
-from quillcast.sim.judges import told_of
+from quillcast.sim.judges import cuts, told_of
 from quillcast.sim.leases import MEET_S, Leases, bound_s
 from quillcast.sim.world import Broken
 
@@ -46,6 +46,7 @@ class Delivery:
         self.ledger = simulation.ledgers[plan.name]
         self.end = simulation.world.now
         self.calm_at = simulation.calm_at()
+        self.cuts = cuts(simulation, plan)
         self.readers = [reader for reader in simulation.readers if reader.topic == plan.name]
         self.writers = {writer.name: writer for writer in simulation.writers if writer.topic == plan.name}
         self.by_publisher = {writer.publisher.id: writer for writer in self.writers.values()}
@@ -96,7 +97,8 @@ class Delivery:
             for before, after in pairwise(entries):
                 for number in range(before.event.number + 1, after.event.number):
                     self._holds(
-                        bool(self._told(reader, Event(writer, number))),
+                        bool(self._told(reader, Event(writer, number)))
+                        or not self._owed(reader, self.writers[writer], number),
                         f"{self._who(reader)} was given {self._what(after.event)} at {after.at:.3f} s after number "
                         f"{before.event.number}, and never told that it lost number {number}",
                     )
@@ -258,7 +260,7 @@ class Delivery:
         """Why an event cannot have died with its writer; None if it may have."""
         if writer.lives:
             return "its writer lives"
-        if writer.knows_stable(event.number) and not self.leases.ended(reader, writer.host.machine.number, at):
+        if writer.knows_stable(event.number) and not self._excuse(reader, writer, event, at):
             return "it was called stable"
         for admission in self.ledger.admitted(writer.publisher.id, event.number):
             machine = self.simulation.world.machines[admission.machine]
@@ -271,7 +273,7 @@ class Delivery:
 
     def _excuse(self, reader: Reader, writer: Writer, event: Event, at: float) -> str:
         """Why a reader may lack an event if it was told; empty: it may not."""
-        if self.plan.slow == "cut" and self.leases.slow(reader, at, self.end):
+        if self.cuts and self.leases.slow(reader, at, self.end):
             return "it was slow, or had to take what waited meanwhile"
         places = {writer.host.machine.number: None}
         places |= {each.machine: None for each in self.ledger.admitted(writer.publisher.id, event.number)}
@@ -286,7 +288,7 @@ class Delivery:
 
         That is no excuse while nothing goes wrong: publishers feel back-pressure then, and no healthy subscriber does.
         """
-        if self.plan.slow == "wait" or at > self.calm_at + self.config.topics.lease_s:
+        if not self.cuts or at > self.calm_at + self.config.topics.lease_s:
             return ""
         before = [each.number for each in self.heard_by[reader.name] if each < event and each.writer == event.writer]
         since = writer.written[max(before)] if before else at

@@ -84,6 +84,9 @@ class SimHost:
         end = self.links.get(to.node_id)
         return self.world.window_bytes if end is None else end.room
 
+    def window(self, to: Contact) -> int:
+        return self.world.window_bytes
+
     def release(self, sender: bytes, size_bytes: int) -> None:
         self.charged[sender] -= size_bytes
         assert self.charged[sender] >= 0, f"{-self.charged[sender]} bytes more were released than came"

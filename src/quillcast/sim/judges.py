@@ -6,7 +6,7 @@ stable   when a writer is told that an event is stable, every subscriber that wa
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
          it, and if the report is uncertain, none knows what it was
 bounds   what a peer keeps is within the bound that its settings name, at every step that is looked at
-access   nobody admits events by default settings while a peer that could be reached knows better
+access   nobody admits events by default settings while a peer that could be reached knows better, and has for 5 s
 ======== ==============================================================================================================
 
 The texts of DELIVERY.md that they go by, and how each was read, stand in docs/decisions/checks.md.
@@ -35,6 +35,7 @@ class Judges:
         self.simulation, self.reach = simulation, reach
         self.config = simulation.scenario.config
         self.leases = Leases(reach, self.config)
+        self.known_since: dict[tuple[int, bytes, bytes], float] = {}  # settings of topics, by who knows them
         self.plans: dict[bytes, TopicPlan] = {simulation.topics[plan.name]: plan for plan in simulation.scenario.topics}
 
     # --- stable
@@ -54,10 +55,15 @@ class Judges:
         event, written = Event(writer.name, number), writer.written[number]
         if event in reader.heard or reader.started_at is None or written <= reader.started_at:
             return
-        if self.leases.ended(reader, writer.host.machine.number, written) or self._elsewhere(reader, writer):
+        admitted = self.simulation.ledgers[writer.topic].admitted(writer.publisher.id, number)
+        places = [writer.host.machine.number, *(each.machine for each in admitted)]
+        if any(self.leases.ended(reader, place, written) for place in places) or self._elsewhere(reader, writer):
             return
-        told = self.told(reader, event)
-        if plan.slow == "cut" and self._may_be_cut(reader, writer, written if told else None):
+        if self._began_under_a_rival(reader, writer, written):
+            return
+        told, now = self.told(reader, event), self.simulation.world.now
+        slow = self.leases.slow(reader, written, now) or self._may_be_cut(reader, writer, written if told else None)
+        if cuts(self.simulation, plan) and slow:
             return  # its lease went first
         raise Broken(
             f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
@@ -70,6 +76,12 @@ class Judges:
         """Did the acknowledgement say that it holds on one side of a split, and is the reader on another?"""
         here, there = writer.host.machine.number, reader.host.machine.number
         return writer.publisher.partitioned and not self.reach.together(here, there, self.simulation.world.now)
+
+    def _began_under_a_rival(self, reader: Reader, writer: Writer, written: float) -> bool:
+        """Did its subscription begin under another root than the writer's, so lately that they need not have met?"""
+        assert reader.started_at is not None
+        assert reader.start is not None
+        return written - reader.started_at < MEET_S and reader.start.term != writer.publisher.term
 
     def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
         """Has somebody's budget run out since the reader was up to date, or shortly before? Then its lease goes first.
@@ -89,20 +101,16 @@ class Judges:
         if plan.delivery != "reliable" or reader.started_at is None:
             return
         now = self.simulation.world.now
-        if plan.slow == "cut" and self.leases.slow(reader, now, now):
+        if cuts(self.simulation, plan) and self.leases.slow(reader, now, now):
             return
         near = dict(self._reachable(reader.host.machine.number))
-        ledger = self.simulation.ledgers[reader.topic]
-        if told.publisher:
-            lost = [(told.publisher, (told.first, told.last))]
-        else:
-            lost = list(ledger.events(told.term, told.first, told.last))
+        if not told.publisher:  # what it was may come yet, under another term
             self._unknown(reader, told, near)
-        for publisher, (first, last) in lost:
-            writer = self.writer(publisher)
-            for number, peer in near.items():
-                for begin, end in holdings.held(peer, topic, publisher).within(first, last):
-                    self._avoidable(reader, writer, told, number, begin, end)
+            return
+        writer = self.writer(told.publisher)
+        for number, peer in near.items():
+            for begin, end in holdings.held(peer, topic, told.publisher).within(told.first, told.last):
+                self._avoidable(reader, writer, told, number, begin, end)
 
     def _avoidable(self, reader: Reader, writer: Writer, told: Told, holder: int, first: int, last: int) -> None:
         for number in range(first, last):
@@ -116,15 +124,20 @@ class Judges:
             )
 
     def _not_owed(self, reader: Reader, writer: Writer, number: int, written: float) -> bool:
-        """Was it written before the subscription stood, or had its lease ended?"""
+        """Was it written before the subscription stood, or had its lease ended, by time or for want of budget?"""
         assert reader.started_at is not None
         if written <= reader.started_at:
+            return True
+        plan = self.plans[self.simulation.topics[reader.topic]]
+        if cuts(self.simulation, plan) and self._may_be_cut(reader, writer, written):
             return True
         return bool(self.leases.ended(reader, writer.host.machine.number, written))
 
     def _unknown(self, reader: Reader, told: Told, near: dict[int, Peer]) -> None:
-        """An uncertain report says that nobody knows which events stood there."""
-        topic = self.simulation.topics[reader.topic]
+        """An uncertain report says that nobody knows which events stood there, if there was room to wait for word."""
+        topic, now = self.simulation.topics[reader.topic], self.simulation.world.now
+        if told.why == "cut" and self.simulation.crowding.between(now - MEET_S, now):
+            return
         for number, peer in near.items():
             known = holdings.positions(peer, topic, told.term).within(told.first, told.last)
             if known:
@@ -182,7 +195,10 @@ class Judges:
             return
         for number, other in self._reachable(machine):
             known = other.scribe.descriptors.get(record.topic)
-            if known is not None and known.version:
+            if known is None or not known.version:
+                continue
+            now = self.simulation.world.now
+            if now - self.known_since.setdefault((number, other.host.incarnation, record.topic), now) >= MEET_S:
                 raise Broken(
                     f"access: peer {machine} admits events of topic {plan.name} by default settings, and peer "
                     f"{number}, which it could reach, knows those that it was created with",
@@ -198,6 +214,14 @@ class Judges:
     def told(self, reader: Reader, event: Event) -> str:
         """Why a reader was told that it lost an event; empty if it was not told."""
         return told_of(self.simulation, reader, event)
+
+
+def cuts(simulation: "Simulation", plan: "TopicPlan") -> bool:
+    """May leases of slow subscribers be ended, by the plan or where its settings were lost with all their keepers?"""
+    topic = simulation.topics[plan.name]
+    trees = (peer.scribe.trees.get(topic) for _, peer in simulation.running())
+    reigning = (tree.descriptor for tree in trees if tree is not None and tree.root is not None)
+    return plan.slow == "cut" or any(not each.version and each.settings.slow == "cut" for each in reigning)
 
 
 def told_of(simulation: "Simulation", reader: Reader, event: Event) -> str:

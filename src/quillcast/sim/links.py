@@ -135,7 +135,7 @@ class End:
         """The other side has room again."""
         if self._ready(self.receive_credit, size_bytes):
             before, self.room = self.room, min(self.room + size_bytes, self.host.world.window_bytes)
-            if before <= 0 < self.room:
+            if before <= 0 < self.room or before <= self.host.world.window_bytes // 2 < self.room:
                 self.host.hand_in(self.host.inputs.room, self.contact)
 
     def part(self, _: None) -> None:

@@ -12,10 +12,12 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 import quillcast
+from quillcast.protocol.neighbours.config import NeighbourConfig
 from quillcast.protocol.topics.config import TopicConfig
 from tests.live.chaos import diary as entry
 from tests.live.chaos import judge
@@ -29,6 +31,8 @@ LOOK_S = 0.5  # between two looks at the diaries,
 LOOK_SHARE = 3  # and so many times what a look takes
 MIB = 1 << 20
 
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -37,22 +41,36 @@ class Terms:
     lease_s: float = 30.0
     settle_s: float = 60.0
     """After the last fault: everything has come, or is reported lost, and each author's last event is stable."""
-    budget_bytes: int = 8 * MIB
+    budget_bytes: int = 32 * MIB
+    """Enough for all that is published while one root after the other holds it for a lease's time."""
+    slow_budget_bytes: int = 8 * MIB
+    """Of a process with slow readers: these are cut."""
     bounds: judge.Bounds = field(default_factory=judge.Bounds)
 
+    def of(self, part: Part) -> "Terms":
+        """The terms of one process."""
+        slow = any(reading.pause_s for reading in part.reads)
+        return replace(self, budget_bytes=self.slow_budget_bytes) if slow else self
+
     def config(self) -> quillcast.Config:
-        """Small rings and few children, so that trees have forwarders; small budgets, so that they run full."""
-        topics = TopicConfig(
-            lease_s=self.lease_s,
-            past_terms_s=2 * self.lease_s,
-            retain_s=4 * self.lease_s,
+        """Small rings and few children, so that trees have forwarders; and the budget.
+
+        With the lease all other times are shorter than by default, so that a loss is noticed and mended within the same
+        share of it; but a busy machine is given the time that it takes to answer.
+        """
+        pace = self.lease_s / TopicConfig().lease_s
+        topics = msgspec.structs.replace(
+            _at_pace(TopicConfig(), pace),
             budget_bytes=self.budget_bytes,
             retain_bytes=self.budget_bytes,
             window_bytes=self.budget_bytes // 16,
             children_per_topic_max=3,
-            tree_heartbeat_s=self.lease_s / 15,  # as many in a lease as by default
         )
-        return msgspec.structs.replace(msgspec.convert(SMALL_RING, quillcast.Config), topics=topics)
+        neighbours = msgspec.structs.replace(
+            _at_pace(NeighbourConfig(), pace), timeout_min_s=NeighbourConfig().timeout_min_s
+        )
+        ring = msgspec.convert(SMALL_RING, quillcast.Config)
+        return msgspec.structs.replace(ring, topics=topics, neighbours=neighbours)
 
     def live(self) -> quillcast.LiveConfig:
         return quillcast.LiveConfig(window_bytes=self.budget_bytes // 16, subscription_bytes=self.budget_bytes // 8)
@@ -61,6 +79,12 @@ class Terms:
 def terms(lease_s: float, settle_s: float) -> Terms:
     """Terms whose judge knows of the lease."""
     return Terms(lease_s, settle_s, bounds=replace(judge.Bounds(), lease_s=lease_s))
+
+
+def _at_pace(settings: Settings, pace: float) -> Settings:
+    """Settings whose times are all multiplied by a number."""
+    times = {name: pace * getattr(settings, name) for name in settings.__struct_fields__ if name.endswith("_s")}
+    return msgspec.structs.replace(settings, **times)
 
 
 class Player:
@@ -179,15 +203,15 @@ class Conductor:
 
     def _player(self, part: Part) -> Player:
         namespace, listen = self._wires.host() if self._wires else (None, "127.0.0.1:0")
-        first = part is self._plan.parts[0]
+        first, own = part is self._plan.parts[0], self._terms.of(part)
         orders = Orders(
             part=part,
             life=0,
             seed=self._plan.seed,
             diary=str(self._folder / f"{part.name}.diary"),
             node={"network": "chaos", "listen": listen, "data": str(self._folder / "data" / part.name)},
-            config=self._terms.config(),
-            live=self._terms.live(),
+            config=own.config(),
+            live=own.live(),
             settings=self._plan.settings if first else (),
             finish_s=self._terms.settle_s,
         )

@@ -147,7 +147,8 @@ def untrue_stable(history: History, bounds: Bounds) -> Iterator[Violation]:
 def _has_by(history: History, reader: Reader, author: Author, number: int, away: list[Span], bounds: Bounds) -> bool:
     """Had the reader's peer an event when it was said to be stable, for all that can be known, or no lease by then?"""
     at, came_at = author.stable[number], reader.got.get((author.name, number))
-    if reader.ended_at < at + bounds.stable_s or any(_lapsed(span, at, bounds) for span in away):
+    tells_by = max([until + bounds.report_s for since, until in away if since < at < until], default=at)
+    if reader.ended_at < max(at + bounds.stable_s, tells_by) or any(_lapsed(span, at, bounds) for span in away):
         return True
     if came_at is None:  # who was cut has no lease until it goes on
         told = _told(history, reader, (author.name, number)) or reader.uncertain > 0

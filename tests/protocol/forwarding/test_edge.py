@@ -11,11 +11,11 @@ from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes,
 THIRD = Term(3, FIRST.node)
 
 
-def an_edge(*, ordered: bool = True) -> tuple[Edge, Notes, RecordingHost]:
+def an_edge(*, ordered: bool = True, since: Term = FIRST, start: int = 0) -> tuple[Edge, Notes, RecordingHost]:
     host, notes = RecordingHost(), Notes()
     edge = Edge(host, WEATHER, notes, 0, ordered=ordered)
     notes.turn_over = edge.tell_losses
-    edge.begin(FIRST, 0)
+    edge.begin(since, start)
     return edge, notes, host
 
 
@@ -70,14 +70,60 @@ def test_a_hole_that_nobody_fills_is_void_in_the_end() -> None:
     assert [why for *_, why in notes.lost_] == ["void"]
 
 
+def test_a_hole_before_events_that_were_told_lost_is_void_in_the_end_too() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.skip(SECOND, [(0, 2)], "unavailable", [Run(0, PAUL, 5, 2)])
+    edge.skip(SECOND, [(2, 3)], "unavailable", [Run(2, PAUL, 8, 1)])
+    edge.tell_losses()
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(5, 7), (8, 9)]
+    host.time = 31.0
+    edge.give_up_holes(before=1.0)
+    edge.give_up_holes(before=1.0)
+    edge.tell_losses()
+    assert [(first, last, why) for _, first, last, why in notes.lost_][2:] == [(1, 5, "void"), (7, 8, "void")]
+    edge.give_up_holes(before=1.0)
+    edge.tell_losses()
+    assert len(notes.lost_) == 4
+
+
 def test_events_of_a_reign_that_became_known_late_are_told_lost_if_later_ones_went_out_before() -> None:
     edge, notes, _ = an_edge()
     edge.begin(THIRD, 0)
     edge.take(down(THIRD, 0, block(PAUL, 2)))
-    edge.owe(SECOND, 0)
+    edge.owe(SECOND, 0, 0)
     edge.take(down(SECOND, 0, block(PAULA, 0, b"a"), block(PAUL, 0, b"0", b"1", b"2")))
     assert notes.got == [b"2", b"a"]
     assert notes.lost_ == [(2, 0, 2, "late")], "by sequence"
+
+
+def test_what_was_told_lost_before_a_publishers_first_event_is_not_told_again_when_another_root_admits_it() -> None:
+    edge, notes, _ = an_edge()
+    edge.skip(FIRST, [(0, 4)], "cut", [Run(0, PAUL, 0, 4)])
+    edge.take(down(FIRST, 4, block(PAUL, 4)))
+    edge.begin(SECOND, 0)
+    edge.skip(SECOND, [(0, 6)], "cut", [Run(0, PAUL, 0, 6)])
+    assert notes.got == [b"4"]
+    assert notes.lost_ == [(1, 0, 4, "cut"), (2, 5, 6, "cut")]
+
+
+def test_a_subscription_that_begins_later_is_not_told_of_what_a_root_of_before_admitted_and_a_later_one_again() -> None:
+    """A root that stood still admits what waited for it; publishers have sent that to the next root long since."""
+    edge, notes, _ = an_edge(since=SECOND, start=5)
+    edge.owe(FIRST, 0, 1)
+    edge.take(down(SECOND, 5, block(PAUL, 4)))
+    edge.take(down(FIRST, 0, block(PAUL, 0), block(PAUL, 1, b"1", b"2", b"3", b"4")))
+    assert notes.got == [b"4"]
+    assert notes.lost_ == [(1, 0, 1, "late")], "what the root called stable nobody sent again"
+
+
+def test_nor_is_it_told_where_nobody_keeps_that_any_more() -> None:
+    edge, notes, _ = an_edge(since=SECOND, start=5)
+    edge.owe(FIRST, 0, 1)
+    edge.take(down(SECOND, 5, block(PAUL, 4)))
+    edge.skip(FIRST, [(0, 5)], "unavailable", [Run(0, PAUL, 0, 3), Run(3, PAULA, 7, 2)])
+    assert notes.lost_ == [(1, 0, 1, "unavailable"), (1, 7, 9, "unavailable")], "of the other publisher nothing came"
 
 
 def test_what_a_publisher_sends_again_from_before_a_subscription_is_not_told_lost() -> None:

@@ -211,6 +211,14 @@ def test_a_broken_link_asks_at_once_and_a_second_one_is_proof() -> None:
     assert host.lost_ones == [BOB]
 
 
+def test_a_neighbour_that_has_ended_as_the_host_knows_is_lost_at_once_and_asked_nothing() -> None:
+    host = RecordingHost()
+    host.neighbours.watch(BOB, "tree", 5.0)
+    host.neighbours.died(BOB)
+    host.neighbours.died(BOB)
+    assert (host.asked(BOB), host.lost_ones) == (0, [BOB])
+
+
 def test_a_broken_link_that_stands_again_proves_nothing() -> None:
     host = RecordingHost()
     host.answering[BOB.node_id] = 0.01
@@ -298,6 +306,37 @@ def test_timeouts_follow_round_trips() -> None:
     for _ in range(50):
         host.neighbours.answered(BOB.node_id, 0.001)
     assert host.neighbours.timeout(BOB.node_id) == CONFIG.timeout_min_s
+
+
+def test_a_neighbour_that_stands_still_again_and_again_is_given_no_more_time_for_it() -> None:
+    host = RecordingHost()
+    host.answering[BOB.node_id] = 0.01
+    host.neighbours.watch(BOB, "tree", 1.0)
+    host.run(20)
+    timeout_s = host.neighbours.timeout(BOB.node_id)
+    for _ in range(5):
+        host.answering, count = {}, len(host.sent)
+        host.run(1.9)
+        host.answering = {BOB.node_id: 0.01}
+        for _, message in host.sent[count:]:
+            if isinstance(message, Heartbeat):
+                host.hear(BOB, HeartbeatAnswer(message.sent_at))
+        for _ in range(10):
+            host.run(0.3)
+            host.hear(BOB)
+    assert not host.lost_ones
+    assert host.neighbours.timeout(BOB.node_id) == timeout_s
+
+
+def test_a_link_that_becomes_slow_is_given_the_time_that_it_takes() -> None:
+    host = RecordingHost()
+    host.answering[BOB.node_id] = 0.01
+    host.neighbours.watch(BOB, "tree", 1.0)
+    host.run(20)
+    host.answering[BOB.node_id] = 0.8
+    host.run(60)
+    assert not host.lost_ones
+    assert 0.8 < host.neighbours.timeout(BOB.node_id) <= CONFIG.timeout_max_s
 
 
 def test_a_round_trip_is_smoothed_as_rfc_6298_says() -> None:

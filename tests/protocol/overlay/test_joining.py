@@ -7,7 +7,10 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Activated
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.messages import JoinRequest, LeafSetReply, Routed, State
+from quillcast.protocol.peer import Peer
+from quillcast.sim.host import SimHost
 from tests.protocol.overlay.world import CODEC, Note, TestPeer, World, ring_of, spread
+from tests.protocol.topics.village import Village
 
 
 def test_the_first_peer_is_active_at_once() -> None:
@@ -164,6 +167,30 @@ def test_a_contact_that_dies_after_it_was_measured_is_passed_over() -> None:
     world.run(30)
     assert joiner.overlay.active
     assert "join_retry" in world.marks
+
+
+class Told(Village):
+    """Whoever starts is told of all peers, as on one machine."""
+
+    def _start(self, host: SimHost) -> Peer:
+        peer = self.peers[host.machine.number] = Peer(host, self.config)
+        contacts = [machine.contact for machine in self.world.machines if machine is not host.machine]
+        self.world.at(self.world.now, lambda _: host.act(lambda: peer.join(contacts)), None)
+        return peer
+
+
+def test_a_peer_joins_soon_though_some_of_its_contacts_stand_still() -> None:
+    village = Told(8)
+    village.run(10)
+    for number in (2, 5):
+        host = village.world.machines[number].host
+        assert host is not None
+        host.pause()
+    village.run(20)
+    newcomer = village.world.add(None)
+    village.world.start(newcomer)
+    village.run(2.5)
+    assert village.peers[newcomer.number].overlay.active
 
 
 def test_a_network_that_starts_all_at_once_comes_up() -> None:

@@ -1,7 +1,7 @@
 """What lacks of a term is kept range by range and source by source."""
 
-from quillcast.core.ranges import RangeSet
-from quillcast.protocol.reliability.gaps import Gap, difference, intersection
+from quillcast.core.ranges import RangeSet, difference, intersection
+from quillcast.protocol.reliability.gaps import Gap
 
 PARENT, SIBLING = b"parent", b"sibling"
 
@@ -67,6 +67,27 @@ def test_somebody_new_makes_refusals_void() -> None:
     assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == [(0, 4)]
     gap.ask_among([PARENT, SIBLING, b"another"])
     assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == []
+
+
+def test_while_something_comes_nothing_is_hopeless() -> None:
+    gap = a_gap()
+    for name in (PARENT, SIBLING):
+        gap.refused(name, [(0, 4)], [])
+    assert gap.nobody_has([(0, 4)], 1.0, 3.0, 5.0) == []
+    gap.look([(0, 4), (9, 12)], 3.0)
+    assert gap.nobody_has([(0, 4)], 3.0, 3.0, 5.0) == [], "8 came"
+    gap.give_up([(9, 12)])
+    gap.look([(0, 4)], 6.0)
+    assert gap.nobody_has([(0, 4)], 6.0, 3.0, 5.0) == [(0, 4)], "and what was given up did not come"
+
+
+def test_who_claims_what_it_refused_has_it() -> None:
+    gap = a_gap()
+    for name in (PARENT, SIBLING):
+        gap.refused(name, [(0, 4)], [(0, 4)])
+    gap.claims(SIBLING, [(0, 2)])
+    assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == [(2, 4)]
+    assert gap.to_ask(SIBLING, [(0, 4)], 9.0) == [(0, 2)]
 
 
 def test_ranges_in_common_and_apart() -> None:

@@ -104,16 +104,18 @@ def test_a_peer_asks_the_keepers_then_has_its_term_noted_and_then_takes_children
 ) -> None:
     village = Village(8)
     root, *keepers = by_distance(village)[:5]
+    asked = by_distance(village)[1:6]  # the k closest others: had this peer just come, they would be the keepers
     sent = Sent(village, monkeypatch)
     village.subscribe(by_distance(village)[-1], NAME, Reader())
     village.run(1)
     steps = [(to, type(message)) for by, to, message in sent.of(Ask, Replicas, Accepted) if by == root]
-    assert {to for to, _ in steps[:4]} == {to for to, _ in steps[4:8]} == {*keepers}
-    assert [what for _, what in steps] == [Ask] * 4 + [Replicas] * 4 + [Accepted]
+    assert {to for to, _ in steps[:5]} == {*asked}
+    assert {to for to, _ in steps[5:9]} == {*keepers}
+    assert [what for _, what in steps] == [Ask] * 5 + [Replicas] * 4 + [Accepted]
     answers = [message for _, to, message in sent.of(Known, Kept) if to == root]
     term = Term(1, village.world.machines[root].node_id[:8] + village.peers[root].host.incarnation)
-    assert answers[:4] == [Known([Entry(TOPIC, None, NO_TERM)])] * 4
-    assert [message.topics[0][:2] for message in answers[4:]] == [(TOPIC, term)] * 4
+    assert answers[:5] == [Known([Entry(TOPIC, None, NO_TERM)])] * 5
+    assert [message.topics[0][:2] for message in answers[5:]] == [(TOPIC, term)] * 4
     assert reigns(village) == ["created"]
 
 

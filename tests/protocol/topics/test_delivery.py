@@ -1,11 +1,15 @@
 """Delivery: starts, acknowledgements, retention, slowness, as DELIVERY.md lays down; on whole simulated peers."""
 
+from collections import deque
+
 import pytest
 
-from quillcast.core.bundle import Bundle
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import Envelope, Kind, Term
 from quillcast.core.errors import EventTooLarge, LocalError
 from quillcast.core.trace import Dropped, Named, Subscribed
 from quillcast.protocol.config import Config
+from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.inspection import Walk
@@ -160,6 +164,25 @@ def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
     assert 10 < walk.departed[village.world.machines[silent].node_id] < 30
     assert (walk.behind, walk.silent) == ([], [])
     village.run(30)  # the lease ends
+    assert publisher.stable == 1
+
+
+@pytest.mark.parametrize("after_s", [0, 20])
+def test_a_dead_subscriber_holds_nothing_back_even_if_it_was_lost_before(after_s: float) -> None:
+    village = Village(8)
+    for peer in range(2, 8):
+        village.subscribe(peer, NAME, Reader())
+    village.run(10)
+    publisher = village.publisher(0, NAME)
+    village.run(1)
+    root = village.root(NAME)
+    dead = next(peer for peer in range(2, 8) if peer != root)
+    village.kill(dead, silently=True)
+    village.publish(0, publisher, b"event")
+    village.run(after_s)
+    assert publisher.stable == 0
+    village.tell_of_death(dead)
+    village.run(1)
     assert publisher.stable == 1
 
 
@@ -363,6 +386,65 @@ def test_a_topic_that_waits_fills_half_of_its_roots_buffers_and_holds_up_no_othe
     assert slow.next > held
     assert len(stuck.payloads) == slow.next
     assert not stuck.gone
+
+
+def test_a_publisher_that_is_paced_leaves_half_of_its_link_to_what_goes_down_the_trees() -> None:
+    """Credit is a link's, not a topic's: what a root holds back of one topic must not stop the others."""
+    config = Config(topics=TopicConfig(budget_bytes=256 * 1024, retain_bytes=1 << 20, window_bytes=32 * 1024))
+    village = Village(6, config=config, window_bytes=16 * 1024)
+    village.act(1, lambda peer: peer.create(NAME, Settings(slow="wait"), lambda answer: None))
+    village.run(2)
+    root = village.root(NAME)
+    writer, reader, *_ = [peer for peer in village.alive() if peer != root]
+    names = [f"other/{number}" for number in range(200)]
+    other = next(name for name in names if village.peers[writer].overlay.is_closest(described(name).topic))
+    stuck, good = Reader(), Reader()
+    village.subscribe(reader, NAME, stuck)
+    village.subscribe(root, other, good)
+    village.run(5)
+    assert village.root(other) == writer
+    paced, down = village.publisher(writer, NAME), village.publisher(writer, other)
+    village.run(1)
+    stuck.room_bytes = 0
+    flood(village, writer, 15, paced)
+    assert flood(village, writer, 5, down) > 1000
+    village.run(1)
+    assert len(good.payloads) == down.next
+    stuck.room_bytes = 1 << 20
+    held = paced.next
+    for subscription in village.peers[reader].scribe.subscribing.all():
+        village.act(reader, lambda peer, s=subscription: peer.drained(s))
+    flood(village, writer, 20, paced)
+    village.run(20)
+    assert paced.next > held + 1000
+    assert len(stuck.payloads) == paced.next
+
+
+def test_topics_that_get_room_again_together_each_give_their_credit_back_once() -> None:
+    """What is given back first makes this peer look at its buffers, and so at the other topics."""
+    village = Village(2, config=small_buffers())
+    writer, reader = village.alive()
+    village.subscribe(reader, NAME, Reader())
+    village.run(3)
+    tree = village.tree(reader, NAME)
+    assert tree is not None
+    old = Term(0, b"\xff" * 16)
+    past = Bundle(Envelope(tree.topic, Kind.REPAIR, old), (Block.seal(bytes(16), 0, [bytes(80_000)], time_ns=0),))
+
+    def give_back(peer: Peer) -> None:
+        pacing, sender = peer.scribe.pacing, village.world.machines[writer].node_id
+        peer.host.charged[sender] = 20
+        pacing.held = {topic * 16: deque([(sender, 10)]) for topic in (b"a", b"b")}
+        tree.recall(old, 1, peer.host.now() + 60)
+        tree.settle(old, 1)  # so that it may go at once
+        assert tree.restore(past)
+        assert pacing.budget.over
+        pacing.eased()
+        assert not pacing.budget.over
+        assert not pacing.held
+        assert not pacing.owed
+
+    village.act(reader, give_back)
 
 
 def test_best_effort_keeps_nothing_repeats_nothing_and_counts_what_it_drops() -> None:

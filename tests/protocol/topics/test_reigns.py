@@ -8,6 +8,7 @@ from quillcast.core.ids import from_number, number
 from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX
+from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.claims import ChildClaim, encode
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
@@ -186,6 +187,80 @@ def test_what_a_root_said_when_it_handed_over_counts_for_nothing_after_another_r
     assert (tree.root.hold_until > village.peers[peer].host.now() + 20) == another_reign
 
 
+def test_a_subscription_to_a_topic_that_was_handed_over_is_owed_nothing_that_was_admitted_before() -> None:
+    """The next root knows how far the reign before it went, though nothing of it came along."""
+    village = Village(2)
+    root, other = by_distance(village)
+    term, reader = Term(3, bytes(16)), Reader()
+    gone = village.world.machines[other].contact
+    village.act(root, lambda peer: peer.message(gone, HandOver(described(NAME), term, 8, 8)))
+    village.run(2)
+    village.subscribe(root, NAME, reader)
+    village.run(2)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.term > term
+    village.act(root, lambda peer: peer.scribe.reigns.recall(tree, term, 8))  # a peer of that time says so
+    village.run(90)
+    assert reader.gone == []
+
+
+def test_a_root_that_leaves_last_still_knows_the_children_that_have_not_gone_yet() -> None:
+    village = Village(2)
+    root, child = by_distance(village)
+    for peer in (root, child):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    village.act(child, lambda peer: peer.overlay.leave())  # it has said goodbye to the leaf set, and is still a child
+    village.run(1)
+    village.act(root, lambda peer: peer.leave(0.0))
+    contact = village.world.machines[child].contact
+    village.act(root, lambda peer: peer.scribe.lost(contact))
+    village.run(2)
+    assert village.tree(root, NAME) is None
+
+
+def test_what_a_parent_claimed_before_its_answer_to_the_join_came_counts() -> None:
+    """It says how far the topic has come, so that what was sent before the answer, too, is asked for."""
+    village = Village(2)
+    root, child = by_distance(village)
+    for peer in (root, child):
+        village.subscribe(peer, NAME, Reader())
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    village.publish(root, publisher, b"a", b"b", b"c")
+    village.run(2)
+    tree, contact = village.tree(child, NAME), village.world.machines[root].contact
+    assert tree is not None
+    tree.parent_frontier = 0
+    answer = Accepted(TOPIC, tree.term, 0, (contact.node_id,), ())
+    village.act(child, lambda peer: peer.scribe.joining.accepted(contact, answer))
+    assert tree.parent_frontier == 3
+
+
+def test_a_root_that_is_about_to_seal_is_looked_over_again_though_nothing_new_waits_yet() -> None:
+    """What is sealed may come in the same turn, after a repeat; an event that follows in it finds the topic awake."""
+    village = Village(2)
+    root, other = by_distance(village)
+    village.subscribe(root, NAME, Reader())
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    village.publish(root, publisher, b"a")
+    village.run(2)
+    repeat = Bundle(Envelope(TOPIC, Kind.UP, NO_TERM), (Block.seal(publisher.id, 0, [b"a"], time_ns=0),))
+    sender = village.world.machines[other].contact
+    village.peers[root].host.charged[sender.node_id] = repeat.size
+
+    def repeat_sweep_and_publish(peer: Peer) -> None:
+        peer.scribe.rendezvous.up(sender, repeat)
+        peer.scribe.sweeping.sweep()
+        publisher.offer([b"b"])
+        peer.check()
+
+    village.act(root, repeat_sweep_and_publish)
+
+
 class Busy:
     """A topic with readers on every peer, into which one peer publishes every 20 ms while the root moves."""
 
@@ -346,7 +421,7 @@ def test_a_subscription_that_begins_beyond_a_cut_hears_of_what_the_other_side_ad
     village.run(45)  # over there leases of this side have ended
     assert publisher.stable == 4
     village.world.mend(cut)
-    village.run(60)
+    village.run(75)  # its publisher says nothing more, and might have had to send them again
     assert reader.payloads == []
     assert [gone[1:] for gone in reader.gone] == [(1, 4, "unavailable")]
     assert reader.gone[0][0] < reader.start.term

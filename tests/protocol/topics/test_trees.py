@@ -334,8 +334,8 @@ def test_a_child_that_is_another_parents_and_whose_leave_was_lost_does_not_stay(
     village.run(5)
     root = village.root(NAME)
     child, other = [peer for peer in readers if peer != root][:2]
-    reports = village.peers[child].scribe.reports
-    reports.host = Losing(reports.host)
+    joining = village.peers[child].scribe.joining
+    joining.host = Losing(joining.host)
     contact, tree = village.world.machines[child].contact, village.tree(other, NAME)
     assert tree is not None
     village.act(other, lambda peer: peer.scribe.children.enter(tree, contact, 0))
@@ -347,3 +347,94 @@ def test_a_child_that_is_another_parents_and_whose_leave_was_lost_does_not_stay(
     above = village.tree(child, NAME)
     assert above is not None
     assert above.parent == village.world.machines[root].contact
+
+
+def test_a_peer_that_answers_a_join_late_keeps_no_lease_of_the_child_that_has_another_parent() -> None:
+    """A Join that is sent twice, as in a busy process, is answered by two peers."""
+    village = Village(6)
+    readers = range(4)
+    for peer in readers:
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    child, other = [peer for peer in readers if peer != village.root(NAME)][:2]
+    contact, tree = village.world.machines[child].contact, village.tree(other, NAME)
+    assert tree is not None
+    village.act(other, lambda peer: peer.scribe.children.enter(tree, contact, 0))
+    village.run(0.5)
+    assert not tree.children
+    publisher = village.publisher(0, NAME)
+    village.publish(0, publisher, b"an event")
+    village.run(1)
+    assert publisher.is_stable(0)
+
+
+def test_a_child_that_leaves_and_comes_again_at_once_leaves_no_lease_behind() -> None:
+    """Its Join may overtake the word by which it takes back what it claimed before."""
+    village = Village(6)
+    village.subscribe(0, NAME, Reader())
+    village.run(5)
+    root = village.root(NAME)
+    child = next(peer for peer in range(1, 6) if peer != root)
+    contact, tree = village.world.machines[child].contact, village.tree(root, NAME)
+    assert tree is not None
+    village.subscribe(child, NAME, Reader())
+    village.run(5)
+    join = Join(tree.topic, contact, None, tree.descriptor.digest)
+    scribe = village.peers[root].scribe
+    village.act(root, lambda _: scribe.children.left(contact, Leave(tree.topic)))
+    village.act(root, lambda _: scribe.children.adopt(join))
+    village.act(root, lambda _: scribe.changed(contact, tree.topic, None))
+    assert contact.node_id in tree.children
+    village.act(root, lambda _: scribe.children.left(contact, Leave(tree.topic)))
+    assert contact.node_id not in tree.children
+    assert not tree.departed
+
+
+def test_those_below_a_dead_forwarder_are_waited_for() -> None:
+    """What its host says of a dead peer says nothing of others: they speak for themselves, or their leases end."""
+    village = Village(16, config=DEEP)
+    name = deep_name(village)
+    readers = {peer: Reader() for peer in range(16)}
+    for peer, reader in readers.items():
+        village.subscribe(peer, name, reader)
+    village.run(10)
+    publisher = village.publisher(0, name)
+    village.run(1)
+    inner = [p for p in village.alive() if p and (t := village.tree(p, name)) and t.parent is not None and t.children]
+    dead = village.world.machines[inner[0]]
+    above = village.tree(inner[0], name)
+    assert above is not None
+    assert above.parent is not None
+    parent = next(m.number for m in village.world.machines if m.contact == above.parent)
+    tree = village.tree(parent, name)
+    village.kill(inner[0], silently=True)
+    village.publish(0, publisher, b"event")
+    village.tell_of_death(inner[0])
+    village.run(5)
+    assert tree is not None
+    assert list(tree.departed) == [dead.node_id]
+    assert publisher.stable == 0
+    village.run(30)
+    assert publisher.stable == 1
+    assert all(reader.payloads == [b"event"] for peer, reader in readers.items() if peer != dead.number)
+
+
+def test_a_parent_hears_of_the_first_child_before_that_has_an_answer() -> None:
+    village = Village(3)
+    village.subscribe(0, NAME, Reader())
+    village.run(5)
+    root = village.root(NAME)
+    forwarder, below = (peer for peer in range(3) if peer != root)
+    village.subscribe(forwarder, NAME, Reader())
+    village.run(5)
+    tree, contact = village.tree(root, NAME), village.world.machines[forwarder].contact
+    assert tree is not None
+    assert village.peers[root].scribe.reports.is_leaf(tree, contact)
+    sent: list[str] = []
+    encode = village.world.encode
+    village.world.encode = lambda message: (sent.append(type(message).__name__), encode(message))[1]
+    join = Join(tree.topic, village.world.machines[below].contact, None, tree.descriptor.digest)
+    village.act(forwarder, lambda peer: peer.scribe.children.adopt(join))
+    assert sent[:2] == ["Changes", "Accepted"]
+    village.run(0.05)
+    assert not village.peers[root].scribe.reports.is_leaf(tree, contact)

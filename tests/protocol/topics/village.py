@@ -133,6 +133,11 @@ class Village:
     def kill(self, number: int, *, silently: bool = False) -> None:
         self.world.stop(self.world.machines[number], silently=silently)
 
+    def tell_of_death(self, dead: int) -> None:
+        """All others are told by their hosts that a peer has ended."""
+        for number in self.alive():
+            self.act(number, lambda peer: peer.died(self.world.machines[dead].contact))
+
     @property
     def marks(self) -> dict[str, int]:
         return self.world.journal.marks

@@ -53,8 +53,14 @@ class Channel:
     def pass_over(self, term: Term, gone: list[Bundle]) -> None:
         """The log has let go of these bundles, which this channel had not taken; the cursor is past them already."""
 
-    def thin(self, term: Term, gone: list[Bundle], runs: Iterable[Run]) -> None:
-        """These bundles of a past term are kept no more: they may not wait here. `runs` say what stood in the term."""
+    def settle(self, term: Term, stable: int) -> None:
+        """The root of a past term called it stable below an index."""
+
+    def thin(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
+        """These bundles of a past term are kept no more: they may not wait here.
+
+        `runs` say what stood in the term, and `later` what stands in later ones.
+        """
 
 
 class LinkChannel(Channel):

@@ -16,13 +16,13 @@ from quillcast.core.envelope import NO_TERM, Position, Term, new_tuple
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host, Timer
 from quillcast.core.loss import Loss
-from quillcast.core.ranges import NO_RANGES, Range, RangeSet
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference
 from quillcast.core.sparing import NOTHING
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.doubts import Doubts
 from quillcast.protocol.forwarding.flow import Past
-from quillcast.protocol.forwarding.ledger import Gone, Run, runs_of, within
+from quillcast.protocol.forwarding.ledger import Gone, Run, runs_of, sequences, within
 from quillcast.protocol.forwarding.log import Log
 
 
@@ -83,10 +83,20 @@ class Line:
         self.firsts = _NO_FIRSTS
 
 
+class Earlier(Line):
+    """The line of a term from before the subscription. Below `stable` its root called it stable."""
+
+    __slots__ = ("stable",)
+
+    def __init__(self, term: Term, start: int, older: Line | None) -> None:
+        super().__init__(term, start, older)
+        self.stable = 0
+
+
 class Author:
     """A publisher as an edge hears it."""
 
-    __slots__ = ("before", "began", "given", "held", "held_since", "looked_at_next", "lost", "next", "term")
+    __slots__ = ("before", "began", "given", "held", "looked_at_next", "lost", "next", "term")
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that went out, or was told lost
@@ -97,14 +107,19 @@ class Author:
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
         self.given: RangeSet | None = None  # sequences that went out, where gaps are no reason to wait
         self.held: list[tuple[Block, Position]] = []  # behind a hole
-        self.held_since = 0.0
+
+    def begin(self, term: Term, first: int) -> None:
+        """Its first event here goes out; what the subscriber was told that it lost lies before that."""
+        self.began = (term, first)
+        if self.lost:
+            self.before = RangeSet(self.lost.within(0, first))
 
 
 class Edge(Channel):
     """The channel to one local subscriber. Most of what it keeps is made by its first event."""
 
     __slots__ = (
-        "authors", "backlog", "doubts", "holding", "host", "latest", "losses", "number", "ordered", "readmits",
+        "authors", "backlog", "doubts", "holes", "host", "latest", "losses", "number", "ordered", "readmits",
         "since", "subscriber", "topic",
     )  # fmt: skip
 
@@ -119,7 +134,7 @@ class Edge(Channel):
         self.since: Term | None = None
         self.latest: Line | None = None
         self.authors: dict[bytes, Author] = NOTHING
-        self.holding: dict[Author, None] = NOTHING  # those of whom something is held
+        self.holes: dict[bytes, float] = NOTHING  # publishers whose next event lacks though a later one is known: since
         self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
         self.doubts: Doubts | None = None  # of which positions is it not known what was lost there?
         self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = NOTHING  # still to be told, with the first
@@ -150,7 +165,7 @@ class Edge(Channel):
         runs = [run for bundle in gone for run in runs_of(bundle)]
         self.skip(term, [(bundle.envelope.first, bundle.last) for bundle in gone], "cut", runs)
 
-    def thin(self, term: Term, gone: list[Bundle], runs: Iterable[Run]) -> None:
+    def thin(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
         """What waits here for room is lost; what waits for what lacks before it goes out now."""
         line = self.line(term)
         if line is None:
@@ -164,7 +179,7 @@ class Edge(Channel):
             here = RangeSet((first, bundle.last) for first, bundle in line.waiting.items())
             lost += here.missing(line.next, max(last for _, last in waiting))
         if lost:
-            self.skip(term, sorted(lost), "cut", runs)
+            self.skip(term, sorted(lost), "cut", runs, later)
 
     def waits_for(self, term: Term) -> bool:
         """Does anything of a past term wait here?"""
@@ -172,10 +187,13 @@ class Edge(Channel):
         return line is not None and (bool(line.waiting) or any(b.envelope.term == term for b in self.backlog))
 
     def begin(self, term: Term, start: int) -> None:
-        """Take a term from this index on."""
+        """Take a term from this index on. Another reign, past or present, may bring what holes are waiting for."""
         self.since = self.since or term
         if self.line(term) is None:
-            self.latest = Line(term, start, self.latest)
+            kind = Earlier if term < self.since else Line
+            self.latest = kind(term, start, self.latest)
+            for publisher in self.holes:
+                self.holes[publisher] = self.host.now()
 
     def line(self, term: Term) -> Line | None:
         """The line of a term, if this subscription has part in it."""
@@ -184,13 +202,19 @@ class Edge(Channel):
             line = line.older
         return line
 
-    def owe(self, term: Term, end: int) -> None:
+    def owe(self, term: Term, end: int, stable: int) -> None:
         """An earlier reign is known now up to `end`: its events are owed, or to a later subscription what lies beyond.
 
         That reign may go on beyond a cut, or its end may not be known here yet.
         """
         if self.since is not None:
             self.begin(term, 0 if self.since < term else end)
+            self.settle(term, stable)
+
+    def settle(self, term: Term, stable: int) -> None:
+        line = self.line(term)
+        if isinstance(line, Earlier):
+            line.stable = max(line.stable, stable)
 
     def lacking(self, term: Term, past: Past) -> list[Range]:
         """What this subscriber is owed of a past term and never came."""
@@ -216,7 +240,7 @@ class Edge(Channel):
         line = self.line(term)
         if line is None:
             return 0
-        held = [place.index for author in self.holding for _, place in author.held if place.term == term]
+        held = [place.index for id_ in self.holes for _, place in self.authors[id_].held if place.term == term]
         return min([line.next, *held]) if held else line.next
 
     def take(self, bundle: Bundle) -> None:
@@ -236,31 +260,42 @@ class Edge(Channel):
         if line.waiting or line.given_up is not NO_RANGES:
             self._resume(line)
 
-    def skip(self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = ()) -> None:
-        """Positions that will not come: tell the subscriber, and go on behind them. `runs` say what stood there."""
+    def skip(
+        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: Iterable[Run] = ()
+    ) -> None:
+        """Positions that will not come: tell the subscriber, and go on behind them.
+
+        `runs` say what stood there. What `later` terms admitted again comes with those, or is told lost there.
+        """
         line = self.line(term)
         if line is None:
             return
         line.given_up = line.given_up or RangeSet()
         holes = [hole for first, last in ranges for hole in line.given_up.missing(max(first, line.next), last)]
         line.given_up.update(ranges)
-        for first, last in self._lose(term, holes, why, runs):
+        for first, last in self._lose(term, holes, why, runs, later):
             self._doubt(Loss(term, first, last, why), line)
         self._resume(line)
 
     def miss(self, gone: Iterable[Gone]) -> None:
         """The subscriber asked for the earliest events: tell it which of them are not kept any more."""
         for term, ranges, runs in gone:
-            for first, last in self._lose(term, ranges, "start", runs):
+            for first, last in self._lose(term, ranges, "start", runs, ()):
                 self._report(Loss(term, first, last, "start"))
         self.tell_losses()
 
-    def give_up_holes(self, before: float) -> None:
-        """Go on past holes in publishers' sequences that have stood since before a time: they are void."""
-        for author in [author for author in self.holding if author.held_since < before]:
-            block, position = min(author.held, key=_sequence_of)
+    def give_up_holes(self, before: float) -> bool:
+        """Go on past holes in publishers' sequences that stand since before a time: they are void. False: none did."""
+        old = [publisher for publisher, since in self.holes.items() if since < before]
+        for publisher in old:
             self.host.trace(Mark("void_hole"))
-            self._lose_events(block.publisher, [(author.next or 0, block.first)], position.term, "void")
+            author = self.authors[publisher]
+            next_ = author.next or 0
+            known = [(block.first, place.term) for block, place in author.held]
+            known += [(first, author.term or NO_TERM) for first, _ in author.lost.within(next_, author.lost.end)]
+            end, term = min(known)
+            self._lose_events(publisher, [(next_, end)], term, "void")
+        return bool(old)
 
     def forget_authors(self) -> None:
         """One look at all publishers: those of whom nothing came since the look before are forgotten, but for some.
@@ -270,7 +305,7 @@ class Edge(Channel):
         """
         silent = [id_ for id_, author in self.authors.items() if author.looked_at_next == author.next]
         for publisher in silent[: max(0, len(silent) - SILENT_MAX)]:
-            if not self.authors[publisher].held:
+            if publisher not in self.holes:
                 del self.authors[publisher]
         for author in self.authors.values():
             author.looked_at_next = author.next
@@ -279,14 +314,17 @@ class Edge(Channel):
 
     # ---- losses
 
-    def _lose(self, term: Term, holes: Sequence[Range], why: str, runs: Iterable[Run]) -> list[Range]:
+    def _lose(
+        self, term: Term, holes: Sequence[Range], why: str, runs: Iterable[Run], later: Iterable[Run]
+    ) -> list[Range]:
         """Positions of a term are lost: report those of known events by publisher, and return the others."""
-        known, lost = RangeSet(), dict[bytes, RangeSet]()
-        for at, publisher, first, events in within(runs, holes) if holes else ():
-            known.add(at, at + events)
-            lost.setdefault(publisher, RangeSet()).add(first, first + events)
-        for publisher, sequences in lost.items():
-            self._lose_events(publisher, sequences.ranges(), term, why)
+        gone = within(runs, holes) if holes else []
+        known, again = RangeSet((run.at, run.at + run.events) for run in gone), sequences(later if gone else ())
+        lost = sequences(gone)
+        for run in gone:
+            lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
+        for publisher, those in lost.items():
+            self._lose_events(publisher, difference(those, again.get(publisher, NO_RANGES)), term, why)
         return [piece for hole in holes for piece in known.missing(*hole)]
 
     def _doubt(self, loss: Loss, line: Line) -> None:
@@ -302,11 +340,11 @@ class Edge(Channel):
         if not self.doubts.terms:
             self.doubts = None
 
-    def _lose_events(self, publisher: bytes, sequences: list[Range], term: Term, why: str) -> None:
+    def _lose_events(self, publisher: bytes, lost: list[Range], term: Term, why: str) -> None:
         """Events of a publisher are lost: report what did not come, and go on behind it."""
         author = self.authors.get(publisher) or self._meet(publisher)
         author.lost = author.lost or RangeSet()
-        for first, last in sequences:
+        for first, last in lost:
             self._lose_before(author, publisher, (first, last), term, why)
             for hole in author.lost.missing(max(first, author.next or 0), last):
                 self._report(Loss(term, *hole, why, publisher))
@@ -315,6 +353,7 @@ class Edge(Channel):
             self._pass_lost(author, author.next)
         if author.held:
             self._release(author)
+        self._look_for_hole(publisher, author)
 
     def _lose_before(self, author: Author, publisher: bytes, sequences: Range, term: Term, why: str) -> None:
         """Of these sequences, those from before a publisher's first event here will not go out: order forbids them."""
@@ -326,6 +365,19 @@ class Edge(Channel):
             self._report(Loss(term, *hole, why, publisher))
         author.before.add(first, last)
 
+    def _older(self, publisher: bytes, term: Term, at: int, sequences: Range) -> Range:
+        """Of a run that begins at a position of a term from before this subscription: what is older than that.
+
+        Whatever the term's root had not called stable its publisher sent to the roots that followed, in order. So it
+        stood in a later term, too, and before the publisher's first event here.
+        """
+        author, line = self.authors.get(publisher), self.line(term)
+        first, last = sequences
+        if author is None or author.began is None or not isinstance(line, Earlier):
+            return first, first
+        first = min(last, max(first, first + line.stable - at))
+        return first, max(first, min(last, author.began[1]))
+
     def _pass_lost(self, author: Author, at: int) -> None:
         """The next event of a publisher is the one at a sequence, or the first that is not lost from there on."""
         author.next = author.lost.contiguous_from(at)
@@ -333,7 +385,7 @@ class Edge(Channel):
             author.lost = NO_RANGES
 
     def _report(self, loss: Loss) -> None:
-        """Tell of a loss before anything else goes out, and at the end of this turn at the latest: so ranges merge."""
+        """Tell of a loss before what follows it goes out, at the end of this turn at the latest: so ranges merge."""
         if not self.losses:
             self.losses = {}
             self.host.set_timer(TellLosses(self.topic, self.number), 0.0)
@@ -345,9 +397,20 @@ class Edge(Channel):
         """Tell the subscriber what it lost."""
         losses, self.losses = self.losses, NOTHING
         for loss, ranges in losses.values():
-            for first, last in ranges:
-                self.host.trace(Lost(self.topic, loss.term, first, last, loss.why, self.number, loss.publisher))
-                self.subscriber.lost(msgspec.structs.replace(loss, first=first, last=last))
+            self._tell(loss, ranges)
+
+    def _tell_before(self, publisher: bytes, sequence: int, term: Term, index: int) -> None:
+        """An event goes out: tell first what was lost before it, of its publisher or of its term's positions."""
+        for place, (loss, ranges) in list(self.losses.items()):
+            follows = sequence if loss.publisher == publisher else index if loss.term == term and loss.uncertain else 0
+            if ranges.ranges()[0][0] < follows:
+                del self.losses[place]
+                self._tell(loss, ranges)
+
+    def _tell(self, loss: Loss, ranges: RangeSet) -> None:
+        for first, last in ranges:
+            self.host.trace(Lost(self.topic, loss.term, first, last, loss.why, self.number, loss.publisher))
+            self.subscriber.lost(msgspec.structs.replace(loss, first=first, last=last))
 
     def _resume(self, line: Line) -> None:
         line.next = line.given_up.contiguous_from(line.next)
@@ -372,17 +435,16 @@ class Edge(Channel):
         The block begins at `index` of a term; `done` of its events came before.
         """
         author = self.authors.get(block.publisher) or self._meet(block.publisher)
-        expected = author.next
-        if expected is None or not self.ordered:
-            expected = max(block.first + done, expected or 0)
-        if author.lost:
-            expected = author.lost.contiguous_from(expected)
+        expected = self._expected(author, block.first + done, term)
         if block.first > expected and (author.term != term or self.doubts is None or term not in self.doubts.terms):
             self._hold(author, block, term, index)
             return
         author.term, began = term, author.began
         if began is not None and term < began[0] and self.ordered:
-            self._lose_before(author, block.publisher, (block.first + done, block.last), term, "late")
+            late = (block.first + done, block.last)
+            begin, end = self._older(block.publisher, term, index + done, late)
+            for piece in ((late[0], begin), (end, late[1])):
+                self._lose_before(author, block.publisher, piece, term, "late")
         skip = max(expected - block.first, done)  # a term admits in sequence: what lacks before this was told lost
         if skip > done:
             self._pass_over(author, block, done, min(skip, block.count))
@@ -392,7 +454,7 @@ class Edge(Channel):
         if not self.ordered:
             _note_given(author, first, block.last)
         if began is None:
-            author.began = (term, first)
+            author.begin(term, first)
         if author.lost:
             self._deliver_pieces(author, block, first, term, index)
         else:
@@ -400,10 +462,12 @@ class Edge(Channel):
             self._deliver(block, skip, block.count, term, index + skip)
         if author.held:
             self._release(author)
+        if self.holes:
+            self._look_for_hole(block.publisher, author)
 
     def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
         if self.losses:
-            self.tell_losses()
+            self._tell_before(block.publisher, block.first + skip, term, index)
         if self.doubts is not None:
             self._deliver_doubted(self.doubts, block, skip, stop, Position(term, index))
         else:
@@ -435,15 +499,26 @@ class Edge(Channel):
         self.authors[publisher] = author = Author()
         return author
 
+    def _expected(self, author: Author, first: int, term: Term) -> int:
+        """Which sequence of a publisher is due when the one at `first` comes in a term.
+
+        Where its last event was of a term before that in which the subscription began, and this one is of that term,
+        what lies between was admitted before the subscription, and is not owed.
+        """
+        expected = author.next
+        if expected is None or not self.ordered:
+            expected = max(first, expected or 0)
+        elif term == self.since and author.term is not None and author.term < term:
+            expected = max(first, expected)
+        return author.lost.contiguous_from(expected) if author.lost else expected
+
     def _hold(self, author: Author, block: Block, term: Term, index: int) -> None:
         """There is a hole before it: it waits, for what lacks may be on its way under another term.
 
         Not if positions of this term were lost of which nobody knows what stood there: that may have been the hole.
         """
-        if not author.held:
-            self.holding = self.holding or {}
-            self.holding[author], author.held_since = None, self.host.now()
         author.held.append((block, Position(term, index)))
+        self._look_for_hole(block.publisher, author)
 
     def _pass_over(self, author: Author, block: Block, start: int, stop: int) -> None:
         """Events from before the publisher's next one here: repeats, but for those that a later one overtook."""
@@ -463,12 +538,17 @@ class Edge(Channel):
 
     def _release(self, author: Author) -> None:
         """A hole was filled or given up: what was held behind it goes on, or waits for the next one."""
-        self.holding.pop(author, None)
-        held, author.held, since = author.held, [], author.held_since
+        held, author.held = author.held, []
         for block, position in sorted(held, key=_sequence_of):
             self._sequence(block, 0, *position)
-        if author.held:
-            author.held_since = since
+
+    def _look_for_hole(self, publisher: bytes, author: Author) -> None:
+        """Is a later event of a publisher known here, as held or as lost, than the one that is next?"""
+        if author.held or (author.lost and author.next is not None):
+            self.holes = self.holes or {}
+            self.holes.setdefault(publisher, self.host.now())
+        else:
+            self.holes.pop(publisher, None)
 
 
 def _wait(line: Line, bundle: Bundle) -> None:

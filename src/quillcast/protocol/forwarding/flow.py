@@ -11,21 +11,28 @@ from quillcast.core.messages import NUMBER_MAX
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.core.sparing import NOTHING
 from quillcast.protocol.forwarding.channels import Channel
-from quillcast.protocol.forwarding.ledger import NO_LEDGER, RUNS_MAX, Gone, Ledger, Run, runs_of, within
+from quillcast.protocol.forwarding.ledger import NO_LEDGER, RUNS_MAX, Gone, Ledger, Run, runs_of, sequences, within
 from quillcast.protocol.forwarding.log import Budget, Log
 
 TERMS_KEPT_MAX = 16  # past reigns that are kept for repair; a guess: after a split some follow within seconds
+_ALL = [(0, NUMBER_MAX)]
 FORGOTTEN_MAX = 256  # past reigns that were let go and are not taken up again; a guess: more than neighbours may claim
 
 
 class Past:
-    """A reign that is over: what came of it, how far it is known to have gone, and what is still kept for others."""
+    """A reign that is over: what came of it, how far it is known to have gone, and what is still kept for others.
 
-    __slots__ = ("asked", "bundles", "end", "ledger", "seen", "until")
+    Below `stable` its root called it stable, as far as that is known: nobody needs that. What lies beyond, publishers
+    that live on sent again to a later root.
+    """
 
-    def __init__(self, seen: RangeSet, end: int, bundles: list[Bundle], until: float, ledger: Ledger) -> None:
+    __slots__ = ("asked", "bundles", "end", "ledger", "seen", "stable", "until")
+
+    def __init__(
+        self, seen: RangeSet, end: int, bundles: list[Bundle], until: float, ledger: Ledger, stable: int = 0
+    ) -> None:
         self.seen, self.end, self.bundles, self.until = seen, max(end, seen.end), bundles, until
-        self.ledger = ledger
+        self.ledger, self.stable = ledger, stable
         self.asked = NO_RANGES  # what neighbours asked for and never came here
 
     def ask(self, ranges: Iterable[Range]) -> None:
@@ -95,7 +102,9 @@ class Flow:
         """Enter a new term. The one before went up to `known_end`; what is kept of it stays until the time `until`."""
         if self.begun:
             end = max(self.start, known_end)
-            self._note_past(self.term, Past(self.seen or RangeSet(), end, self.log.bundles(), until, self.ledger))
+            seen, kept = self.seen or RangeSet(), self.log.bundles()
+            self._note_past(self.term, Past(seen, end, kept, until, self.ledger))
+            self.settle(self.term, self.stable)
             self.log.budget.used_bytes += self.log.size_bytes  # they stay in memory, now as the past's
             self.log.drop(len(self.log))
         for channel in self.channels:
@@ -122,26 +131,40 @@ class Flow:
             return False
         return True
 
+    def settle(self, term: Term, stable: int) -> bool:
+        """Learn below which index the root of a past term called it stable. True if that was news."""
+        past = self.past.get(term)
+        if past is None or stable <= past.stable:
+            return False
+        past.stable = stable
+        for channel in self.channels:
+            channel.settle(term, stable)
+        return True
+
     def _note_past(self, term: Term, past: Past) -> None:
         self.past = self.past or {}
         self.past[term] = past
 
-    def thin(self, term: Term, wanted_bytes: int | None = None) -> int:
-        """Let go of a past term's oldest bundles, so many bytes or all; returns how many events that were.
+    def thin(self, term: Term, wanted_bytes: int | None = None, *, stable_only: bool = False) -> int:
+        """Let go of a past term's oldest bundles, so many bytes or all, of what is stable or of all.
 
-        Only what is known of them stays; whoever waits for them is told so.
+        Returns how many events that were. Only what is known of them stays; whoever waits for them is told so.
         """
         past = self.past[term]
-        count, freed_bytes = 0, 0
-        while count < len(past.bundles) and (wanted_bytes is None or freed_bytes < wanted_bytes):
-            freed_bytes += past.bundles[count].size
-            count += 1
-        gone, past.bundles = past.bundles[:count], past.bundles[count:]
+        gone, kept, freed_bytes = list[Bundle](), list[Bundle](), 0
+        for bundle in past.bundles:
+            enough = wanted_bytes is not None and freed_bytes >= wanted_bytes
+            if enough or (stable_only and bundle.last > past.stable):
+                kept.append(bundle)
+            else:
+                gone.append(bundle)
+                freed_bytes += bundle.size
         if gone:
+            past.bundles = kept
             self.log.budget.used_bytes -= freed_bytes
             past.ledger = _noted(past.ledger, gone)
             for channel in self.channels:
-                channel.thin(term, gone, past.ledger)
+                channel.thin(term, gone, past.ledger, self.later_runs(term))
         return sum(bundle.count for bundle in gone)
 
     def overdue(self, now: float) -> list[Term]:
@@ -278,9 +301,24 @@ class Flow:
         ranges = again.missing(0, end)
         return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]))
 
+    def later_runs(self, term: Term) -> list[Run]:
+        """Whose events later terms hold, or held: what they admitted again is not lost with an earlier one."""
+        later = [other for other in self.past if other > term]
+        runs = [run for other in later for run in self.runs(other, _ALL)]
+        return runs + self.runs(self.term, _ALL) if self.term > term else runs
+
+    def may_come_again(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
+        """Of positions of a past term, those that may yet be admitted again: nothing later came of the publisher."""
+        later = sequences(self.later_runs(term))
+        awaited = RangeSet()
+        for run in self.runs(term, ranges):
+            reached = later[run.publisher].end if run.publisher in later else 0
+            awaited.add(min(run.at + max(0, reached - run.first), run.at + run.events), run.at + run.events)
+        return awaited
+
     def learn_runs(self, term: Term, runs: Iterable[Run]) -> None:
         """Keep what a neighbour knows of lost positions and was not known here."""
-        known = RangeSet((run.at, run.at + run.events) for run in self.runs(term, [(0, NUMBER_MAX)]))
+        known = RangeSet((run.at, run.at + run.events) for run in self.runs(term, _ALL))
         runs = [run for run in runs if not known.covers(run.at, run.at + run.events)]
         past = self.past.get(term)
         if term == self.term:

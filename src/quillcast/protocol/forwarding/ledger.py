@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Number, WireId
-from quillcast.core.ranges import Range
+from quillcast.core.ranges import Range, RangeSet
 
 RUNS_MAX = 1024  # of one term; a guess: 100 kB. Of older ones it is not known any more whose events they were
 
@@ -70,6 +70,14 @@ def runs_of(bundle: Bundle) -> Iterator[Run]:
     for block in bundle.blocks:
         yield Run(at, block.publisher, block.first, block.count)
         at += block.count
+
+
+def sequences(runs: Iterable[Run]) -> dict[bytes, RangeSet]:
+    """The sequences in runs, by publisher."""
+    found: dict[bytes, RangeSet] = {}
+    for run in runs:
+        found.setdefault(run.publisher, RangeSet()).add(run.first, run.first + run.events)
+    return found
 
 
 def within(runs: Iterable[Run], ranges: Iterable[Range]) -> list[Run]:

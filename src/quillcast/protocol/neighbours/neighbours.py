@@ -64,7 +64,7 @@ class Link:
 
     __slots__ = (
         "asked", "broken", "compared", "contact", "due", "early_s", "every_s", "heard", "look_at", "questions",
-        "suspected", "told_s", "users", "wait_s",
+        "repeated", "slow", "suspected", "told_s", "users", "wait_s",
     )  # fmt: skip
 
     def __init__(self, contact: Contact, now: float) -> None:
@@ -75,6 +75,8 @@ class Link:
         self.asked = 0.0
         self.questions = 0
         self.suspected = self.broken = False
+        self.repeated = False  # was the last question one that had been asked before and not been answered?
+        self.slow = False  # was that so of the exchange before, too?
         self.told_s: float | None = None  # the round trip as others told it
 
     def use(self, user: str, every_s: float | None) -> list[float]:
@@ -211,6 +213,12 @@ class Neighbours:
         if not link.questions:
             self._ask_now(link)
 
+    def died(self, contact: Contact) -> None:
+        """The host knows that the peer has ended: it is lost, and nobody asks it."""
+        link = self._links.get(contact.node_id)
+        if link is not None:
+            self._bury(link)
+
     def link_up(self, contact: Contact) -> None:
         """The host's link stands: whoever is in doubt is asked over it."""
         link = self._links.get(contact.node_id)
@@ -323,6 +331,9 @@ class Neighbours:
         if link.questions >= self.config.suspect_after and not link.suspected:
             link.suspected = True
             self.host.trace(Suspected(link.contact.node_id, now - link.heard))
+        if not link.questions:
+            link.slow = link.repeated
+        link.repeated = link.questions > 0
         link.questions += 1
         contact = link.contact
         self._asked[contact.node_id] = link
@@ -334,14 +345,21 @@ class Neighbours:
         self._arm(self._plan(link))
 
     def _believe(self, link: Link, sent_at: float | None) -> None:
-        """The neighbour spoke, maybe in answer to the question of that time: whatever was doubted about it is over."""
-        if sent_at == link.asked:
+        """The neighbour spoke, maybe in answer to the question of that time: whatever was doubted about it is over.
+
+        How long an answer to a repeated question took says how long the neighbour stood still, and not how far it is
+        (Karn's rule); unless that happens twice in a row.
+        """
+        if sent_at == link.asked and link.repeated <= link.slow:
             self.answered(link.contact.node_id, self.host.now() - link.asked)
         if link.suspected:
             self.host.trace(Recovered(link.contact.node_id))
+        doubted = link.questions > 1
         link.questions, link.suspected, link.broken = 0, False, False
         self._asked.pop(link.contact.node_id, None)
-        if link.users:
+        if link.users and doubted:
+            self._ask_now(link)  # how long an answer takes, now that it answers again
+        elif link.users:
             self._arm(self._plan(link))
         else:
             self._drop(link)

@@ -13,7 +13,7 @@ class RoundTrip:
         self.smoothed_s, self.variation_s = first_s, first_s / 2
 
     def add(self, sample_s: float) -> None:
-        """Take a measurement in; only of questions that were asked once (Karn's rule)."""
+        """Take a measurement in. Of repeated questions only as `Neighbours._believe` says (Karn's rule)."""
         self.variation_s += _VARIATION * (abs(self.smoothed_s - sample_s) - self.variation_s)
         self.smoothed_s += _SMOOTHING * (sample_s - self.smoothed_s)
 

@@ -162,14 +162,17 @@ class _Telling(_Map):
 
 
 class _Told(_Map):
-    """The copy of what a neighbour tells. `asked_since` is when the first question was asked that is still open."""
+    """The copy of what a neighbour tells.
 
-    __slots__ = ("answered", "asked_at", "asked_since", "questions")
+    `asked_since` is when the first question was asked that is still open, `answered_at` when a part of an answer came.
+    """
+
+    __slots__ = ("answered", "answered_at", "asked_at", "asked_since", "questions")
 
     def __init__(self) -> None:
         super().__init__(b"")
         self.asked_since: float | None = None
-        self.asked_at, self.questions, self.answered = _NEVER, 0, False
+        self.asked_at, self.questions, self.answered, self.answered_at = _NEVER, 0, False, _NEVER
 
     def passed(self, epoch: bytes, number: int) -> bool:
         """Does the copy stand later than that, in the same life of the one who tells?"""
@@ -392,7 +395,7 @@ class Streams:
             return
         if told.passed(epoch, message.number):
             return
-        told.answered = True
+        told.answered, told.answered_at = True, self.host.now()
         entries = dict(message.entries)
         gone = [(key, None) for key in told.between(message.start, message.end, message.buckets) if key not in entries]
         if not self._apply(sender, told, [*gone, *message.entries]):
@@ -417,9 +420,15 @@ class Streams:
         return True
 
     def _ask(self, sender: Contact, told: _Told) -> None:
-        """Ask for what the copy lacks, unless that was asked and may yet be answered."""
+        """Ask for what the copy lacks, unless that was asked and may yet be answered.
+
+        Who says something new and gave no answer for `ask_again_s` is there, and question or answer were lost.
+        """
+        now = self.host.now()
         if told.asked_since is None:
-            told.asked_since, told.questions = self.host.now(), 0
+            told.asked_since, told.questions = now, 0
+            self._question(sender, told)
+        elif now - max(told.asked_at, told.answered_at) >= self.config.ask_again_s:
             self._question(sender, told)
 
     def _question(self, sender: Contact, told: _Told) -> None:

@@ -31,6 +31,12 @@ class JoinLate(Timer, frozen=True):
     step: int
 
 
+class MeasuredEnough(Timer, frozen=True):
+    """Timer: whoever did not answer a measurement by now may stand still; go on with those who did."""
+
+    round: int
+
+
 class Joining:
     """One peer's way into the ring, and its help for others'."""
 
@@ -41,6 +47,8 @@ class Joining:
         self._contacts: dict[bytes, Contact] = {}  # given, and those that lead further
         self._met: dict[bytes, Contact] = {}  # who may be near: contacts and those they know
         self._measuring: dict[bytes, None] = {}
+        self._round = 0  # of measurements
+        self._hurried = False  # does this round wait for nobody any more, once anybody has answered?
         self._inactive: dict[bytes, None] = {}  # contacts that are not active themselves, in this attempt
         self._failures: dict[bytes, int] = {}  # attempts that ended at a contact
         self._near: Contact | None = None  # A, as far as known
@@ -87,16 +95,30 @@ class Joining:
 
     def _measure(self, contacts: Iterable[Contact]) -> None:
         """Measure these, then go on with the nearest."""
+        self._round += 1
+        self._hurried = False
         for contact in contacts:
             if self.host.proximity(NodeId(contact.node_id)) is None and contact.node_id not in self._measuring:
                 self._measuring[contact.node_id] = None
                 self.host.measure(contact)
-        if not self._measuring:
-            self._approach()
+        if self._measuring:
+            self.host.set_timer(MeasuredEnough(self._round), self.config.measure_patience_s)
+        self._go_on()
 
     def measured(self, contact: Contact) -> None:
         """A measurement is done; with the last one the next step begins."""
-        if self._measuring.pop(contact.node_id, self) is None and not self._measuring and not self.pastry.active:
+        if self._measuring.pop(contact.node_id, self) is None and not self.pastry.active:
+            self._go_on()
+
+    def hurry(self, timer: MeasuredEnough) -> None:
+        """Some of the measured may not answer for long."""
+        if timer.round == self._round and self._measuring and not (self.pastry.active or self.pastry.left):
+            self._hurried = True
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._measuring or (self._hurried and self._nearest() is not None):
+            self._measuring.clear()
             self._approach()
 
     def _approach(self) -> None:
@@ -161,14 +183,10 @@ class Joining:
     def _be_first(self) -> None:
         """No contact is active. If some answered and wait like this peer, the one with the smallest id begins.
 
-        So a network all of whose peers start at once comes up. Should another part of it be out of reach now, its peers
-        are remembered like lost ones, and the rings merge.
+        So a network all of whose peers start at once comes up.
         """
         if self._attempt > 1 and self._inactive and self.host.me < min(self._inactive):
             self.host.trace(Mark("cold_start"))
-            for node_id, contact in self._contacts.items():
-                if node_id not in self._inactive and node_id not in self.pastry.leaf_set:
-                    self.pastry.lost_peers.remember(contact)
             self.pastry.activate()
 
     # The request and its answer
@@ -221,6 +239,13 @@ class Joining:
         return iter(self._contacts.values())
 
     def done(self) -> None:
-        """This peer is active: forget the way it took, but not the contacts, should it ever be alone again."""
+        """This peer is active: forget the way it took, but not the contacts, should it ever be alone again.
+
+        Those that did not answer are remembered like lost ones: a part of the network may be out of reach now.
+        """
+        for node_id, contact in self._contacts.items():
+            answered = node_id in self._inactive or self.host.proximity(NodeId(node_id)) is not None
+            if not answered and node_id not in self.pastry.leaf_set:
+                self.pastry.lost_peers.remember(contact)
         for table in (self._met, self._measuring, self._inactive, self._failures):
             table.clear()

@@ -7,7 +7,7 @@ range and let it go, or gave it up, and will not get it again.
 
 from collections.abc import Iterable
 
-from quillcast.core.ranges import Range, RangeSet
+from quillcast.core.ranges import Range, RangeSet, difference, intersection
 
 RANGES_MAX = 64  # ranges in one Ask; the rest follows when these are filled
 WAIT_S_MAX = 4.0  # longest wait before the same is asked for again; a guess
@@ -51,6 +51,8 @@ class Gap:
 
     def look(self, ranges: list[Range], now: float) -> None:
         """These lack now."""
+        if difference(self._looked_at, RangeSet(ranges)):
+            self._hopeless = []  # something came, and so may more
         lacking = sum(last - first for first, last in ranges)
         if lacking < self._lacking:
             self._moved_at, self._wait_s = now, self._first_wait_s
@@ -85,6 +87,14 @@ class Gap:
             source.unanswered_since = now
         return wanted
 
+    def claims(self, name: bytes, ranges: list[Range]) -> None:
+        """A source says that it keeps these, whatever it said before."""
+        source = self.sources.get(name)
+        if source is not None:
+            for first, last in ranges:
+                source.lacks.discard(first, last)
+                source.released.discard(first, last)
+
     def refused(self, name: bytes, ranges: list[Range], released: Iterable[Range]) -> None:
         """A source does not have these; of the released ones it says that it never will again."""
         source = self.sources.get(name)
@@ -95,7 +105,10 @@ class Gap:
             source.unanswered_since = None
 
     def nobody_has(self, ranges: Iterable[Range], now: float, for_s: float, silent_s: float) -> list[Range]:
-        """What of the ranges every source has refused for so long; one that said nothing for `silent_s` has nothing."""
+        """What of the ranges every source has refused for so long, in which nothing came that lacked.
+
+        A source that said nothing for `silent_s` has nothing.
+        """
         left = list(ranges)
         for source in self.sources.values():
             spoken = [*intersection(left, source.lacks), *intersection(left, source.released)]
@@ -103,6 +116,11 @@ class Gap:
                 spoken += intersection(left, source.asked)
             left = RangeSet(spoken).ranges()
         return self._stood_for(left, now, for_s)
+
+    def give_up(self, ranges: Iterable[Range]) -> None:
+        """These lack no more, though they did not come."""
+        for first, last in ranges:
+            self._looked_at.discard(first, last)
 
     def _stood_for(self, hopeless: list[Range], now: float, for_s: float) -> list[Range]:
         """What was hopeless at every look for so long."""
@@ -116,14 +134,3 @@ class Gap:
             still.append((now, RangeSet(fresh)))
         self._hopeless = still
         return [r for since, ranges in still if now - since >= for_s for r in ranges]
-
-
-def intersection(ranges: Iterable[Range], others: RangeSet | Iterable[Range]) -> list[Range]:
-    """What is in both."""
-    among = others if isinstance(others, RangeSet) else RangeSet(others)
-    return [piece for first, last in ranges for piece in among.within(first, last)]
-
-
-def difference(ranges: Iterable[Range], among: RangeSet) -> list[Range]:
-    """What of the ranges is not in the set."""
-    return [piece for first, last in ranges for piece in among.missing(first, last)]

@@ -14,12 +14,13 @@ Whoever refuses says whose events stood there, if it knows (`forwarding.ledger`)
 from collections.abc import Iterator
 from typing import Any
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
-from quillcast.core.ranges import Range, RangeSet
+from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
-from quillcast.protocol.reliability.gaps import Gap, difference, intersection
+from quillcast.protocol.reliability.gaps import Gap
 from quillcast.protocol.reliability.messages import Ask, AskRoot, Unavailable
 from quillcast.protocol.topics.claims import Held
 from quillcast.protocol.topics.config import TopicConfig
@@ -42,6 +43,7 @@ class Recovery:
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
         self.suspects: dict[bytes, None] = {}  # topics in which something may lack; no other is looked over
         self.set = False
+        self.unsent: dict[bytes, dict[tuple[bytes, Term], list[Range]]] = {}  # by who asked, for want of credit
 
     def look_soon(self, topic: bytes) -> None:
         """Something may lack in the topic."""
@@ -95,7 +97,7 @@ class Recovery:
             self._ask_root(tree, gap.to_ask(ROOT, lacking, self.host.now()))
         final = intersection(lacking, gap.sources[tree.parent.node_id].released)
         gone = gap.nobody_has(final, self.host.now(), 0.0, self.config.give_up_s)
-        self._give_up(tree, tree.term, gone)
+        self._give_up(tree, tree.term, gap, gone)
 
     def _sources(self, tree: Tree) -> list[Contact]:
         """Parent, children that are ahead, siblings or the grandparent: whom to ask, in this order."""
@@ -116,15 +118,16 @@ class Recovery:
             message = AskRoot(tree.topic, tree.term, ranges, self.host.contact)
             self.scribe.overlay.route(message, tree.topic)
 
-    def _give_up(self, tree: Tree, term: Term, ranges: list[Range]) -> None:
+    def _give_up(self, tree: Tree, term: Term, gap: Gap, ranges: list[Range]) -> None:
         """Nobody has it: go on, and tell every subscriber here what it lost."""
         if not ranges:
             return
         self.host.trace(Mark("gap_given_up"))
-        runs = tree.runs(term, ranges)
+        runs, later = tree.runs(term, ranges), tree.later_runs(term)
+        gap.give_up(ranges)
         tree.give_up(term, ranges)
         for edge in tree.edges.values():
-            edge.skip(term, ranges, "unavailable", runs)
+            edge.skip(term, ranges, "unavailable", runs, later)
         self.scribe.reports.touch(tree)
 
     # ---- past terms
@@ -132,8 +135,10 @@ class Recovery:
     def _learn_past_terms(self, tree: Tree) -> None:
         """A reign this peer slept through: who was subscribed before it is owed its events."""
         for _, held in self._claims(tree):
-            for term, end, _ in held:
+            for term, end, _, stable in held:
                 self.scribe.reigns.recall(tree, term, end)
+                if tree.settle(term, stable):
+                    self.scribe.reports.touch(tree)
 
     def _claims(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
         if tree.parent is not None:
@@ -147,7 +152,7 @@ class Recovery:
         return {
             contact: difference(ranges, seen)
             for contact, held in self._claims(tree)
-            for held_term, _, ranges in held
+            for held_term, _, ranges, _ in held
             if held_term == term
         }
 
@@ -172,12 +177,14 @@ class Recovery:
         contacts = self._with_fallbacks(tree, tree.neighbours())
         gap.ask_among([contact.node_id for contact in contacts])
         for contact, ranges in claimed.items():
+            gap.claims(contact.node_id, ranges)
             if asked := gap.to_ask(contact.node_id, ranges, now):
                 self.host.trace(Mark("asked_past_term"))
                 self._ask(contact, tree.topic, term, asked)
         for contact in contacts:
             self._ask(contact, tree.topic, term, gap.to_ask(contact.node_id, owed, now))
-        self._give_up(tree, term, gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s))
+        gone = gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s)
+        self._give_up(tree, term, gap, difference(gone, tree.may_come_again(term, gone)))
 
     # ---- asking and answering
 
@@ -204,15 +211,13 @@ class Recovery:
         if tree is None or gap is None:
             return
         tree.learn_runs(message.term, message.runs)
-        gap.refused(self._name(tree, sender, gap), message.ranges, message.released)
+        gap.refused(sender.node_id, message.ranges, message.released)
+        if tree.path[:1] == (sender.node_id,):
+            gap.refused(ROOT, message.ranges, message.released)
         if message.term == tree.term:
             self._fill_present(tree, gap)
         elif message.term in tree.past:
             self._fill_past(tree, message.term, gap)
-
-    def _name(self, tree: Tree, sender: Contact, gap: Gap) -> bytes:
-        is_root = tree.path[:1] == (sender.node_id,) and sender.node_id not in gap.sources
-        return ROOT if is_root else sender.node_id
 
     def _answer(self, to: Contact, topic: bytes, term: Term, ranges: list[Range]) -> None:
         tree = self.scribe.trees.get(topic)
@@ -220,13 +225,31 @@ class Recovery:
             self.host.send(to, Unavailable(topic, term, ranges))
             return
         found, released, lacking = tree.verdict(term, ranges)
-        for bundle in found:
-            if self.host.room(to) <= 0:
-                break  # it asks again for the rest
-            self.host.carry(to, bundle)
+        if found:
+            self.host.carry(to, found[0])  # without credit, too: it may be what full buffers wait for
+            self._send(to, topic, term, found[1:])
         if released or lacking:
             absent = RangeSet([*released, *lacking]).ranges()
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), tuple(tree.runs(term, absent))))
-        if lacking and term in tree.past:
-            tree.past[term].ask(lacking)  # somebody beyond this peer may have it, or know what it was
+        if lacking and tree.want(term, lacking, to.node_id):
             self.look_soon(topic)
+
+    def _send(self, to: Contact, topic: bytes, term: Term, bundles: list[Bundle]) -> None:
+        """Send what was asked for while there is credit, and the rest when there is again."""
+        for number, bundle in enumerate(bundles):
+            if self.host.room(to) <= 0:
+                rest = [(each.envelope.first, each.last) for each in bundles[number:]]
+                self.unsent.setdefault(to.node_id, {})[topic, term] = rest
+                return
+            self.host.carry(to, bundle)
+
+    def room(self, contact: Contact) -> None:
+        """There is credit again towards a peer: what it asked for goes before what is new."""
+        for (topic, term), ranges in self.unsent.pop(contact.node_id, {}).items():
+            tree = self.scribe.trees.get(topic)
+            if tree is not None:
+                self._send(contact, topic, term, tree.holding(term, ranges))
+
+    def link_lost(self, contact: Contact) -> None:
+        """What a peer asked for over a link that is gone it asks for again."""
+        self.unsent.pop(contact.node_id, None)

@@ -92,6 +92,8 @@ class ChildrenTables:
     def _accept(self, tree: Tree, join: Join, gone: tuple[Gone, ...] = ()) -> None:
         """`gone` is what is known to be kept no more, where that is not for this peer to find out."""
         contact = join.child
+        if tree.parent is not None and not tree.children:
+            self._be_no_leaf(tree, tree.parent, join)
         start = _start_for(tree, join)
         self._send_accepted(tree, join, start, gone)
         child = self.enter(tree, contact, start)
@@ -105,6 +107,12 @@ class ChildrenTables:
         child.advance(tree.log)
         self.scribe.rendezvous.came(tree, (contact.node_id,))  # of this reign it has nothing, and covers nothing yet
         self.scribe.reports.touch(tree)
+
+    def _be_no_leaf(self, tree: Tree, parent: Contact, join: Join) -> None:
+        """The parent hears of the first child before that hears of this peer, which may die at any time."""
+        tree.await_parent(join)
+        self.scribe.reports.tell(tree)
+        self.streams.hurry(parent.node_id)
 
     def _send_accepted(self, tree: Tree, join: Join, start: int, gone: tuple[Gone, ...]) -> None:
         descriptor = None if join.digest == tree.descriptor.digest else tree.descriptor
@@ -126,13 +134,18 @@ class ChildrenTables:
         if lease is not None and lease.cover_term == tree.term:
             child.cover = min(start, lease.cover)  # what it has itself says nothing of those below it
         self.scribe.reports.take_up(child, tree.topic)
-        self.unheard[tree.topic, node] = self.host.now()
+        self.await_word(tree, child)
         tree.waiting.pop(node, None)
+        tree.waiting = tree.waiting or NOTHING
         self.streams.put(contact, tree.topic, claims.encode(tree.parent_claim(self.host.me, self.fallbacks(tree))))
         if former is None:
             self.links.add(contact)
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
         return child
+
+    def await_word(self, tree: Tree, child: Child) -> None:
+        """The child has yet to say a word as one; who never does is none."""
+        self.unheard[tree.topic, child.contact.node_id] = self.host.now()
 
     def fallbacks(self, tree: Tree) -> tuple[Contact, ...]:
         """Whom a child may turn to should this peer die: the grandparent or the next root, then siblings with room."""
@@ -167,11 +180,12 @@ class ChildrenTables:
         if child is None:
             return
         tree.close(child)
-        self.streams.drop(child.contact, tree.topic)
-        self.links.remove(node)
         awaited = [other for other in whose or (node,) if other != self.host.me]
         if lease and awaited and not excused(child):
-            tree.depart(child, self.host.now() + self.config.lease_s, awaited)
+            leaf = not whose and self.scribe.reports.is_leaf(tree, child.contact)
+            tree.depart(child, self.host.now() + self.config.lease_s, awaited, leaf=leaf)
+        self.streams.drop(child.contact, tree.topic)
+        self.links.remove(node)
         self.host.trace(ChildRemoved(tree.topic, node, why))
         self.scribe.reports.touch(tree)
 
@@ -233,6 +247,7 @@ class ChildrenTables:
                 self.host.send(child.contact, Orphaned([topic]))
                 self.remove(tree, node, "expired", lease=True)
                 self.scribe.joining.leave_if_idle(tree)
+        self.unheard = self.unheard or {}  # one that was emptied keeps the memory of all that it ever held
 
 
 def _start_for(tree: Tree, join: Join) -> int:

@@ -9,15 +9,16 @@ from quillcast.core.sparing import shared
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
 CAME_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
-Held = tuple[tuple[Term, Number, tuple[Range, ...]], ...]
-"""Past terms: each one's end, as far as it is known, and what is kept of it."""
+Held = tuple[tuple[Term, Number, tuple[Range, ...], Number], ...]
+"""Past terms: each one's end and what of it was stable, as far as these are known, and what is kept of it."""
 
 
 class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A child to its parent: all below me cover `term` below `cover`; `heard` is the highest term known down here.
 
     `came` names who came below me lately from another parent: `cover` speaks for them and all below them. `frontier` is
-    how far the term came without a gap to me: where it is ahead of `cover`, somebody below me holds that back.
+    how far the term came without a gap to me: where it is ahead of `cover`, somebody below me holds that back. A `leaf`
+    has nobody below it: should I die, nobody's lease goes on.
     """
 
     term: Term
@@ -26,6 +27,7 @@ class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):
     held: Held = ()
     came: tuple[WireId, ...] = ()
     frontier: Number = 0
+    leaf: bool = False
 
 
 class ParentClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -54,7 +56,7 @@ def encode(claim: Claim) -> bytes:
 def decode(data: bytes) -> Claim:
     """The claim of these bytes; what is the same in others' claims is shared. Raises `Malformed`."""
     match decoded(_decoder, data, "claim about a topic"):
-        case ChildClaim(term, cover, heard, held, came, frontier):
-            return ChildClaim(shared(term), cover, shared(heard), held, came, frontier)
+        case ChildClaim(term, cover, heard, held, came, frontier, leaf):
+            return ChildClaim(shared(term), cover, shared(heard), held, came, frontier, leaf)
         case ParentClaim(term, frontier, stable, path, fallbacks, held):
             return ParentClaim(shared(term), frontier, stable, shared(path), shared(fallbacks), held)

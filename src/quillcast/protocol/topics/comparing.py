@@ -4,14 +4,20 @@ One digest per neighbour, over the topics to which both are among the k closest,
 is new: a topic's state or the leaf set changed, or this process has just started. Until the neighbour has answered with
 the same one, it is sent again, ever more slowly. So a quiet network compares nothing, and a peer that comes back with a
 known nodeId and no memory is given all that it should keep.
+
+A peer that is no longer among the k closest gives what it keeps to those that are, until all of them have it: several
+may have come at once, who ask each other in vain.
 """
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from quillcast.core.envelope import Term
 from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
+from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import StateDigest
 
 if TYPE_CHECKING:
@@ -40,6 +46,8 @@ class Comparing:
         self._entered: dict[bytes, int] = {}  # the marks of topics as they are in the digests
         self._changed: dict[bytes, None] = {}  # topics to be entered (again)
         self._agreed: dict[bytes, bytes] = {}
+        self._strays: dict[bytes, dict[bytes, None]] = {}  # topics that others are to keep, and who of them does
+        self._given: dict[bytes, int] = {}  # the marks of topics that others keep by now
         self._wait_s = _FIRST_S
         self._number = 0
         self._due_at: float | None = None
@@ -87,7 +95,7 @@ class Comparing:
             if self._agreed.get(contact.node_id) != digest:
                 self.host.send(contact, StateDigest(digest))
                 restless = True
-        if restless:
+        if self._pass_on() or restless:
             self._arm(self._wait_s)
             self._wait_s = min(2 * self._wait_s, _MAX_S)
 
@@ -111,31 +119,63 @@ class Comparing:
         self.host.trace(Mark("root_state_differed"))
         terms, descriptors = self.replication.terms, self.scribe.descriptors
         in_question = [topic for topic in self._entered if _bucket(topic) in buckets]
-        topics = [topic for topic in in_question if to.node_id in self._others(topic)]
+        topics = [topic for topic in in_question if to.node_id in self._others(self.replication.keepers(topic))]
         self.replication.send_entries(to, [(descriptors[topic], terms[topic]) for topic in topics[:ENTRIES_MAX]])
+
+    # ---- what others are to keep
+
+    def _pass_on(self) -> bool:
+        """Give what this peer need not keep any more to those that should. False if they have it."""
+        self._enter_changed()
+        entries: dict[Contact, list[tuple[Descriptor, Term]]] = {}
+        for topic, holders in list(self._strays.items()):
+            lacking = [contact for contact in self.replication.keepers(topic) if contact.node_id not in holders]
+            if not lacking:
+                del self._strays[topic]
+                self._given[topic] = self._entered[topic]
+            for contact in lacking:
+                entry = self.scribe.descriptors[topic], self.replication.terms[topic]
+                entries.setdefault(contact, []).append(entry)
+        for contact, its in entries.items():
+            self.replication.send_entries(contact, its[:ENTRIES_MAX])
+        return bool(entries)
+
+    def kept(self, sender: Contact, topics: Iterable[bytes]) -> None:
+        """Another peer keeps the state of these."""
+        for topic in topics if self._strays else ():
+            if topic in self._strays:
+                self._strays[topic][sender.node_id] = None
 
     # ---- digests
 
     def _digest(self, node: bytes) -> bytes:
         """Over what this peer and that one should both keep."""
+        self._enter_changed()
+        parts = self._digests.get(node, ())
+        return b"".join(part.to_bytes(_MARK_BYTES) for part in parts) if any(parts) else b""
+
+    def _enter_changed(self) -> None:
         for topic in self._changed:
             self._enter(topic)
         self._changed = {}
-        parts = self._digests.get(node, ())
-        return b"".join(part.to_bytes(_MARK_BYTES) for part in parts) if any(parts) else b""
 
     def _enter(self, topic: bytes) -> None:
         new = self._mark(topic)
         change = self._entered.get(topic, 0) ^ new
         self._entered[topic] = new
-        for node in self._others(topic):
+        keepers = self.replication.keepers(topic)
+        if self.host.contact in keepers:
+            self._strays.pop(topic, None)
+        elif self._given.get(topic) != new:
+            self._strays.setdefault(topic, {})
+        for node in self._others(keepers):
             parts = self._digests.setdefault(node, [0] * BUCKETS)
             parts[_bucket(topic)] ^= change
 
-    def _others(self, topic: bytes) -> list[bytes]:
+    def _others(self, keepers: list[Contact]) -> list[bytes]:
         """Who keeps a topic's state together with this peer; nobody if this one need not keep it."""
-        keepers = [contact.node_id for contact in self.replication.keepers(topic)]
-        return [node for node in keepers if node != self.host.me] if self.host.me in keepers else []
+        nodes = [contact.node_id for contact in keepers]
+        return [node for node in nodes if node != self.host.me] if self.host.me in nodes else []
 
     def _mark(self, topic: bytes) -> int:
         """Where two owners' words on a topic are known, each peer keeps the one that it knew first: both are right."""

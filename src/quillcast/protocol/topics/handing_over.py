@@ -107,7 +107,7 @@ class HandingOver:
         if not others:  # this peer is all there is: leaving, it takes the topic along
             if self.scribe.leaving:
                 self.scribe.rendezvous.forget_reign(tree)
-                self.scribe.joining.close(tree)
+                self.scribe.joining.leave_if_idle(tree)  # children that leave as well may not have gone yet
             return
         to = others[0]
         publishers = self.scribe.rendezvous.forget_reign(tree)
@@ -119,8 +119,6 @@ class HandingOver:
             self.host.carry(to, bundle)
         self.moved_to[tree.topic] = to
         self.scribe.rendezvous.tell_publishers(tree, publishers)
-        if root.index and not self.scribe.leaving:
-            self._keep(tree)
         if tree.needed and not self.scribe.leaving:
             self.host.trace(Mark("root_handed_over"))
             self.scribe.repair.follow(tree, to)
@@ -149,11 +147,6 @@ class HandingOver:
     def _follows(self, tree: Tree, root: Root) -> bool:
         """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
         return not self.scribe.leaving and (tree.needed or root.index > 0)
-
-    def _keep(self, tree: Tree) -> None:
-        """Stay in the tree for as long as others may lack what this peer knows of a reign that is over."""
-        tree.keeping_until = self.host.now() + self.config.past_terms_s
-        self.scribe.sweeping.wake(tree)
 
     # ---- the root that comes
 
@@ -193,7 +186,7 @@ class HandingOver:
     def _enter_reign(self, tree: Tree, message: HandOver) -> None:
         """The buffer of the reign that ended follows: be this peer root or not, that may be the last copy."""
         if message.index:
-            self._keep(tree)
+            self.scribe.reigns.keep(tree)
         if message.term > tree.term:
             self.scribe.reigns.enter(tree, message.term, 0)
             tree.parent_frontier = message.index

@@ -5,7 +5,7 @@ The other end of the same links, the children table, is `children.py`; what foll
 
 from typing import TYPE_CHECKING
 
-from quillcast.core.envelope import NO_TERM
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
@@ -36,6 +36,7 @@ class Joining:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.parents = TreeLinks(scribe.neighbours, "parent", scribe.config.tree_heartbeat_s)
+        self.former: dict[bytes, bytes] = {}  # the last parent but one, by topic
         self.left_behind: dict[bytes, dict[bytes, Departed]] = {}  # leases that go on, by topics that were forgotten
 
     # ---- joining
@@ -93,11 +94,25 @@ class Joining:
 
     # ---- the parent
 
+    def refuse(self, other: Contact, topic: bytes, term: Term) -> None:
+        """Somebody who is not this peer's parent takes it for a child, under this term.
+
+        A lease goes on there if the other was its parent, or where reigns are two. Else there is none: a Join that is
+        sent twice, as in a busy process, comes to two peers, and the other one's answer was late.
+        """
+        tree = self.scribe.trees.get(topic)
+        if tree is None or not tree.needed:
+            self.host.send(other, self.last_word(topic))
+            return
+        moved = tree.parent is None or term != tree.term or self.former.get(topic) == other.node_id
+        self.host.send(other, Leave(topic, moved))
+
     def accepted(self, parent: Contact, message: Accepted) -> None:
         """Somebody entered this peer in its children table."""
         tree = self.scribe.trees.get(message.topic)
         if tree is None or not tree.needed:
-            self.host.send(parent, self.last_word(message.topic))
+            is_root = tree is not None and tree.root is not None
+            self.host.send(parent, Leave(message.topic, moved=True) if is_root else self.last_word(message.topic))
             if tree is not None and tree.root is None:
                 self.close(tree)
         elif tree.root is not None or self.host.me in message.path:
@@ -120,8 +135,8 @@ class Joining:
         tree.parent, tree.fallbacks = shared(parent), shared(message.fallbacks)
         tree.follow_path(shared(message.path))
         tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
-        if message.term > tree.term:
-            reigns.enter(tree, shared(message.term), message.start)
+        if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
+            reigns.enter(tree, shared(message.term), 0 if tree.begun else message.start)
         elif message.term == tree.term:
             tree.start = min(tree.start, message.start)
         for term, end in message.past:
@@ -132,6 +147,7 @@ class Joining:
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.scribe.streams.put(parent, tree.topic, claims.encode(tree.child_claim(self.host.now())))
         self.settled(tree, message.gone)
+        self.scribe.reports.take_up_parent(tree, parent)
 
     def settled(self, tree: Tree, gone: tuple[Gone, ...] = ()) -> None:
         """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin.
@@ -151,6 +167,7 @@ class Joining:
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""
+        self.former[tree.topic] = parent.node_id
         self.scribe.streams.drop(parent, tree.topic)
         self.parents.remove(parent.node_id)
         self.scribe.sweeping.wake(tree)
@@ -183,13 +200,12 @@ class Joining:
             self.detach(tree, "left")
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
+        self.former.pop(tree.topic, None)
         self.scribe.forget(tree)
 
     def last_word(self, topic: bytes) -> Leave:
-        """What to say to somebody who takes this peer for a child: do leases go on that it speaks for, and whose?"""
-        tree, leases = self.scribe.trees.get(topic), self.leases_left(topic)
-        if tree is not None and (tree.needed or tree.root is not None):
-            return Leave(topic, moved=True)
+        """What to say where nothing is needed any more: do leases go on that this peer speaks for, and whose?"""
+        leases = self.leases_left(topic)
         return Leave(topic, bool(leases), _whose(leases))
 
     def leases_left(self, topic: bytes) -> dict[bytes, Departed]:

@@ -104,11 +104,13 @@ class Pacing:
 
     def _ease_topics(self) -> None:
         """Topics that are below their share again, or of which this peer is root no more, hold up nobody."""
-        for topic in list(self.held):
-            tree = self.scribe.trees.get(topic)
-            if tree is None or tree.root is None or not self._has_its_share(tree):
-                for sender, size_bytes in self.held.pop(topic):
-                    self.release(sender, size_bytes, topic)
+        eased = [topic for topic in self.held if not self._is_to_wait(self.scribe.trees.get(topic))]
+        due = [(*credit, topic) for topic in eased for credit in self.held.pop(topic)]
+        for sender, size_bytes, topic in due:  # this may ease others, too
+            self.release(sender, size_bytes, topic)
+
+    def _is_to_wait(self, tree: Tree | None) -> bool:
+        return tree is not None and tree.root is not None and self._has_its_share(tree)
 
     def press(self) -> None:
         """The buffers may be over their budget: shed what may go at once, else begin to wait."""
@@ -174,8 +176,8 @@ class Pacing:
         return tree.descriptor.settings.slow == "cut"
 
     def _shed(self, now: float) -> None:
-        """Keep no more copies than live leases at this peer and below need, and of past terms the newest."""
-        self._thin(self._goal_bytes, spare_waiting=True)
+        """Keep no more copies than live leases at this peer and below need, and of past terms what was not stable."""
+        self._thin(self._goal_bytes, stable_only=True)
         for tree in self._busiest():
             if self.budget.used_bytes <= self._goal_bytes:
                 return
@@ -188,16 +190,22 @@ class Pacing:
         if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
             self.host.trace(Mark("shed_copies"))
             if (missing := tree.earliest - needed_from) > 0:
-                self.host.trace(Dropped(tree.topic, missing, "budget"))
+                self._dropped(tree, missing)
 
-    def _thin(self, goal_bytes: int, *, spare_waiting: bool = False) -> None:
-        """Let go of the oldest of past terms; not of what a subscriber here still has to take, where that is spared."""
+    def _thin(self, goal_bytes: int, *, stable_only: bool = False) -> None:
+        """Let go of the oldest of past terms: what was stable, or what others may lack, too, where leases may end."""
         for tree in self.scribe.trees.values():
             for term in sorted(tree.past):
                 over_bytes = self.budget.used_bytes - goal_bytes
-                spared = tree.waits_for(term) and (spare_waiting or not self._may_cut(tree))
-                if over_bytes > 0 and not spared and (count := tree.thin(term, over_bytes)):
-                    self.host.trace(Dropped(tree.topic, count, "budget"))
+                needed_too = self._may_cut(tree) and not stable_only
+                if over_bytes <= 0 or (tree.waits_for(term) and not needed_too):
+                    continue
+                if count := tree.thin(term, over_bytes, stable_only=not needed_too):
+                    self._dropped(tree, count)
+
+    def _dropped(self, tree: Tree, count: int) -> None:
+        self.host.trace(Dropped(tree.topic, count, "budget"))
+        self.scribe.reports.touch(tree)  # a subscriber that lost something may have a hole to wait at
 
     # ---- leases
 

@@ -51,18 +51,17 @@ class Publisher:
         self, host: Host, config: TopicConfig, descriptor: Descriptor, id_: bytes, listener: PublisherListener,
         carry: Callable[["Publisher", Bundle], None], warrant: Warrant | None = None,
         wake: Callable[[bytes], None] = lambda topic: None,
-        room_here: Callable[[bytes], int] | None = None,
+        room_to: Callable[[Contact, bytes], int] | None = None,
     ) -> None:  # fmt: skip
         """`carry` takes bundles to the root; `wake` hears of the topic when events wait for its word again.
 
-        `room_here` says how many bytes of a topic this very peer takes as its root; else the link to the root does.
+        `room_to` says how many bytes of a topic a root takes now; else the link to it does.
         """
         self.host, self.config, self.id, self.listener = host, config, id_, listener
         self.topic = descriptor.topic
         self.adapt(descriptor)
         self._carry, self._wake = carry, wake
-        self._room_here = room_here
-        self._room: Callable[[Contact], int] = host.room
+        self._room_to = room_to
         self.warrant = warrant
         self.shared_by = 1  # publishers of the application whose events these are
         self.root: Contact | None = None
@@ -143,9 +142,9 @@ class Publisher:
         """Send what was not sent yet, as far as the link to the root has room."""
         if self.root is None:
             return
-        while self.sent < self.next and self._room(self.root) > 0:
+        while self.sent < self.next and (room_bytes := self._room(self.root)) > 0:
             newest = self.retained[-1]
-            blocks = (newest,) if newest.first == self.sent else self._unsent()
+            blocks = (newest,) if newest.first == self.sent else self._unsent(room_bytes)
             self.sent = blocks[-1].last
             floor = self.retained[0].first if self.reliable else blocks[0].first
             root = self.root
@@ -156,10 +155,10 @@ class Publisher:
             if self.root is not root:
                 return
 
-    def _ask_here(self, root: Contact) -> int:
-        return self.host.room(root) if self._room_here is None else self._room_here(self.topic)
+    def _room(self, root: Contact) -> int:
+        return self.host.room(root) if self._room_to is None else self._room_to(root, self.topic)
 
-    def _unsent(self) -> tuple[Block, ...]:
+    def _unsent(self, room_bytes: int) -> tuple[Block, ...]:
         blocks: list[Block] = []
         size = 0
         for block in reversed(self.retained):
@@ -169,7 +168,7 @@ class Publisher:
         blocks.reverse()
         for count, block in enumerate(blocks):
             size += block.size
-            if size > self.config.bundle_bytes and count:
+            if size > min(self.config.bundle_bytes, room_bytes) and count:
                 return tuple(blocks[:count])
         return tuple(blocks)
 
@@ -179,7 +178,6 @@ class Publisher:
             return
         if root != self.root or term > self.term:
             self.root, self.term = root, term
-            self._room = self._ask_here if root.node_id == self.host.me else self.host.room
             self.sent = self.retained[0].first if self.retained else self.next
             if self.sent < self.admitted:
                 self.host.trace(Mark("resent_to_new_root"))

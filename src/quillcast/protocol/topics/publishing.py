@@ -47,7 +47,7 @@ class Publishing:
         descriptor = self.scribe.describe(name)
         publisher = Publisher(
             self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake,
-            self.scribe.pacing.room_for,
+            self.room_to,
         )  # fmt: skip
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[publisher.id] = publisher
@@ -151,11 +151,15 @@ class Publishing:
         if tree is not None:
             self.scribe.rendezvous.publish_here(tree, bundle)
 
-    def _room_to(self, root: Contact, topic: bytes) -> int:
-        """Bytes of a topic that its root takes now."""
+    def room_to(self, root: Contact, topic: bytes) -> int:
+        """Bytes of a topic that its root takes now.
+
+        Publishers take half of a link's credit at most. A root that holds them back because their topic waits for slow
+        subscribers holds that half; what goes down the trees to that peer, and what it asks for, takes the other.
+        """
         if root.node_id == self.host.me:
             return self.scribe.pacing.room_for(topic)
-        return self.host.room(root)
+        return self.host.room(root) - self.host.window(root) // 2
 
     def _find(self, topic: bytes) -> None:
         again = topic in self.asked_at  # for what was answered is asked no more
@@ -328,10 +332,10 @@ class Publishing:
     # ---- time and room
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards a root, or room in this peer as one (`_room_to`)."""
+        """There is credit again towards a root, or room in this peer as one (`room_to`)."""
         topics = self.watched.get(contact.node_id, {})
         for topic in list(topics):
-            if self._room_to(contact, topic) <= 0:
+            if self.room_to(contact, topic) <= 0:
                 continue
             topics[topic] = topics.pop(topic)  # it comes last the next time: those that find no room now come first
             for publisher in self.publishers[topic].values():

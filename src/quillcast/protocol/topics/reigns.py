@@ -31,7 +31,12 @@ class Reigns:
         if tree.may_recall(term, end) and tree.recall(term, end, self.host.now() + self.config.past_terms_s):
             self.scribe.reports.touch(tree)  # neighbours on the other side may not know either
             for edge in tree.edges.values():
-                edge.owe(term, end)
+                edge.owe(term, end, tree.past[term].stable)
+
+    def keep(self, tree: Tree) -> None:
+        """Stay in the tree for as long as others may lack what this peer knows of a reign that is over."""
+        tree.keeping_until = self.host.now() + self.config.past_terms_s
+        self.scribe.sweeping.wake(tree)
 
     def heard_of(self, tree: Tree, term: Term) -> None:
         """Terms only grow: a root that hears of a later one than its own begins one later still."""

@@ -97,6 +97,8 @@ class Rendezvous:
         tree.path = ()
         self.host.trace(BecameRoot(topic, term, how))
         scribe.reigns.enter(tree, term, 0)
+        if offer is not None:  # what the root before admitted may not have come here yet
+            scribe.reigns.recall(tree, offer.message.term, offer.message.index)
         scribe.handing_over.moved_to.pop(topic, None)
         scribe.joining.settled(tree)
         scribe.publishing.root_here(tree)
@@ -136,7 +138,10 @@ class Rendezvous:
             root.hold_until = root.awaited_until
 
     def forget_reign(self, tree: Tree) -> dict[Contact, None]:
-        """This peer is root no more. Returns those who published to it."""
+        """This peer is root no more. Returns those who published to it.
+
+        It stays in the tree for as long as others may lack what it knows of reigns that are over.
+        """
         root = tree.root
         if root is None:
             return {}
@@ -144,6 +149,8 @@ class Rendezvous:
             self.scribe.move(tree, bundle)
         self._acknowledge(tree)
         tree.root = None
+        if (root.index or any(past.end for past in tree.past.values())) and not self.scribe.leaving:
+            self.scribe.reigns.keep(tree)
         self.scribe.pacing.eased()
         self.scribe.sweeping.wake(tree)
         return {admission.contact: None for admission in root.admissions.values()}

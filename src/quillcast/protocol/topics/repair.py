@@ -52,6 +52,18 @@ class TreeRepair:
         for fallback, trees in groups.items():
             self._turn_to(fallback, trees, node)
 
+    def died(self, contact: Contact) -> None:
+        """A peer has ended, and its leases with it, but not those of peers below it: they join elsewhere."""
+        node, children = contact.node_id, self.scribe.children
+        for tree in [tree for tree in self.scribe.linked(node) if node in tree.children]:
+            if self.scribe.reports.is_leaf(tree, contact):
+                children.remove(tree, node, "died", lease=False)
+        for tree in self.scribe.trees.values():
+            lease = tree.departed.get(node) if tree.departed else None
+            if lease is not None and lease.leaf:
+                tree.came((node,))
+                self.scribe.reports.touch(tree)
+
     def _fallback(self, tree: Tree, lost: bytes) -> Contact | None:
         for contact in tree.fallbacks:
             if (

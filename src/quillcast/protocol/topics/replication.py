@@ -77,15 +77,18 @@ class Replication:
         """The peers that keep a topic's state, as far as this one knows: the k closest to it."""
         return self.overlay.closest(topic, self.count)
 
-    def _others(self, topic: bytes) -> list[Contact]:
-        """The other ones, but for those that fell silent."""
+    def _others(self, round_: Round) -> list[Contact]:
+        """Whom a round is for, but for who fell silent: to ask, the k closest others, for this peer may be new."""
         suspected = self.scribe.neighbours.suspected
-        return [c for c in self.keepers(topic) if c.node_id != self.host.me and not suspected(c.node_id)]
+        keepers = self.overlay.closest(round_.topic, self.count + (round_.note is None))
+        others = [contact for contact in keepers if contact.node_id != self.host.me][: self.count]
+        return [contact for contact in others if not suspected(contact.node_id)]
 
     def doubtful_until(self, topic: bytes) -> float:
-        """Until when a topic that is new to all keepers may yet have been in use: most of the last ones are gone."""
+        """Until when a topic that is new to all who were asked may have been in use: most who would know are gone."""
         since = self.host.now() - self.config.lease_s
-        lately = self.overlay.closest_lately(topic, self.count, since)
+        closest = self.overlay.closest_lately(topic, self.count + 1, since)
+        lately = [(contact, at) for contact, at in closest if contact.node_id != self.host.me][: self.count]
         lost = [at for _, at in lately if at is not None]
         if len(lately) < self.count or len(lately) - len(lost) >= self.majority:
             return 0.0
@@ -158,12 +161,13 @@ class Replication:
         note = round_.note
         if note is not None and any(_better(entry, *note) for entry in round_.answers.values()):
             return True
-        others = [contact for contact in self._others(round_.topic) if contact.node_id not in round_.joining]
+        others = [contact for contact in self._others(round_) if contact.node_id not in round_.joining]
         answered = sum(contact.node_id in round_.answers for contact in others)
         if answered == len(others):
             return True
-        had_time = note is not None or self.host.now() - round_.began_at >= self.config.ask_patience_s
-        return had_time and 1 + answered >= self.majority
+        if note is not None:
+            return 1 + answered >= self.majority
+        return self.host.now() - round_.began_at >= self.config.ask_patience_s and answered >= self.majority
 
     def due(self, timer: RoundsDue) -> None:
         """Send what is to be asked, gathered per peer."""
@@ -186,7 +190,7 @@ class Replication:
         for round_ in rounds:
             if self._rounds.get((round_.topic, round_.note is not None)) is not round_:
                 continue
-            for contact in self._others(round_.topic):
+            for contact in self._others(round_):
                 if contact.node_id not in round_.answers and contact.node_id not in round_.asked:
                     round_.asked[contact.node_id] = None
                     asked.setdefault(contact, []).append(round_)
@@ -254,6 +258,7 @@ class Replication:
         """One of the keepers answered."""
         rounds: list[Round] = []
         if isinstance(message, Kept):
+            self.comparing.kept(sender, [topic for topic, _, _ in message.topics])
             for topic, term, digest in message.topics:
                 round_ = self._rounds.get((topic, True))
                 if round_ is not None and round_.note is not None:
@@ -262,6 +267,7 @@ class Replication:
                         round_.answers[sender.node_id] = Entry(topic, descriptor, term)
                         rounds.append(round_)
         else:
+            self.comparing.kept(sender, [entry.topic for entry in message.entries if entry.term != NO_TERM])
             for entry in message.entries:
                 for noting in (False, True):
                     round_ = self._rounds.get((entry.topic, noting))

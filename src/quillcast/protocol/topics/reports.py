@@ -8,7 +8,7 @@ from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics import claims
 from quillcast.protocol.topics.messages import Orphaned
-from quillcast.protocol.topics.tree import Child, Tree
+from quillcast.protocol.topics.tree import BEFORE, NEVER, Child, Tree
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -95,7 +95,11 @@ class Reports:
     def _claim_dropped(self, tree: Tree | None, sender: Contact) -> None:
         if tree is None:
             return
-        if sender.node_id in tree.children:
+        child = tree.children.get(sender.node_id)
+        if child is not None and child.spoken == BEFORE:  # it left and came again before this word of it came
+            child.spoken = NEVER
+            self.scribe.children.await_word(tree, child)
+        elif child is not None:
             self.scribe.children.remove(tree, sender.node_id, "moved", lease=True)
             self.scribe.joining.leave_if_idle(tree)
         elif tree.parent is not None and tree.parent.node_id == sender.node_id:
@@ -124,11 +128,29 @@ class Reports:
             self.scribe.rendezvous.cover(tree, self.host.now())  # publishers wait for this word
 
     def take_up(self, child: Child, topic: bytes) -> None:
-        """A child that is entered again may have claimed already what it would claim now: it will not repeat it."""
-        told = self.streams.told(child.contact.node_id).get(topic)
-        claim = claims.decode(told) if told is not None else None
+        """A child that is entered again may have claimed already what it would claim now: it will not repeat it.
+
+        Or it left meanwhile, and has yet to take that claim back.
+        """
+        claim = self._told(child.contact, topic)
         if isinstance(claim, claims.ChildClaim):
             child.claim(claim)
+            child.spoken = BEFORE
+
+    def is_leaf(self, tree: Tree, child: Contact) -> bool:
+        """Has a child nobody below it, as it claims?"""
+        claim = self._told(child, tree.topic)
+        return isinstance(claim, claims.ChildClaim) and claim.leaf
+
+    def take_up_parent(self, tree: Tree, parent: Contact) -> None:
+        """A new parent's claim may have come before its answer to the Join; it will not repeat it either."""
+        claim = self._told(parent, tree.topic)
+        if isinstance(claim, claims.ParentClaim) and self.host.me not in claim.path:
+            self._parent_says(tree, parent, tree.topic, claim)
+
+    def _told(self, neighbour: Contact, topic: bytes) -> claims.ChildClaim | claims.ParentClaim | None:
+        told = self.streams.told(neighbour.node_id).get(topic)
+        return claims.decode(told) if told is not None else None
 
     def _stranger_says(self, tree: Tree | None, sender: Contact, topic: bytes, claim: claims.ChildClaim) -> None:
         """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
@@ -149,7 +171,7 @@ class Reports:
         if tree is not None and tree.joining and not tree.attached:
             return  # its answer to the join is on its way, or the join will be sent again
         if tree is None or tree.parent is None or tree.parent.node_id != sender.node_id:
-            self.host.send(sender, self.scribe.joining.last_word(topic))
+            self.scribe.joining.refuse(sender, topic, claim.term)
             return
         if self.host.me in claim.path:
             self.host.trace(Mark("loop_left"))

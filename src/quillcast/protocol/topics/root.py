@@ -11,6 +11,7 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import DOWN, Envelope, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
+from quillcast.core.sparing import NOTHING
 from quillcast.core.trace import Admitted, Dropped, Repeated
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -48,11 +49,9 @@ class Root:
         self.waiting: list[Block] = []
         self.sealing = False
         self.closing = False  # the topic is about to be handed over: nothing more is admitted
-        self.turned_away: dict[bytes, Contact] = {}  # publishers that sent something meanwhile
-        self.frontiers: dict[
-            bytes, int
-        ] = {}  # below which the root before left nothing open, of those not heard of yet
-        self.awaited: dict[bytes, None] = {}  # who is waited for after a hand-over; each speaks for all below it
+        self.turned_away: dict[bytes, Contact] = NOTHING  # publishers that sent something meanwhile
+        self.frontiers: dict[bytes, int] = NOTHING  # the root before left nothing open below; of those to come
+        self.awaited: dict[bytes, None] = NOTHING  # who is waited for after a hand-over; each speaks for all below it
         self.awaited_until = 0.0  # ... but for those that the root before waited for itself
         self.noted = descriptor  # what most of those who keep the topic's state hold
         self.holders = 1  # ... and how many they are, this one among them
@@ -157,7 +156,7 @@ class Root:
     def end_hold(self, now: float) -> None:
         """Wait for nobody any more that this root does not know."""
         self.hold_until = min(self.hold_until, now)
-        self.awaited = {}
+        self.awaited = NOTHING
 
     def covered(self, index: int, now: float) -> bool:
         """All live leases cover the term below `index`. True if the stable position moved."""
@@ -187,7 +186,7 @@ class Root:
     def turn_away(self, sender: Contact, bundle: Bundle) -> None:
         """Admit nothing of what a publisher sent: it will send it again, to the next root or here (`reopen`)."""
         self.host.trace(Dropped(self.topic, bundle.count, "not_root"))
-        self.turned_away |= {block.publisher: sender for block in bundle.blocks}
+        self.turned_away = self.turned_away | {block.publisher: sender for block in bundle.blocks}
 
     def reopen(self) -> None:
         """The topic stays here: whoever was turned away is to send again."""
@@ -195,7 +194,7 @@ class Root:
         for publisher, contact in self.turned_away.items():
             if publisher in self.admissions or self._enter(contact, publisher) is not None:
                 self.marks[publisher] = True
-        self.turned_away.clear()
+        self.turned_away = NOTHING
 
     def stable_frontiers(self) -> dict[bytes, int]:
         """Per publisher, one past the last event that all leases are known to cover, of those that were admitted."""

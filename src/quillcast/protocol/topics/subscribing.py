@@ -112,7 +112,7 @@ class Subscribing:
         _set_order(tree, edge)
         edge.begin(tree.term, first)
         for term, past in tree.past.items():
-            edge.owe(term, past.end)
+            edge.owe(term, past.end, past.stable)
         edge.cursor = tree.log.first_over(first)
         tree.open(edge)
         owed = "reliable" if edge.ordered else "best_effort"

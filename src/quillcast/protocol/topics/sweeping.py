@@ -76,6 +76,7 @@ class Sweeping:
             self._sweep_tree(tree, now, paused=paused)
             if not tree.restless:
                 self.restless.pop(topic, None)
+        self.restless = self.restless or {}  # one that was emptied keeps the memory of all that it ever held
         self._forget_authors(now)
         scribe.publishing.sweep(now)
         scribe.pacing.sweep(now)
@@ -110,15 +111,17 @@ class Sweeping:
 
     def _let_go_of_past(self, tree: Tree, now: float) -> None:
         for term in tree.overdue(now):
-            if not self._may_forget(tree, term):
-                continue
             for edge in tree.edges.values():
                 lacking = edge.lacking(term, tree.past[term])
-                edge.skip(term, lacking, "unavailable", tree.runs(term, lacking))
-            tree.forget(term)
+                edge.skip(term, lacking, "unavailable", tree.runs(term, lacking), tree.later_runs(term))
+            if self._may_forget(tree, term):
+                tree.forget(term)
+            self.scribe.reports.touch(tree)  # what waited for it covers more now
         for edge in tree.edges.values():
             edge.forget(lambda term: term == tree.term or term in tree.past or term in tree.forgotten)
-            edge.give_up_holes(now - self.config.lease_s)
+            waits = any(edge.lacking(term, past) for term, past in tree.past.items())  # for what may fill a hole
+            if not waits and edge.give_up_holes(now - self.config.lease_s):
+                self.scribe.reports.touch(tree)
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
         """A subscriber that publishers wait for has it still to take."""

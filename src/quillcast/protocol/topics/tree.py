@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
+from quillcast.core.ranges import Range
 from quillcast.core.sparing import NOTHING, shared
 from quillcast.protocol.forwarding.channels import CATCH_UP_S, Cut, LinkChannel
 from quillcast.protocol.forwarding.flow import Flow
@@ -14,6 +15,9 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Have, Join
 from quillcast.protocol.topics.root import Root
 from quillcast.protocol.topics.subscription import Subscription
+
+NEVER, BEFORE, SINCE = range(3)
+"""When a child spoke last: never, or before or since it was entered in the children table."""
 
 
 class Child(LinkChannel):
@@ -25,7 +29,7 @@ class Child(LinkChannel):
         super().__init__(host, contact, cursor)
         self.cover_term, self.cover = term, cover
         self.held: Held = ()
-        self.spoken = False  # is this its own word?
+        self.spoken = NEVER  # is this its own word?
         self.came: tuple[bytes, ...] = ()  # below it, lately
         self.frontier = cover  # how far it came itself, even if those below it are behind
         self.moved_at = host.now()  # when `cover` last moved
@@ -40,7 +44,7 @@ class Child(LinkChannel):
         self.frontier = max(claim.cover, claim.frontier)
         if self.cover >= self.told_to_cut:
             self.told_to_cut = 0
-        self.spoken = True
+        self.spoken = SINCE
 
     @property
     def speaks_for(self) -> tuple[bytes, ...]:
@@ -54,11 +58,12 @@ class Departed:
     Or until those speak for themselves below this peer again whose leases it was: its own, or of those it named.
     """
 
-    __slots__ = ("awaited", "cover", "cover_term", "until")
+    __slots__ = ("awaited", "cover", "cover_term", "leaf", "until")
 
-    def __init__(self, child: Child, until: float, awaited: Iterable[bytes]) -> None:
+    def __init__(self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False) -> None:
         self.cover_term, self.cover, self.until = child.cover_term, child.cover, until
         self.awaited = dict.fromkeys(awaited)
+        self.leaf = leaf  # it is the child's own lease only
 
 
 def excused(holder: "Subscription | Child | Departed") -> bool:
@@ -139,14 +144,15 @@ class Tree(Flow):
         self.unstarted = self.unstarted or {}
         self.unstarted[edge.number] = edge
 
-    def depart(self, child: Child, until: float, awaited: Iterable[bytes]) -> None:
+    def depart(self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False) -> None:
         """A child is gone, and its lease, or those of others that it names, go on until a time."""
         self.departed = self.departed or {}
         node = child.contact.node_id
-        lease = Departed(child, until, awaited)
+        lease = Departed(child, until, awaited, leaf=leaf)
         former = self.departed.get(node)
         if former is not None:  # it came back and goes again: it need not have spoken for those that it named then
             lease.awaited |= former.awaited
+            lease.leaf = lease.leaf and former.leaf
             lease.cover_term, lease.cover = min((lease.cover_term, lease.cover), (former.cover_term, former.cover))
         self.departed[node] = lease
         for other in self.children.values():
@@ -207,9 +213,9 @@ class Tree(Flow):
         """Will time change anything here: something to be joined, let go, given up or called stable?"""
         if self.root is None and (self.parent is None or not self.needed):
             return True
-        if self.root is not None and self.root.stable < self.root.index:
+        if self.root is not None and (self.root.sealing or self.root.stable < self.root.index):
             return True
-        held = any(channel.holding for channel in self.channels if isinstance(channel, Subscription))
+        held = any(channel.holes for channel in self.channels if isinstance(channel, Subscription))
         named = any(child.named_until for child in self.children.values())
         return bool(held or named or self.departed or self.ended or self.past) or self.keeping_until is not None
 
@@ -270,6 +276,20 @@ class Tree(Flow):
         else:
             holder.cut = Cut(self.frontier, now)
 
+    def want(self, term: Term, ranges: list[Range], asker: bytes) -> bool:
+        """A neighbour lacks these, and so does this peer: are they wanted for it now?
+
+        Of the present term they are for a child, which may be owed more than this peer was when it became its parent;
+        of past ones for anybody, for somebody beyond this peer may have them, or know what they were.
+        """
+        if term in self.past:
+            self.past[term].ask(ranges)
+            return True
+        if term != self.term or asker not in self.children:
+            return False
+        self.start = min([self.start, *(first for first, _ in ranges)])
+        return True
+
     def catch_up(self, holder: "Subscription | Child", position: int, now: float) -> None:
         """Somebody has come to a position: if its lease was ended, does it keep up again?"""
         if holder.cut is not None and holder.cut.is_over(position, self.frontier, now):
@@ -314,13 +334,13 @@ class Tree(Flow):
     def held(self) -> Held:
         """How far past terms went and what is kept of them, for neighbours that lack some of it."""
         past_terms = sorted(self.past.items())
-        return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX])) for term, past in past_terms])
+        return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable) for term, past in past_terms])
 
     def child_claim(self, now: float) -> ChildClaim:
         """What to tell the parent."""
         heard = max(self.heard, self.term)
-        frontier = self.frontier
-        return ChildClaim(self.term, self.cover(now), heard, self.held(), self.newcomers(now), frontier)
+        leaf = not (self.children or self.waiting or self.departed)
+        return ChildClaim(self.term, self.cover(now), heard, self.held(), self.newcomers(now), self.frontier, leaf)
 
     def parent_claim(self, me: bytes, fallbacks: tuple[Contact, ...]) -> ParentClaim:
         """What to tell the children."""
