@@ -37,6 +37,7 @@ class Joining:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.parents = TreeLinks(scribe.neighbours, "parent", scribe.config.tree_heartbeat_s)
         self.former: dict[bytes, bytes] = {}  # the last parent but one, by topic
+        self.began_at = scribe.host.now()
         self.left_behind: dict[bytes, dict[bytes, Departed]] = {}  # leases that go on, by topics that were forgotten
 
     # ---- joining
@@ -101,6 +102,9 @@ class Joining:
         sent twice, as in a busy process, comes to two peers, and the other one's answer was late.
         """
         tree = self.scribe.trees.get(topic)
+        if tree is None and self.host.now() - self.began_at < self.config.lease_s:
+            self.host.send(other, Leave(topic, moved=True))  # before it was restarted it may have had leases below it
+            return
         if tree is None or not tree.needed:
             self.host.send(other, self.last_word(topic))
             return
