@@ -1,5 +1,7 @@
 """Stages of puppets for live tests."""
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,8 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture
 def network() -> Iterator[Wires]:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("makes network namespaces, which takes root and iproute2")
     with wires() as made:
         yield made
 

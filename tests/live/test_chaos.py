@@ -11,8 +11,8 @@ from tests.live.chaos.__main__ import perform
 from tests.live.chaos.conductor import terms
 from tests.live.stage import Wires
 
-PEERS, SECONDS = 12, 55.0
-LEASE_S, SETTLE_S = 10.0, 20.0  # the lease is short, so that some are stopped for longer than that
+PEERS, SECONDS = 12, 45.0  # with its start and end a minute
+LEASE_S, SETTLE_S = 10.0, 30.0  # the lease is short, so that some are stopped for longer than that
 SEED = 1
 
 FIRST = ("127.77.0.1", 7000)

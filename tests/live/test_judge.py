@@ -274,6 +274,15 @@ def test_what_an_author_published_while_it_was_cut_off_may_be_lost_to_healthy_re
     assert notes.kinds() == ["was reported lost to a healthy reader"]
 
 
+def test_and_what_it_published_before_the_roots_on_both_sides_met(notes: Notes) -> None:
+    notes.stable = {}
+    notes.lose("bob", 8, 9)  # published at 108
+    notes.add("conductor", entry.Split(90.0, ("alice",)), entry.Mended(108.1 - BOUNDS.rivals_s, ("alice",)))
+    assert notes.kinds() == []
+    notes.lose("bob", 9, 10)
+    assert notes.kinds() == ["was reported lost to a healthy reader"]
+
+
 def test_spans_apart_are_those_in_which_one_of_two_was_cut_off(notes: Notes) -> None:
     for who, since, until in (("bob", 10.0, 40.0), ("carol", 20.0, 50.0), ("bob", 60.0, 70.0), ("dave", 61.0, 62.0)):
         notes.add("conductor", entry.Split(since, (who,)), entry.Mended(until, (who,)))

@@ -80,8 +80,11 @@ def told_of(simulation: Simulation, number: int, why: str = "cut") -> Told:
 class Cuts:
     """A history of the network that a test makes up: who was apart when, whoever asks."""
 
-    def __init__(self, spans: list[Span]) -> None:
-        self.spans = spans
+    def __init__(self, spans: list[Span], *, pauses: bool = False) -> None:
+        self.spans, self.pauses = spans, pauses
+
+    def stood_still(self, _machine: int, _span: Span) -> bool:
+        return self.pauses
 
     def apart(self, _a: int, _b: int, join_s: float) -> list[Span]:
         return self.spans
@@ -96,9 +99,9 @@ class Cuts:
         return all(span.end < since for span in self.spans)
 
 
-def apart(simulation: Simulation, start: float, end: float) -> None:
-    """As if the network had been cut between all readers and writers."""
-    simulation.reach = Cuts([Span(start, end)])  # type: ignore[assignment]
+def apart(simulation: Simulation, start: float, end: float, *, pauses: bool = False) -> None:
+    """As if the network had been cut between all readers and writers, or readers had stood still."""
+    simulation.reach = Cuts([Span(start, end)], pauses=pauses)  # type: ignore[assignment]
 
 
 def sound_delivery(simulation: Simulation) -> delivery.Delivery:
@@ -189,6 +192,11 @@ def test_only_an_outage_of_about_a_lease_is_an_excuse(sound: Simulation) -> None
     with pytest.raises(Broken, match="never got event"):
         check(sound)
     apart(sound, 12.0, 45.0)
+    check(sound)
+    apart(sound, 12.0, 36.0)
+    with pytest.raises(Broken, match="never got event"):
+        check(sound)
+    apart(sound, 12.0, 36.0, pauses=True)
     check(sound)
     apart(sound, written - leases.JOINED_S - 32.0, written - leases.JOINED_S - 1.0)
     with pytest.raises(Broken, match="never got event"):

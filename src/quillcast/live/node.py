@@ -856,7 +856,7 @@ def _patience(wait_s: Any) -> float:
 
 
 def _check_name(topic: str) -> None:
-    """Raise `LocalError` for a name that is no topic's: what is compiled would refuse one that is no text by itself."""
+    """Raise `LocalError` for a name that is no topic's."""
     described(topic)
 
 

@@ -45,7 +45,9 @@ class Leases:
             if span.end + JOINED_S < reader.started_at or written >= span.end + JOINED_S:
                 continue
             when = f"from {span.start:.1f} to {span.end:.1f} s"
-            if span.length_s >= lease_s - self.slack_s:
+            # Who stood still accuses nobody of what passed meanwhile: it misses a lost parent that much later.
+            later_s = MEET_S if self.reach.stood_still(mine, span) else 0.0
+            if span.length_s + later_s >= lease_s - self.slack_s:
                 return f"it was out of reach of peer {machine} {when}"
             if span.start < reader.started_at:
                 return f"its subscription began while it was out of reach of peer {machine}, {when}, or soon after"

@@ -57,6 +57,14 @@ class Reach:
         groups = next(each for since, each in self._latest_first() if since <= at)
         return [other for other in groups if _side_by_side(groups, machine, other)]
 
+    def stood_still(self, machine: int, span: Span) -> bool:
+        """Did a process stand still at some time of a span?"""
+        return any(
+            groups.get(machine, machine) is None
+            for since, until, groups in self._spans()
+            if since < span.end and until > span.start
+        )
+
     def cut_off(self, machine: int, others: Sequence[int], join_s: float) -> Iterator[Span]:
         """When a machine was together with none of the others, though it was not dead, and not all of them were."""
         start: float | None = None

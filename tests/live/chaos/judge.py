@@ -30,6 +30,8 @@ class Bounds:
     topic waits for slow readers a lease's time comes on top."""
     report_s: float = 10.0
     """What is passed over is reported within this, and who was away for longer than a lease is back within it."""
+    rivals_s: float = 5.0
+    """Roots on both sides of a split learn of each other within this, once it is over (docs/delivery.md)."""
     stable_s: float = 1.0
     """What a peer took, its handler has written down within this."""
     survival_s: float = 5.0
@@ -219,10 +221,11 @@ def _lost_events(history: History, reader: Reader) -> Iterator[Event]:
 
 
 def _excused(history: History, event: Event, bounds: Bounds) -> bool:
-    """Did it perish with its author, or was that cut off when it published it?"""
+    """Did it perish with its author, or was that cut off when it published it, or had its root yet to meet a rival?"""
     author = history.authors[event[0]]
     published_at = author.published.get(event[1], 0.0)
-    cut_off = any(since <= published_at < until for since, until in history.split[author.life.name])
+    spans = history.split[author.life.name]
+    cut_off = any(since <= published_at < until + bounds.rivals_s for since, until in spans)
     return cut_off or _perished(history, event, bounds)
 
 

@@ -203,6 +203,19 @@ def test_a_best_effort_subscriber_goes_on_at_once_is_told_and_sees_no_repeat() -
     assert notes.lost_ == [(1, 1, 2, "dropped")]
 
 
+def test_what_is_held_behind_a_hole_has_not_gone_out_and_is_not_covered() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.take(down(FIRST, 1, block(PAUL, 2)))
+    edge.take(down(FIRST, 2, block(PAULA, 0)))
+    assert notes.got == [b"0", b"0"]
+    assert edge.frontier(FIRST) == 1
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 1)))
+    assert notes.got == [b"0", b"0", b"1", b"2"]
+    assert edge.frontier(FIRST) == 3
+
+
 # --- events that come though they may have been reported lost
 
 
@@ -284,3 +297,47 @@ def test_a_best_effort_subscriber_is_told_which_dropped_event_came_under_another
     edge.take(down(SECOND, 0, block(PAUL, 1), block(PAULA, 1, b"b"), block(PAUL, 2)))
     assert notes.lost_ == [(1, 1, 2, "dropped")]
     assert notes.recovered == [b"1"]
+
+
+def test_what_a_later_term_admitted_again_is_not_lost_with_an_earlier_one() -> None:
+    edge, notes, _ = an_edge()
+    edge.begin(SECOND, 0)
+    gone, again = [Run(0, PAUL, 0, 4)], [Run(0, PAUL, 1, 2)]
+    edge.skip(FIRST, [(0, 4)], "unavailable", gone, again)
+    edge.tell_losses()
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 1), (3, 4)]
+
+
+def test_a_hole_waits_anew_for_what_another_reign_may_bring() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 2)))
+    host.time = 31.0
+    edge.begin(THIRD, 0)
+    assert not edge.give_up_holes(before=1.0)
+    assert notes.lost_ == []
+    host.time = 70.0
+    assert edge.give_up_holes(before=32.0)
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(1, 2)]
+
+
+def test_nothing_is_waited_for_that_was_admitted_before_the_subscription() -> None:
+    edge, notes, _ = an_edge()
+    edge = Edge(edge.host, WEATHER, notes, 0, ordered=True)
+    edge.begin(SECOND, 5)
+    edge.begin(FIRST, 2)  # that term is known to have gone so far, and goes further
+    edge.take(down(FIRST, 2, block(PAUL, 0)))
+    edge.take(down(SECOND, 5, block(PAUL, 9)))
+    assert notes.got == [b"0", b"9"]
+    assert notes.lost_ == []
+
+
+def test_losses_that_follow_one_another_are_one_report_whatever_else_goes_out_between() -> None:
+    edge, notes, _ = an_edge()
+    edge.skip(FIRST, [(0, 1)], "unavailable", [Run(0, PAUL, 0, 1)])
+    edge.take(down(FIRST, 1, block(PAULA, 0, b"a")))
+    edge.skip(FIRST, [(2, 3)], "unavailable", [Run(2, PAUL, 1, 1)])
+    edge.take(down(FIRST, 3, block(PAUL, 2)))
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 2)]
+    assert notes.got == [b"a", b"2"]

@@ -189,7 +189,7 @@ def test_a_peer_joins_soon_though_some_of_its_contacts_stand_still() -> None:
     village.run(20)
     newcomer = village.world.add(None)
     village.world.start(newcomer)
-    village.run(2.5)
+    village.run(5)
     assert village.peers[newcomer.number].overlay.active
 
 

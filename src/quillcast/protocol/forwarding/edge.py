@@ -315,7 +315,7 @@ class Edge(Channel):
     # ---- losses
 
     def _lose(
-        self, term: Term, holes: Sequence[Range], why: str, runs: Iterable[Run], later: Iterable[Run]
+        self, term: Term, holes: Sequence[Range], why: str, runs: Iterable[Run], later: Iterable[Run] = ()
     ) -> list[Range]:
         """Positions of a term are lost: report those of known events by publisher, and return the others."""
         gone = within(runs, holes) if holes else []
@@ -463,6 +463,7 @@ class Edge(Channel):
         if author.held:
             self._release(author)
         if self.holes:
+            self.holes.pop(block.publisher, None)  # the next one, if there is any, has stood since now
             self._look_for_hole(block.publisher, author)
 
     def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:

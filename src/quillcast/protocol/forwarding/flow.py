@@ -283,6 +283,21 @@ class Flow:
             return []
         return within([*ledger, *(run for bundle in kept for run in runs_of(bundle))], wanted)
 
+    def later_runs(self, term: Term) -> list[Run]:
+        """Whose events later terms hold, or held: what they admitted again is not lost with an earlier one."""
+        later = [other for other in self.past if other > term]
+        runs = [run for other in later for run in self.runs(other, _ALL)]
+        return runs + self.runs(self.term, _ALL) if self.term > term else runs
+
+    def may_come_again(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
+        """Of positions of a past term, those that may yet be admitted again: nothing later came of the publisher."""
+        later = sequences(self.later_runs(term))
+        awaited = RangeSet()
+        for run in self.runs(term, ranges):
+            reached = later[run.publisher].end if run.publisher in later else 0
+            awaited.add(min(run.at + max(0, reached - run.first), run.at + run.events), run.at + run.events)
+        return awaited
+
     def gone(self, first: int) -> tuple[Gone, ...]:
         """What there was before an index of the present term, from which on all is kept: of this term and the others.
 
@@ -300,21 +315,6 @@ class Flow:
             again.add(at + max(0, kept.get(publisher, first + events) - first), at + events)
         ranges = again.missing(0, end)
         return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]))
-
-    def later_runs(self, term: Term) -> list[Run]:
-        """Whose events later terms hold, or held: what they admitted again is not lost with an earlier one."""
-        later = [other for other in self.past if other > term]
-        runs = [run for other in later for run in self.runs(other, _ALL)]
-        return runs + self.runs(self.term, _ALL) if self.term > term else runs
-
-    def may_come_again(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
-        """Of positions of a past term, those that may yet be admitted again: nothing later came of the publisher."""
-        later = sequences(self.later_runs(term))
-        awaited = RangeSet()
-        for run in self.runs(term, ranges):
-            reached = later[run.publisher].end if run.publisher in later else 0
-            awaited.add(min(run.at + max(0, reached - run.first), run.at + run.events), run.at + run.events)
-        return awaited
 
     def learn_runs(self, term: Term, runs: Iterable[Run]) -> None:
         """Keep what a neighbour knows of lost positions and was not known here."""

@@ -34,10 +34,6 @@ class OverlayConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Peers out of another's state that a joining peer measures at most, looking for a nearby one. A guess, above the
     15 of one row (Castro et al., 2003, nearest contact by rows)."""
 
-    measure_patience_s: float = 1.0
-    """How long a joining peer waits for all whom it measures, if some have answered: one that stands still does not. A
-    guess: above most round trips."""
-
     nearby_rounds: int = 4
     """How often a joining peer moves on to a nearer contact before it joins through it. A guess."""
 

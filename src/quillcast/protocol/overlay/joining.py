@@ -31,12 +31,6 @@ class JoinLate(Timer, frozen=True):
     step: int
 
 
-class MeasuredEnough(Timer, frozen=True):
-    """Timer: whoever did not answer a measurement by now may stand still; go on with those who did."""
-
-    round: int
-
-
 class Joining:
     """One peer's way into the ring, and its help for others'."""
 
@@ -47,8 +41,6 @@ class Joining:
         self._contacts: dict[bytes, Contact] = {}  # given, and those that lead further
         self._met: dict[bytes, Contact] = {}  # who may be near: contacts and those they know
         self._measuring: dict[bytes, None] = {}
-        self._round = 0  # of measurements
-        self._hurried = False  # does this round wait for nobody any more, once anybody has answered?
         self._inactive: dict[bytes, None] = {}  # contacts that are not active themselves, in this attempt
         self._failures: dict[bytes, int] = {}  # attempts that ended at a contact
         self._near: Contact | None = None  # A, as far as known
@@ -65,6 +57,10 @@ class Joining:
     def late(self, timer: JoinLate) -> None:
         """Try again, through somebody else if the last one did not answer."""
         if self.pastry.active or self.pastry.left or (timer.attempt, timer.step) != (self._attempt, self._step):
+            return
+        if self._measuring and self._nearest() is not None and not self.replied:
+            self._measuring.clear()  # who has not answered by now is not near
+            self._approach()
             return
         self.host.trace(Mark("join_retry"))
         if self.replied and len(self.pastry.leaf_set):
@@ -95,31 +91,23 @@ class Joining:
 
     def _measure(self, contacts: Iterable[Contact]) -> None:
         """Measure these, then go on with the nearest."""
-        self._round += 1
-        self._hurried = False
         for contact in contacts:
             if self.host.proximity(NodeId(contact.node_id)) is None and contact.node_id not in self._measuring:
                 self._measuring[contact.node_id] = None
                 self.host.measure(contact)
-        if self._measuring:
-            self.host.set_timer(MeasuredEnough(self._round), self.config.measure_patience_s)
-        self._go_on()
+        if not self._measuring:
+            self._approach()
 
     def measured(self, contact: Contact) -> None:
-        """A measurement is done; with the last one the next step begins."""
-        if self._measuring.pop(contact.node_id, self) is None and not self.pastry.active:
-            self._go_on()
-
-    def hurry(self, timer: MeasuredEnough) -> None:
-        """Some of the measured may not answer for long."""
-        if timer.round == self._round and self._measuring and not (self.pastry.active or self.pastry.left):
-            self._hurried = True
-            self._go_on()
-
-    def _go_on(self) -> None:
-        if not self._measuring or (self._hurried and self._nearest() is not None):
-            self._measuring.clear()
+        """A measurement is done; with the last one, or soon after the last that was answered, the next step begins."""
+        if self._measuring.pop(contact.node_id, self) is not None or self.pastry.active:
+            return
+        if not self._measuring:
             self._approach()
+        elif self.host.proximity(NodeId(contact.node_id)) is not None:
+            self._step += 1
+            patience_s = self.config.join_timeout_s / 4  # the others may be dead
+            self.host.set_timer(JoinLate(self._attempt, self._step), patience_s)
 
     def _approach(self) -> None:
         """Ask the nearest peer met so far whom it knows; once that was asked, join through it."""

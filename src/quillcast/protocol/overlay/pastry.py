@@ -13,7 +13,7 @@ from quillcast.core.trace import Activated, Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.overlay.agreement import Agreement, ProbesDue
 from quillcast.protocol.overlay.config import OverlayConfig
-from quillcast.protocol.overlay.joining import Joining, JoinLate, MeasuredEnough
+from quillcast.protocol.overlay.joining import Joining, JoinLate
 from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.lostpeers import LostPeers, ProbeLost
 from quillcast.protocol.overlay.messages import (
@@ -62,7 +62,6 @@ _TIMERS: dict[type, Callable[["Pastry"], Callable[[Any], None]]] = {
     Maintain: attrgetter("upkeep.maintain"),
     ProbeLost: attrgetter("lost_peers.due"),
     JoinLate: attrgetter("joining.late"),
-    MeasuredEnough: attrgetter("joining.hurry"),
 }
 
 

@@ -153,6 +153,13 @@ class HandingOver:
         """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
         return not self.scribe.leaving and (tree.needed or root.index > 0)
 
+    def renounce(self, tree: Tree, term: Term) -> None:
+        """A new topic's first term is noted, and a closer peer has come: nobody need wait for that reign."""
+        hold_s = max(0.0, self.scribe.replication.doubtful_until(tree.topic) - self.host.now())
+        for closest in self.overlay.closest(tree.topic, 1):
+            if closest.node_id != self.host.me:
+                self.host.send(closest, HandOver(tree.descriptor, term, 0, 0, tree.heard, hold_s))
+
     # ---- the root that comes
 
     def handed_over(self, message: HandOver) -> None:
