@@ -12,6 +12,11 @@ class Loss(msgspec.Struct, frozen=True):
     exact. Without one (`uncertain`) it counts positions of `term`: nobody who could be reached knows which events
     stood there. One that comes after all is marked (`Event.recovered`), and so may be some that did not stand there.
 
+    `publisher` and the sequences are those of the events (`Event.publisher`, `Event.sequence`) where a process has one
+    publisher in the topic. Several of one process share a line of blocks, which has the id of the first of them and
+    counts the events of all in the order in which they were published. Only the blocks say whose each event was, and
+    those are gone with the events: then `count` is exact, and whose they were shows in the gaps of each one's sequence.
+
     `why`: cut, unavailable, late, void, dropped, overtaken, malformed; start: the subscription was to begin with the
     earliest event, and these are not kept any more.
     """

@@ -15,6 +15,7 @@ from quillcast.live.credentials import Credentials
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.security.access import AccessDenied, entry
+from quillcast.protocol.topics import handing_over
 from quillcast.protocol.topics.accession import WAITING_MAX, AskAgain
 from quillcast.protocol.topics.comparing import CompareDue
 from quillcast.protocol.topics.config import TopicConfig
@@ -694,3 +695,42 @@ def test_a_keeper_counts_that_noted_this_very_descriptor_and_no_other() -> None:
             kept = Kept([(TOPIC, tree.term, digest)])
             village.act(root, lambda peer, k=keeper, m=kept: peer.message(village.world.machines[k].contact, m))
         assert done == answered
+
+
+# ---- what a root remembers of publishers and of topics that it handed over is bounded
+
+
+def test_a_root_remembers_so_many_bearers_and_none_once_the_topic_is_another_peers() -> None:
+    village = Village(8, config=Config(topics=TopicConfig(admissions_max=4)))
+    create(village, 3, own=listed)
+    village.run(2)
+    root = village.root(NAME)
+    publishers = []
+    for peer in village.alive():
+        warrant = FRIEND.warrant(village.world.machines[peer].node_id, TOPIC)
+        publisher = village.act(peer, lambda it, warrant=warrant: it.publisher(NAME, Writer(), warrant))
+        village.publish(peer, publisher, b"welcome")
+        village.run(3)
+        village.act(peer, lambda it, publisher=publisher: it.close_publisher(publisher))
+        publishers.append(publisher)
+    assert [publisher.admitted for publisher in publishers] == [1] * 8
+    bearers = village.peers[root].scribe.rendezvous.bearers
+    assert len(bearers[TOPIC]) == 4
+    village.add(TOPIC)  # it is closer to the topic than any other
+    village.run(5)
+    assert village.root(NAME) != root
+    assert TOPIC not in bearers
+
+
+def test_of_topics_that_were_handed_over_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handing_over, "MOVED_MAX", 3)
+    village = Village(2)
+    names = [f"topic/{number}" for number in range(30)]
+    for name in names:
+        village.subscribe(0, name, Reader())
+    village.run(2)
+    for _ in range(6):
+        village.add()
+    village.run(3)
+    moved = [len(village.peers[peer].scribe.handing_over.moved_to) for peer in village.alive()]
+    assert max(moved) == 3

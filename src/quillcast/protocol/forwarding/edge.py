@@ -280,7 +280,7 @@ class Edge(Channel):
     def miss(self, gone: Iterable[Gone]) -> None:
         """The subscriber asked for the earliest events: tell it which of them are not kept any more."""
         for term, ranges, runs in gone:
-            for first, last in self._lose(term, ranges, "start", runs):
+            for first, last in self._lose(term, ranges, "start", runs, ()):
                 self._report(Loss(term, first, last, "start"))
         self.tell_losses()
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FRONTIERS_MAX = 4096  # publishers that a hand-over tells of, the latest; a guess: 100 kB. Others' events come again
 
+MOVED_MAX = 4096  # topics of which a former root still says who came next, the latest; a guess: 500 kB
+
 
 class HandOverNow(Timer, frozen=True):
     """This reign's events had time to become stable: hand the topic over."""
@@ -117,7 +119,10 @@ class HandingOver:
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges
             self.host.carry(to, bundle)
+        self.moved_to.pop(tree.topic, None)
         self.moved_to[tree.topic] = to
+        if len(self.moved_to) > MOVED_MAX:
+            del self.moved_to[next(iter(self.moved_to))]
         self.scribe.rendezvous.tell_publishers(tree, publishers)
         if tree.needed and not self.scribe.leaving:
             self.host.trace(Mark("root_handed_over"))

@@ -37,6 +37,7 @@ class Joining:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.parents = TreeLinks(scribe.neighbours, "parent", scribe.config.tree_heartbeat_s)
         self.former: dict[bytes, bytes] = {}  # the last parent but one, by topic
+        self.began_at = scribe.host.now()
         self.left_behind: dict[bytes, dict[bytes, Departed]] = {}  # leases that go on, by topics that were forgotten
 
     # ---- joining
@@ -101,6 +102,9 @@ class Joining:
         sent twice, as in a busy process, comes to two peers, and the other one's answer was late.
         """
         tree = self.scribe.trees.get(topic)
+        if tree is None and self.host.now() - self.began_at < self.config.lease_s:
+            self.host.send(other, Leave(topic, moved=True))  # before it was restarted it may have had leases below it
+            return
         if tree is None or not tree.needed:
             self.host.send(other, self.last_word(topic))
             return
@@ -111,7 +115,8 @@ class Joining:
         """Somebody entered this peer in its children table."""
         tree = self.scribe.trees.get(message.topic)
         if tree is None or not tree.needed:
-            self.host.send(parent, self.last_word(message.topic))
+            is_root = tree is not None and tree.root is not None
+            self.host.send(parent, Leave(message.topic, moved=True) if is_root else self.last_word(message.topic))
             if tree is not None and tree.root is None:
                 self.close(tree)
         elif tree.root is not None or self.host.me in message.path:
@@ -203,10 +208,8 @@ class Joining:
         self.scribe.forget(tree)
 
     def last_word(self, topic: bytes) -> Leave:
-        """What to say to somebody who takes this peer for a child: do leases go on that it speaks for, and whose?"""
-        tree, leases = self.scribe.trees.get(topic), self.leases_left(topic)
-        if tree is not None and (tree.needed or tree.root is not None):
-            return Leave(topic, moved=True)
+        """What to say where nothing is needed any more: do leases go on that this peer speaks for, and whose?"""
+        leases = self.leases_left(topic)
         return Leave(topic, bool(leases), _whose(leases))
 
     def leases_left(self, topic: bytes) -> dict[bytes, Departed]:

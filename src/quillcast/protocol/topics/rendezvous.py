@@ -149,6 +149,8 @@ class Rendezvous:
             self.scribe.move(tree, bundle)
         self._acknowledge(tree)
         tree.root = None
+        if not self.overlay.is_closest(tree.topic):
+            self.bearers.pop(tree.topic, None)  # who publishes here again shows its warrants again
         if (root.index or any(past.end for past in tree.past.values())) and not self.scribe.leaving:
             self.scribe.reigns.keep(tree)
         self.scribe.pacing.eased()
@@ -207,7 +209,10 @@ class Rendezvous:
         for warrant in message.warrants if tree.descriptor.access else ():
             who = bearer(warrant, node, tree.topic)
             if who and tree.descriptor.refusal("publish", who) is None:
-                self.bearers.setdefault(tree.topic, {}).setdefault(node, {})[who] = None
+                shown = self.bearers.setdefault(tree.topic, {})
+                shown.setdefault(node, {})[who] = None
+                if len(shown) > self.config.admissions_max:
+                    del shown[next(iter(shown))]  # it shows its warrant again when it is denied
 
     def took_over_from(self, join: Join) -> bool:
         """Is this the root that handed the topic over? It had all there is, and hands its children over one by one."""
