@@ -3,7 +3,7 @@
 import pytest
 
 from quillcast.core.bundle import Block, Bundle
-from quillcast.core.envelope import NO_TERM, Envelope, Kind, Term
+from quillcast.core.envelope import NO_TERM, Envelope, Kind, Position, Term
 from quillcast.core.ids import from_number, number
 from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config
@@ -259,6 +259,26 @@ def test_a_root_that_is_about_to_seal_is_looked_over_again_though_nothing_new_wa
         peer.check()
 
     village.act(root, repeat_sweep_and_publish)
+
+
+def test_a_subscription_begins_now_though_its_peer_joins_for_a_child_that_lacks_what_came_before() -> None:
+    village = Village(4)
+    root, peer, below, _ = by_distance(village)
+    village.subscribe(root, NAME, Reader())
+    publisher = village.publisher(root, NAME)
+    village.run(3)
+    village.publish(root, publisher, *[b"before"] * 50)
+    village.run(3)
+    tree, reader = village.tree(root, NAME), Reader()
+    assert tree is not None
+    join = Join(TOPIC, village.world.machines[below].contact, Have(tree.term, 5), b"", described(NAME))
+    village.act(peer, lambda p: p.scribe.children.adopt(join))
+    village.subscribe(peer, NAME, reader)
+    village.run(3)
+    village.publish(root, publisher, b"after")
+    village.run(10)
+    assert reader.start == Position(tree.term, 50)
+    assert (reader.payloads, reader.gone) == ([b"after"], [])
 
 
 class Busy:

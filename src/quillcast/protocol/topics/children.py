@@ -117,7 +117,7 @@ class ChildrenTables:
         path = tree.path_here(self.host.me)
         past = tuple((term, reign.end) for term, reign in sorted(tree.past.items()))
         fallbacks = self.fallbacks(tree)
-        accepted = Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past)
+        accepted = Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past, tree.frontier)
         self.scribe.tell(join.child, accepted, again=join.again)
 
     def enter(self, tree: Tree, contact: Contact, start: int) -> Child:

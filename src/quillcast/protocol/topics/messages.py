@@ -51,7 +51,8 @@ class Accepted(Message, frozen=True, tag=43):
     """You are my child. Enter me as parent: events of `term` from `start` on will come from me.
 
     `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first. `past` says how
-    far earlier terms went, as far as is known here: what else there is of them is owed too.
+    far earlier terms went, as far as is known here: what else there is of them is owed too. `frontier` is how far the
+    term came to me: your subscriptions that begin now begin there.
     """
 
     topic: WireId
@@ -61,6 +62,7 @@ class Accepted(Message, frozen=True, tag=43):
     fallbacks: tuple[Contact, ...]
     descriptor: Descriptor | None = None
     past: tuple[tuple[Term, Number], ...] = ()
+    frontier: Number = 0
 
 
 class Refused(Message, frozen=True, tag=44):
