@@ -1,6 +1,6 @@
 # Every target makes the environment first; when it is up to date that takes a tenth of a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench sim chaos fmt
+.PHONY: help setup demo test check bench sim chaos mutants fmt
 
 BIN := .venv/bin
 SEEDS ?= 500
@@ -13,7 +13,7 @@ help:  ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 setup:  ## make .venv with everything the other targets need
-	@scripts/bootstrap $(if $(filter setup,$(MAKECMDGOALS)),--retry)
+	@scripts/bootstrap
 
 demo: setup  ## sixteen peers, real events, three kills, and the proof (ARGS="--no-kill", ...)
 	@$(BIN)/quillcast demo $(ARGS)
@@ -35,6 +35,9 @@ sim: setup  ## fault simulations (SEEDS=500)
 
 chaos: setup  ## kill, stop and split real processes under load; as root (MINUTES=10 SEED=...)
 	@$(BIN)/python -m tests.live.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+mutants: setup  ## break the protocol on purpose; do tests or simulations notice? (ARGS="--only NAME", ...)
+	@$(BIN)/python -m tests.mutants --jobs 2 $(ARGS)
 
 fmt: setup  ## format the source and sort imports
 	@$(BIN)/ruff check --fix-only --quiet

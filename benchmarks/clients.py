@@ -155,7 +155,6 @@ class Quillcast(Client):
 
     async def connect(self, *, nearby: bool = True, **options: Any) -> dict[str, Any]:
         import quillcast
-        from quillcast.core.build import compiled
 
         live, topics = quillcast.LiveConfig(nearby=nearby), quillcast.Config().topics
         self.node = quillcast.Node(live=live, **options)
@@ -163,7 +162,6 @@ class Quillcast(Client):
         return {
             "id": self.node.contact.node_id.hex(),
             "version": quillcast.__version__,
-            "compiled": compiled(),
             "delivery": "reliable",
             "journal": "journal" in options,
             "tls": "credential" in options,

@@ -2,8 +2,7 @@
 
 A timer of processor time, every millisecond, notes which function runs; what is done in C counts for the function that
 called it, and what the kernel and the event loop take for `runners.Runner.run`. `us_per_event` is the processor time of
-that function per event of 100 bytes, in microseconds. The source is interpreted for this: compiled functions do not
-show, and take less time (`throughput`).
+that function per event of 100 bytes, in microseconds.
 """
 
 import os

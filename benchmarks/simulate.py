@@ -55,7 +55,7 @@ class Audience:
     def started(self, position: Position) -> None:
         self.started_count += 1
 
-    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         self.delivered += stop - skip
 
     def lost(self, loss: Loss) -> None:

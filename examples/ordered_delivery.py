@@ -76,7 +76,7 @@ class Silent:
         self.payloads: list[bytes] = []
 
     def started(self, position: object) -> None: ...
-    def deliver(self, block: object, skip: int, stop: int, position: object) -> None:
+    def deliver(self, block: object, skip: int, stop: int, position: object, recovered: bool = False) -> None:
         self.payloads += block.payloads()[skip:stop]  # type: ignore[attr-defined]
 
     def lost(self, loss: object) -> None: ...

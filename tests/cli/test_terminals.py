@@ -34,6 +34,24 @@ def test_who_is_alone_is_told_so(quillcast: Commands) -> None:
     assert subscriber.end()[:2] == (0, "hello\n")
 
 
+def test_whoever_comes_back_for_the_earliest_events_is_told_how_many_are_not_kept(quillcast: Commands) -> None:
+    node = quillcast.start("node")
+    node.line(2)
+    subscriber = quillcast.subscribed("letters", "--count", "1")
+    assert quillcast.run("pub", "letters", "one", "--wait", "stable") == (0, "", "")
+    assert subscriber.end() == (0, "one\n", "")
+    assert quillcast.run("pub", "letters", "two", "--wait", "stable") == (0, "", "")
+    subscriber = quillcast.start("sub", "letters", "--start", "earliest", "--count", "1")
+    assert "subscribed to letters" in subscriber.line(2)
+    assert re.fullmatch(r"lost: (up to )?2 events of letters from before this start, .*", subscriber.line(2))
+    records = quillcast.start("sub", "letters", "--start", "earliest", "--count", "1", "--json", "--quiet")
+    told = json.loads(records.line(2))
+    assert (told["lost"], told["why"]) == ("letters", "start")
+    assert quillcast.run("pub", "letters", "three", "--wait", "stable") == (0, "", "")
+    assert subscriber.end() == (0, "three\n", "")
+    assert json.loads(records.end()[1])["payload"] == "three"
+
+
 def test_lines_of_standard_input_are_published_as_they_come(quillcast: Commands) -> None:
     subscriber = quillcast.subscribed("sport/tennis", "--count", "3")
     publisher = quillcast.start("pub", "sport/tennis")

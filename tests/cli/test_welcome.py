@@ -3,17 +3,14 @@
 import os
 import pty
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-import quillcast
 from quillcast.cli.app import COMMANDS, FIRST, commands
 from tests.cli.commands import Commands, read_terminal
 
@@ -135,17 +132,3 @@ def test_topics_peers_and_networks_of_this_machine_are_completed(quillcast: Comm
     assert completed(quillcast, "quillcast pub sp") == ["sport/tennis"]
     assert completed(quillcast, "quillcast status --peer ") == peers
     assert completed(quillcast, "quillcast sub --network ") == ["test"]
-
-
-def test_the_version_says_whether_the_event_path_is_compiled(tmp_path: Path) -> None:
-    source = Path(quillcast.__file__).parent
-    shutil.copytree(source, tmp_path / "quillcast", ignore=shutil.ignore_patterns("*.so"))
-
-    def version(path: Path) -> str:
-        command = [sys.executable, "-m", "quillcast", "--version"]
-        environment = {**os.environ, "PYTHONPATH": str(path)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-    assert version(tmp_path) == f"quillcast, version {quillcast.__version__}, interpreted\n"
-    way = "compiled" if list(source.parent.glob("*.so")) else "interpreted"
-    assert version(source.parent) == f"quillcast, version {quillcast.__version__}, {way}\n"

@@ -36,6 +36,11 @@ def test_gaps_are_named_in_order() -> None:
     assert RangeSet([(2, 4), (6, 8)]).within(3, 7) == [(3, 4), (6, 7)]
 
 
+def test_what_ends_where_a_question_begins_has_no_part_in_it() -> None:
+    assert RangeSet([(2, 4), (6, 8)]).within(4, 7) == [(6, 7)]
+    assert RangeSet([(2, 4), (6, 8)]).within(3, 6) == [(3, 4)]
+
+
 @pytest.mark.parametrize(("first", "last"), [(5, 5), (9, 2)])
 def test_an_empty_range_changes_nothing_and_is_always_covered(first: int, last: int) -> None:
     ranges = RangeSet([(0, 3)])

@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 import uvloop
 
+from quillcast.live import links as live_links
 from quillcast.live import nearby
 from quillcast.live.config import LiveConfig
 from quillcast.live.hello import Identity
@@ -184,13 +185,22 @@ def test_a_process_has_ended_once_its_parent_may_learn_of_it_and_not_before() ->
     run(scenario())
 
 
-def test_a_process_that_closes_its_link_and_lives_has_not_died() -> None:
+def test_a_process_that_closes_its_link_and_lives_has_not_died(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             await exchange(alice, bob)
+            monkeypatch.setattr(live_links, "os", Elsewhere)
             bob.links.unplug()
             await alice.until(lambda: alice.losses == [bob.contact.node_id])
-            await asyncio.gather(*alice.links._tasks)
+            assert await asyncio.gather(*alice.links._tasks) == [None]
             assert "died" not in alice.order
 
     run(scenario())
+
+
+class Elsewhere:
+    """Who looks is another process than those that are looked at."""
+
+    @staticmethod
+    def getpid() -> int:
+        return 1

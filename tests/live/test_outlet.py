@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import quillcast
-from quillcast import Event, Node
+from quillcast import Event, LiveConfig, Node
 from quillcast.core.errors import EventTooLarge
 from quillcast.core.ids import ring_distance, topic_id
 from quillcast.live.outlet import LONE_S, Batch
@@ -244,6 +244,98 @@ def test_waiting_publishers_go_on_together_when_there_is_room() -> None:
             owned = by_publisher(await take(subscription, 3000))
             for publisher in publishers:
                 assert [int(event.payload) for event in owned[publisher.id]] == list(range(100))
+
+    run(scenario())
+
+
+def test_calls_that_wait_for_room_are_served_in_the_order_in_which_they_were_made() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            subscription = bob.subscribe("t")
+            await subscription.started()
+            first, second = alice.publisher("t"), alice.publisher("t")
+            await first.publish(b"begin", wait="root")
+            outlet = first._outlet
+            outlet.pause()
+            calls = [
+                asyncio.create_task((first if number % 3 else second).publish(b"%d" % number)) for number in range(10)
+            ]
+            too_long = asyncio.create_task(first.publish(b"too long", wait="root", timeout_s=0.01))
+            calls += [asyncio.create_task(first.publish(b"%d" % number, b"key")) for number in range(10, 20)]
+            await refused(quillcast.NotAdmitted, too_long)
+            for number in (0, 4):
+                calls[number].cancel()
+                assert (await asyncio.gather(calls[number], return_exceptions=True))[0] is not None
+            outlet.go_on()
+            calls[1].cancel()  # its turn has come, and it does not know yet
+            assert not second.publish_nowait(b"overtakes")
+            await refused(EventTooLarge, first.publish(bytes(outlet.limit + 1)))
+            await first.publish(b"20")
+            await asyncio.gather(*calls, return_exceptions=True)
+            assert not outlet.stopped, "nobody waits any more"
+            assert second.publish_nowait(b"21")
+            events = await take(subscription, 20)
+            assert [event.payload for event in events[1:]] == [b"%d" % n for n in range(22) if n not in (0, 1, 4)]
+
+    run(scenario())
+
+
+def test_calls_are_served_in_order_where_there_is_room_for_a_few_at_a_time() -> None:
+    async def scenario() -> None:
+        config = quillcast.Config(topics=TopicConfig(window_bytes=4000))
+        random = Random(1)
+        async with pair(config, live=LiveConfig(publish_bytes=2000)) as (alice, bob):
+            subscription = bob.subscribe("t")
+            await subscription.started()
+            publisher = alice.publisher("t")
+            async with asyncio.TaskGroup() as calls:
+                for number in range(1000):
+                    payload = b"%d " % number + bytes(random.choice((0, 0, 0, 900)))
+                    calls.create_task(publisher.publish(payload))
+                    if random.random() < 0.1:
+                        await asyncio.sleep(random.choice((0.0, 0.0, 0.001)))
+            events = await take(subscription, 1000)
+            assert [int(event.payload.split()[0]) for event in events] == list(range(1000))
+
+    run(scenario())
+
+
+def test_calls_that_wait_keep_their_order_when_their_publisher_moves_to_another_outlet() -> None:
+    async def scenario() -> None:
+        async with pair() as (alice, bob):
+            subscription = bob.subscribe("t")
+            await subscription.started()
+            publisher = alice.publisher("t")
+            await publisher.publish(b"begin", wait="stable")
+            outlet = publisher._outlet
+            outlet.pause()
+            calls = [asyncio.create_task(publisher.publish(b"%d" % number)) for number in range(10)]
+            await asyncio.sleep(0)
+            successor = alice._make_outlet("", "t", None)
+            successor.pause()
+            outlet.hand_over(successor, alice._pump, alice._peer)
+            await asyncio.sleep(0)
+            successor.go_on()
+            await publisher.publish(b"10")
+            await asyncio.gather(*calls)
+            events = await take(subscription, 12)
+            assert [event.payload for event in events[1:]] == [b"%d" % number for number in range(11)]
+
+    run(scenario())
+
+
+def test_whoever_waits_for_room_hears_that_the_publisher_was_closed() -> None:
+    async def scenario() -> None:
+        async with Node(config=QUICK) as node:
+            first, second = node.publisher("t"), node.publisher("t")
+            await first.publish(b"begin", wait="root")
+            first._outlet.pause()
+            calls = [asyncio.create_task(publisher.publish(b"x")) for publisher in (first, second)]
+            await asyncio.sleep(0)
+            first.close()
+            await refused(quillcast.LocalError, calls[0])
+            second._outlet.go_on()
+            await calls[1]
 
     run(scenario())
 

@@ -10,9 +10,11 @@ import pytest
 
 import quillcast
 from quillcast import Config, Event, Node, Publisher, Subscription
+from quillcast.core.bundle import Block
+from quillcast.core.envelope import NO_TERM, Position
 from quillcast.protocol.topics.config import TopicConfig
 from tests.cli.commands import topic_near
-from tests.live.test_node import QUICK, run
+from tests.live.test_node import QUICK, run, take
 
 pytestmark = pytest.mark.live
 
@@ -218,5 +220,23 @@ def test_what_a_leaving_node_could_not_get_admitted_is_told() -> None:
             await node.leave()
             await asyncio.sleep(0)
             assert f"left with {lacking} events that no root had admitted: they are lost" in problems
+
+    run(scenario())
+
+
+def test_events_that_may_have_been_reported_lost_are_marked_for_that_subscription_only() -> None:
+    async def scenario() -> None:
+        async with Node(config=QUICK) as node:
+            doubting, other = node.subscribe("t"), node.subscribe("t")
+            payloads = node.subscribe("t", only_payloads=True)
+            await payloads.started()
+            block = Block.seal(b"p" * 16, 5, (b"5", b"6"), time_ns=1)
+            position = Position(NO_TERM, 9)
+            for subscription in (doubting, other, payloads):
+                subscription._inbox.deliver(block, 0, 1, position, recovered=subscription is not other)
+                subscription._inbox.deliver(block, 1, 2, position)
+            assert [(event.sequence, event.recovered) for event in await take(doubting, 2)] == [(5, True), (6, False)]
+            assert [(event.sequence, event.recovered) for event in await take(other, 2)] == [(5, False), (6, False)]
+            assert await take(payloads, 2) == [b"5", b"6"]
 
     run(scenario())

@@ -17,13 +17,7 @@ from quillcast.sim.simulation import Simulation
 
 SEEDS = range(1000, 1025)
 PEERS = 12  # at most, so that all of it stays well under a minute
-OPEN = {
-    2096: "a sibling that is no fallback held what a peer gave up whose lease had been cut"
-}  # seeds that still fail
-HARD_SEEDS = [
-    pytest.param(seed, marks=pytest.mark.xfail(reason=OPEN[seed], strict=True)) if seed in OPEN else seed
-    for seed in range(2000, 2100)
-]
+HARD_SEEDS = range(2000, 2100)
 MARKS: Counter[str] = Counter()
 
 TRACE = """

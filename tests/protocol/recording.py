@@ -70,13 +70,16 @@ class Notes:
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
+        self.recovered: list[bytes] = []
         self.told: list[tuple[int, int, int, str]] = []
         self.turn_over: Callable[[], None] = lambda: None
         self.space = 1 << 20
 
     def started(self, position: Position) -> None: ...
-    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         self.got += block.payloads()[skip:stop]
+        if recovered:
+            self.recovered += block.payloads()[skip:stop]
 
     def lost(self, loss: Loss) -> None:
         self.told.append((loss.term.counter, loss.first, loss.last, loss.why))

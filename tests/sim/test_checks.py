@@ -277,6 +277,21 @@ def test_an_uncertain_report_of_positions_that_were_never_given_is_found(sound: 
         sound_delivery(sound).check_reports(reader)
 
 
+def test_an_event_that_comes_after_an_uncertain_report_of_its_position_is_marked(sound: Simulation) -> None:
+    reader = reader_on(sound, 2)
+    sound_delivery(sound).check_marks(reader)
+    heard = reader.log[7]
+    assert isinstance(heard, Heard)
+    reader.log[7] = heard._replace(recovered=True)
+    with pytest.raises(Broken, match=r"given event 7 .* as recovered, and had not been told of any loss"):
+        sound_delivery(sound).check_marks(reader)
+    reader.log.insert(3, told_of(sound, 7))
+    sound_delivery(sound).check_marks(reader)
+    reader.log[8] = heard
+    with pytest.raises(Broken, match=r"given event 7 .* and it was not marked as recovered"):
+        sound_delivery(sound).check_marks(reader)
+
+
 def test_an_event_that_comes_long_after_the_last_fault_is_found(sound: Simulation) -> None:
     reader, writer = reader_on(sound, 2), sound.writers[0]
     last = reader.log.pop()

@@ -4,11 +4,12 @@ import gc
 
 import pytest
 
+from quillcast.sim.hard import hard
+from quillcast.sim.simulation import Simulation
 from quillcast.sim.sweep import Plan, run_batch
 
 SEEDS = {
     161: "orphans became another root's children, told the first that they had left, and their leases there were gone",
-    285: "the run ended while the word of a peer that had left the tree was on its way to its parent",
     351: "reigns followed one another so quickly that the one with the only copy was let go, and nobody was told",
     417: "a root that waited for orphans handed over, and the new one waited no more",
     456: "a subscription that began beyond a cut that was shorter than a lease",
@@ -17,6 +18,40 @@ SEEDS = {
     704: "a call whose acceptance was cut off waited for ever, and no other link between the two could come to stand",
     1184: "a leaving root handed over before the new one knew that it was the closest: its events were dropped",
 }
+
+HARD_SEEDS = {
+    2025: "a joining peer waited for the dead among those it measured",
+    2096: "a subscriber whose lease had gone for a full buffer was judged as one with a lease",
+    3311: "a parent's claim that came before its answer to the Join was ignored, and never said again",
+    7207: "the answer to a Join from before a reign began that reign for somebody who was owed all of it",
+    7541: "a repair sent one bundle per question where the link had little credit",
+    7561: "adjacent losses were told apart, for another publisher's event went out between",
+    7667: "what was told lost before a publisher's first event was told again as being from before it",
+    8352: "a range was given up while repair went on",
+    8353: "a refusal counted though its sender claimed to have the range by then",
+    8397: "an event was told lost with one term, and admitted again under the next",
+    9043: "what a void hole had held back was covered, and nobody above was told",
+    9388: "with one replica a newcomer asked nobody, and took a topic in use for a new one",
+    10077: "as 3311, after a pause",
+    10342: "a hole before events that were told lost was never told",
+    10376: "claims over a lossy link waited for an answer that had been lost, ever longer",
+    10464: "two newcomers at once asked each other, and those who knew the topic kept it to themselves",
+    20126: "a part of the network that was out of reach when a peer came back did not count as lost",
+    20304: "a subscription waited for events from before it, and told them lost",
+    20682: "the root had refused as a fallback, and its word as the root was waited for",
+    21416: "a hole that a full buffer made was looked after by nobody",
+    30069: "the last copies of a past term went at once when a buffer was full",
+    30486: "a topic that waits let go of what others lacked of a past term",
+    30621: "a root that was about to reign again gave way to a closer one, and forgot what it knew",
+    31141: "a hole was void just when another reign brought what filled it",
+    31284: "a root of two short reigns stayed for what it knew of the second only",
+    31341: "a topic was to be passed on that had not been entered again",
+}
+
+
+@pytest.mark.parametrize("seed", HARD_SEEDS)
+def test_what_failed_once_in_a_hard_history_holds(seed: int) -> None:
+    Simulation(hard(seed), seed).run()
 
 
 @pytest.mark.slow

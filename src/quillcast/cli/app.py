@@ -10,7 +10,6 @@ import click
 from quillcast import __version__
 from quillcast.cli.endings import Interrupted, ReaderGone, Terminated
 from quillcast.cli.options import coloured
-from quillcast.core.build import compiled
 from quillcast.core.errors import DiskFailed, QuillcastError
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # a disk that refuses, and nobody's mistake
@@ -90,7 +89,7 @@ class Commands(click.Group):
 @click.version_option(
     __version__,
     prog_name="quillcast",
-    message=f"%(prog)s, version %(version)s, {'compiled' if compiled() else 'interpreted'}",
+    message="%(prog)s, version %(version)s",
 )
 @click.pass_context
 def commands(context: click.Context) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=click.Choice(["now", "earliest"]),
     default="now",
     show_default=True,
-    help="Begin with what comes from now on, or with the earliest event that peers still keep.",
+    help="Begin with what comes from now on, or with the earliest event that peers still keep; it says how many went.",
 )
 @click.option(
     "--timeout",
@@ -58,20 +58,24 @@ def command(
     """Print a topic's events, a line each.
 
     Payloads go to standard output as they are, each followed by a line end; with --json each is an object with topic,
-    payload (payload_base64 if it is no text), key, attributes, publisher, sequence and time_ns. Lost events are told
-    on standard error. Ends with Ctrl-C.
+    payload (payload_base64 if it is no text), key, attributes, publisher, sequence, time_ns and recovered (it came
+    though it may have been reported lost). Lost events are told on standard error, with --json as objects too. Ends
+    with Ctrl-C.
     """
     line = _json_line if as_json else _raw_line
 
     async def print_events() -> None:
         async with Writer() as writer, peering.node() as node:
             tell_notices(node)
+            tell_loss = _tell_loss_as_json if as_json else _tell_loss
             subscription = node.subscribe(
-                topic, start=start, on_lost=lambda loss: _tell_loss(topic, loss), credentials=credentials, name=name
+                topic, start=start, on_lost=lambda loss: tell_loss(topic, loss), credentials=credentials, name=name
             )
             await subscription.started()
             if not quiet:
                 _tell_start(node, topic)
+            if not as_json:
+                _tell_missed(topic, [loss for loss in subscription.lost if loss.why == "start"])
             got = 0
             events = subscription if timeout_s is None else _patiently(subscription, timeout_s)
             async for event in events:
@@ -112,6 +116,7 @@ def _json_line(event: Event) -> bytes:
                 "publisher": event.publisher.hex(),
                 "sequence": event.sequence,
                 "time_ns": event.time_ns,
+                "recovered": event.recovered,
             }
         )
         + b"\n"
@@ -134,14 +139,33 @@ def _tell_start(node: Node, topic: str) -> None:
     )
 
 
+def _tell_missed(topic: str, losses: list[Loss]) -> None:
+    """It was to begin with the earliest event; of how many is nothing kept any more?"""
+    if losses:
+        count = _events(sum(loss.count for loss in losses), at_most=any(loss.uncertain for loss in losses))
+        print(f"lost: {count} of {topic} from before this start, which are not kept any more", file=sys.stderr)
+
+
+def _tell_loss_as_json(topic: str, loss: Loss) -> None:
+    whose = None if loss.uncertain else loss.publisher.hex()
+    place = {"publisher": whose, "term": loss.term.counter, "first": loss.first, "last": loss.last - 1}
+    told = {"lost": topic, "count": loss.count, "why": loss.why, "uncertain": loss.uncertain, **place}
+    print(msgspec.json.encode(told).decode(), file=sys.stderr, flush=True)
+
+
+def _events(count: int, *, at_most: bool) -> str:
+    return f"{'up to ' * at_most}{count} event{'s' * (count != 1)}"
+
+
 def _tell_loss(topic: str, loss: Loss) -> None:
+    if loss.why == "start":
+        return  # told of together (`_tell_missed`)
     if loss.uncertain:
         which = f"positions {loss.term.counter}:{loss.first} to {loss.term.counter}:{loss.last - 1}, whose is unknown"
     else:
         which = f"publisher {loss.publisher.hex()[:8]} sequences {loss.first} to {loss.last - 1}"
-    count = f"{'up to ' * loss.uncertain}{loss.count} event{'s' * (loss.count != 1)}"
     print(
-        f"lost: {count} of {topic}, {which} ({loss.why})",
+        f"lost: {_events(loss.count, at_most=loss.uncertain)} of {topic}, {which} ({loss.why})",
         file=sys.stderr,
         flush=True,
     )

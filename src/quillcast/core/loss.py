@@ -10,9 +10,10 @@ class Loss(msgspec.Struct, frozen=True):
 
     With a `publisher` the range [first, last) counts that publisher's events by their sequence, and the report is
     exact. Without one (`uncertain`) it counts positions of `term`: nobody who could be reached knows which events
-    stood there, and an event that comes after all is marked `recovered`.
+    stood there. One that comes after all is marked (`Event.recovered`), and so may be some that did not stand there.
 
-    `why`: cut, unavailable, late, void, dropped, overtaken, malformed.
+    `why`: cut, unavailable, late, void, dropped, overtaken, malformed; start: the subscription was to begin with the
+    earliest event, and these are not kept any more.
     """
 
     term: Term

@@ -137,7 +137,8 @@ class BlockingNode:
 
         Args:
             topic: the topic's name.
-            start: "now", or "earliest": as far back as the tree's buffers reach.
+            start: "now", or "earliest": as far back as the tree's buffers reach. What these do not keep any more of
+                what the topic had is reported as lost (`Loss.why` is "start") when the subscription has started.
             delivery: "best_effort" to not be held up by gaps in a reliable topic.
             on_lost: called with every `Loss`, in the node's thread; it must not wait, nor call the node.
             credentials: in whose name, where the topic has an access list.

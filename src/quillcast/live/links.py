@@ -8,6 +8,7 @@ forgotten; the next message opens another.
 
 import asyncio
 import errno
+import os
 import socket
 import time
 from collections import Counter
@@ -399,7 +400,7 @@ class Links:
             return
         if self.links.get(link.contact.node_id) is link:
             self._remove(link)
-            if connection.pid and not connection.closing and not self._closing:
+            if connection.pid not in (0, os.getpid()) and not connection.closing and not self._closing:
                 task = self.loop.create_task(self._see_if_ended(link.contact, connection.pid))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)

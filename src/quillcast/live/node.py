@@ -395,7 +395,8 @@ class Node:
             topic: the topic's name.
             handler: called with every event, one after the other; may be a coroutine function.
             only_payloads: hand out payloads (`bytes`) instead of events, at less than half the cost.
-            start: "now", or "earliest": as far back as the tree's buffers reach.
+            start: "now", or "earliest": as far back as the tree's buffers reach. What these do not keep any more of
+                what the topic had is reported as lost (`Loss.why` is "start") when the subscription has started.
             delivery: "best_effort" to not be held up by gaps in a reliable topic.
             on_lost: called with every `Loss`.
             credentials: in whose name, where the topic has an access list.
@@ -855,7 +856,7 @@ def _patience(wait_s: Any) -> float:
 
 
 def _check_name(topic: str) -> None:
-    """Raise `LocalError` for a name that is no topic's: what is compiled would refuse one that is no text by itself."""
+    """Raise `LocalError` for a name that is no topic's."""
     described(topic)
 
 

@@ -9,6 +9,7 @@ one publisher or of thousands (docs/decisions/shared-blocks.md).
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -119,8 +120,8 @@ class Outlet:
     """The way of a node's publishers into one topic; the listener of the peer's publisher, `inner`."""
 
     __slots__ = (
-        "_batch", "_batch_bytes", "_changed", "_ended", "_holder", "_join", "_lone_at", "_lone_blocks", "_named",
-        "_opened", "_paused", "_pump", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "peer",
+        "_batch", "_batch_bytes", "_ended", "_holder", "_join", "_lone_at", "_lone_blocks", "_named", "_opened",
+        "_paused", "_pump", "_queue", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "peer",
         "stopped", "topic",
     )  # fmt: skip
 
@@ -133,7 +134,7 @@ class Outlet:
         self.limit = 0
         """Bytes that one event may have; 0 while the topic is not known."""
         self.stopped = True
-        """Publishers have to look: the topic is not known yet, there is no room, or it failed."""
+        """Publishers have to look: the topic is not known yet, there is no room, others wait for it, or it failed."""
         self.failure: QuillcastError | None = None
         self._pump, self.peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
         self._batch: Batch | None = None  # the open one
@@ -142,7 +143,7 @@ class Outlet:
         self._lone_at = 0.0  # when an event last left at once
         self._sharers: dict[Sharer, None] = {}
         self._named = False  # the blocks' PublisherId is somebody's
-        self._changed: asyncio.Future[None] | None = None
+        self._queue: OrderedDict[asyncio.Event, None] = OrderedDict()  # calls that wait for room, the oldest first
         self._waiting: dict[Wait, list[tuple[int, int, asyncio.Future[None]]]] = {"root": [], "stable": []}
         self._tickets = count()
         self._ended = ended
@@ -197,7 +198,10 @@ class Outlet:
             sharer.move(successor, pump, peer)
         self._sharers.clear()
         self._pump.call(self.peer.close_publisher, self.inner)
-        self._tell()
+        successor._queue.update(self._queue)
+        self._queue.clear()
+        successor.stopped = successor._full or bool(successor._queue)
+        successor._tell()
 
     # --- the open batch
 
@@ -258,7 +262,7 @@ class Outlet:
             batch.left -= RUN_BYTES
         batch.payloads.append(payload)
         batch.left -= len(payload) + EVENT_BYTES
-        if batch.plain and self.limit >= self._batch_bytes and batch.left > 0:
+        if batch.plain and self.limit >= self._batch_bytes and batch.left > 0 and not self.stopped:
             sharer.room = batch.left
 
     def _left(self, batch: Batch) -> int:
@@ -318,11 +322,31 @@ class Outlet:
 
     # --- waiting
 
-    async def changed(self) -> None:
-        """Wait until there is room, or no hope of it."""
-        if self._changed is None or self._changed.done():
-            self._changed = self._pump.loop.create_future()
-        await asyncio.shield(self._changed)
+    def queue_up(self) -> asyncio.Event:
+        """Take a place in the queue for room. Set when it is worth a look whether it `is_turn_of` the place.
+
+        While anybody waits, publishers are `stopped`: calls are served in the order in which they were made.
+        """
+        place = asyncio.Event()
+        self._queue[place] = None
+        self.stopped = True
+        return place
+
+    def is_turn_of(self, place: asyncio.Event) -> bool:
+        """Is there room, and nobody before this place?"""
+        return not self._full and next(iter(self._queue)) is place
+
+    def leave_queue(self, place: asyncio.Event) -> None:
+        """This place's call was served, or given up: the next one's turn."""
+        self._queue.pop(place, None)
+        self.stopped = self._full or bool(self._queue)
+        if self._queue and not self._full:
+            next(iter(self._queue)).set()
+
+    @property
+    def _full(self) -> bool:
+        """Are no events taken now?"""
+        return self.limit <= 0 or self.failure is not None or self._paused or self.inner.room() <= 0
 
     async def sealed(self) -> None:
         """Let the present batch be sealed, at the end of this turn of the loop, with what others publish in it."""
@@ -354,8 +378,9 @@ class Outlet:
         return self.inner.admitted if wait == "root" else self.inner.stable
 
     def _tell(self) -> None:
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
+        """There is room, or no hope of it: whoever waits looks, in the order of the queue."""
+        for place in self._queue:
+            place.set()
 
     def _tell_reached(self) -> None:
         """Go on those who wait for an acknowledgement that came, or that will not come."""
@@ -384,8 +409,9 @@ class Outlet:
         inner = self.inner
         known = inner.root is not None or self.limit > 0
         self.limit = inner.descriptor.settings.event_bytes_max if known else 0
-        self.stopped = not known or self.failure is not None or self._paused or inner.room() <= 0
-        if not self.stopped:
+        full = self._full
+        self.stopped = full or bool(self._queue)
+        if not full:
             self._tell()
         elif self._batch is not None:
             self._left(self._batch)

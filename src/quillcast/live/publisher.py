@@ -62,7 +62,7 @@ class Publisher:
         """Publish an event.
 
         Returns when the event is on its way, which takes no pause while there is room; back-pressure is felt as
-        waiting.
+        waiting. Concurrent calls are served in the order in which they were made.
 
         Args:
             payload: what to publish.
@@ -118,22 +118,33 @@ class Publisher:
     ) -> None:
         """Publish an event that opens or fills a batch, or has more to it than a payload."""
         timeout_s = arguments.seconds("timeout_s", timeout_s)
-        outlet, deadline = self._outlet, self._pump.monotonic() + timeout_s
-        if outlet.stopped or self._closed or self.failure is not None:
-            await self._until_open(timeout_s, wait)
-            outlet = self._outlet
-        if wait is not None:
-            self._check_wait(wait)
-        payload, key = _as_bytes("payload", payload), None if key is None else _as_bytes("key", key)
-        if len(payload) > outlet.limit:
-            raise too_large(len(payload), outlet.limit, self.topic)
-        sequence, dropped = 0 if wait is None else self.sequence, self._dropped
-        if outlet.append(self, payload, key, attributes):
-            outlet.flush()
+        deadline, place = self._pump.monotonic() + timeout_s, None
+        if self._outlet.stopped or self._closed or self.failure is not None:
+            place = await self._until_open(timeout_s, wait)
+        try:
+            if wait is not None:
+                self._check_wait(wait)
+            sequence, dropped = 0 if wait is None else self.sequence, self._dropped
+            is_full = self._append(payload, key, attributes)
+        finally:
+            if place is not None:
+                self._outlet.leave_queue(place)
+        if is_full:
             await asyncio.sleep(0)
         if wait is not None:
             left_s = deadline - self._pump.monotonic()
             await self._wait_for(wait, left_s, timeout_s, lambda: sequence in dropped)
+
+    def _append(self, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> bool:
+        """Check an event and add it to the batch; True if that filled it, and it was sealed."""
+        outlet = self._outlet
+        payload, key = _as_bytes("payload", payload), None if key is None else _as_bytes("key", key)
+        if len(payload) > outlet.limit:
+            raise too_large(len(payload), outlet.limit, self.topic)
+        is_full = outlet.append(self, payload, key, attributes)
+        if is_full:
+            outlet.flush()
+        return is_full
 
     async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until all that was published so far is acknowledged; arguments and errors are those of `publish`.
@@ -242,29 +253,45 @@ class Publisher:
         self.next = self.last = 0
         self._dropped, self._dropped_before = RangeSet(), self.dropped
         self.id = outlet.enter(self)
+        if outlet.failure is not None:
+            self.failed(outlet.failure)
 
     # --- within
 
-    async def _until_open(self, timeout_s: float, wait: Wait | None) -> None:
-        """Wait for the topic's root at first, and later for room: as long as it takes, or with `wait` as it may."""
+    async def _until_open(self, timeout_s: float, wait: Wait | None) -> asyncio.Event:
+        """Wait for the topic's root at first, and later for room: as long as it takes, or with `wait` as it may.
+
+        Returns the place in the outlet's queue whose turn it is, for the caller to leave.
+        """
+        self._check_open()
+        place = self._outlet.queue_up()
         try:
-            async with asyncio.timeout(timeout_s) as patience:
-                while True:
-                    if self.failure is not None:
-                        raise self.failure
-                    if self._closed:
-                        raise LocalError(f"the publisher of {self.topic!r} is closed; open another")
-                    if not self._outlet.stopped:
-                        return
-                    if self._outlet.limit > 0 and wait is None:
-                        patience.reschedule(None)  # the topic stands; back-pressure is waited for
-                    await self._outlet.changed()
-        except TimeoutError as problem:
+            await self._until_turn(place, timeout_s, wait)
+        except BaseException as problem:
+            self._outlet.leave_queue(place)
+            if not isinstance(problem, TimeoutError):
+                raise
             if self._outlet.limit > 0:
                 raise await self._no_room(timeout_s) from problem
             raise NotJoined(
                 f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
             ) from problem
+        return place
+
+    async def _until_turn(self, place: asyncio.Event, timeout_s: float, wait: Wait | None) -> None:
+        async with asyncio.timeout(timeout_s) as patience:
+            while not self._outlet.is_turn_of(place):
+                if self._outlet.limit > 0 and wait is None:
+                    patience.reschedule(None)  # the topic stands; back-pressure is waited for
+                place.clear()
+                await place.wait()
+                self._check_open()
+
+    def _check_open(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self._closed:
+            raise LocalError(f"the publisher of {self.topic!r} is closed; open another")
 
     async def _no_room(self, timeout_s: float) -> QuillcastError:
         inner = self._outlet.inner

@@ -41,7 +41,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """What somebody published.
 
     `sequence` counts a publisher's events in the topic from 0; `publisher` is new with every start of one. `time_ns` is
-    when the publisher sealed it, nanoseconds since 1970 UTC by its own clock; events of one batch share it.
+    when the publisher sealed it, nanoseconds since 1970 UTC by its own clock; events of one batch share it. `recovered`
+    is true for an event that this subscription may have been told it lost (`Loss.uncertain`), and that came after all.
     """
 
     topic: str
@@ -51,9 +52,10 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     publisher: bytes
     sequence: int
     time_ns: int
+    recovered: bool = False
 
 
-_NO_BLOCKS: deque[tuple[Block, int, int, Position]] = deque()  # of all inboxes that never held any
+_NO_BLOCKS: deque[tuple[Block, int, int, Position, bool]] = deque()  # of all inboxes that never held any
 
 
 class Losses(deque[Loss]):
@@ -98,10 +100,10 @@ class Inbox:
         self.position = position
         self._tell()
 
-    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         if self.blocks is _NO_BLOCKS:
             self.blocks = deque()
-        self.blocks.append((block, skip, stop, position))
+        self.blocks.append((block, skip, stop, position, recovered))
         self.size_bytes += block.size
         waiting, self._waiting = self._waiting, ()
         for wake in waiting:
@@ -124,7 +126,7 @@ class Inbox:
 
     def unread(self) -> Unread:
         """What waits for the application, and what it is at (`protocol.topics.lag.Watched`)."""
-        events = sum(stop - skip for _, skip, stop, _ in self.blocks)
+        events = sum(stop - skip for _, skip, stop, *_ in self.blocks)
         if self.current is not None:
             events += length_hint(self.left) + 1  # one is being handled, or was handed out and no other asked for
         idle_s = time.monotonic() - self.turned_at
@@ -199,7 +201,7 @@ class Desk:
         self, make: Make[Item], topic: str, block: Block, skip: int, stop: int
     ) -> tuple[Iterator[Item], Iterator[Any]]:
         """What `make` makes of events `skip` to `stop` of a block in a shared topic. Raises `Malformed`."""
-        if make is events and block.has_attributes:
+        if make in (events, recovered_events) and block.has_attributes:
             return make(topic, block, skip, stop)
         for known, maker, items in self._read:
             if known is block and maker is make:
@@ -389,15 +391,16 @@ class Subscription(Generic[Item]):
         if not inbox.blocks:
             self._turn_events = 0
             return False
-        block, skip, stop, position = inbox.blocks.popleft()
+        block, skip, stop, position, recovered = inbox.blocks.popleft()
+        make: Make[Any] = recovered_events if recovered and self._make is events else self._make
         self._taken_bytes = block.size
         self._turn_events += stop - skip
         inbox.turned_at = time.monotonic()
         try:
             if self.topic in self._desk.shared:
-                self._items, inbox.left = self._desk.read(self._make, self.topic, block, skip, stop)
+                self._items, inbox.left = self._desk.read(make, self.topic, block, skip, stop)
             else:
-                self._items, inbox.left = self._make(self.topic, block, skip, stop)
+                self._items, inbox.left = make(self.topic, block, skip, stop)
             inbox.current = (block, stop)
         except Malformed:
             inbox.malformed_count += 1
@@ -520,6 +523,12 @@ def events(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[Eve
         block.times()[skip:stop],
     )
     return made, left
+
+
+def recovered_events(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[Event], Iterator[Any]]:
+    """What `events` makes, marked as recovered. Raises `Malformed`."""
+    made, left = events(topic, block, skip, stop)
+    return map(partial(msgspec.structs.replace, recovered=True), made), left
 
 
 def _size(block: Block) -> int:

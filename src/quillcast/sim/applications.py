@@ -43,6 +43,7 @@ class Heard(NamedTuple):
 
     at: float
     event: Event
+    recovered: bool = False
 
 
 class Told(NamedTuple):
@@ -88,11 +89,11 @@ class Reader:
         past = _peer(self.host).scribe.trees[topic_id(self.topic)].past
         self.knew = {term: reign.end for term, reign in past.items()}
 
-    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         now = self.host.world.now
         for payload in block.payloads()[skip:stop]:
             event = Event.of(payload)
-            self.log.append(Heard(now, event))
+            self.log.append(Heard(now, event, recovered))
             self.heard.add(event)
             if self._bytes_per_s is not None:
                 self._queued += len(payload)

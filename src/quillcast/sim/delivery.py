@@ -4,7 +4,8 @@
 always               no event reaches a handler twice, none is invented, a writer's events come in order, and one
                      that is passed over was told lost
 losses are exact     an event is reported lost once at most and never came, a report names events that were owed and
-                     is merged with the one beside it, and positions in uncertain reports were given to events
+                     is merged with the one beside it, and positions in uncertain reports were given to events; an
+                     event that comes after such a report of its position is marked as recovered
 owed and delivered   an event that was written after a reader's subscription stood, if the reader lives to the end,
                      and the writer does too, or knew the event to be stable, or a peer that lives still had it;
                      unless the reader was slow, its lease had ended, or a bound on what is kept was exceeded
@@ -60,7 +61,7 @@ class Delivery:
             for reader in self.readers:
                 self._check_drops(reader)
             return
-        for check in (self._check_passed_over, self.check_reports, self._check_owed):
+        for check in (self._check_passed_over, self.check_reports, self.check_marks, self._check_owed):
             for reader in self.readers:
                 check(reader)
         for writer in self.writers.values():
@@ -74,7 +75,7 @@ class Delivery:
         for entry in reader.log:
             if isinstance(entry, Told):
                 continue
-            at, event = entry
+            at, event, _ = entry
             who = f"{self._who(reader)} was given {self._what(event)}"
             writer = self.writers.get(event.writer)
             written = writer is not None and event.number < len(writer.written)
@@ -128,6 +129,21 @@ class Delivery:
             beside = bool(entry.publisher) and (last == entry.first or entry.last == first)
             self._holds(not beside, f"{who}, and at the same time of {(first, last)}: that is one report")
             ends[entry.publisher, entry.at] = (entry.first, entry.last)
+
+    def check_marks(self, reader: Reader) -> None:
+        """What came after an uncertain report of its position is marked as recovered, and nothing before any report."""
+        doubted: dict[Term, RangeSet] = {}
+        for entry in reader.log:
+            if isinstance(entry, Told):
+                if not entry.publisher:
+                    doubted.setdefault(entry.term, RangeSet()).add(entry.first, entry.last)
+                continue
+            who = f"marks: {self._who(reader)} was given {self._what(entry.event)} at {entry.at:.3f} s"
+            self._holds(bool(doubted) or not entry.recovered, f"{who} as recovered, and had not been told of any loss")
+            publisher = self.writers[entry.event.writer].publisher.id
+            places = self.ledger.positions(publisher, entry.event.number) if doubted and not entry.recovered else ()
+            told = any(index in doubted[term] for term, index in places if term in doubted)
+            self._holds(not told, f"{who}, which had been reported as perhaps lost, and it was not marked as recovered")
 
     def _check_exact(self, reader: Reader, told: Told, who: str) -> None:
         writer = self.by_publisher.get(told.publisher)

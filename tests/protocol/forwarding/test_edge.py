@@ -201,3 +201,143 @@ def test_a_best_effort_subscriber_goes_on_at_once_is_told_and_sees_no_repeat() -
     edge.take(down(FIRST, 1, block(PAUL, 1)))
     assert notes.got == [b"0", b"2"]
     assert notes.lost_ == [(1, 1, 2, "dropped")]
+
+
+def test_what_is_held_behind_a_hole_has_not_gone_out_and_is_not_covered() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.take(down(FIRST, 1, block(PAUL, 2)))
+    edge.take(down(FIRST, 2, block(PAULA, 0)))
+    assert notes.got == [b"0", b"0"]
+    assert edge.frontier(FIRST) == 1
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 1)))
+    assert notes.got == [b"0", b"0", b"1", b"2"]
+    assert edge.frontier(FIRST) == 3
+
+
+# --- events that come though they may have been reported lost
+
+
+def a_doubting_edge() -> tuple[Edge, Notes]:
+    """It was given Paul's first event and told that the two positions behind are lost, of whom is not known."""
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.skip(FIRST, [(1, 3)], "unavailable")
+    assert notes.lost_ == [(1, 1, 3, "unavailable")]
+    return edge, notes
+
+
+def test_events_that_may_have_been_reported_lost_are_marked_when_another_reign_admits_them() -> None:
+    edge, notes = a_doubting_edge()
+    edge.begin(SECOND, 0)
+    edge.take(
+        down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2", b"3"), block(PAULA, 7, b"a"), block(PAULA, 8, b"b", b"c"))
+    )
+    assert notes.got == [b"0", b"1", b"2", b"3", b"a", b"b", b"c"]
+    assert notes.recovered == [b"1", b"2", b"a", b"b"], "two of each publisher may have stood there"
+    edge.take(down(SECOND, 7, block(PAUL, 4), block(PAULA, 10)))
+    assert len(notes.recovered) == 4
+
+
+def test_a_publisher_that_had_an_event_behind_the_lost_positions_has_none_to_come() -> None:
+    edge, notes = a_doubting_edge()
+    edge.take(down(FIRST, 3, block(PAUL, 2)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 3, b"3", b"4"), block(PAULA, 0, b"a")))
+    assert notes.got == [b"0", b"2", b"3", b"4", b"a"]
+    assert notes.recovered == [b"a"]
+
+
+def test_an_event_that_comes_at_a_position_that_was_reported_is_marked_and_its_neighbours_are_not() -> None:
+    edge, notes, _ = an_edge()
+    edge.skip(FIRST, [(1, 3)], "cut")
+    assert notes.lost_ == [(1, 1, 3, "cut")]
+    edge.take(down(FIRST, 0, block(PAUL, 0, b"0", b"1", b"2", b"3")))
+    assert notes.got == [b"0", b"1", b"2", b"3"]
+    assert notes.recovered == [b"1", b"2"]
+
+
+def test_what_stood_before_lost_positions_and_never_came_may_be_taken_for_lost() -> None:
+    edge, notes, _ = an_edge()
+    edge.skip(FIRST, [(2, 3)], "cut")
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2", b"3")))
+    assert notes.recovered == [b"0", b"1", b"2"], "the first term may bring it before or after"
+
+
+def test_nothing_is_marked_for_a_loss_whose_events_are_known() -> None:
+    edge, notes, _ = an_edge()
+    edge.skip(FIRST, [(0, 2)], "cut", [Run(0, PAUL, 0, 2)])
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 1, b"1", b"2", b"3")))
+    assert notes.got == [b"2", b"3"]
+    assert notes.recovered == []
+    assert edge.doubts is None
+
+
+def test_nothing_is_marked_once_publishers_keep_nothing_of_that_time_or_the_term_is_forgotten() -> None:
+    edge, notes = a_doubting_edge()
+    edge.begin(SECOND, 0)
+    edge.forget_authors()
+    edge.take(down(SECOND, 0, block(PAUL, 1)))
+    edge.forget_authors()
+    edge.take(down(SECOND, 1, block(PAUL, 2)))
+    assert notes.recovered == [b"1"]
+    edge.forget(lambda term: term != FIRST)
+    assert edge.doubts is None
+
+
+def test_a_best_effort_subscriber_is_told_which_dropped_event_came_under_another_reign() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.take(down(FIRST, 2, block(PAULA, 0, b"a")))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 1), block(PAULA, 1, b"b"), block(PAUL, 2)))
+    assert notes.lost_ == [(1, 1, 2, "dropped")]
+    assert notes.recovered == [b"1"]
+
+
+def test_what_a_later_term_admitted_again_is_not_lost_with_an_earlier_one() -> None:
+    edge, notes, _ = an_edge()
+    edge.begin(SECOND, 0)
+    gone, again = [Run(0, PAUL, 0, 4)], [Run(0, PAUL, 1, 2)]
+    edge.skip(FIRST, [(0, 4)], "unavailable", gone, again)
+    edge.tell_losses()
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 1), (3, 4)]
+
+
+def test_a_hole_waits_anew_for_what_another_reign_may_bring() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 2)))
+    host.time = 31.0
+    edge.begin(THIRD, 0)
+    assert not edge.give_up_holes(before=1.0)
+    assert notes.lost_ == []
+    host.time = 70.0
+    assert edge.give_up_holes(before=32.0)
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(1, 2)]
+
+
+def test_nothing_is_waited_for_that_was_admitted_before_the_subscription() -> None:
+    edge, notes, _ = an_edge()
+    edge = Edge(edge.host, WEATHER, notes, 0, ordered=True)
+    edge.begin(SECOND, 5)
+    edge.begin(FIRST, 2)  # that term is known to have gone so far, and goes further
+    edge.take(down(FIRST, 2, block(PAUL, 0)))
+    edge.take(down(SECOND, 5, block(PAUL, 9)))
+    assert notes.got == [b"0", b"9"]
+    assert notes.lost_ == []
+
+
+def test_losses_that_follow_one_another_are_one_report_whatever_else_goes_out_between() -> None:
+    edge, notes, _ = an_edge()
+    edge.skip(FIRST, [(0, 1)], "unavailable", [Run(0, PAUL, 0, 1)])
+    edge.take(down(FIRST, 1, block(PAULA, 0, b"a")))
+    edge.skip(FIRST, [(2, 3)], "unavailable", [Run(2, PAUL, 1, 1)])
+    edge.take(down(FIRST, 3, block(PAUL, 2)))
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 2)]
+    assert notes.got == [b"a", b"2"]

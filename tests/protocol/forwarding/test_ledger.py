@@ -51,3 +51,25 @@ def test_past_bundles_go_oldest_first() -> None:
     assert flow.thin(FIRST, 1) == 2
     assert flow.past[FIRST].kept() == [(2, 3)]
     flow.check()
+
+
+def test_what_a_past_term_was_stable_of_goes_without_the_rest() -> None:
+    flow = a_flow()
+    flow.stable = 2
+    flow.begin(SECOND, 0, 60.0)
+    assert flow.thin(FIRST, stable_only=True) == 2
+    assert flow.past[FIRST].kept() == [(2, 3)]
+    assert flow.thin(FIRST, stable_only=True) == 0
+    flow.check()
+
+
+def test_what_may_be_admitted_again_is_what_its_publisher_has_not_gone_past() -> None:
+    flow = a_flow()
+    flow.begin(SECOND, 0, 60.0)
+    assert list(flow.may_come_again(FIRST, [(0, 3)])) == [(0, 3)]
+    flow.move(down(SECOND, 0, block(PAUL, 7, b"7")))
+    assert list(flow.may_come_again(FIRST, [(0, 3)])) == [(1, 3)], "8 and all of Paula's"
+    flow.move(down(SECOND, 1, block(PAUL, 9, b"9")))
+    assert list(flow.may_come_again(FIRST, [(0, 3)])) == [(2, 3)]
+    assert flow.later_runs(FIRST) == [Run(0, PAUL, 7, 1), Run(1, PAUL, 9, 1)]
+    assert flow.later_runs(SECOND) == []

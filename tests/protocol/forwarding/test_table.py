@@ -3,10 +3,11 @@
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Kind
 from quillcast.core.trace import Dropped, Repeated
-from quillcast.protocol.forwarding.channels import LinkChannel
+from quillcast.protocol.forwarding.channels import Cut, LinkChannel
+from quillcast.protocol.forwarding.edge import Edge
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.table import ForwardingTable
-from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, RecordingHost, block, down
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, Notes, RecordingHost, block, down
 
 
 def a_table(*, keeps: bool = True) -> tuple[ForwardingTable[Flow], Flow, RecordingHost]:
@@ -63,6 +64,23 @@ def test_a_root_whose_reign_is_over_is_not_listened_to_but_repairs_of_it_are_kep
     assert [(b.envelope.first, b.envelope.kind) for b in kept] == [(0, Kind.REPAIR), (1, Kind.REPAIR)]
 
 
+def test_a_repair_that_brings_nothing_new_ends_here() -> None:
+    table, flow, _ = a_table()
+    flow.begin(SECOND, 0, until=60.0)
+    assert table.move(down(FIRST, 0, block(PAUL, 0), kind=Kind.REPAIR))
+    kept_bytes = table.budget.used_bytes
+    assert not table.move(down(FIRST, 0, block(PAUL, 0), kind=Kind.REPAIR))
+    assert table.repeats == 1
+    assert (len(flow.holding(FIRST, [(0, 1)])), table.budget.used_bytes) == (1, kept_bytes)
+
+
+def test_a_bundle_is_kept_until_all_of_it_is_stable() -> None:
+    table, flow, _ = a_table()
+    table.move(down(FIRST, 0, block(PAUL, 0, b"a", b"b", b"c")))
+    assert flow.log.trim(2) == []
+    assert [bundle.last for bundle in flow.log.trim(3)] == [3]
+
+
 def test_what_is_stable_is_let_go_and_the_budget_knows() -> None:
     table, flow, _ = a_table()
     for index in range(5):
@@ -82,3 +100,34 @@ def test_a_best_effort_flow_keeps_nothing_and_counts_whom_it_passed_over() -> No
     host.rooms[BOB.node_id] = 1 << 20
     table.move(down(FIRST, 1, block(PAUL, 1)))
     assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [1]
+
+
+def test_whoever_was_cut_has_a_lease_again_once_it_reaches_soon_what_was_there_at_one_time() -> None:
+    cut = Cut(mark=10, at=0.0)
+    assert not cut.is_over(9, 20, now=0.5)
+    assert not cut.is_over(10, 20, now=5.0), "that took too long: 20 is what it has to reach soon now"
+    assert not cut.is_over(19, 30, now=5.5)
+    assert cut.is_over(20, 30, now=5.5)
+
+
+def test_a_term_that_was_let_go_is_taken_up_again_only_if_it_went_further() -> None:
+    _, flow, _ = a_table()
+    flow.move(down(FIRST, 0, block(PAUL, 0)))
+    flow.begin(SECOND, 0, until=60.0)
+    flow.forget(FIRST)
+    assert not flow.may_recall(FIRST, 1)
+    assert flow.may_recall(FIRST, 2)
+
+
+def test_a_subscriber_is_told_of_what_it_still_had_to_take_of_a_past_term_that_is_let_go() -> None:
+    _, flow, host = a_table()
+    notes = Notes()
+    edge = Edge(host, WEATHER, notes, 0, ordered=True)
+    edge.begin(FIRST, 0)
+    notes.turn_over, notes.space = edge.tell_losses, 0
+    flow.open(edge)
+    flow.move(down(FIRST, 0, block(PAUL, 0), block(PAUL, 1)))
+    edge.turn(flow.log)
+    flow.begin(SECOND, 0, until=60.0)
+    flow.thin(FIRST)
+    assert notes.lost_ == [(FIRST.counter, 0, 2, "cut")]

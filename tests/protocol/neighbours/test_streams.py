@@ -203,6 +203,16 @@ def test_a_lost_change_that_was_the_last_shows_at_the_next_heartbeat() -> None:
     assert link.a.marks() == ["stream_changes_resent"]
 
 
+def test_a_copy_that_is_as_new_and_not_the_same_shows_at_the_next_heartbeat() -> None:
+    link = link_with({SUN: b"up"})
+    link.restart("a")
+    link.a.put(RAIN, b"some")  # its first change, as that of the former life was
+    link.lose_all()
+    link.a.heartbeat()
+    link.deliver_all()
+    assert link.b.heard == {RAIN: b"some"}
+
+
 def test_a_change_that_comes_twice_or_late_is_not_applied_again() -> None:
     link = link_with({SUN: b"up"})
     link.a.put(SUN, b"down")

@@ -98,6 +98,18 @@ def test_around_a_silent_hop() -> None:
     assert hop.me not in peer.overlay.routing_table, "the silence was told to the failure detector"
 
 
+def test_a_hop_that_is_suspected_is_passed_over_while_there_is_another_way() -> None:
+    world = ring_of(40, config=SMALL)
+    peer, hop, key = long_way(world)
+    overlay = peer.overlay
+    overlay.neighbours.suspected = lambda node_id: node_id == hop.me  # type: ignore[method-assign]
+    other = overlay.next_hop(key)
+    assert other is not None
+    assert other != hop.contact
+    overlay.neighbours.suspected = lambda node_id: True  # type: ignore[method-assign]
+    assert overlay.next_hop(key) == hop.contact
+
+
 def test_a_silent_destination_is_waited_for_until_it_is_lost_or_speaks() -> None:
     world = ring_of(20)
     key = world.random.randbytes(16)

@@ -311,6 +311,30 @@ def test_requests_go_on_to_a_closer_peer_that_turns_up() -> None:
         host.resume()
 
 
+def test_a_noted_term_of_a_new_topic_that_is_never_used_holds_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closer peer came meanwhile. It finds a term noted, and cannot know by itself that no event has it."""
+    village = Village(8)
+    root = by_distance(village)[0]
+    village.subscribe(by_distance(village)[-1], NAME, Reader())
+    accessions = village.peers[root].scribe.accessions
+    while TOPIC not in accessions.by_topic or not accessions.by_topic[TOPIC].noting:
+        village.run(0.001)
+    sent = Sent(village, monkeypatch)
+    closer = Contact(from_number(number(TOPIC)), "nowhere:1")
+    village.act(root, lambda peer: peer.overlay.leaf_set.add(closer))
+    village.act(root, lambda peer: peer.scribe.leaf_set_changed())
+    ((_, _, message),) = sent.of(HandOver)
+    assert (message.index, message.hold_s, message.leases) == (0, 0.0, ())
+    village.act(root, lambda peer: peer.overlay.leaf_set.remove(closer.node_id))
+    village.act(root, lambda peer: peer.scribe.handing_over.handed_over(message))
+    village.run(3)
+    assert reigns(village) == ["handed_over"]
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.hold_until <= village.peers[root].host.now()
+
+
 def test_a_request_that_is_routed_nowhere_else_is_answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the only closer peer is suspected nothing is routed to it: what is sent on would come back at once."""
     village = Village(8)
@@ -628,3 +652,20 @@ def test_only_what_was_not_answered_is_asked_again(monkeypatch: pytest.MonkeyPat
     village.run(4)
     for kind in (FindRoot, Create):
         assert [message.again for message in routed if isinstance(message, kind)][:2] == [False, True]
+
+
+def test_a_keeper_counts_that_noted_this_very_descriptor_and_no_other() -> None:
+    village = Village(8)
+    root, *keepers = by_distance(village)[:5]
+    create(village, root)
+    village.run(3)
+    replication, tree = village.peers[root].scribe.replication, village.tree(root, NAME)
+    assert tree is not None
+    done: list[int] = []
+    newer = msgspec.structs.replace(tree.descriptor, version=tree.descriptor.version + 1)
+    village.act(root, lambda _: replication.note(newer, tree.term, lambda round_: done.append(round_.holders)))
+    for digest, answered in ((tree.descriptor.digest, []), (newer.digest, [3])):
+        for keeper in keepers[:2]:
+            kept = Kept([(TOPIC, tree.term, digest)])
+            village.act(root, lambda peer, k=keeper, m=kept: peer.message(village.world.machines[k].contact, m))
+        assert done == answered

@@ -59,6 +59,71 @@ def test_earliest_begins_at_what_the_buffer_still_holds() -> None:
     assert all(reader.payloads == [b"a", b"b", b"c"] for reader in readers.values())
 
 
+def test_a_subscriber_that_asks_for_the_earliest_events_is_told_which_are_not_kept_any_more() -> None:
+    village = Village(8)
+    village.subscribe(2, NAME, Reader())
+    publisher = village.publisher(1, NAME)
+    village.run(5)
+    for payload in (b"a", b"b", b"c"):
+        village.publish(1, publisher, payload)
+    village.run(5)
+    assert publisher.stable == 3
+    stuck = Reader(room_bytes=0)
+    village.subscribe(3, NAME, stuck)
+    village.run(2)
+    village.publish(1, publisher, b"d", b"e")
+    village.run(2)
+    readers = {peer: Reader() for peer in (2, 3, 4, 5, village.root(NAME))}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader, start="earliest")
+    village.run(2)
+    for peer, reader in readers.items():
+        assert reader.payloads == [b"d", b"e"], peer
+        (loss,) = reader.losses
+        assert (loss.first, loss.last, loss.why) == (0, 3, "start"), peer
+        assert loss.publisher in (publisher.id, b""), "a peer that came later itself does not know whose they were"
+    assert readers[village.root(NAME)].losses[0].publisher == readers[4].losses[0].publisher == publisher.id
+    assert stuck.losses == []
+
+
+def test_a_subscriber_that_comes_back_is_told_what_earlier_reigns_had_and_nobody_keeps() -> None:
+    village = Village(8)
+    village.subscribe(2, NAME, Reader())
+    publisher = village.publisher(1, NAME)
+    village.run(5)
+    village.publish(1, publisher, b"a", b"b")
+    village.run(5)
+    stuck = Reader(room_bytes=0)
+    village.subscribe(3, NAME, stuck)
+    village.run(2)
+    village.publish(1, publisher, b"c", b"d")
+    village.run(1)
+    village.kill(village.root(NAME))
+    village.run(10)
+    reader = Reader()
+    village.subscribe(next(n for n in village.alive() if n > 3), NAME, reader, start="earliest")
+    village.run(5)
+    assert reader.payloads == [b"c", b"d"], "the next root admitted again what was not stable"
+    assert sum(loss.count for loss in reader.losses if loss.why == "start") == 2
+    assert all((loss.publisher, loss.first, loss.last) in ((publisher.id, 0, 2), (b"", 0, 2)) for loss in reader.losses)
+
+
+def test_whoever_begins_now_or_with_the_first_event_of_a_topic_is_told_of_no_loss() -> None:
+    village = Village(6)
+    first, now = Reader(), Reader()
+    village.subscribe(2, NAME, first, start="earliest")
+    publisher = village.publisher(1, NAME)
+    village.run(2)
+    village.publish(1, publisher, b"a", b"b")
+    village.run(5)
+    village.subscribe(3, NAME, now)
+    village.run(2)
+    village.publish(1, publisher, b"c")
+    village.run(2)
+    assert (first.payloads, first.losses) == ([b"a", b"b", b"c"], [])
+    assert (now.payloads, now.losses) == ([b"c"], [])
+
+
 def test_admitted_means_the_root_and_stable_means_every_subscriber() -> None:
     village = Village(8)
     readers = {peer: Reader() for peer in range(2, 8)}
@@ -371,7 +436,7 @@ def test_topics_that_get_room_again_together_each_give_their_credit_back_once() 
         peer.host.charged[sender] = 20
         pacing.held = {topic * 16: deque([(sender, 10)]) for topic in (b"a", b"b")}
         tree.recall(old, 1, peer.host.now() + 60)
-        tree.settle(old, 1)
+        tree.settle(old, 1)  # so that it may go at once
         assert tree.restore(past)
         assert pacing.budget.over
         pacing.eased()

@@ -49,6 +49,27 @@ def test_whatever_comes_first_after_a_pause_finds_no_lease_at_its_end(first: Cal
     assert [lease.until > village.peers[root].host.now() + 29 for lease in tree.departed.values()] == [True]
 
 
+def test_a_root_that_stood_still_calls_nothing_stable_for_a_lease_though_all_that_it_knows_have_it() -> None:
+    """Another may have reigned meanwhile, and have children that this one does not know."""
+    village = Village(4)
+    root, other = by_distance(village)[:2]
+    village.subscribe(other, NAME, Reader())
+    publisher = village.publisher(root, NAME)
+    village.run(3)
+    peer, contact = village.peers[root], village.world.machines[other].contact
+    peer.scribe.sweeping.swept_at -= 40
+    village.publish(root, publisher, b"event")
+    village.act(root, timer(Report()))
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    village.run(3)
+    assert (tree.children[contact.node_id].cover, publisher.admitted, publisher.stable) == (1, 1, 0)
+    village.run(25)
+    assert publisher.stable == 0
+    village.run(5)
+    assert publisher.stable == 1
+
+
 def test_leases_of_a_topic_that_was_forgotten_are_prolonged_as_well() -> None:
     village = Village(2)
     village.subscribe(0, "some/other", Reader())

@@ -93,6 +93,17 @@ def held_up(publisher: Publisher, host: RecordingHost, *, stable: int, written: 
     publisher.check()
 
 
+def test_what_no_receipt_came_for_is_sent_again() -> None:
+    publisher, carried, _ = a_publisher()
+    publisher.root_is(BOB, FIRST)
+    for payload in (b"a", b"b", b"c"):
+        publisher.offer([payload])
+    publisher.receipt(FIRST, 1, 0, again=False)
+    carried.clear()
+    publisher.resend()
+    assert sequences(carried) == [(1, 2), (2, 3)]
+
+
 def test_what_is_discarded_before_it_is_stable_never_counts_as_stable() -> None:
     publisher, carried, host = a_publisher(retain_s=2.5)
     publisher.root_is(BOB, FIRST)

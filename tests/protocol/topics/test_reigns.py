@@ -9,7 +9,7 @@ from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.claims import ChildClaim, encode
+from quillcast.protocol.topics.claims import ChildClaim, ParentClaim, encode
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import Accepted, HandOver, Have, Join, Leave
@@ -204,6 +204,18 @@ def test_a_subscription_to_a_topic_that_was_handed_over_is_owed_nothing_that_was
     village.act(root, lambda peer: peer.scribe.reigns.recall(tree, term, 8))  # a peer of that time says so
     village.run(90)
     assert reader.gone == []
+
+
+def test_a_peer_that_was_handed_a_topic_knows_how_far_it_had_gone_though_another_becomes_the_root() -> None:
+    village = Village(3)
+    *_, gone, peer = by_distance(village)
+    term = Term(3, bytes(16))
+    contact = village.world.machines[gone].contact
+    village.act(peer, lambda p: p.message(contact, HandOver(described(NAME), term, 8, 8)))
+    tree = village.tree(peer, NAME)
+    assert tree is not None
+    village.act(peer, lambda p: p.scribe.reigns.enter(tree, Term(4, bytes(16)), 0))
+    assert tree.past[term].end == 8
 
 
 def test_a_root_that_leaves_last_still_knows_the_children_that_have_not_gone_yet() -> None:
@@ -552,3 +564,98 @@ def test_a_child_that_speaks_of_a_later_reign_says_nothing_of_this_one() -> None
     claimed = tree.children[village.world.machines[child].node_id]
     claimed.cover_term = Term(tree.term.counter + 1, tree.term.node)
     assert tree.cover(village.world.now) == 0
+
+
+def test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it() -> None:
+    village = Village(6)
+    above, newcomer = by_distance(village)[1:3]
+    village.subscribe(above, NAME, Reader())
+    village.run(5)
+    tree, contact = village.tree(above, NAME), village.world.machines[newcomer].contact
+    assert tree is not None
+    join = Join(TOPIC, contact, Have(tree.term, 5), b"", described(NAME), moved=True)
+    village.act(above, lambda peer: peer.scribe.children.adopt(join))
+    assert tree.child_claim(village.world.now).came == (), "what it has itself may be more than they have"
+    claim = ChildClaim(tree.term, 2, tree.term)
+    village.act(above, lambda peer: peer.scribe.changed(contact, TOPIC, encode(claim)))
+    assert tree.child_claim(village.world.now).came == (contact.node_id,)
+
+
+def test_the_lease_of_a_lost_child_is_counted_from_its_loss() -> None:
+    village = Village(6)
+    root, child = by_distance(village)[0], by_distance(village)[2]
+    village.subscribe(child, NAME, Reader())
+    village.run(25)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    village.act(root, lambda peer: peer.scribe.lost(village.world.machines[child].contact))
+    assert [lease.until for lease in tree.departed.values()] == [village.peers[root].host.now() + 30]
+
+
+def test_a_subscription_begins_in_every_reign_where_its_parent_knows_that_to_have_gone() -> None:
+    village = Village(4)
+    peer, parent = by_distance(village)[2], village.world.machines[by_distance(village)[1]].contact
+    reader, past = Reader(), Term(5, bytes(16))
+    village.subscribe(peer, NAME, reader)
+    accepted = Accepted(TOPIC, Term(9, bytes(16)), 3, (parent.node_id,), (), None, ((past, 7),))
+    village.act(peer, lambda it: it.message(parent, accepted))
+    assert reader.start == (Term(9, bytes(16)), 3)
+    tree = village.tree(peer, NAME)
+    assert tree is not None
+    block = Block.seal(bytes(16), 0, [b"6", b"7", b"8"], time_ns=0)
+    village.act(peer, lambda it: it.scribe.move(tree, Bundle(Envelope(TOPIC, Kind.REPAIR, past, 6), (block,))))
+    assert reader.payloads == [b"7", b"8"]
+
+
+def test_what_a_root_turns_away_while_it_hands_over_gives_its_credit_back() -> None:
+    village = Village(4)
+    root, writer = by_distance(village)[:2]
+    publisher = village.publisher(writer, NAME)
+    village.run(3)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    tree.root.closing = True
+    village.publish(writer, publisher, b"event")
+    village.run(0.5)
+    host = village.world.machines[root].host
+    assert host is not None
+    assert list(tree.root.turned_away) == [publisher.id]
+    assert not any(host.charged.values())
+
+
+def test_a_root_that_hands_over_names_those_whom_it_waits_for_itself() -> None:
+    """Those whom the root before named, and those whom a forwarder named that left."""
+    village = Village(6)
+    root, forwarder, first, second = by_distance(village)[:4]
+    village.subscribe(forwarder, NAME, Reader())
+    village.run(5)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    nodes = {peer: village.world.machines[peer].node_id for peer in (root, first, second)}
+    tree.root.awaited = {nodes[first]: None}
+    left = Leave(TOPIC, moved=True, leases=(nodes[second],))
+    village.act(root, lambda peer: peer.message(village.world.machines[forwarder].contact, left))
+    sent: list[object] = []
+    encode = village.world.encode
+    village.world.encode = lambda message: (sent.append(message), encode(message))[1]
+    village.act(root, lambda peer: peer.leave(within_s=0.0))
+    (message,) = [message for message in sent if isinstance(message, HandOver)]
+    assert message.leases == (nodes[first], nodes[second])
+
+
+def test_a_peer_that_finds_itself_above_its_parent_leaves_it() -> None:
+    village = Village(4)
+    root, child = by_distance(village)[0], by_distance(village)[2]
+    village.subscribe(child, NAME, Reader())
+    village.run(3)
+    tree, parent = village.tree(child, NAME), village.world.machines[root].contact
+    assert tree is not None
+    assert tree.parent == parent
+    me = village.world.machines[child].node_id
+    claim = ParentClaim(tree.term, 0, 0, (b"r" * 16, me, parent.node_id), ())
+    village.act(child, lambda peer: peer.scribe.changed(parent, TOPIC, encode(claim)))
+    assert tree.parent is None
+    village.run(3)
+    assert tree.attached

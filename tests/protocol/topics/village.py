@@ -26,16 +26,18 @@ class Reader:
         self.payloads: list[bytes] = []
         self.start: Position | None = None
         self.gone: list[tuple[Term, int, int, str]] = []
+        self.losses: list[Loss] = []
         self.error: QuillcastError | None = None
         self.room_bytes = room_bytes
 
     def started(self, position: Position) -> None:
         self.start = position
 
-    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         self.payloads += block.payloads()[skip:stop]
 
     def lost(self, loss: Loss) -> None:
+        self.losses.append(loss)
         self.gone.append((loss.term, loss.first, loss.last, loss.why))
 
     def failed(self, error: QuillcastError) -> None:

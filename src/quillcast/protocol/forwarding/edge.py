@@ -5,7 +5,7 @@ what was not known to be stable; the publisher's sequence tells.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -20,8 +20,9 @@ from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference
 from quillcast.core.sparing import NOTHING
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.doubts import Doubts
 from quillcast.protocol.forwarding.flow import Past
-from quillcast.protocol.forwarding.ledger import Run, runs_of, sequences, within
+from quillcast.protocol.forwarding.ledger import Gone, Run, runs_of, sequences, within
 from quillcast.protocol.forwarding.log import Log
 
 
@@ -32,8 +33,11 @@ class Subscriber(Protocol):
         """The subscription stands: every event from this position on will come."""
         ...
 
-    def deliver(self, block: Block, skip: int, stop: int, position: Position) -> None:
-        """Events `skip` to `stop` (exclusive) of a block, in order; `position` is that of event `skip`."""
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
+        """Events `skip` to `stop` (exclusive) of a block, in order; `position` is that of event `skip`.
+
+        `recovered`: an uncertain report may have told the subscriber that it lost them (`core.loss.Loss`).
+        """
         ...
 
     def lost(self, loss: Loss) -> None:
@@ -132,7 +136,7 @@ class Edge(Channel):
         self.authors: dict[bytes, Author] = NOTHING
         self.holes: dict[bytes, float] = NOTHING  # publishers whose next event lacks though a later one is known: since
         self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
-        self.doubts: dict[Term, None] = NOTHING  # terms of which positions are lost and it is not known what they were
+        self.doubts: Doubts | None = None  # of which positions is it not known what was lost there?
         self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = NOTHING  # still to be told, with the first
 
     def turn(self, log: Log) -> None:
@@ -228,8 +232,8 @@ class Edge(Channel):
             line = line.older
         for line in reversed(kept):
             line.older, self.latest = self.latest, line
-        for term in [term for term in self.doubts if not keep(term)]:
-            del self.doubts[term]
+        for term in [term for term in self.doubts.terms if not keep(term)] if self.doubts is not None else ():
+            self._forget_doubt(term)
 
     def frontier(self, term: Term) -> int:
         """One past the last index of a term up to which all has gone out: nothing lacks, and nothing is held."""
@@ -251,7 +255,7 @@ class Edge(Channel):
             if self.ordered:
                 _wait(line, bundle)
                 return
-            self._report(Loss(bundle.envelope.term, line.next, bundle.envelope.first, "dropped"))
+            self._doubt(Loss(term, line.next, bundle.envelope.first, "dropped"), line)
         self._run(bundle, line)
         if line.waiting or line.given_up is not NO_RANGES:
             self._resume(line)
@@ -269,8 +273,16 @@ class Edge(Channel):
         line.given_up = line.given_up or RangeSet()
         holes = [hole for first, last in ranges for hole in line.given_up.missing(max(first, line.next), last)]
         line.given_up.update(ranges)
-        self._lose(term, holes, why, runs, later)
+        for first, last in self._lose(term, holes, why, runs, later):
+            self._doubt(Loss(term, first, last, why), line)
         self._resume(line)
+
+    def miss(self, gone: Iterable[Gone]) -> None:
+        """The subscriber asked for the earliest events: tell it which of them are not kept any more."""
+        for term, ranges, runs in gone:
+            for first, last in self._lose(term, ranges, "start", runs):
+                self._report(Loss(term, first, last, "start"))
+        self.tell_losses()
 
     def give_up_holes(self, before: float) -> bool:
         """Go on past holes in publishers' sequences that stand since before a time: they are void. False: none did."""
@@ -297,21 +309,36 @@ class Edge(Channel):
                 del self.authors[publisher]
         for author in self.authors.values():
             author.looked_at_next = author.next
+        if self.doubts is not None:
+            self.doubts.grow_old()
 
     # ---- losses
 
-    def _lose(self, term: Term, holes: list[Range], why: str, runs: Iterable[Run], later: Iterable[Run]) -> None:
-        """Positions of a term are lost: those of known events by publisher, each one's together; then the others."""
+    def _lose(
+        self, term: Term, holes: Sequence[Range], why: str, runs: Iterable[Run], later: Iterable[Run] = ()
+    ) -> list[Range]:
+        """Positions of a term are lost: report those of known events by publisher, and return the others."""
         gone = within(runs, holes) if holes else []
         known, again = RangeSet((run.at, run.at + run.events) for run in gone), sequences(later if gone else ())
-        for at, publisher, first, events in gone:
-            again.setdefault(publisher, RangeSet()).add(*self._older(publisher, term, at, (first, first + events)))
-        for publisher, lost in sequences(gone).items():
-            self._lose_events(publisher, difference(lost, again.get(publisher, NO_RANGES)), term, why)
-        for first, last in (piece for hole in holes for piece in known.missing(*hole)):
-            self.doubts = self.doubts or {}
-            self.doubts[term] = None
-            self._report(Loss(term, first, last, why))
+        lost = sequences(gone)
+        for run in gone:
+            lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
+        for publisher, those in lost.items():
+            self._lose_events(publisher, difference(those, again.get(publisher, NO_RANGES)), term, why)
+        return [piece for hole in holes for piece in known.missing(*hole)]
+
+    def _doubt(self, loss: Loss, line: Line) -> None:
+        """Report positions as lost of which nobody knows what stood there. They may come where reigns admit again."""
+        self._report(loss)
+        if self.readmits:
+            self.doubts = self.doubts or Doubts()
+            self.doubts.note(loss.term, loss.first, loss.last, line.next)
+
+    def _forget_doubt(self, term: Term) -> None:
+        assert self.doubts is not None
+        self.doubts.forget(term)
+        if not self.doubts.terms:
+            self.doubts = None
 
     def _lose_events(self, publisher: bytes, lost: list[Range], term: Term, why: str) -> None:
         """Events of a publisher are lost: report what did not come, and go on behind it."""
@@ -409,7 +436,7 @@ class Edge(Channel):
         """
         author = self.authors.get(block.publisher) or self._meet(block.publisher)
         expected = self._expected(author, block.first + done, term)
-        if block.first > expected and (author.term != term or term not in self.doubts):
+        if block.first > expected and (author.term != term or self.doubts is None or term not in self.doubts.terms):
             self._hold(author, block, term, index)
             return
         author.term, began = term, author.began
@@ -436,17 +463,30 @@ class Edge(Channel):
         if author.held:
             self._release(author)
         if self.holes:
+            self.holes.pop(block.publisher, None)  # the next one, if there is any, has stood since now
             self._look_for_hole(block.publisher, author)
 
     def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
         if self.losses:
             self._tell_before(block.publisher, block.first + skip, term, index)
-        self.subscriber.deliver(block, skip, stop, new_tuple(Position, (term, index)))
+        if self.doubts is not None:
+            self._deliver_doubted(self.doubts, block, skip, stop, Position(term, index))
+        else:
+            self.subscriber.deliver(block, skip, stop, new_tuple(Position, (term, index)))
         self.host.trace(
             Delivered(
                 self.topic, block.publisher, block.first + skip, stop - skip, block.time_ns, term, index, self.number
             )
         )
+
+    def _deliver_doubted(self, doubts: Doubts, block: Block, skip: int, stop: int, position: Position) -> None:
+        """Mark those that an uncertain report may have meant."""
+        term, index = position
+        recovered = RangeSet(doubts.may_be(block.publisher, term, index, stop - skip))
+        others = recovered.missing(0, stop - skip)
+        for first, last in sorted([*recovered, *others]):
+            place = Position(term, index + first)
+            self.subscriber.deliver(block, skip + first, skip + last, place, (first, last) not in others)
 
     def _deliver_pieces(self, author: Author, block: Block, first: int, term: Term, index: int) -> None:
         """Of a block from a sequence on, what the subscriber was not told that it lost."""

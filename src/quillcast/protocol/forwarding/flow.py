@@ -11,7 +11,7 @@ from quillcast.core.messages import NUMBER_MAX
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.core.sparing import NOTHING
 from quillcast.protocol.forwarding.channels import Channel
-from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run, runs_of, sequences, within
+from quillcast.protocol.forwarding.ledger import NO_LEDGER, RUNS_MAX, Gone, Ledger, Run, runs_of, sequences, within
 from quillcast.protocol.forwarding.log import Budget, Log
 
 TERMS_KEPT_MAX = 16  # past reigns that are kept for repair; a guess: after a split some follow within seconds
@@ -22,16 +22,17 @@ FORGOTTEN_MAX = 256  # past reigns that were let go and are not taken up again; 
 class Past:
     """A reign that is over: what came of it, how far it is known to have gone, and what is still kept for others.
 
-    Below `stable`, by the word of its root, nobody needs it. What lies beyond that
-    publishers that live on sent again to a later root.
+    Below `stable` its root called it stable, as far as that is known: nobody needs that. What lies beyond, publishers
+    that live on sent again to a later root.
     """
 
     __slots__ = ("asked", "bundles", "end", "ledger", "seen", "stable", "until")
 
-    def __init__(self, seen: RangeSet, end: int, bundles: list[Bundle], until: float, ledger: Ledger) -> None:
+    def __init__(
+        self, seen: RangeSet, end: int, bundles: list[Bundle], until: float, ledger: Ledger, stable: int = 0
+    ) -> None:
         self.seen, self.end, self.bundles, self.until = seen, max(end, seen.end), bundles, until
-        self.ledger = ledger
-        self.stable = 0
+        self.ledger, self.stable = ledger, stable
         self.asked = NO_RANGES  # what neighbours asked for and never came here
 
     def ask(self, ranges: Iterable[Range]) -> None:
@@ -179,6 +180,16 @@ class Flow:
         if len(self.forgotten) > FORGOTTEN_MAX:
             del self.forgotten[next(iter(self.forgotten))]
 
+    def note_forgotten(self, ends: Iterable[tuple[Term, int]]) -> None:
+        """Past terms of which nobody wants anything, and how far they went; what is known here stays."""
+        new = {term: end for term, end in ends if term < self.term and term not in self.past}
+        if new:
+            self.forgotten = dict(sorted({**new, **self.forgotten}.items())[-FORGOTTEN_MAX:])
+
+    def past_ends(self) -> tuple[tuple[Term, int], ...]:
+        """How far each past term went that is still kept, or wanted."""
+        return tuple([(term, past.end) for term, past in sorted(self.past.items())])
+
     def move(self, bundle: Bundle) -> bool:
         """Hand a bundle of the current term to every channel, at each one's pace. False for a repeat: it ends here.
 
@@ -286,6 +297,24 @@ class Flow:
             reached = later[run.publisher].end if run.publisher in later else 0
             awaited.add(min(run.at + max(0, reached - run.first), run.at + run.events), run.at + run.events)
         return awaited
+
+    def gone(self, first: int) -> tuple[Gone, ...]:
+        """What there was before an index of the present term, from which on all is kept: of this term and the others.
+
+        A new reign admits again what was not known to be stable: what is kept of that is not gone.
+        """
+        kept: dict[bytes, int] = {}  # by publisher, the lowest sequence
+        for run in (run for bundle in self.log.bundles() if bundle.last > first for run in runs_of(bundle)):
+            kept[run.publisher] = min(run.first, kept.get(run.publisher, run.first))
+        ends = {**self.forgotten, **{term: past.end for term, past in self.past.items()}, self.term: first}
+        return tuple([self._gone(term, ends[term], kept) for term in sorted(ends) if ends[term]])
+
+    def _gone(self, term: Term, end: int, kept: dict[bytes, int]) -> Gone:
+        runs, again = self.runs(term, [(0, end)]), RangeSet()
+        for at, publisher, first, events in runs:
+            again.add(at + max(0, kept.get(publisher, first + events) - first), at + events)
+        ranges = again.missing(0, end)
+        return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]))
 
     def learn_runs(self, term: Term, runs: Iterable[Run]) -> None:
         """Keep what a neighbour knows of lost positions and was not known here."""

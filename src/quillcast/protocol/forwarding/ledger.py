@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Term
 from quillcast.core.messages import Number, WireId
 from quillcast.core.ranges import Range, RangeSet
 
@@ -17,6 +18,14 @@ class Run(NamedTuple):
     publisher: WireId
     first: Number
     events: Number
+
+
+class Gone(NamedTuple):
+    """Positions of a term of which nothing is kept any more, and whose events stood there, as far as is known."""
+
+    term: Term
+    ranges: tuple[Range, ...]
+    runs: tuple[Run, ...]
 
 
 class Ledger:

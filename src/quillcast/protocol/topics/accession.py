@@ -197,6 +197,8 @@ class Accessions:
         if tree is None:
             return
         tree.joining = False
+        if accession.how == "created" and accession.term != NO_TERM:
+            self.scribe.handing_over.renounce(tree, accession.term)
         self.rendezvous.tell_publishers(tree, accession.publishers)
         self.scribe.joining.join(tree)
         self.scribe.joining.leave_if_idle(tree)

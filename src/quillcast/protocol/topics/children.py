@@ -7,6 +7,7 @@ from quillcast.core.ids import ring_distance
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import NOTHING, shared
 from quillcast.core.trace import ChildAdded, ChildRemoved, Mark
+from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics import claims
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -76,24 +77,25 @@ class ChildrenTables:
         siblings += [waiting.child for waiting in tree.waiting.values()]
         self.host.send(join.child, Refused(join.topic, "full", tuple(siblings)))
 
-    def accept_waiting(self, tree: Tree) -> None:
+    def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
         """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
         for join in list(tree.waiting.values()):
             del tree.waiting[join.child.node_id]
             if join.child.node_id in tree.path:
                 self.host.send(join.child, Refused(tree.topic, "loop"))
             elif self._may_join(tree.descriptor, join):  # the list may have come with the parent's answer
-                self._accept(tree, join)
+                self._accept(tree, join, gone)
         tree.waiting = tree.waiting or NOTHING
         for child in tree.children.values():
             child.advance(tree.log)
 
-    def _accept(self, tree: Tree, join: Join) -> None:
+    def _accept(self, tree: Tree, join: Join, gone: tuple[Gone, ...] = ()) -> None:
+        """`gone` is what is known to be kept no more, where that is not for this peer to find out."""
         contact = join.child
         if tree.parent is not None and not tree.children:
             self._be_no_leaf(tree, tree.parent, join)
         start = _start_for(tree, join)
-        self._send_accepted(tree, join, start)
+        self._send_accepted(tree, join, start, gone)
         child = self.enter(tree, contact, start)
         if join.moved:  # as long as a former parent may take to leave, and name it to those above
             child.named_until = self.host.now() + 2 * self.config.leave_s
@@ -112,12 +114,13 @@ class ChildrenTables:
         self.scribe.reports.tell(tree)
         self.streams.hurry(parent.node_id)
 
-    def _send_accepted(self, tree: Tree, join: Join, start: int) -> None:
+    def _send_accepted(self, tree: Tree, join: Join, start: int, gone: tuple[Gone, ...]) -> None:
         descriptor = None if join.digest == tree.descriptor.digest else tree.descriptor
         path = tree.path_here(self.host.me)
-        past = tuple((term, reign.end) for term, reign in sorted(tree.past.items()))
         fallbacks = self.fallbacks(tree)
-        accepted = Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past, tree.frontier)
+        gone = (gone or tree.gone(start)) if join.earliest and join.have is None else ()
+        past = tree.past_ends()
+        accepted = Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier)
         self.scribe.tell(join.child, accepted, again=join.again)
 
     def enter(self, tree: Tree, contact: Contact, start: int) -> Child:
@@ -178,9 +181,10 @@ class ChildrenTables:
         if child is None:
             return
         tree.close(child)
-        if lease and not excused(child):
+        awaited = [other for other in whose or (node,) if other != self.host.me]
+        if lease and awaited and not excused(child):
             leaf = not whose and self.scribe.reports.is_leaf(tree, child.contact)
-            tree.depart(child, self.host.now() + self.config.lease_s, whose or (node,), leaf=leaf)
+            tree.depart(child, self.host.now() + self.config.lease_s, awaited, leaf=leaf)
         self.streams.drop(child.contact, tree.topic)
         self.links.remove(node)
         self.host.trace(ChildRemoved(tree.topic, node, why))
@@ -191,16 +195,30 @@ class ChildrenTables:
         tree = self.scribe.trees.get(message.topic)
         if tree is None:
             return
-        why = "moved" if message.moved else "left"
+        why, child = "moved" if message.moved else "left", tree.children.get(sender.node_id)
         self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases)
+        if child is not None and (message.leases or not message.moved):  # where it names others', its own is over
+            self._ended(tree, child)
         self.scribe.joining.leave_if_idle(tree)
+
+    def _ended(self, tree: Tree, child: Child) -> None:
+        """A child left in good order: nobody waits any more for a lease that it had below another parent.
+
+        That parent may leave after it and still name it: it is remembered, and named to those above, until then.
+        """
+        node = child.contact.node_id
+        tree.came((node,))
+        if child.named_until > self.host.now():
+            tree.note_ended(node, child.named_until)
+        self.scribe.rendezvous.came(tree, (node,))
+        self.scribe.reports.touch(tree)
 
     def dismiss(self, tree: Tree) -> None:
         """This peer leaves: its children turn to whoever is above it, and those that wait for it ask again."""
         for join in tree.waiting.values():
             self.host.send(join.child, Refused(tree.topic, "leaving"))
         tree.waiting = NOTHING
-        above = tree.parent or self.scribe.handing_over.moved_to.get(tree.topic)
+        above = tree.parent or tree.next_parent or self.scribe.handing_over.moved_to.get(tree.topic)
         for node in list(tree.children):
             instead = (above,) if above is not None and above.node_id != node else ()
             self.host.send(tree.children[node].contact, Orphaned([tree.topic], instead))

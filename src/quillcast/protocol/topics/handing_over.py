@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark, ResignedRoot
+from quillcast.protocol.topics.claims import CAME_MAX
 from quillcast.protocol.topics.messages import HandOver
 from quillcast.protocol.topics.root import Root
 from quillcast.protocol.topics.tree import Tree
@@ -46,6 +47,7 @@ class HandingOver:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.moved_to: dict[bytes, Contact] = {}
+        self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were handed over to this peer
         self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
         self.closed = False
 
@@ -140,12 +142,19 @@ class HandingOver:
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         return HandOver(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
-            tuple(leases), frontiers,
+            tuple(leases), frontiers, tuple(tree.ended)[-CAME_MAX:], tree.past_ends(), tuple(tree.forgotten.items()),
         )  # fmt: skip
 
     def _follows(self, tree: Tree, root: Root) -> bool:
         """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
         return not self.scribe.leaving and (tree.needed or root.index > 0)
+
+    def renounce(self, tree: Tree, term: Term) -> None:
+        """A new topic's first term is noted, and a closer peer has come: nobody need wait for that reign."""
+        hold_s = max(0.0, self.scribe.replication.doubtful_until(tree.topic) - self.host.now())
+        for closest in self.overlay.closest(tree.topic, 1):
+            if closest.node_id != self.host.me:
+                self.host.send(closest, HandOver(tree.descriptor, term, 0, 0, tree.heard, hold_s))
 
     # ---- the root that comes
 
@@ -155,10 +164,15 @@ class HandingOver:
         tree = self.scribe.tree(self.scribe.descriptors[message.descriptor.topic])
         topic = tree.topic
         tree.heard = max(tree.heard, message.term, message.heard)
+        for node in message.ended:
+            tree.note_ended(node, self.host.now() + 2 * self.config.leave_s)
         self.scribe.replication.enter(topic, tree.heard)
         if tree.root is None:
             self.offers[topic] = Offer(message, self.host.now() + message.hold_s)
             self._enter_reign(tree, message)
+        for term, end in message.past:
+            self.scribe.reigns.recall(tree, term, end)
+        tree.note_forgotten(message.forgotten)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:
@@ -184,10 +198,17 @@ class HandingOver:
         if message.term > tree.term:
             self.scribe.reigns.enter(tree, message.term, 0)
             tree.parent_frontier = message.index
+            self.ends[tree.topic] = message.term, message.index
+
+    def end_of(self, tree: Tree) -> int:
+        """How far the present term went by the word of its root, if that handed the topic over; else 0."""
+        term, end = self.ends.get(tree.topic, (NO_TERM, 0))
+        return end if term == tree.term else 0
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""
-        here = {self.host.me, *tree.children, *(node for child in tree.children.values() for node in child.came)}
+        below = (node for child in tree.children.values() for node in child.came)
+        here = {self.host.me, *tree.children, *tree.ended, *below}
         root.awaited = {node: None for node in offer.message.leases if node not in here}
         root.awaited_until = offer.hold_until
         if not root.awaited:

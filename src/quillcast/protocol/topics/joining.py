@@ -11,6 +11,7 @@ from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import shared
 from quillcast.core.trace import Attached, Detached, Mark
+from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.topics import claims
 from quillcast.protocol.topics.links import TreeLinks
 from quillcast.protocol.topics.messages import Accepted, Join, Leave
@@ -101,18 +102,16 @@ class Joining:
         """
         tree = self.scribe.trees.get(topic)
         if tree is None or not tree.needed:
-            moved = False
-        else:
-            moved = tree.parent is None or term != tree.term or self.former.get(topic) == other.node_id
+            self.host.send(other, self.last_word(topic))
+            return
+        moved = tree.parent is None or term != tree.term or self.former.get(topic) == other.node_id
         self.host.send(other, Leave(topic, moved))
 
     def accepted(self, parent: Contact, message: Accepted) -> None:
         """Somebody entered this peer in its children table."""
         tree = self.scribe.trees.get(message.topic)
         if tree is None or not tree.needed:
-            leases = self.leases_left(message.topic)
-            is_root = tree is not None and tree.root is not None
-            self.host.send(parent, Leave(message.topic, bool(leases) or is_root, () if is_root else _whose(leases)))
+            self.host.send(parent, self.last_word(message.topic))
             if tree is not None and tree.root is None:
                 self.close(tree)
         elif tree.root is not None or self.host.me in message.path:
@@ -148,14 +147,17 @@ class Joining:
             self.parents.add(parent)
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
         self.scribe.streams.put(parent, tree.topic, claims.encode(tree.child_claim(self.host.now())))
-        self.settled(tree)
+        self.settled(tree, message.gone)
         self.scribe.reports.take_up_parent(tree, parent)
 
-    def settled(self, tree: Tree) -> None:
-        """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin."""
+    def settled(self, tree: Tree, gone: tuple[Gone, ...] = ()) -> None:
+        """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin.
+
+        `gone` is what the parent does not keep any more, where any of them asked for the earliest events.
+        """
         tree.joining = False
-        self.scribe.children.accept_waiting(tree)
-        self.scribe.subscribing.start_waiting(tree)
+        self.scribe.children.accept_waiting(tree, gone)
+        self.scribe.subscribing.start_waiting(tree, gone)
         self.scribe.reports.touch(tree)
 
     def detach(self, tree: Tree, why: str) -> None:
@@ -201,6 +203,13 @@ class Joining:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
         self.former.pop(tree.topic, None)
         self.scribe.forget(tree)
+
+    def last_word(self, topic: bytes) -> Leave:
+        """What to say to somebody who takes this peer for a child: do leases go on that it speaks for, and whose?"""
+        tree, leases = self.scribe.trees.get(topic), self.leases_left(topic)
+        if tree is not None and (tree.needed or tree.root is not None):
+            return Leave(topic, moved=True)
+        return Leave(topic, bool(leases), _whose(leases))
 
     def leases_left(self, topic: bytes) -> dict[bytes, Departed]:
         """Leases of lost children that this peer has not seen again and that go on."""

@@ -6,6 +6,7 @@ import msgspec
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.messages import Contact, Message, Number, WireId
+from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -51,8 +52,9 @@ class Accepted(Message, frozen=True, tag=43):
     """You are my child. Enter me as parent: events of `term` from `start` on will come from me.
 
     `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first. `past` says how
-    far earlier terms went, as far as is known here: what else there is of them is owed too. `frontier` is how far the
-    term came to me: your subscriptions that begin now begin there.
+    far earlier terms went, as far as is known here: what else there is of them is owed too. `gone`: you asked for the
+    earliest events, and these are not kept any more. `frontier` is how far the term came to me: your subscriptions that
+    begin now begin there.
     """
 
     topic: WireId
@@ -62,6 +64,7 @@ class Accepted(Message, frozen=True, tag=43):
     fallbacks: tuple[Contact, ...]
     descriptor: Descriptor | None = None
     past: tuple[tuple[Term, Number], ...] = ()
+    gone: tuple[Gone, ...] = ()
     frontier: Number = 0
 
 
@@ -172,6 +175,12 @@ class HandOver(Message, frozen=True, tag=53):
     """Whom to wait for before anything is called stable: me, with all below me; if I leave, those below me."""
     frontiers: tuple[tuple[WireId, Number], ...] = ()
     """Per publisher: what was admitted of it below that sequence is stable, and is not to be admitted again."""
+    ended: tuple[WireId, ...] = ()
+    """Who left in good order lately: whoever names a lease of theirs does not know that yet."""
+    past: tuple[tuple[Term, Number], ...] = ()
+    """How far earlier terms went that I still keep something of, or want something of."""
+    forgotten: tuple[tuple[Term, Number], ...] = ()
+    """... and those of which nobody wants anything any more."""
 
 
 class Replicas(Message, frozen=True, tag=54):

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from quillcast.core.messages import Contact
+from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
@@ -87,7 +88,7 @@ class TreeRepair:
         """One message to a parent known beforehand, naming all these topics."""
         joins = []
         for tree in trees:
-            tree.joining = True
+            tree.joining, tree.fallbacks = True, shared((to,))
             joins.append(self.scribe.joining.join_message(tree, fault=bool(lost), whole=False))
             self.scribe.joining.expect_parent(tree, self.config.join_timeout_s)
         self.host.send(to, Rejoin(self.host.contact, lost, joins))

@@ -145,7 +145,7 @@ class Reports:
     def take_up_parent(self, tree: Tree, parent: Contact) -> None:
         """A new parent's claim may have come before its answer to the Join; it will not repeat it either."""
         claim = self._told(parent, tree.topic)
-        if isinstance(claim, claims.ParentClaim):
+        if isinstance(claim, claims.ParentClaim) and self.host.me not in claim.path:
             self._parent_says(tree, parent, tree.topic, claim)
 
     def _told(self, neighbour: Contact, topic: bytes) -> claims.ChildClaim | claims.ParentClaim | None:

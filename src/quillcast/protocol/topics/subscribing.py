@@ -8,6 +8,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.sparing import NOTHING, shared
 from quillcast.core.trace import Subscribed, Unsubscribed
 from quillcast.protocol.forwarding.edge import Subscriber
+from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.subscription import Subscription, Wish
@@ -40,6 +41,8 @@ class Subscribing:
         warrant: Warrant | None = None,
     ) -> Subscription:
         """Subscribe to a topic. `start` is now or earliest (as far back as the parent's buffer reaches).
+
+        Who asks for the earliest events is told of those that are not kept any more, as losses.
 
         `warrant` says on whose behalf; whoever the topic does not let subscribe is told so by `Subscriber.failed`.
         A subscriber that asks for less than a reliable topic gives (`delivery` best_effort) is not held back by gaps.
@@ -90,13 +93,16 @@ class Subscribing:
         if edge is not None:
             edge.tell_losses()
 
-    def start_waiting(self, tree: Tree) -> None:
-        """This peer has a parent or is root: the subscriptions that waited for that begin."""
+    def start_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
+        """This peer has a parent or is root: the subscriptions that waited for that begin.
+
+        `gone` is what the parent said it keeps no more.
+        """
         unstarted, tree.unstarted = tree.unstarted, NOTHING
         for subscription in unstarted.values():
-            self._start(tree, subscription)
+            self._start(tree, subscription, gone)
 
-    def _start(self, tree: Tree, edge: Subscription) -> None:
+    def _start(self, tree: Tree, edge: Subscription, gone: tuple[Gone, ...] = ()) -> None:
         """A subscription begins at this peer's frontier, in every reign it knows: what is admitted after will come.
 
         Or at the parent's, where this peer is behind it: it may have joined for a child that lacks more.
@@ -116,6 +122,8 @@ class Subscribing:
         owed = "reliable" if edge.ordered else "best_effort"
         self.host.trace(Subscribed(tree.topic, tree.term, first, edge.number, owed))
         edge.subscriber.started(shared(Position(tree.term, first)))
+        if edge.wish.start == "earliest":
+            edge.miss(gone or tree.gone(first))
         edge.advance(tree.log)
         self.scribe.reports.touch(tree)
 

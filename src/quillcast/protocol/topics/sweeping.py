@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from quillcast.core.envelope import Term
 from quillcast.core.host import Timer
+from quillcast.core.sparing import NOTHING
 from quillcast.protocol.topics.tree import Tree
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class Sweeping:
             if 0.0 < child.named_until <= now:
                 child.named_until = 0.0
                 self.scribe.reports.touch(tree)
+        if tree.ended:
+            tree.ended = {node: until for node, until in tree.ended.items() if until > now} or NOTHING
 
     def _let_go_of_past(self, tree: Tree, now: float) -> None:
         for term in tree.overdue(now):

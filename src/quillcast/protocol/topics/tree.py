@@ -85,9 +85,9 @@ class Tree(Flow):
     """
 
     __slots__ = (
-        "attempt", "children", "departed", "descriptor", "fallbacks", "heard", "joining", "keeping_until",
-        "lost_parent", "moved", "parent", "parent_frontier", "parent_held", "path", "reported_bytes", "root",
-        "unstarted", "waiting",
+        "attempt", "children", "departed", "descriptor", "ended", "fallbacks", "heard", "joining",
+        "keeping_until", "lost_parent", "moved", "parent", "parent_frontier", "parent_held", "path", "reported_bytes",
+        "root", "unstarted", "waiting",
     )  # fmt: skip
 
     def __init__(self, topic: bytes, descriptor: Descriptor, budget: Budget) -> None:
@@ -97,6 +97,7 @@ class Tree(Flow):
         self.root: Root | None = None
         self.children: dict[bytes, Child] = NOTHING
         self.departed: dict[bytes, Departed] = NOTHING
+        self.ended: dict[bytes, float] = NOTHING  # who came from another parent, and left: until when it is named so
         self.waiting: dict[bytes, Join] = NOTHING  # adopted, to be answered once this peer has a parent itself
         self.unstarted: dict[int, Subscription] = NOTHING
         self.path: tuple[bytes, ...] = ()  # from the root to the parent
@@ -130,6 +131,7 @@ class Tree(Flow):
         if former is not None:
             self.close(former)
         self.children[child.contact.node_id] = child
+        self.ended = {node: until for node, until in self.ended.items() if node != child.contact.node_id} or NOTHING
         self.open(child)
 
     def await_parent(self, join: Join) -> None:
@@ -155,9 +157,10 @@ class Tree(Flow):
         self.departed[node] = lease
         for other in self.children.values():
             self.came(other.speaks_for)
+        self.came(self.ended)
 
     def came(self, nodes: Iterable[bytes]) -> None:
-        """These speak for themselves in the tree: nobody waits for them as departed any more."""
+        """These speak for themselves in the tree, or have left: nobody waits for them as departed any more."""
         for node in nodes if self.departed else ():
             for former, lease in list(self.departed.items()):
                 lease.awaited.pop(node, None)
@@ -173,9 +176,16 @@ class Tree(Flow):
                 del self.departed[node]
         return lease
 
+    def note_ended(self, node: bytes, until: float) -> None:
+        """A child that came from another parent has left in good order; a lease that it had there is over, too."""
+        if node not in self.children:
+            self.ended = self.ended or {}
+            self.ended[node] = until
+            self.came((node,))
+
     def newcomers(self, now: float) -> tuple[bytes, ...]:
-        """Who came below this peer lately from another parent, and has spoken since."""
-        nodes: dict[bytes, None] = {}
+        """Who came below this peer lately from another parent, and has spoken or left since."""
+        nodes: dict[bytes, None] = dict.fromkeys(self.ended)
         for child in self.children.values():
             if child.came or child.named_until:
                 named = child.speaks_for if child.named_until > now else child.came
@@ -186,6 +196,11 @@ class Tree(Flow):
     def attached(self) -> bool:
         """Does this peer get the topic's events: as root, or from a parent that accepted it?"""
         return self.root is not None or self.parent is not None
+
+    @property
+    def next_parent(self) -> Contact | None:
+        """Whom this peer turned to when its parent left or it handed the topic over, if that has not answered yet."""
+        return self.fallbacks[0] if self.moved and not self.attached and self.fallbacks else None
 
     @property
     def needed(self) -> bool:
@@ -202,7 +217,7 @@ class Tree(Flow):
             return True
         held = any(channel.holes for channel in self.channels if isinstance(channel, Subscription))
         named = any(child.named_until for child in self.children.values())
-        return bool(held or named or self.departed or self.past) or self.keeping_until is not None
+        return bool(held or named or self.departed or self.ended or self.past) or self.keeping_until is not None
 
     @property
     def came_below(self) -> int:

@@ -1,0 +1,67 @@
+"""Which events may have stood at lost positions of which nobody knows what they were: if they come, they are marked.
+
+Nobody knows whose events a subscriber lost there. What is known is how many positions those are, and that a term admits
+each publisher's events in order. So in the same term an event that stood there is told by its position. In other terms
+it is one of the next events of its publisher, as many as the positions at most, unless the publisher had an event
+behind those positions, for then all before that one were passed over. No clock is asked, as those of peers differ.
+"""
+
+from quillcast.core.envelope import Term
+from quillcast.core.ranges import Range, RangeSet
+
+OLD_LOOKS = 2
+"""So often has a subscription looked which publishers are silent, and no event comes of another term any more."""
+
+
+class Doubt:
+    """The lost positions of a term of which it is not known what stood there."""
+
+    __slots__ = ("looks", "met", "most", "positions")
+
+    def __init__(self) -> None:
+        self.positions = RangeSet()
+        self.most = 0  # as many events of one publisher may have stood there and not gone out yet
+        self.met: dict[bytes, int] = {}  # by publisher, how many of its next events came since, that may be those
+        self.looks = 0  # since the last of them was reported (`grow_old`)
+
+
+class Doubts:
+    """A subscription's doubts, by term."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self) -> None:
+        self.terms: dict[Term, Doubt] = {}
+
+    def note(self, term: Term, first: int, last: int, taken: int) -> None:
+        """Positions [first, last) of a term, of which all before `taken` went out or were lost, are reported so."""
+        doubt = self.terms.setdefault(term, Doubt())
+        doubt.most += last - min(first, max(taken, doubt.positions.end))
+        doubt.positions.add(first, last)
+        doubt.looks = 0
+
+    def may_be(self, publisher: bytes, term: Term, index: int, count: int) -> list[Range]:
+        """Of a publisher's next `count` events, which stand from a position on, those that may have stood at lost ones.
+
+        They are counted from 0; each event is asked for once.
+        """
+        found = RangeSet()
+        for doubted, doubt in self.terms.items():
+            known = doubt.met.get(publisher, 0)
+            if doubted == term:
+                found.update((a - index, b - index) for a, b in doubt.positions.within(index, index + count))
+                known = doubt.most if index + count >= doubt.positions.end else known
+            elif doubt.looks < OLD_LOOKS:
+                found.add(0, min(doubt.most - known, count))
+                known = min(known + count, doubt.most) if doubted < term else known
+            doubt.met[publisher] = known
+        return found.ranges()
+
+    def grow_old(self) -> None:
+        """Between two calls publishers let go of what they had published before: then they send it no more."""
+        for doubt in self.terms.values():
+            doubt.looks += 1
+
+    def forget(self, term: Term) -> None:
+        """Nobody keeps anything of the term any more."""
+        del self.terms[term]

@@ -1,0 +1,80 @@
+"""Break the protocol on purpose, one subtle break at a time, and see that something notices each.
+
+Unit tests look first, then 100 drawn histories and the experiments of scenarios/. A mutant that survives them asks for
+a test, or stands in code that does nothing. Exit code 1: one survived.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.trial import Caught, broken_in_the_original, histories, units
+
+
+def main() -> int:
+    options = _options()
+    mutants = [mutant for mutant in MUTANTS if options.only in (None, mutant.name)]
+    if not mutants:
+        _say(f"no mutant is called {options.only!r}; there are: {', '.join(mutant.name for mutant in MUTANTS)}")
+        return 2
+    began = time.perf_counter()
+    if failing := units(None).by:
+        _say(f"{failing} fails without any mutant; make it pass first")
+        return 2
+    caught = _try_all(mutants, units, options.jobs, "units")
+    if left := [mutant for mutant in mutants if not caught[mutant].by]:
+        broken = broken_in_the_original()
+        _say(f"histories that break without any mutant, and do not count: {'; '.join(broken) or 'none'}")
+        seen = _try_all(left, lambda mutant: histories(mutant, broken), options.jobs, "histories")
+        caught |= {mutant: Caught(late.by, caught[mutant].seconds + late.seconds) for mutant, late in seen.items()}
+    survivors = [mutant.name for mutant in mutants if not caught[mutant].by]
+    _say(_table(mutants, caught))
+    _say(f"{len(mutants) - len(survivors)} of {len(mutants)} caught in {time.perf_counter() - began:.0f} s")
+    if options.json:
+        results = [{"mutant": m.name, "caught_by": caught[m].by, "seconds": caught[m].seconds} for m in mutants]
+        _say(json.dumps({"mutants": results, "survivors": survivors}))
+    return 1 if survivors else 0
+
+
+def _try_all(
+    mutants: Iterable[Mutant], look: Callable[[Mutant], Caught], jobs: int, where: str
+) -> dict[Mutant, Caught]:
+    """Put all on trial, so many side by side; a line for each as it ends."""
+    with ThreadPoolExecutor(jobs) as pool:
+        trials = {pool.submit(look, mutant): mutant for mutant in mutants}
+        caught: dict[Mutant, Caught] = {}
+        for trial in as_completed(trials):
+            mutant, seen = trials[trial], trial.result()
+            caught[mutant] = seen
+            _say(
+                f"{len(caught)} of {len(trials)} {where}, {seen.seconds:.0f} s: {mutant.name}: {seen.by or 'not seen'}"
+            )
+    return caught
+
+
+def _table(mutants: list[Mutant], caught: dict[Mutant, Caught]) -> str:
+    rows = [("mutant", "caught by", "seconds")]
+    rows += [(m.name, caught[m].by or f"NOTHING: {m.promise}", f"{caught[m].seconds:.1f}") for m in mutants]
+    wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "\n".join(f"{name:{wide[0]}}  {by:{wide[1]}}  {seconds:>7}" for name, by, seconds in rows)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--only", metavar="NAME", help="this mutant only")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="trials side by side (1)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

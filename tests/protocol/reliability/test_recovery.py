@@ -1,0 +1,77 @@
+"""What is asked of whom, and when it is given up: one peer of a small network, and what it tells its subscriber."""
+
+from quillcast.core.envelope import Term
+from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.ledger import Run
+from quillcast.protocol.reliability.messages import Ask, Unavailable
+from quillcast.protocol.topics.tree import Tree
+from tests.protocol.recording import PAUL
+from tests.protocol.topics.test_reigns import NAME, TOPIC, by_distance
+from tests.protocol.topics.village import Reader, Village
+
+
+class Reading:
+    """A subscriber below a root, with a sibling."""
+
+    def __init__(self) -> None:
+        self.village = Village(4)
+        self.root, self.peer, sibling = by_distance(self.village)[:3]
+        self.reader = Reader()
+        for peer, reader in ((self.peer, self.reader), (sibling, Reader())):
+            self.village.subscribe(peer, NAME, reader)
+        self.village.run(5)
+
+    @property
+    def tree(self) -> Tree:
+        tree = self.village.tree(self.peer, NAME)
+        assert tree is not None
+        return tree
+
+    def lack(self, end: int) -> None:
+        """The peer believes that its term has gone on to `end`."""
+        self.tree.parent_frontier = end
+        self.village.act(self.peer, lambda peer: peer.recovery.look_soon(TOPIC))
+
+    @property
+    def told(self) -> list[Range]:
+        return [(first, last) for _, first, last, _ in self.reader.gone]
+
+
+def test_what_the_parent_may_yet_get_is_asked_for_and_not_given_up() -> None:
+    reading = Reading()
+    village, asked = reading.village, list[object]()
+    encode = village.world.encode
+    village.world.encode = lambda message: (asked.append(message), encode(message))[1]
+    reading.lack(3)
+    village.run(20)
+    assert Ask(TOPIC, reading.tree.term, [(0, 3)]) in asked
+    assert reading.told == []
+    publisher = village.publisher(reading.root, NAME)
+    village.publish(reading.root, publisher, b"a", b"b", b"c")
+    village.run(3)
+    assert reading.reader.payloads == [b"a", b"b", b"c"]
+
+
+def test_who_refuses_says_whose_events_stood_there_and_a_report_names_them() -> None:
+    reading = Reading()
+    village, parent = reading.village, reading.tree.parent
+    assert parent is not None
+    reading.lack(3)
+    village.run(2)
+    gone = Unavailable(TOPIC, reading.tree.term, [(0, 3)], ((0, 3),), (Run(0, PAUL, 100, 3),))
+    village.act(reading.peer, lambda peer: peer.message(parent, gone))
+    village.run(3)
+    assert reading.told == [(100, 103)], "sequences of a publisher, not positions"
+
+
+def test_what_nobody_has_of_a_past_term_is_given_up_when_that_has_stood_for_a_lease() -> None:
+    reading = Reading()
+    village, counter = reading.village, reading.tree.term.counter
+    slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
+    village.act(reading.peer, lambda peer: peer.scribe.reigns.enter(reading.tree, latest, 0))
+    village.run(5)
+    village.act(reading.peer, lambda peer: peer.scribe.reigns.recall(reading.tree, slept_through, 3))
+    village.run(25)
+    assert reading.told == []
+    village.run(20)
+    assert reading.told == [(0, 3)]

@@ -1,0 +1,76 @@
+"""Subscribers that leave in good order just as a publisher waits for its events to be stable."""
+
+import pytest
+
+from quillcast.core.bundle import Block
+from quillcast.core.envelope import Position
+from quillcast.protocol.topics.messages import Leave
+from tests.protocol.topics.village import Reader, Village
+
+NAME = "letters"
+
+
+class Leaver(Reader):
+    """Its process leaves a moment after it was given its first event."""
+
+    def __init__(self, village: Village, number: int, after_s: float) -> None:
+        super().__init__()
+        self.village, self.number, self.after_s = village, number, after_s
+
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
+        if not self.payloads:
+            self.village.world.at(self.village.world.now + self.after_s, self.leave, None)
+        super().deliver(block, skip, stop, position, recovered)
+
+    def leave(self, _: None) -> None:
+        self.village.act(self.number, lambda peer: peer.leave())
+
+
+@pytest.mark.parametrize(
+    ("seed", "others", "leavers", "after_s"),
+    [
+        pytest.param(2, 1, 3, 0.0, id="a child left behind by one that left has left as well"),
+        pytest.param(7, 1, 2, 0.003, id="... before the one that it was a child of says so"),
+        pytest.param(16, 1, 5, 0.0, id="children are sent to a peer that handed the topic over long ago, and left"),
+        pytest.param(14, 1, 5, 0.003, id="... and the root leaves, too: the next one is told"),
+        pytest.param(43, 2, 5, 0.003, id="one that names leases below it names its own no more"),
+    ],
+)
+def test_what_everybody_had_is_stable_soon_though_all_leave(
+    seed: int, others: int, leavers: int, after_s: float
+) -> None:
+    village = Village(others, seed=seed)
+    numbers = range(others, others + leavers)
+    for number in numbers:
+        village.add()
+        village.subscribe(number, NAME, Leaver(village, number, after_s))
+    village.run(2)
+    village.add()
+    village.run(0.5)
+    writer = others + leavers
+    publisher = village.publisher(writer, NAME)
+    village.publish(writer, publisher, b"one")
+    for _ in range(60):
+        village.run(0.05)
+        for number in numbers:
+            if village.peers[number].left and village.world.machines[number].host is not None:
+                village.kill(number)
+    assert all(village.peers[number].left for number in numbers)
+    assert publisher.stable == 1
+
+
+def test_a_lease_below_a_peer_that_forgot_everything_goes_on() -> None:
+    """A process that was killed and came back as the same peer says it is no child: it cannot speak for its orphans."""
+    village = Village(8, seed=3)
+    readers = {number: Reader() for number in range(2, 8)}
+    for number, reader in readers.items():
+        village.subscribe(number, NAME, reader)
+    village.run(5)
+    root = village.root(NAME)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    child = next(iter(tree.children.values()))
+    village.peers[root].scribe.children.remove(tree, child.contact.node_id, "moved", lease=True)
+    kept = {node: list(lease.awaited) for node, lease in tree.departed.items()}
+    village.peers[root].scribe.children.left(child.contact, Leave(tree.topic))
+    assert {node: list(lease.awaited) for node, lease in tree.departed.items()} == kept != {}
