@@ -3,7 +3,7 @@
 import pytest
 
 from quillcast.core.bundle import Block, Bundle
-from quillcast.core.envelope import NO_TERM, Envelope, Kind, Term
+from quillcast.core.envelope import NO_TERM, Envelope, Kind, Position, Term
 from quillcast.core.ids import from_number, number
 from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config
@@ -206,6 +206,18 @@ def test_a_subscription_to_a_topic_that_was_handed_over_is_owed_nothing_that_was
     assert reader.gone == []
 
 
+def test_a_peer_that_was_handed_a_topic_knows_how_far_it_had_gone_though_another_becomes_the_root() -> None:
+    village = Village(3)
+    *_, gone, peer = by_distance(village)
+    term = Term(3, bytes(16))
+    contact = village.world.machines[gone].contact
+    village.act(peer, lambda p: p.message(contact, HandOver(described(NAME), term, 8, 8)))
+    tree = village.tree(peer, NAME)
+    assert tree is not None
+    village.act(peer, lambda p: p.scribe.reigns.enter(tree, Term(4, bytes(16)), 0))
+    assert tree.past[term].end == 8
+
+
 def test_a_root_that_leaves_last_still_knows_the_children_that_have_not_gone_yet() -> None:
     village = Village(2)
     root, child = by_distance(village)
@@ -259,6 +271,26 @@ def test_a_root_that_is_about_to_seal_is_looked_over_again_though_nothing_new_wa
         peer.check()
 
     village.act(root, repeat_sweep_and_publish)
+
+
+def test_a_subscription_begins_now_though_its_peer_joins_for_a_child_that_lacks_what_came_before() -> None:
+    village = Village(4)
+    root, peer, below, _ = by_distance(village)
+    village.subscribe(root, NAME, Reader())
+    publisher = village.publisher(root, NAME)
+    village.run(3)
+    village.publish(root, publisher, *[b"before"] * 50)
+    village.run(3)
+    tree, reader = village.tree(root, NAME), Reader()
+    assert tree is not None
+    join = Join(TOPIC, village.world.machines[below].contact, Have(tree.term, 5), b"", described(NAME))
+    village.act(peer, lambda p: p.scribe.children.adopt(join))
+    village.subscribe(peer, NAME, reader)
+    village.run(3)
+    village.publish(root, publisher, b"after")
+    village.run(10)
+    assert reader.start == Position(tree.term, 50)
+    assert (reader.payloads, reader.gone) == ([b"after"], [])
 
 
 class Busy:

@@ -119,7 +119,8 @@ class ChildrenTables:
         path = tree.path_here(self.host.me)
         fallbacks = self.fallbacks(tree)
         gone = (gone or tree.gone(start)) if join.earliest and join.have is None else ()
-        accepted = Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, tree.past_ends(), gone)
+        past = tree.past_ends()
+        accepted = Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier)
         self.scribe.tell(join.child, accepted, again=join.again)
 
     def enter(self, tree: Tree, contact: Contact, start: int) -> Child:

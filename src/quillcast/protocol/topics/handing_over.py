@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark, ResignedRoot
@@ -49,6 +49,7 @@ class HandingOver:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.moved_to: dict[bytes, Contact] = {}
+        self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were handed over to this peer
         self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
         self.closed = False
 
@@ -202,6 +203,12 @@ class HandingOver:
         if message.term > tree.term:
             self.scribe.reigns.enter(tree, message.term, 0)
             tree.parent_frontier = message.index
+            self.ends[tree.topic] = message.term, message.index
+
+    def end_of(self, tree: Tree) -> int:
+        """How far the present term went by the word of its root, if that handed the topic over; else 0."""
+        term, end = self.ends.get(tree.topic, (NO_TERM, 0))
+        return end if term == tree.term else 0
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""

@@ -143,6 +143,8 @@ class Joining:
             reigns.enter(tree, shared(message.term), 0 if tree.begun else message.start)
         elif message.term == tree.term:
             tree.start = min(tree.start, message.start)
+        if message.term == tree.term:
+            tree.parent_frontier = max(tree.parent_frontier, message.frontier)
         for term, end in message.past:
             reigns.recall(tree, term, end)
         reigns.heard_of(tree, shared(message.term))

@@ -53,7 +53,8 @@ class Accepted(Message, frozen=True, tag=43):
 
     `path` leads from the root to me. `fallbacks` are parents to turn to should I be lost, best first. `past` says how
     far earlier terms went, as far as is known here: what else there is of them is owed too. `gone`: you asked for the
-    earliest events, and these are not kept any more.
+    earliest events, and these are not kept any more. `frontier` is how far the term came to me: your subscriptions that
+    begin now begin there.
     """
 
     topic: WireId
@@ -64,6 +65,7 @@ class Accepted(Message, frozen=True, tag=43):
     descriptor: Descriptor | None = None
     past: tuple[tuple[Term, Number], ...] = ()
     gone: tuple[Gone, ...] = ()
+    frontier: Number = 0
 
 
 class Refused(Message, frozen=True, tag=44):

@@ -19,7 +19,8 @@ class Reigns:
         """A new reign: its events are owed from `start` on to this peer and to its subscribers."""
         for edge in tree.edges.values():
             edge.turn(tree.log)
-        tree.begin(term, start, self.host.now() + self.config.past_terms_s, tree.came_below)
+        end = max(tree.came_below, self.scribe.handing_over.end_of(tree))
+        tree.begin(term, start, self.host.now() + self.config.past_terms_s, end)
         for edge in tree.edges.values():
             edge.begin(term, start)
         tree.parent_frontier = 0

@@ -97,8 +97,6 @@ class Rendezvous:
         tree.path = ()
         self.host.trace(BecameRoot(topic, term, how))
         scribe.reigns.enter(tree, term, 0)
-        if offer is not None:  # what the root before admitted may not have come here yet
-            scribe.reigns.recall(tree, offer.message.term, offer.message.index)
         scribe.handing_over.moved_to.pop(topic, None)
         scribe.joining.settled(tree)
         scribe.publishing.root_here(tree)

@@ -172,6 +172,7 @@ class Scribe:
         """The topic has no tree here any more."""
         self.sweeping.forget(tree)
         self.reports.forget(tree)
+        self.handing_over.ends.pop(tree.topic, None)
         self.table.close(tree.topic)
         self.pacing.eased()
 

@@ -103,12 +103,16 @@ class Subscribing:
             self._start(tree, subscription, gone)
 
     def _start(self, tree: Tree, edge: Subscription, gone: tuple[Gone, ...] = ()) -> None:
-        """A subscription begins at this peer's frontier, in every reign it knows: what is admitted after will come."""
+        """A subscription begins at this peer's frontier, in every reign it knows: what is admitted after will come.
+
+        Or at the parent's, where this peer is behind it: it may have joined for a child that lacks more.
+        """
         rule = denied(tree.descriptor, self.host.me, edge.wish.warrant)
         if rule is not None:
             edge.subscriber.failed(AccessDenied(rule))
             return
-        first = tree.earliest if edge.wish.start == "earliest" else tree.frontier
+        frontier = max(tree.frontier, tree.parent_frontier)
+        first = tree.earliest if edge.wish.start == "earliest" else frontier
         _set_order(tree, edge)
         edge.begin(tree.term, first)
         for term, past in tree.past.items():
