@@ -341,3 +341,15 @@ def test_losses_that_follow_one_another_are_one_report_whatever_else_goes_out_be
     edge.take(down(FIRST, 3, block(PAUL, 2)))
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 2)]
     assert notes.got == [b"a", b"2"]
+
+
+def test_what_lies_between_losses_and_the_first_event_that_came_is_lost_too() -> None:
+    edge, notes, host = an_edge()
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 9)))
+    edge.skip(FIRST, [(0, 3)], "unavailable", [Run(0, PAUL, 2, 3)])
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(2, 5)]
+    host.time = 31.0
+    assert edge.give_up_holes(before=1.0)
+    assert [(first, last, why) for _, first, last, why in notes.lost_][1:] == [(5, 9, "void")]
+    assert not edge.holes

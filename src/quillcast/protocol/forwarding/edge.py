@@ -114,6 +114,13 @@ class Author:
         if self.lost:
             self.before = RangeSet(self.lost.within(0, first))
 
+    def holes_before(self) -> list[Range]:
+        """What lies between the sequences from before its first event here that were told lost, and that event.
+
+        The first of them was owed, and so were those that followed it.
+        """
+        return self.before.missing(self.before.start, self.began[1]) if self.before and self.began is not None else []
+
 
 class Edge(Channel):
     """The channel to one local subscriber. Most of what it keeps is made by its first event."""
@@ -289,13 +296,18 @@ class Edge(Channel):
         old = [publisher for publisher, since in self.holes.items() if since < before]
         for publisher in old:
             self.host.trace(Mark("void_hole"))
-            author = self.authors[publisher]
-            next_ = author.next or 0
-            known = [(block.first, place.term) for block, place in author.held]
-            known += [(first, author.term or NO_TERM) for first, _ in author.lost.within(next_, author.lost.end)]
+            self._void(publisher, self.authors[publisher])
+        return bool(old)
+
+    def _void(self, publisher: bytes, author: Author) -> None:
+        for hole in author.holes_before():
+            self._lose_before(author, publisher, hole, author.term or NO_TERM, "void")
+        next_ = author.next or 0
+        known = [(block.first, place.term) for block, place in author.held]
+        known += [(first, author.term or NO_TERM) for first, _ in author.lost.within(next_, author.lost.end)]
+        if known:
             end, term = min(known)
             self._lose_events(publisher, [(next_, end)], term, "void")
-        return bool(old)
 
     def forget_authors(self) -> None:
         """One look at all publishers: those of whom nothing came since the look before are forgotten, but for some.
@@ -364,6 +376,7 @@ class Edge(Channel):
         for hole in author.before.missing(first, last):
             self._report(Loss(term, *hole, why, publisher))
         author.before.add(first, last)
+        self._look_for_hole(publisher, author)
 
     def _older(self, publisher: bytes, term: Term, at: int, sequences: Range) -> Range:
         """Of a run that begins at a position of a term from before this subscription: what is older than that.
@@ -544,8 +557,8 @@ class Edge(Channel):
             self._sequence(block, 0, *position)
 
     def _look_for_hole(self, publisher: bytes, author: Author) -> None:
-        """Is a later event of a publisher known here, as held or as lost, than the one that is next?"""
-        if author.held or (author.lost and author.next is not None):
+        """Does an event of a publisher lack here before one that is known, as held, lost or the first that came?"""
+        if author.held or (author.lost and author.next is not None) or author.holes_before():
             self.holes = self.holes or {}
             self.holes.setdefault(publisher, self.host.now())
         else:
