@@ -39,6 +39,7 @@ HARD_SEEDS = {
     20126: "a part of the network that was out of reach when a peer came back did not count as lost",
     20304: "a subscription waited for events from before it, and told them lost",
     20682: "the root had refused as a fallback, and its word as the root was waited for",
+    21124: "events between those told lost and the first that came were never told",
     21416: "a hole that a full buffer made was looked after by nobody",
     30069: "the last copies of a past term went at once when a buffer was full",
     30486: "a topic that waits let go of what others lacked of a past term",
