@@ -5,18 +5,9 @@ called it, and what the kernel and the event loop take for `runners.Runner.run`.
 that function per event of 100 bytes, in microseconds.
 """
 
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 from actors import ask_all, running
 from head import Row, parser, tell
 from throughput import Stage
-
-import quillcast
 
 SIZE_BYTES, ROWS_MAX = 100, 10
 SECONDS, QUICK_SECONDS = 10.0, 2.0
@@ -24,7 +15,7 @@ SECONDS, QUICK_SECONDS = 10.0, 2.0
 
 def main() -> None:
     options = parser(__doc__).parse_args()
-    with interpreted(), running("quillcast", ["publisher", "subscriber"]) as system:
+    with running("quillcast", ["publisher", "subscriber"]) as system:
         stage = Stage(system)
         assert system.middle is not None
         processes = {**system.actors, "forwarder": system.middle}
@@ -32,22 +23,6 @@ def main() -> None:
         run = stage.measure(SIZE_BYTES, seconds, warmed_up=lambda: ask_all(processes.values(), "sample"))
         rows = [row for role, process in processes.items() for row in _rows(role, process.ask("sampled"), run)]
     tell("profiles", rows, options)
-
-
-@contextmanager
-def interpreted() -> Iterator[None]:
-    """Processes that are started here run the package's source."""
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(
-            Path(quillcast.__file__).parent, Path(folder) / "quillcast", ignore=shutil.ignore_patterns("*.so")
-        )
-        before = os.environ.get("PYTHONPATH")
-        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *([before] if before else [])])
-        try:
-            yield
-        finally:
-            os.environ.pop("PYTHONPATH")
-            os.environ.update({"PYTHONPATH": before} if before is not None else {})
 
 
 def _rows(role: str, samples: dict[str, int], run: Row) -> list[Row]:

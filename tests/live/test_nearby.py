@@ -174,13 +174,13 @@ def test_a_process_has_ended_once_its_parent_may_learn_of_it_and_not_before() ->
     program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
     async def scenario() -> None:
-        assert not await nearby.ends(program.pid, 0.01)
-        looking = asyncio.create_task(nearby.ends(program.pid, 30))
+        assert not await nearby.has_ended(program.pid, 0.01)
+        looking = asyncio.create_task(nearby.has_ended(program.pid, 30))
         program.kill()
         assert await looking
-        assert await nearby.ends(program.pid, 30)
+        assert await nearby.has_ended(program.pid, 30)
         program.communicate()
-        assert await nearby.ends(program.pid, 30), "nobody has this number any more"
+        assert await nearby.has_ended(program.pid, 30), "nobody has this number any more"
 
     run(scenario())
 

@@ -148,7 +148,7 @@ MUTANTS = (
         "let-go-in-silence",
         "A subscriber is told of what it still had to take of a past term that is let go.",
         "protocol/forwarding/flow.py",
-        "                channel.thin(term, gone, past.ledger, self.later_runs(term))\n",
+        "                channel.thin(term, gone, past.ledger, later)\n",
         "                continue\n",
         "protocol/forwarding/test_table.py::test_a_subscriber_is_told_of_what_it_still_had_to_take_of_a_past_term_that_is_let_go",
     ),

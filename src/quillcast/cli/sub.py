@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=click.Choice(["now", "earliest"]),
     default="now",
     show_default=True,
-    help="Begin with what comes from now on, or with the earliest event that peers still keep; it says how many went.",
+    help="Begin with new events, or with the earliest that peers still keep; reports how many older ones are gone.",
 )
 @click.option(
     "--timeout",
@@ -58,9 +58,9 @@ def command(
     """Print a topic's events, a line each.
 
     Payloads go to standard output as they are, each followed by a line end; with --json each is an object with topic,
-    payload (payload_base64 if it is no text), key, attributes, publisher, sequence, time_ns and recovered (it came
-    though it may have been reported lost). Lost events are told on standard error, with --json as objects too. Ends
-    with Ctrl-C.
+    payload (payload_base64 if it is not text), key, attributes, publisher, sequence, time_ns and recovered (it may have
+    been reported as lost before). Lost events are reported on standard error, as JSON objects with --json. Ends with
+    Ctrl-C.
     """
     line = _json_line if as_json else _raw_line
 
@@ -140,7 +140,7 @@ def _tell_start(node: Node, topic: str) -> None:
 
 
 def _tell_missed(topic: str, losses: list[Loss]) -> None:
-    """It was to begin with the earliest event; of how many is nothing kept any more?"""
+    """Say how many events before an `earliest` start are not kept any more."""
     if losses:
         count = _events(sum(loss.count for loss in losses), at_most=any(loss.uncertain for loss in losses))
         print(f"lost: {count} of {topic} from before this start, which are not kept any more", file=sys.stderr)

@@ -65,7 +65,7 @@ class Host(Protocol):
         ...
 
     def carry(self, to: Contact, bundle: Bundle) -> None:
-        """Send a bundle. Uses `bundle.size` bytes of the link's credit; ask `room` first."""
+        """Send a bundle. Uses `bundle.size` bytes of the link's credit; ask `room` first, but for a repair's first."""
         ...
 
     def room(self, to: Contact) -> int:

@@ -70,7 +70,7 @@ class Links:
         self._lends, self._borrows = False, config.nearby
         self._sample = self.lender.sample(incarnation) if config.nearby else None
         self._servers: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task[None]] = set()  # that look whether processes have ended
+        self._death_watches: set[asyncio.Task[None]] = set()  # see whether processes whose links closed have ended
         self.admissions: Admissions | None = None
         """The part of who holds the network's credential; the others send applicants away."""
         self._closing = False
@@ -229,7 +229,7 @@ class Links:
             server.close()
         self._flush()
         open_ = [link.connection for link in self.links.values() if link.connection is not None]
-        tasks = [*self._tasks, *(link.opening for link in self.links.values() if link.opening is not None)]
+        tasks = [*self._death_watches, *(link.opening for link in self.links.values() if link.opening is not None)]
         for task in tasks:
             task.cancel()
         for connection in [*open_, *self._strangers, *self._ending]:
@@ -402,8 +402,8 @@ class Links:
             self._remove(link)
             if connection.pid not in (0, os.getpid()) and not connection.closing and not self._closing:
                 task = self.loop.create_task(self._see_if_ended(link.contact, connection.pid))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._death_watches.add(task)
+                task.add_done_callback(self._death_watches.discard)
         link.lost(connection)
 
     def count_refusal(self, connection: Connection, problem: RemoteError) -> None:
@@ -435,7 +435,7 @@ class Links:
 
     async def _see_if_ended(self, contact: Contact, pid: int) -> None:
         """A process closed its link, as the kernel does for one that ends: then nobody need wait for the peer."""
-        if not await nearby.ends(pid, _ENDING_S):
+        if not await nearby.has_ended(pid, _ENDING_S):
             return
         link = self.links.get(contact.node_id)
         if link is None or link.connection is None:  # else it has started again

@@ -85,7 +85,7 @@ def process(own: socket.socket) -> tuple[int, int]:
     return pid, user
 
 
-async def ends(pid: int, within_s: float) -> bool:
+async def has_ended(pid: int, within_s: float) -> bool:
     """Has a process of this machine ended, or does it within a time? False too where the kernel cannot tell."""
     try:
         handle = os.pidfd_open(pid)

@@ -4,7 +4,7 @@
 stable   when a writer is told that an event is stable, every subscriber that was owed it and has a live lease was
          given it
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
-         it, and if the report is uncertain, none knows what it was
+         it, and if the report is uncertain, none knows what it was, unless buffers were full
 bounds   what a peer keeps is within the bound that its settings name, at every step that is looked at
 access   nobody admits events by default settings while a peer that could be reached knows better, and has for 5 s
 ======== ==============================================================================================================
@@ -104,7 +104,7 @@ class Judges:
         if cuts(self.simulation, plan) and self.leases.slow(reader, now, now):
             return
         near = dict(self._reachable(reader.host.machine.number))
-        if not told.publisher:  # what it was may come yet, under another term
+        if not told.publisher:  # its events may still come under another term
             self._unknown(reader, told, near)
             return
         writer = self.writer(told.publisher)

@@ -251,6 +251,28 @@ def test_what_a_parent_claimed_before_its_answer_to_the_join_came_counts() -> No
     assert tree.parent_frontier == 3
 
 
+def test_a_former_parent_that_answers_late_keeps_the_lease_there() -> None:
+    """Its word on those below is all that holds stability until the new parent's comes; a stranger's is none."""
+    village = Village(4)
+    root, former, parent, child = by_distance(village)
+    for peer in (root, former, parent, child):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    tree, there = village.tree(child, NAME), village.tree(former, NAME)
+    assert tree is not None
+    assert there is not None
+    assert tree.parent is not None
+    contacts = [machine.contact for machine in village.world.machines]
+    for known, leases in ((True, [contacts[child].node_id]), (False, [])):
+        village.peers[child].scribe.joining.former[TOPIC] = contacts[former].node_id if known else b""
+        village.act(former, lambda peer: peer.scribe.children.enter(there, contacts[child], 0))
+        answer = Accepted(TOPIC, tree.term, 0, (contacts[former].node_id,), ())
+        village.act(child, lambda peer, a=answer: peer.scribe.joining.accepted(contacts[former], a))
+        village.run(1)
+        assert list(there.departed) == leases
+        there.departed.clear()
+
+
 def test_a_root_that_is_about_to_seal_is_looked_over_again_though_nothing_new_waits_yet() -> None:
     """What is sealed may come in the same turn, after a repeat; an event that follows in it finds the topic awake."""
     village = Village(2)
@@ -268,6 +290,8 @@ def test_a_root_that_is_about_to_seal_is_looked_over_again_though_nothing_new_wa
         peer.scribe.rendezvous.up(sender, repeat)
         peer.scribe.sweeping.sweep()
         publisher.offer([b"b"])
+        tree = peer.scribe.trees[TOPIC]
+        assert TOPIC in peer.scribe.sweeping.restless or not tree.restless
         peer.check()
 
     village.act(root, repeat_sweep_and_publish)

@@ -6,6 +6,8 @@ it is one of the next events of its publisher, as many as the positions at most,
 behind those positions, for then all before that one were passed over. No clock is asked, as those of peers differ.
 """
 
+from collections.abc import Callable
+
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import Range, RangeSet
 
@@ -34,9 +36,10 @@ class Doubts:
         self.terms: dict[Term, Doubt] = {}
 
     def note(self, term: Term, first: int, last: int, taken: int) -> None:
-        """Positions [first, last) of a term, of which all before `taken` went out or were lost, are reported so."""
+        """Positions [first, last) were reported as lost; all below `taken` went out or were lost before."""
         doubt = self.terms.setdefault(term, Doubt())
         doubt.most += last - min(first, max(taken, doubt.positions.end))
+        doubt.positions.discard(0, taken)  # nothing comes there any more
         doubt.positions.add(first, last)
         doubt.looks = 0
 
@@ -48,7 +51,9 @@ class Doubts:
         found = RangeSet()
         for doubted, doubt in self.terms.items():
             known = doubt.met.get(publisher, 0)
-            if doubted == term:
+            if doubted == term and index >= doubt.positions.end:
+                known = doubt.most
+            elif doubted == term:
                 found.update((a - index, b - index) for a, b in doubt.positions.within(index, index + count))
                 known = doubt.most if index + count >= doubt.positions.end else known
             elif doubt.looks < OLD_LOOKS:
@@ -62,6 +67,6 @@ class Doubts:
         for doubt in self.terms.values():
             doubt.looks += 1
 
-    def forget(self, term: Term) -> None:
-        """Nobody keeps anything of the term any more."""
-        del self.terms[term]
+    def keep(self, keep: Callable[[Term], bool]) -> None:
+        """Forget the terms of which nobody keeps anything any more."""
+        self.terms = {term: doubt for term, doubt in self.terms.items() if keep(term)}

@@ -22,7 +22,7 @@ from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.doubts import Doubts
 from quillcast.protocol.forwarding.flow import Past
-from quillcast.protocol.forwarding.ledger import Gone, Run, runs_of, sequences, within
+from quillcast.protocol.forwarding.ledger import Gone, Run, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.log import Log
 
 
@@ -141,9 +141,9 @@ class Edge(Channel):
         self.since: Term | None = None
         self.latest: Line | None = None
         self.authors: dict[bytes, Author] = NOTHING
-        self.holes: dict[bytes, float] = NOTHING  # publishers whose next event lacks though a later one is known: since
+        self.holes: dict[bytes, float] = NOTHING  # publishers that lack one before a later known one: since
         self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
-        self.doubts: Doubts | None = None  # of which positions is it not known what was lost there?
+        self.doubts: Doubts | None = None  # lost positions whose events are unknown
         self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = NOTHING  # still to be told, with the first
 
     def turn(self, log: Log) -> None:
@@ -239,8 +239,9 @@ class Edge(Channel):
             line = line.older
         for line in reversed(kept):
             line.older, self.latest = self.latest, line
-        for term in [term for term in self.doubts.terms if not keep(term)] if self.doubts is not None else ():
-            self._forget_doubt(term)
+        if self.doubts is not None:
+            self.doubts.keep(keep)
+            self.doubts = self.doubts if self.doubts.terms else None
 
     def frontier(self, term: Term) -> int:
         """One past the last index of a term up to which all has gone out: nothing lacks, and nothing is held."""
@@ -292,7 +293,7 @@ class Edge(Channel):
         self.tell_losses()
 
     def give_up_holes(self, before: float) -> bool:
-        """Go on past holes in publishers' sequences that stand since before a time: they are void. False: none did."""
+        """Give up holes that have stood since before a time: nothing will fill them. Returns whether there were any."""
         old = [publisher for publisher, since in self.holes.items() if since < before]
         for publisher in old:
             self.host.trace(Mark("void_hole"))
@@ -331,8 +332,8 @@ class Edge(Channel):
     ) -> list[Range]:
         """Positions of a term are lost: report those of known events by publisher, and return the others."""
         gone = within(runs, holes) if holes else []
-        known, again = RangeSet((run.at, run.at + run.events) for run in gone), sequences(later if gone else ())
-        lost = sequences(gone)
+        known, again = RangeSet((run.at, run.at + run.events) for run in gone), sequences_of(later if gone else ())
+        lost = sequences_of(gone)
         for run in gone:
             lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
         for publisher, those in lost.items():
@@ -345,12 +346,6 @@ class Edge(Channel):
         if self.readmits:
             self.doubts = self.doubts or Doubts()
             self.doubts.note(loss.term, loss.first, loss.last, line.next)
-
-    def _forget_doubt(self, term: Term) -> None:
-        assert self.doubts is not None
-        self.doubts.forget(term)
-        if not self.doubts.terms:
-            self.doubts = None
 
     def _lose_events(self, publisher: bytes, lost: list[Range], term: Term, why: str) -> None:
         """Events of a publisher are lost: report what did not come, and go on behind it."""
@@ -416,7 +411,7 @@ class Edge(Channel):
         """An event goes out: tell first what was lost before it, of its publisher or of its term's positions."""
         for place, (loss, ranges) in list(self.losses.items()):
             follows = sequence if loss.publisher == publisher else index if loss.term == term and loss.uncertain else 0
-            if ranges.ranges()[0][0] < follows:
+            if ranges.start < follows:
                 del self.losses[place]
                 self._tell(loss, ranges)
 
@@ -495,8 +490,11 @@ class Edge(Channel):
     def _deliver_doubted(self, doubts: Doubts, block: Block, skip: int, stop: int, position: Position) -> None:
         """Mark those that an uncertain report may have meant."""
         term, index = position
-        recovered = RangeSet(doubts.may_be(block.publisher, term, index, stop - skip))
-        others = recovered.missing(0, stop - skip)
+        recovered = doubts.may_be(block.publisher, term, index, stop - skip)
+        if not recovered:
+            self.subscriber.deliver(block, skip, stop, position)
+            return
+        others = RangeSet(recovered).missing(0, stop - skip)
         for first, last in sorted([*recovered, *others]):
             place = Position(term, index + first)
             self.subscriber.deliver(block, skip + first, skip + last, place, (first, last) not in others)

@@ -11,7 +11,7 @@ from quillcast.core.messages import NUMBER_MAX
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
 from quillcast.core.sparing import NOTHING
 from quillcast.protocol.forwarding.channels import Channel
-from quillcast.protocol.forwarding.ledger import NO_LEDGER, RUNS_MAX, Gone, Ledger, Run, runs_of, sequences, within
+from quillcast.protocol.forwarding.ledger import NO_LEDGER, RUNS_MAX, Gone, Ledger, Run, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.log import Budget, Log
 
 TERMS_KEPT_MAX = 16  # past reigns that are kept for repair; a guess: after a split some follow within seconds
@@ -163,8 +163,9 @@ class Flow:
             past.bundles = kept
             self.log.budget.used_bytes -= freed_bytes
             past.ledger = _noted(past.ledger, gone)
+            later = self.later_runs(term)
             for channel in self.channels:
-                channel.thin(term, gone, past.ledger, self.later_runs(term))
+                channel.thin(term, gone, past.ledger, later)
         return sum(bundle.count for bundle in gone)
 
     def overdue(self, now: float) -> list[Term]:
@@ -291,7 +292,7 @@ class Flow:
 
     def may_come_again(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
         """Of positions of a past term, those that may yet be admitted again: nothing later came of the publisher."""
-        later = sequences(self.later_runs(term))
+        later = sequences_of(self.later_runs(term))
         awaited = RangeSet()
         for run in self.runs(term, ranges):
             reached = later[run.publisher].end if run.publisher in later else 0

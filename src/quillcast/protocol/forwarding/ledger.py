@@ -72,7 +72,7 @@ def runs_of(bundle: Bundle) -> Iterator[Run]:
         at += block.count
 
 
-def sequences(runs: Iterable[Run]) -> dict[bytes, RangeSet]:
+def sequences_of(runs: Iterable[Run]) -> dict[bytes, RangeSet]:
     """The sequences in runs, by publisher."""
     found: dict[bytes, RangeSet] = {}
     for run in runs:

@@ -225,13 +225,13 @@ class Recovery:
             self.host.send(to, Unavailable(topic, term, ranges))
             return
         found, released, lacking = tree.verdict(term, ranges)
-        if found:
-            self.host.carry(to, found[0])  # without credit, too: it may be what full buffers wait for
-            self._send(to, topic, term, found[1:])
+        if found and self.host.room(to) > -self.host.window(to):  # without credit, too: full buffers may wait for it
+            self.host.carry(to, found.pop(0))
+        self._send(to, topic, term, found)
         if released or lacking:
             absent = RangeSet([*released, *lacking]).ranges()
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), tuple(tree.runs(term, absent))))
-        if lacking and tree.want(term, lacking, to.node_id):
+        if lacking and tree.note_wanted(term, lacking, to.node_id):
             self.look_soon(topic)
 
     def _send(self, to: Contact, topic: bytes, term: Term, bundles: list[Bundle]) -> None:
@@ -239,7 +239,8 @@ class Recovery:
         for number, bundle in enumerate(bundles):
             if self.host.room(to) <= 0:
                 rest = [(each.envelope.first, each.last) for each in bundles[number:]]
-                self.unsent.setdefault(to.node_id, {})[topic, term] = rest
+                asked = self.unsent.setdefault(to.node_id, {})
+                asked[topic, term] = RangeSet([*asked.get((topic, term), ()), *rest]).ranges()
                 return
             self.host.carry(to, bundle)
 

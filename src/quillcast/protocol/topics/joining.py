@@ -36,7 +36,7 @@ class Joining:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.parents = TreeLinks(scribe.neighbours, "parent", scribe.config.tree_heartbeat_s)
-        self.former: dict[bytes, bytes] = {}  # the last parent but one, by topic
+        self.former: dict[bytes, bytes] = {}  # the parent before the present one, by topic
         self.began_at = scribe.host.now()
         self.left_behind: dict[bytes, dict[bytes, Departed]] = {}  # leases that go on, by topics that were forgotten
 
@@ -102,29 +102,28 @@ class Joining:
         sent twice, as in a busy process, comes to two peers, and the other one's answer was late.
         """
         tree = self.scribe.trees.get(topic)
-        if tree is None and self.host.now() - self.began_at < self.config.lease_s:
-            self.host.send(other, Leave(topic, moved=True))  # before it was restarted it may have had leases below it
-            return
-        if tree is None or not tree.needed:
-            self.host.send(other, self.last_word(topic))
-            return
-        moved = tree.parent is None or term != tree.term or self.former.get(topic) == other.node_id
-        self.host.send(other, Leave(topic, moved))
+        restarted = tree is None and self.host.now() - self.began_at < self.config.lease_s
+        if restarted or (tree is not None and tree.root is not None):
+            word = Leave(topic, moved=True)  # before a restart, too, it may have had leases below it
+        elif tree is None or not tree.needed:
+            word = self.last_word(topic)
+        else:
+            two_reigns = tree.parent is None or term != tree.term  # neither speaks for the other's leases
+            word = Leave(topic, two_reigns or self.former.get(topic) == other.node_id)
+        self.host.send(other, word)
 
     def accepted(self, parent: Contact, message: Accepted) -> None:
         """Somebody entered this peer in its children table."""
         tree = self.scribe.trees.get(message.topic)
         if tree is None or not tree.needed:
-            is_root = tree is not None and tree.root is not None
-            self.host.send(parent, Leave(message.topic, moved=True) if is_root else self.last_word(message.topic))
+            self.refuse(parent, message.topic, message.term)
             if tree is not None and tree.root is None:
                 self.close(tree)
         elif tree.root is not None or self.host.me in message.path:
             self.host.trace(Mark("loop_refused"))
             self.host.send(parent, Leave(message.topic, moved=True))
         elif tree.parent is not None and tree.parent.node_id != parent.node_id:
-            elsewhere = message.term != tree.term  # two reigns: neither speaks for the other's leases
-            self.host.send(parent, Leave(message.topic, moved=elsewhere))
+            self.refuse(parent, message.topic, message.term)
         else:
             self._attach(tree, parent, message)
 

@@ -193,7 +193,7 @@ class Pacing:
                 self._dropped(tree, missing)
 
     def _thin(self, goal_bytes: int, *, stable_only: bool = False) -> None:
-        """Let go of the oldest of past terms: what was stable, or what others may lack, too, where leases may end."""
+        """Discard the oldest bundles of past terms: the stable ones, or, where leases may end, any."""
         for tree in self.scribe.trees.values():
             for term in sorted(tree.past):
                 over_bytes = self.budget.used_bytes - goal_bytes

@@ -78,7 +78,10 @@ class Replication:
         return self.overlay.closest(topic, self.count)
 
     def _others(self, round_: Round) -> list[Contact]:
-        """Whom a round is for, but for who fell silent: to ask, the k closest others, for this peer may be new."""
+        """The peers that a round still has to hear from; suspected ones are skipped.
+
+        Asking covers the k closest others, for this peer may be new.
+        """
         suspected = self.scribe.neighbours.suspected
         keepers = self.overlay.closest(round_.topic, self.count + (round_.note is None))
         others = [contact for contact in keepers if contact.node_id != self.host.me][: self.count]

@@ -112,8 +112,8 @@ class Sweeping:
     def _let_go_of_past(self, tree: Tree, now: float) -> None:
         for term in tree.overdue(now):
             for edge in tree.edges.values():
-                lacking = edge.lacking(term, tree.past[term])
-                edge.skip(term, lacking, "unavailable", tree.runs(term, lacking), tree.later_runs(term))
+                if lacking := edge.lacking(term, tree.past[term]):
+                    edge.skip(term, lacking, "unavailable", tree.runs(term, lacking), tree.later_runs(term))
             if self._may_forget(tree, term):
                 tree.forget(term)
             self.scribe.reports.touch(tree)  # what waited for it covers more now

@@ -276,8 +276,8 @@ class Tree(Flow):
         else:
             holder.cut = Cut(self.frontier, now)
 
-    def want(self, term: Term, ranges: list[Range], asker: bytes) -> bool:
-        """A neighbour lacks these, and so does this peer: are they wanted for it now?
+    def note_wanted(self, term: Term, ranges: list[Range], asker: bytes) -> bool:
+        """Note that a neighbour lacks these, as this peer does. Returns whether to look for them.
 
         Of the present term they are for a child, which may be owed more than this peer was when it became its parent;
         of past ones for anybody, for somebody beyond this peer may have them, or know what they were.
