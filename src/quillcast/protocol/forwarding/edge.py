@@ -297,7 +297,10 @@ class Edge(Channel):
         old = [publisher for publisher, since in self.holes.items() if since < before]
         for publisher in old:
             self.host.trace(Mark("void_hole"))
+            since = self.holes[publisher]
             self._void(publisher, self.authors[publisher])
+            if publisher in self.holes:  # another one, which stood as long
+                self.holes[publisher] = since
         return bool(old)
 
     def _void(self, publisher: bytes, author: Author) -> None:
@@ -470,8 +473,9 @@ class Edge(Channel):
             self._deliver(block, skip, block.count, term, index + skip)
         if author.held:
             self._release(author)
-        if self.holes:
-            self.holes.pop(block.publisher, None)  # the next one, if there is any, has stood since now
+        if self.holes or author.before:
+            if not author.holes_before():
+                self.holes.pop(block.publisher, None)  # the next one, if there is any, has stood since now
             self._look_for_hole(block.publisher, author)
 
     def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:

@@ -188,8 +188,9 @@ class Flow:
             self.forgotten = dict(sorted({**new, **self.forgotten}.items())[-FORGOTTEN_MAX:])
 
     def past_ends(self) -> tuple[tuple[Term, int], ...]:
-        """How far each past term went that is still kept, or wanted."""
-        return tuple([(term, past.end) for term, past in sorted(self.past.items())])
+        """How far each past term went that is still kept, or wanted, and those that were let go."""
+        ends = {**self.forgotten, **{term: past.end for term, past in self.past.items()}}
+        return tuple(sorted(ends.items()))
 
     def move(self, bundle: Bundle) -> bool:
         """Hand a bundle of the current term to every channel, at each one's pace. False for a repeat: it ends here.

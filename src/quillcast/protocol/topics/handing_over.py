@@ -203,6 +203,7 @@ class HandingOver:
         if message.term > tree.term:
             self.scribe.reigns.enter(tree, message.term, 0)
             tree.parent_frontier = message.index
+        if message.term == tree.term:
             self.ends[tree.topic] = message.term, message.index
 
     def end_of(self, tree: Tree) -> int:

@@ -144,6 +144,8 @@ class Pacing:
 
     def patience(self) -> None:
         """Those who can keep up have had the time to."""
+        if not self.budget.over:
+            self.eased()
         if self.over_since is not None and self.host.now() - self.over_since >= self.config.patience_s:
             self.cut()
 

@@ -115,6 +115,7 @@ class Rendezvous:
         if tree.root is not None:
             self.host.trace(Mark("root_paused"))
             tree.root.hold_until = max(tree.root.hold_until, now + self.config.lease_s)
+            tree.root.awaited_until = max(tree.root.awaited_until, now + self.config.lease_s)
 
     def outdone(self, tree: Tree) -> None:
         """A later term exists than this root's: the closest peer begins one later still."""
