@@ -136,7 +136,7 @@ class Judges:
     def _unknown(self, reader: Reader, told: Told, near: dict[int, Peer]) -> None:
         """An uncertain report says that nobody knows which events stood there, if there was room to wait for word."""
         topic, now = self.simulation.topics[reader.topic], self.simulation.world.now
-        if told.why == "cut" and self.simulation.crowding.between(now - MEET_S, now):
+        if self.simulation.crowding.between(now - MEET_S, now):
             return
         for number, peer in near.items():
             known = holdings.positions(peer, topic, told.term).within(told.first, told.last)
@@ -161,7 +161,8 @@ class Judges:
         """Does a peer keep no more than its settings say? What is charged to its senders still holds them back."""
         topics = self.config.topics
         mine = [each for group in peer.scribe.publishing.publishers.values() for each in group.values()]
-        bound = topics.budget_bytes + charged_bytes + len(mine) * topics.window_bytes
+        repairs_bytes = topics.window_bytes  # taken though buffers are full, for what is in them may wait for it
+        bound = topics.budget_bytes + charged_bytes + len(mine) * topics.window_bytes + repairs_bytes
         kept, largest = holdings.kept_bytes(peer)
         bound += largest  # the one that went over a bound
         about = f"peer:{self._number(peer)}"

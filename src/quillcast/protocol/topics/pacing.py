@@ -80,6 +80,11 @@ class Pacing:
         """Topics whose publishers this root holds back, because they wait for slow subscribers."""
         return list(self.held)
 
+    @property
+    def takes_repairs(self) -> bool:
+        """Is a repair's credit given back at once? What full buffers hold may wait for just that: one window more."""
+        return self.budget.used_bytes <= self.budget.limit_bytes + self.config.window_bytes
+
     def release(self, sender: bytes, size_bytes: int, topic: bytes = b"") -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again."""
         if self.owed or self.budget.used_bytes > self.budget.limit_bytes:  # `over`, for every bundle

@@ -283,8 +283,12 @@ class Scribe:
             self.reigns.heard_of(tree, bundle.envelope.term)
             if tree.root is None:
                 self.reigns.enter(tree, bundle.envelope.term, 0)
+        fills_front = bundle.envelope.kind is REPAIR and tree.fills_front(bundle)
         self.move(tree, bundle)
-        self.pacing.release(sender.node_id, bundle.size)
+        if fills_front and self.pacing.takes_repairs:
+            self.host.release(sender.node_id, bundle.size)
+        else:
+            self.pacing.release(sender.node_id, bundle.size)
 
     def move(self, tree: Tree, bundle: Bundle) -> None:
         """Hand a bundle to the forwarding table, past the topic's forward handler where there is one."""
