@@ -13,6 +13,7 @@ from quillcast.protocol.topics import claims
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.links import TreeLinks
 from quillcast.protocol.topics.messages import Accepted, Join, Leave, Orphaned, Refused
+from quillcast.protocol.topics.root import NOBODY
 from quillcast.protocol.topics.subscribing import denied
 from quillcast.protocol.topics.tree import Child, Tree, excused
 
@@ -94,6 +95,8 @@ class ChildrenTables:
         contact = join.child
         if tree.parent is not None and not tree.children:
             self._be_no_leaf(tree, tree.parent, join)
+        if join.have is None:
+            self._forgot(tree, contact)
         start = _start_for(tree, join)
         self._send_accepted(tree, join, start, gone)
         child = self.enter(tree, contact, start)
@@ -107,6 +110,16 @@ class ChildrenTables:
         child.advance(tree.log)
         self.scribe.rendezvous.came(tree, (contact.node_id,))  # of this reign it has nothing, and covers nothing yet
         self.scribe.reports.touch(tree)
+
+    def _forgot(self, tree: Tree, contact: Contact) -> None:
+        """A peer that was restarted joins anew: leases go on of those below it, of whom it knows nothing any more."""
+        node = contact.node_id
+        former = tree.children.get(node)
+        if former is not None and former.spoken and not self.scribe.reports.is_leaf(tree, contact):
+            tree.depart(former, self.host.now() + self.config.lease_s, (NOBODY,))
+        tree.forgot(node)
+        if tree.root is not None:
+            tree.root.forgot(node)
 
     def _be_no_leaf(self, tree: Tree, parent: Contact, join: Join) -> None:
         """The parent hears of the first child before that hears of this peer, which may die at any time."""

@@ -16,6 +16,9 @@ from quillcast.core.trace import Admitted, Dropped, Repeated
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 
+NOBODY = bytes(16)
+"""Awaited in place of those of whom nobody knows who they are: until the lease has passed."""
+
 
 class Admission:
     """A publisher as its topic's root knows it under the present term."""
@@ -157,6 +160,12 @@ class Root:
         """Wait for nobody any more that this root does not know."""
         self.hold_until = min(self.hold_until, now)
         self.awaited = NOTHING
+
+    def forgot(self, node: bytes) -> None:
+        """A peer that is waited for knows nothing of those that were below it: they are waited for instead."""
+        if node in self.awaited:
+            del self.awaited[node]
+            self.awaited[NOBODY] = None
 
     def covered(self, index: int, now: float) -> bool:
         """All live leases cover the term below `index`. True if the stable position moved."""

@@ -13,7 +13,7 @@ from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.claims import CAME_MAX, HELD_RANGES_MAX, ChildClaim, Held, ParentClaim
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Have, Join
-from quillcast.protocol.topics.root import Root
+from quillcast.protocol.topics.root import NOBODY, Root
 from quillcast.protocol.topics.subscription import Subscription
 
 NEVER, BEFORE, SINCE = range(3)
@@ -166,6 +166,13 @@ class Tree(Flow):
                 lease.awaited.pop(node, None)
                 if not lease.awaited:
                     del self.departed[former]
+
+    def forgot(self, node: bytes) -> None:
+        """A peer comes again that knows nothing, as after a restart: it does not speak for those that were below it."""
+        for lease in self.departed.values():
+            if node in lease.awaited and not lease.leaf:
+                del lease.awaited[node]
+                lease.awaited[NOBODY] = None
 
     def came_back(self, node: bytes) -> Departed | None:
         """A child is entered again: its former lease, if it had one, which does not wait for it any more."""
