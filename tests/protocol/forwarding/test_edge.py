@@ -6,9 +6,11 @@ from quillcast.core.envelope import Term
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.edge import GIVEN_RANGES_MAX, Edge
 from quillcast.protocol.forwarding.ledger import Run
+from quillcast.protocol.forwarding.log import Budget, Log
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
 THIRD = Term(3, FIRST.node)
+NO_LOG = Log(Budget(0))
 
 
 def an_edge(*, ordered: bool = True, since: Term = FIRST, start: int = 0) -> tuple[Edge, Notes, RecordingHost]:
@@ -65,7 +67,7 @@ def test_a_hole_that_nobody_fills_is_void_in_the_end() -> None:
     edge.begin(SECOND, 0)
     edge.take(down(SECOND, 0, block(PAUL, 2)))
     host.time = 31.0
-    edge.give_up_holes(before=1.0)
+    edge.give_up_holes(1.0, NO_LOG)
     assert notes.got == [b"0", b"2"]
     assert [why for *_, why in notes.lost_] == ["void"]
 
@@ -79,11 +81,11 @@ def test_a_hole_before_events_that_were_told_lost_is_void_in_the_end_too() -> No
     edge.tell_losses()
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(5, 7), (8, 9)]
     host.time = 31.0
-    edge.give_up_holes(before=1.0)
-    edge.give_up_holes(before=1.0)
+    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NO_LOG)
     edge.tell_losses()
     assert [(first, last, why) for _, first, last, why in notes.lost_][2:] == [(1, 5, "void"), (7, 8, "void")]
-    edge.give_up_holes(before=1.0)
+    edge.give_up_holes(1.0, NO_LOG)
     edge.tell_losses()
     assert len(notes.lost_) == 4
 
@@ -315,10 +317,10 @@ def test_a_hole_waits_anew_for_what_another_reign_may_bring() -> None:
     edge.take(down(SECOND, 0, block(PAUL, 2)))
     host.time = 31.0
     edge.begin(THIRD, 0)
-    assert not edge.give_up_holes(before=1.0)
+    assert not edge.give_up_holes(1.0, NO_LOG)
     assert notes.lost_ == []
     host.time = 70.0
-    assert edge.give_up_holes(before=32.0)
+    assert edge.give_up_holes(32.0, NO_LOG)
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(1, 2)]
 
 
@@ -350,6 +352,33 @@ def test_what_lies_between_losses_and_the_first_event_that_came_is_lost_too() ->
     edge.skip(FIRST, [(0, 3)], "unavailable", [Run(0, PAUL, 2, 3)])
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(2, 5)]
     host.time = 31.0
-    assert edge.give_up_holes(before=1.0)
+    assert edge.give_up_holes(1.0, NO_LOG)
     assert [(first, last, why) for _, first, last, why in notes.lost_][1:] == [(5, 9, "void")]
     assert not edge.holes
+
+
+def test_a_hole_is_not_void_while_what_fills_it_waits_for_the_subscriber() -> None:
+    edge, notes, host = an_edge()
+    log = Log(Budget(1 << 20))
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    log.append(down(FIRST, 1, block(PAUL, 1)))
+    edge.skip(FIRST, [(2, 3)], "unavailable", [Run(2, PAUL, 2, 1)])
+    host.time = 31.0
+    edge.give_up_holes(1.0, log)
+    edge.advance(log)
+    assert notes.got == [b"0", b"1"]
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(2, 3)]
+
+
+def test_an_uncertain_loss_hides_no_hole_that_is_larger() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.skip(FIRST, [(1, 2)], "unavailable")
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    assert notes.got == [b"0", b"2"], "that may have been the lost one"
+    edge.take(down(FIRST, 3, block(PAUL, 9)))
+    assert notes.got == [b"0", b"2"]
+    host.time = 31.0
+    edge.give_up_holes(1.0, NO_LOG)
+    assert [(first, last, why) for _, first, last, why in notes.lost_] == [(1, 2, "unavailable"), (3, 9, "void")]
+    assert notes.got == [b"0", b"2", b"9"]

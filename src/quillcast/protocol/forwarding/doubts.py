@@ -6,7 +6,7 @@ it is one of the next events of its publisher, as many as the positions at most,
 behind those positions, for then all before that one were passed over. No clock is asked, as those of peers differ.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import Range, RangeSet
@@ -62,10 +62,19 @@ class Doubts:
             doubt.met[publisher] = known
         return found.ranges()
 
-    def grow_old(self) -> None:
-        """Between two calls publishers let go of what they had published before: then they send it no more."""
+    def most(self, term: Term) -> int:
+        """How many events of one publisher may have stood at the doubted positions of a term."""
+        doubt = self.terms.get(term)
+        return doubt.most if doubt is not None else 0
+
+    def grow_old(self, publishers: Collection[bytes]) -> None:
+        """Between two calls publishers let go of what they had published before: then they send it no more.
+
+        Of all but these `publishers` nothing is remembered.
+        """
         for doubt in self.terms.values():
             doubt.looks += 1
+            doubt.met = {publisher: count for publisher, count in doubt.met.items() if publisher in publishers}
 
     def keep(self, keep: Callable[[Term], bool]) -> None:
         """Forget the terms of which nobody keeps anything any more."""

@@ -5,7 +5,7 @@ what was not known to be stable; the publisher's sequence tells.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -292,24 +292,32 @@ class Edge(Channel):
                 self._report(Loss(term, first, last, "start"))
         self.tell_losses()
 
-    def give_up_holes(self, before: float) -> bool:
-        """Give up holes that have stood since before a time: nothing will fill them. Returns whether there were any."""
+    def give_up_holes(self, before: float, log: Log) -> bool:
+        """Give up holes that have stood since before a time: nothing will fill them. Returns whether there were any.
+
+        But not those that are filled by what waits for the subscriber, here or in the log.
+        """
         old = [publisher for publisher, since in self.holes.items() if since < before]
+        waiting = sequences_of(run for bundle in self._waiting(log) for run in runs_of(bundle)) if old else {}
         for publisher in old:
             self.host.trace(Mark("void_hole"))
             since = self.holes[publisher]
-            self._void(publisher, self.authors[publisher])
+            self._void(publisher, self.authors[publisher], waiting.get(publisher, NO_RANGES))
             if publisher in self.holes:  # another one, which stood as long
                 self.holes[publisher] = since
         return bool(old)
 
-    def _void(self, publisher: bytes, author: Author) -> None:
-        for hole in author.holes_before():
+    def _waiting(self, log: Log) -> Iterator[Bundle]:
+        yield from self.backlog
+        yield from (bundle for serial in range(self.cursor, log.end) if (bundle := log.at(serial)) is not None)
+
+    def _void(self, publisher: bytes, author: Author, waiting: RangeSet) -> None:
+        for hole in difference(author.holes_before(), waiting):
             self._lose_before(author, publisher, hole, author.term or NO_TERM, "void")
         next_ = author.next or 0
         known = [(block.first, place.term) for block, place in author.held]
         known += [(first, author.term or NO_TERM) for first, _ in author.lost.within(next_, author.lost.end)]
-        if known:
+        if known and not waiting.within(next_, min(known)[0]):
             end, term = min(known)
             self._lose_events(publisher, [(next_, end)], term, "void")
 
@@ -326,7 +334,7 @@ class Edge(Channel):
         for author in self.authors.values():
             author.looked_at_next = author.next
         if self.doubts is not None:
-            self.doubts.grow_old()
+            self.doubts.grow_old(self.authors)
 
     # ---- losses
 
@@ -447,7 +455,7 @@ class Edge(Channel):
         """
         author = self.authors.get(block.publisher) or self._meet(block.publisher)
         expected = self._expected(author, block.first + done, term)
-        if block.first > expected and (author.term != term or self.doubts is None or term not in self.doubts.terms):
+        if block.first > expected and (author.term != term or not self._may_be_lost(term, block.first - expected)):
             self._hold(author, block, term, index)
             return
         author.term, began = term, author.began
@@ -527,6 +535,10 @@ class Edge(Channel):
         elif term == self.since and author.term is not None and author.term < term:
             expected = max(first, expected)
         return author.lost.contiguous_from(expected) if author.lost else expected
+
+    def _may_be_lost(self, term: Term, events: int) -> bool:
+        """May so many events of a publisher have stood at lost positions of a term whose events nobody knows?"""
+        return self.doubts is not None and events <= self.doubts.most(term)
 
     def _hold(self, author: Author, block: Block, term: Term, index: int) -> None:
         """There is a hole before it: it waits, for what lacks may be on its way under another term.

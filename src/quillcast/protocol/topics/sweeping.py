@@ -120,7 +120,7 @@ class Sweeping:
         for edge in tree.edges.values():
             edge.forget(lambda term: term == tree.term or term in tree.past or term in tree.forgotten)
             waits = any(edge.lacking(term, past) for term, past in tree.past.items())  # for what may fill a hole
-            if not waits and edge.give_up_holes(now - self.config.lease_s):
+            if not waits and edge.give_up_holes(now - self.config.lease_s, tree.log):
                 self.scribe.reports.touch(tree)
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
