@@ -46,6 +46,9 @@ HARD_SEEDS = {
     30621: "a root that was about to reign again gave way to a closer one, and forgot what it knew",
     31141: "a hole was void just when another reign brought what filled it",
     31284: "a root of two short reigns stayed for what it knew of the second only",
+    200805: "a repair waited for credit that was held back for the gap which it would fill",
+    201527: "a forwarder that was restarted ended the leases of those that had been below it",
+    201856: "credit was held back for repeats, and for more than the buffers were over their budget",
     31341: "a topic was to be passed on that had not been entered again",
 }
 

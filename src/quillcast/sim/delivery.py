@@ -152,7 +152,10 @@ class Delivery:
         for number in range(told.first, told.last):
             event = Event(writer.name, number)
             self._holds(event not in self.heard_by[reader.name], f"{who}, and number {number} came")
-            self._holds(self._owed(reader, writer, number), f"{who}; number {number} came before its subscription")
+            between = any(each.writer == writer.name and each.number < number for each in self.heard_by[reader.name])
+            self._holds(
+                between or self._owed(reader, writer, number), f"{who}; number {number} came before its subscription"
+            )
 
     def _check_uncertain(self, told: Told, who: str) -> None:
         """Positions that no root gave are no events."""

@@ -47,6 +47,7 @@ class Pacing:
         self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
         self.budget = scribe.table.budget
         self.owed: deque[tuple[bytes, int, bytes]] = deque()  # sender, bytes, topic
+        self.owed_bytes = 0
         self.held: dict[bytes, deque[tuple[bytes, int]]] = {}  # by topics that have their share of the budget
         self.over_since: float | None = None
         self.shed_again_at = 0.0
@@ -89,6 +90,7 @@ class Pacing:
         """A bundle has been moved: its credit goes back now, or when there is room again."""
         if self.owed or self.budget.used_bytes > self.budget.limit_bytes:  # `over`, for every bundle
             self.owed.append((sender, size_bytes, topic))
+            self.owed_bytes += size_bytes
             self.press()
         else:
             self._give_back(sender, size_bytes, topic)
@@ -136,14 +138,16 @@ class Pacing:
             self.eased()
 
     def eased(self) -> None:
-        """The buffers may have shrunk."""
+        """The buffers may have shrunk: credit is held back for what they are over their budget, and not for more."""
         if self.held:
             self._ease_topics()
-        if self.budget.over:
-            return
-        self.over_since = None
-        while self.owed:
-            self._give_back(*self.owed.popleft())
+        if not self.budget.over:
+            self.over_since = None
+        over_bytes = max(0, self.budget.used_bytes - self.budget.limit_bytes) if self.budget.over else 0
+        while self.owed and self.owed_bytes - self.owed[0][1] >= over_bytes:
+            sender, size_bytes, topic = self.owed.popleft()
+            self.owed_bytes -= size_bytes
+            self._give_back(sender, size_bytes, topic)
 
     # ---- time
 

@@ -284,21 +284,22 @@ class Scribe:
             if tree.root is None:
                 self.reigns.enter(tree, bundle.envelope.term, 0)
         fills_front = bundle.envelope.kind is REPAIR and tree.fills_front(bundle)
-        self.move(tree, bundle)
-        if fills_front and self.pacing.takes_repairs:
+        is_new = self.move(tree, bundle)
+        if not is_new or (fills_front and self.pacing.takes_repairs):  # a repeat takes no room
             self.host.release(sender.node_id, bundle.size)
         else:
             self.pacing.release(sender.node_id, bundle.size)
 
-    def move(self, tree: Tree, bundle: Bundle) -> None:
-        """Hand a bundle to the forwarding table, past the topic's forward handler where there is one."""
+    def move(self, tree: Tree, bundle: Bundle) -> bool:
+        """Hand a bundle to the forwarding table, past the topic's forward handler where there is one. Was it new?"""
         handlers = self.handlers.get(tree.topic)
         if handlers is not None:
             changed = handlers.forward_handler(bundle, is_root=tree.root is not None)
             if changed is None:
-                return
+                return False
             bundle = changed
-        if self.table.move(bundle):
+        is_new = self.table.move(bundle)
+        if is_new:
             if bundle.envelope.term != tree.term:
                 _deliver_past(tree, bundle)
             elif len(tree.seen.starts) > 1:
@@ -306,6 +307,7 @@ class Scribe:
             if bundle.envelope.kind is REPAIR:
                 self.host.trace(Repaired(tree.topic, "neighbour", bundle.count))
             self.reports.moved(tree, bundle.size)
+        return is_new
 
     # ---- timers and messages
 
