@@ -269,6 +269,8 @@ class Delivery:
             machine = self.simulation.world.machines[admission.machine]
             if machine.host is not None and machine.started_at <= admission.at:
                 return f"peer {admission.machine}, which lives, admitted it"
+        if self.simulation.crowding.between(at, self.end):
+            return None  # full buffers let go of copies that only a root's death makes the last ones
         for reader in self.readers:
             if reader.host.alive and event in self.heard_by[reader.name]:
                 return f"peer {reader.host.machine.number}, which lives, delivered it to {reader.name}"
