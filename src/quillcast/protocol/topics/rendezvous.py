@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
 
-
 class Seal(Timer, frozen=True):
     """What publishers sent since the last one goes down the tree as one bundle."""
 
