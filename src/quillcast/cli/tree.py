@@ -8,6 +8,7 @@ import msgspec
 
 from quillcast.cli.asking import ask_peer
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
+from quillcast.cli.tables import counted
 from quillcast.core.errors import UnknownTopic
 
 
@@ -39,11 +40,6 @@ def draw(tree: Mapping[str, Any]) -> Iterator[str]:
         yield from _branch(peers, tree["root"], "", "")
     if not tree["complete"]:
         yield "not everybody answered in time: this is a part of the tree"
-
-
-def counted(count: int, noun: str) -> str:
-    """A number of things, in words."""
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _branch(peers: Mapping[str, Any], node: str, first: str, rest: str) -> Iterator[str]:
