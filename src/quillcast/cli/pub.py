@@ -5,7 +5,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -89,52 +89,47 @@ def command(
       {{random}}   16 hexadecimal digits
 
     Ends when the events are acknowledged as --wait says; after --timeout without that (not admitted, or not stable) it
-    names who holds them up, with exit code 5. With --json it prints an object with topic, published, wait, seconds, alone (whether no other
-    peer was heard) and looked_in (where peers of this machine were looked for); with exit code 5 also error, reason
-    and peers (the ids of those who hold it up).
+    names who holds them up, with exit code 5. With --json it prints an object with topic, published, wait, seconds,
+    alone (whether no other peer was heard) and looked_in (where peers of this machine were looked for); with exit code
+    5 also error, reason and peers (the ids of those who hold it up).
     """  # noqa: D301 - the sign that click takes for "as it stands"
     if messages and (files or whole):
         raise click.UsageError("MESSAGEs and --file or --whole are both given; choose one", click.get_current_context())
     more = dict(map(_attribute, attributes)) or None
     template = Template(filled=bool(messages) if templates is None else templates)
     name = os.fsencode(key) if key else None
-
     began = time.monotonic()
     source = Source(messages, files, count, whole=whole)
     told: dict[str, Any] = {"topic": topic, "published": 0, "wait": wait}
+
+    async def publish_all(publisher: "Publisher") -> None:
+        pace = Pace(rate)
+        async for payloads in source.portions():
+            for payload in payloads:
+                await pace.step()
+                template.next()
+                about = name and template.fill(name)
+                event = template.fill(payload)
+                if wait and not told["published"]:
+                    await publisher.opened(wait, timeout_s)
+                await publisher.publish(event, key=about, attributes=more, timeout_s=timeout_s)
+                told["published"] += 1
+                source.number += 1
 
     async def publish() -> None:
         async with peering.node() as node:
             tell_notices(node)
             with closing(node.publisher(topic, credentials=credentials)) as publisher:
-                pace = Pace(rate)
                 try:
-                    async for payloads in source.portions():
-                        for payload in payloads:
-                            await pace.step()
-                            template.next()
-                            about = name and template.fill(name)
-                            event = template.fill(payload)
-                            if wait and not told["published"]:
-                                await publisher.opened(wait, timeout_s)
-                            await publisher.publish(event, key=about, attributes=more, timeout_s=timeout_s)
-                            told["published"] += 1
-                            source.number += 1
+                    await publish_all(publisher)
                 except EventTooLarge as problem:
-                    if publisher.failure is not None:  # it is about one that was taken before
-                        raise
-                    before = f"{counted(told['published'], 'event')} published before it, and none after"
-                    raise EventTooLarge(f"{source.place}: {problem}; {before}") from problem
+                    raise source.refused(problem, publisher, told["published"]) from problem
                 awaited = wait or ("root" if publisher.reliable else None)
                 told.update(wait=awaited, alone=alone(node), looked_in=node.looked_in)
                 if told["published"] and awaited:
                     await _acknowledged(node, publisher, awaited, timeout_s)
-                if publisher.partitioned:
-                    print("quillcast: the network is split: this holds on this side only", file=sys.stderr)
                 told["alone"] = alone(node)
-                if told["published"] and told["alone"]:
-                    problem = f"nobody got this: no other peer of network {node.network!r} is known here"
-                    print(f"quillcast: {problem}; {looked(node)}", file=sys.stderr)
+                _tell_reach(node, publisher, told)
 
     def tell(**more: Any) -> None:
         if as_json:
@@ -148,6 +143,15 @@ def command(
         tell(error=str(problem), reason=reason, peers=problem.peers)
         raise
     tell()
+
+
+def _tell_reach(node: "Node", publisher: "Publisher", told: Mapping[str, Any]) -> None:
+    """Say on standard error whom the events cannot have reached."""
+    if publisher.partitioned:
+        print("quillcast: the network is split: this holds on this side only", file=sys.stderr)
+    if told["published"] and told["alone"]:
+        problem = f"nobody got this: no other peer of network {node.network!r} is known here"
+        print(f"quillcast: {problem}; {looked(node)}", file=sys.stderr)
 
 
 async def _acknowledged(
@@ -183,6 +187,13 @@ class Source:
         if self._messages:
             return f"MESSAGE {self.number}"
         return self._where if self._whole else f"line {self.number} of {self._where}"
+
+    def refused(self, problem: EventTooLarge, publisher: "Publisher", published: int) -> EventTooLarge:
+        """The error for the next event; where it is about one that was taken before, that as it is."""
+        if publisher.failure is not None:
+            return problem
+        before = f"{counted(published, 'event')} published before it, and none after"
+        return EventTooLarge(f"{self.place}: {problem}; {before}")
 
     async def portions(self) -> AsyncIterator[list[bytes]]:
         """All of it, in portions as they come."""
