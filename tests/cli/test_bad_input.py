@@ -189,6 +189,35 @@ class TestWithAPeer:
         assert code == 2
         assert_one_line(err, "an event of 19 bytes is over the limit of 10 of topic 'small'")
 
+    @pytest.mark.parametrize("wait", ["root", "stable"])
+    @pytest.mark.parametrize("message", ["refused", None], ids=["message", "lines"])
+    def test_a_publish_that_is_refused_sends_nothing(
+        self, quillcast: Commands, node: dict[str, str], wait: str, message: str | None
+    ) -> None:
+        assert quillcast.run("topic", "create", "best/eff", "--delivery", "best_effort")[0] == 0
+        subscriber = quillcast.subscribed("best/eff", "--count", "1")
+        publisher = quillcast.start("pub", "best/eff", *([message] if message else []), "--wait", wait)
+        if message is None:
+            publisher.write("refused\n")
+        code, _, err = publisher.end()
+        assert code == 2
+        assert_one_line(err, "'best/eff' is best_effort and acknowledges nothing; publish without wait")
+        assert quillcast.run("pub", "best/eff", "taken")[0] == 0
+        assert subscriber.end()[1] == "taken\n"
+
+    def test_a_line_that_is_too_large_is_named(self, quillcast: Commands, node: dict[str, str], tmp_path: Path) -> None:
+        assert quillcast.run("topic", "create", "small", "--event-bytes-max", "10")[0] == 0
+        subscriber = quillcast.subscribed("small", "--count", "1")
+        lines = tmp_path / "lines"
+        lines.write_text("small1\nmore than ten bytes\nsmall2\n")
+        code, _, err = quillcast.run("pub", "small", "--file", str(lines))
+        assert code == 2
+        assert_one_line(err, f"line 2 of {lines}: an event of 19 bytes is over the limit of 10")
+        assert_one_line(err, "; 1 event published before it, and none after")
+        assert subscriber.end()[1] == "small1\n"
+        err = quillcast.run("pub", "small", "one", "more than ten bytes")[2]
+        assert_one_line(err, "MESSAGE 2: an event of 19 bytes")
+
     def test_a_peer_that_is_not_there(self, quillcast: Commands, node: dict[str, str]) -> None:
         code, _, err = quillcast.run("status", "--peer", "xyz")
         assert code == 2

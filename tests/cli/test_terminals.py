@@ -113,7 +113,7 @@ def test_who_does_not_have_an_event_is_named(quillcast: Commands) -> None:
     topic = topic_near(node["node_id"])
     subscriber = quillcast.subscribed(topic)
     [peer] = [peer for peer in quillcast.json("tree", topic)["peers"] if peer["subscribers"]]
-    publisher = quillcast.start("pub", topic, "--wait", "stable", "--timeout", "2")
+    publisher = quillcast.start("pub", topic, "--wait", "stable", "--timeout", "2", "--json")
     publisher.write("one\n")
     assert subscriber.line() == "one"
     subscriber.signal(signal.SIGSTOP)
@@ -122,7 +122,10 @@ def test_who_does_not_have_an_event_is_named(quillcast: Commands) -> None:
     code, out, err = publisher.end()
     took_s = time.monotonic() - began
     subscriber.signal(signal.SIGCONT)
-    assert (code, out) == (5, ""), err
+    assert code == 5, err
+    told = json.loads(out)
+    assert (told["published"], told["reason"], told["peers"]) == (2, "late", [peer["node_id"]])
+    assert told["error"] in err
     assert f"not known to be held by every subscriber within 2 s: {peer['node_id'][:8]} (" in err
     assert "does not answer" in err
     assert took_s < 3.0, "naming, leaving and closing links take no second more than was allowed"

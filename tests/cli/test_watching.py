@@ -56,7 +56,7 @@ def silent(**known: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changed", "state", "text"),
     [
-        ({}, State.OK, "peer a1a1a1a1: 1 neighbours, 0 topics"),
+        ({}, State.OK, "peer a1a1a1a1: 1 neighbour, 0 topics"),
         ({"active": False}, State.CRITICAL, "has not joined"),
         ({"neighbours": []}, State.CRITICAL, "0 live neighbours, not 1"),
         ({"buffers": {"used_bytes": 80, "limit_bytes": 100}}, State.WARNING, "buffers are 80 % full"),
@@ -80,6 +80,7 @@ def test_a_peer_is_judged_by_its_status(changed: dict[str, Any], state: State, t
         ({"complete": False}, State.WARNING, "not every peer"),
         ({"peers": [ROOT, {**ROOT, "node_id": BOB}]}, State.WARNING, "2 peers believe that they are its root"),
         ({"peers": [{**ROOT, "subscribers": 0}]}, State.CRITICAL, "0 subscriptions, not 1"),
+        ({"peers": [ROOT]}, State.OK, "root a1a1a1a1, 1 peer, 1 subscription"),
         (leaf(behind_events=3), State.OK, "at most 3 events behind (b0b0b0b0)"),
         (leaf(behind_events=10_001), State.WARNING, "subscriber b0b0b0b0 is 10001 events and 0.0 s behind"),
         (leaf(behind_events=100_001, name="archive"), State.CRITICAL, "subscriber b0b0b0b0 archive is 100001 events"),
@@ -224,7 +225,7 @@ def test_top_shows_rates_of_all_peers_and_who_does_not_answer(quillcast: Command
     code, out, _ = quillcast.run("top")
     subscriber.signal(signal.SIGCONT)
     assert code == 0
-    assert re.search(r"^network test: 2 peers, 1 topics, [\d,]+ events/s", out)
+    assert re.search(r"^network test: 2 peers, 1 topic, [\d,]+ events/s", out)
     assert "\x1b[" not in out
     assert re.search(r"^[0-9a-f]{8} does not answer$", out, re.MULTILINE)
 
@@ -256,7 +257,7 @@ def test_checks_of_running_peers(quillcast: Commands) -> None:
     quillcast.subscribed("sport/tennis")
     code, out, _ = quillcast.run("check", "peer", "--peer", node["node_id"][:6])
     assert code == 0
-    assert re.fullmatch(rf"OK - peer {node['node_id'][:8]}: 1 neighbours, \d topics \| neighbours=1 .*\n", out)
+    assert re.fullmatch(rf"OK - peer {node['node_id'][:8]}: 1 neighbour, \d topics? \| neighbours=1 .*\n", out)
     code, out, _ = quillcast.run("check", "peer", "--neighbours-min", "2")
     assert (code, out.split(";")[0]) == (2, "CRITICAL - 0 of 2 are well")
     code, out, _ = quillcast.run("check", "topic", "sport/tennis", "--prometheus")

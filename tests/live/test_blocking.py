@@ -153,6 +153,14 @@ def test_what_is_there_comes_without_waiting(node: BlockingNode) -> None:
         assert [event.payload for event in subscription.take(10, 0)] == [b"1", b"2", b"3", b"4"]
 
 
+def test_many_events_that_would_not_be_acknowledged_are_refused_before_the_first(node: BlockingNode) -> None:
+    node.create("loose", delivery="best_effort")
+    with node.publisher("loose") as publisher:
+        with pytest.raises(quillcast.LocalError, match="acknowledges nothing"):
+            publisher.publish_many([b"1", b"2"], wait="root")
+        assert publisher.sequence == 0
+
+
 def test_a_fork_is_told_that_it_has_no_node(tmp_path: Path) -> None:
     program = (
         "import os, quillcast\n"

@@ -572,6 +572,10 @@ def test_waiting_for_what_a_topic_does_not_promise_is_an_error_and_publishes_not
             await node.create("loose", delivery="best_effort")
             text = await refused(quillcast.LocalError, node.publish("loose", b"x", wait="root"))
             assert "is best_effort and acknowledges nothing" in text
+            publisher = node.publisher("loose")
+            await refused(quillcast.LocalError, publisher.opened("stable"))
+            assert publisher.publish_nowait(b"x")
+            await refused(quillcast.LocalError, publisher.acknowledged("root"))
 
     run(scenario())
 

@@ -46,7 +46,7 @@ EXIT_CODES = {
     2: "asked for what cannot be: an option, a topic's settings, an event too large",
     3: "another peer broke the protocol",
     4: "no peer could be reached or joined",
-    5: "not stable at every subscriber in the time given",
+    5: "not admitted, or not stable at every subscriber, in the time given",
     6: "the disk refused",
     130: "ended by Ctrl-C (143: by SIGTERM), in good order",
 }

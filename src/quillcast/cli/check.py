@@ -135,6 +135,7 @@ def topic_(
 
     An event counts as lacking until the application is done with it. CRITICAL: no peer here has a part in the topic, no
     root answers, or a subscriber is far behind. WARNING: a peer of the tree does not answer, or a subscriber is behind.
+    A topic that stands and that nobody uses is OK.
     """
     bounds = Bounds(
         subscribers_min=subscribers_min,
@@ -146,9 +147,11 @@ def topic_(
 
     def look() -> list[Finding]:
         known = ask_all(network, "topics", timeout_s=ANSWER_TIMEOUT_S)
-        if not any(part["name"] == topic for parts in known for part in parts):
+        here = [part for parts in known for part in parts if part["name"] == topic]
+        if not here:
             raise LocalError(f"no peer of this machine has a part in topic {topic}")
-        return [judging.of_topic(network, ask_peer(network, peer, "tree", topic=topic), bounds)]
+        used = any(part["publishers"] or part.get("subscriptions") or part.get("children") for part in here)
+        return [judging.of_topic(network, ask_peer(network, peer, "tree", topic=topic), bounds, used=used)]
 
     _tell("topic", look, {"network": network, "topic": topic}, prometheus=prometheus, as_json=as_json)
 

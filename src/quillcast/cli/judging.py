@@ -7,6 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from quillcast.cli.tables import counted
+
+IDLE = "it has no root: nobody subscribes, and nobody publishes"
+"""What is said of a topic that stands and that nobody uses."""
+
 
 class State(IntEnum):
     """How well something is; the value is the exit code."""
@@ -73,7 +78,7 @@ def of_peer(status: Mapping[str, Any], bounds: Bounds) -> Finding:
         if not status["active"]:
             yield State.CRITICAL, "it has not joined the network"
         if connected < bounds.neighbours_min:
-            yield State.CRITICAL, f"{connected} live neighbours, not {bounds.neighbours_min}"
+            yield State.CRITICAL, f"{counted(connected, 'live neighbour')}, not {bounds.neighbours_min}"
         if status["journal"] and status["journal"]["failed"]:
             yield State.CRITICAL, f"its journal failed: {status['journal']['failed']}"
         if share >= min(bounds.buffers_warning, bounds.buffers_critical):
@@ -94,7 +99,7 @@ def of_peer(status: Mapping[str, Any], bounds: Bounds) -> Finding:
         "uptime_seconds": status["uptime_s"],
     }
     labels = {"network": status["network"], "peer": status["node_id"]}
-    well = f"{name}: {connected} neighbours, {len(status['topics'])} topics"
+    well = f"{name}: {counted(connected, 'neighbour')}, {counted(len(status['topics']), 'topic')}"
     return _judged(labels, name, well, troubles(), values)
 
 
@@ -109,21 +114,22 @@ def silent_peer(network: str, node_id: str) -> Finding:
     return Finding({"network": network, "peer": node_id}, State.CRITICAL, f"peer {node_id[:8]}: it does not answer", {})
 
 
-def of_topic(network: str, tree: Mapping[str, Any], bounds: Bounds) -> Finding:
-    """A topic by its `tree`."""
+def of_topic(network: str, tree: Mapping[str, Any], bounds: Bounds, *, used: bool = True) -> Finding:
+    """A topic by its `tree`; `used` says whether a peer of this machine subscribes to it, publishes or has children in it."""
     peers, silent, lags = tree["peers"], tree["silent"], list(subscribers(tree))
     roots = [peer for peer in peers if peer["root"]]
-    counted = sum(peer["subscribers"] for peer in peers)
+    count = sum(peer["subscribers"] for peer in peers)
+    idle = tree["complete"] and not peers and not used
     first = max(lags, key=lambda lag: lag.events, default=None)
     name = f"topic {tree['topic']}"
 
     def troubles() -> Iterator[Trouble]:
-        if not roots:
+        if not roots and not idle:
             yield State.CRITICAL, "no root answers"
         if len(roots) > 1:
             yield State.WARNING, f"{len(roots)} peers believe that they are its root"
-        if counted < bounds.subscribers_min:
-            yield State.CRITICAL, f"{counted} subscriptions, not {bounds.subscribers_min}"
+        if count < bounds.subscribers_min:
+            yield State.CRITICAL, f"{counted(count, 'subscription')}, not {bounds.subscribers_min}"
         yield from (_silence(peer, bounds) for peer in silent)
         if roots and not tree["complete"] and not silent:
             yield State.WARNING, "not every peer of its tree answers"
@@ -133,15 +139,17 @@ def of_topic(network: str, tree: Mapping[str, Any], bounds: Bounds) -> Finding:
         "roots": len(roots),
         "peers": len(peers),
         "silent": len(silent),
-        "subscribers": counted,
+        "subscribers": count,
         "events": tree["events"],
         "behind_events": max([lag.events for lag in lags] + [peer["behind_events"] or 0 for peer in silent], default=0),
         "behind_seconds": max((lag.late_s for lag in lags), default=0.0),
         "waiting_bytes": sum(lag.waiting_bytes for lag in lags),
     }
-    well = f"{name}: root {(tree['root'] or '-')[:8]}, {len(peers)} peers, {counted} subscriptions"
+    well = f"{name}: root {(tree['root'] or '-')[:8]}, {counted(len(peers), 'peer')}, {counted(count, 'subscription')}"
+    if idle:
+        well = f"{name}: {IDLE}"
     if first is not None and first.events:
-        well += f", at most {first.events} events behind ({first.name})"
+        well += f", at most {counted(first.events, 'event')} behind ({first.name})"
     labels = {"network": network, "topic": tree["topic"]}
     parts = tuple(Part({**labels, **lag.labels}, lag.values) for lag in lags)
     return _judged(labels, name, well, troubles(), values)._replace(subscribers=parts)
@@ -206,7 +214,9 @@ def _silence(peer: Mapping[str, Any], bounds: Bounds) -> Trouble:
     behind = peer["behind_events"]
     state = State.CRITICAL if (behind or 0) > bounds.behind_critical else State.WARNING
     how = "is lost, and its lease goes on" if peer["lost"] else "does not answer"
-    return state, f"peer {peer['node_id'][:8]} {how}" + (f", {behind} events behind by its last word" if behind else "")
+    return state, f"peer {peer['node_id'][:8]} {how}" + (
+        f", {counted(behind, 'event')} behind by its last word" if behind else ""
+    )
 
 
 def _lateness(lags: Iterable[Lag], bounds: Bounds) -> Iterator[Trouble]:
@@ -220,7 +230,7 @@ def _lateness(lags: Iterable[Lag], bounds: Bounds) -> Iterator[Trouble]:
 
 def _behind(lag: Lag) -> str:
     stalled = f", and has taken nothing for {lag.stalled_s:.0f} s" if lag.stalled_s >= 1 else ""
-    return f"{lag.events} event{'s' * (lag.events != 1)} and {lag.late_s:.1f} s behind{stalled}"
+    return f"{counted(lag.events, 'event')} and {lag.late_s:.1f} s behind{stalled}"
 
 
 def of_link(status: Mapping[str, Any], neighbour: Mapping[str, Any], bounds: Bounds) -> Finding:

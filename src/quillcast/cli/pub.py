@@ -5,7 +5,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,8 +17,9 @@ from quillcast.cli.options import AS, JSON, TOPIC, Amount
 from quillcast.cli.peering import Peering, alone, looked, peering, tell_notices
 from quillcast.cli.running import run
 from quillcast.cli.streams import lines_of, whole_of
+from quillcast.cli.tables import counted
 from quillcast.cli.templates import Template
-from quillcast.core.errors import NotAdmitted, NotJoined, NotStable
+from quillcast.core.errors import EventTooLarge, NotAdmitted, NotJoined, NotStable
 
 if TYPE_CHECKING:
     from quillcast.live.credentials import Credentials
@@ -87,46 +88,70 @@ def command(
       {{time}}     now, as 2026-01-31T12:00:00.000000Z; {{time_ns}} as nanoseconds since 1970
       {{random}}   16 hexadecimal digits
 
-    Ends when the events are acknowledged as --wait says; after --timeout without that it names who does not have them,
-    with exit code 5. With --json it prints an object with topic, published, wait, seconds, alone (whether no other
-    peer was heard) and looked_in (where peers of this machine were looked for).
+    Ends when the events are acknowledged as --wait says; after --timeout without that (not admitted, or not stable) it
+    names who holds them up, with exit code 5. With --json it prints an object with topic, published, wait, seconds,
+    alone (whether no other peer was heard) and looked_in (where peers of this machine were looked for); with exit code
+    5 also error, reason and peers (the ids of those who hold it up).
     """  # noqa: D301 - the sign that click takes for "as it stands"
     if messages and (files or whole):
         raise click.UsageError("MESSAGEs and --file or --whole are both given; choose one", click.get_current_context())
     more = dict(map(_attribute, attributes)) or None
     template = Template(filled=bool(messages) if templates is None else templates)
     name = os.fsencode(key) if key else None
+    began = time.monotonic()
+    source = Source(messages, files, count, whole=whole)
+    told: dict[str, Any] = {"topic": topic, "published": 0, "wait": wait}
 
-    async def publish() -> dict[str, Any]:
+    async def publish_all(publisher: "Publisher") -> None:
+        pace = Pace(rate)
+        async for payloads in source.portions():
+            for payload in payloads:
+                await pace.step()
+                template.next()
+                about = name and template.fill(name)
+                event = template.fill(payload)
+                if wait and not told["published"]:
+                    await publisher.opened(wait, timeout_s)
+                await publisher.publish(event, key=about, attributes=more, timeout_s=timeout_s)
+                told["published"] += 1
+                source.number += 1
+
+    async def publish() -> None:
         async with peering.node() as node:
             tell_notices(node)
             with closing(node.publisher(topic, credentials=credentials)) as publisher:
-                pace, published = Pace(rate), 0
-                async for payloads in _source(messages, files, count, whole=whole):
-                    for payload in payloads:
-                        await pace.step()
-                        template.next()
-                        about = name and template.fill(name)
-                        event = template.fill(payload)
-                        await publisher.publish(event, key=about, attributes=more, timeout_s=timeout_s)
-                    published += len(payloads)
+                try:
+                    await publish_all(publisher)
+                except EventTooLarge as problem:
+                    raise source.refused(problem, publisher, told["published"]) from problem
                 awaited = wait or ("root" if publisher.reliable else None)
-                if published and awaited:
+                told.update(wait=awaited, alone=alone(node), looked_in=node.looked_in)
+                if told["published"] and awaited:
                     await _acknowledged(node, publisher, awaited, timeout_s)
-                if publisher.partitioned:
-                    print("quillcast: the network is split: this holds on this side only", file=sys.stderr)
-                unheard = alone(node)
-                if published and unheard:
-                    problem = f"nobody got this: no other peer of network {node.network!r} is known here"
-                    print(f"quillcast: {problem}; {looked(node)}", file=sys.stderr)
-                told = {"topic": topic, "published": published, "wait": awaited, "alone": unheard}
-                return {**told, "looked_in": node.looked_in}
+                told["alone"] = alone(node)
+                _tell_reach(node, publisher, told)
 
-    began = time.monotonic()
-    result = run(publish())
-    if as_json:
-        result["seconds"] = round(time.monotonic() - began, 3)
-        click.echo(msgspec.json.encode(result).decode())
+    def tell(**more: Any) -> None:
+        if as_json:
+            seconds = round(time.monotonic() - began, 3)
+            click.echo(msgspec.json.encode({**told, **more, "seconds": seconds}).decode())
+
+    try:
+        run(publish())
+    except (NotAdmitted, NotStable) as problem:
+        reason = problem.reason if isinstance(problem, NotStable) else "not admitted"
+        tell(error=str(problem), reason=reason, peers=problem.peers)
+        raise
+    tell()
+
+
+def _tell_reach(node: "Node", publisher: "Publisher", told: Mapping[str, Any]) -> None:
+    """Say on standard error whom the events cannot have reached."""
+    if publisher.partitioned:
+        print("quillcast: the network is split: this holds on this side only", file=sys.stderr)
+    if told["published"] and told["alone"]:
+        problem = f"nobody got this: no other peer of network {node.network!r} is known here"
+        print(f"quillcast: {problem}; {looked(node)}", file=sys.stderr)
 
 
 async def _acknowledged(
@@ -147,33 +172,55 @@ def _attribute(text: str) -> tuple[str, str]:
     return name, value
 
 
-async def _source(
-    messages: tuple[str, ...], files: tuple[Path, ...], count: int, *, whole: bool
-) -> AsyncIterator[list[bytes]]:
-    """What to publish, in portions as they come."""
-    rounds: Iterable[int] = range(count) if count else itertools.count()
-    if messages:
-        for _ in rounds:
-            yield [os.fsencode(message) for message in messages]
-    elif files:
-        for _ in rounds:
-            for file in files:
-                with file.open("rb") as source:
-                    async for portion in _portions(source.fileno(), whole=whole):
-                        yield portion
-    else:
-        if sys.stdin.isatty():
-            print("Ctrl-D ends" if whole else "each line is an event; Ctrl-D ends", file=sys.stderr)
-        async for portion in _portions(0, whole=whole):
-            yield portion
+class Source:
+    """What to publish; it knows where the next event stands, for whoever cannot publish it."""
 
+    def __init__(self, messages: tuple[str, ...], files: tuple[Path, ...], count: int, *, whole: bool) -> None:
+        self._messages, self._files, self._count, self._whole = messages, files, count, whole
+        self._where = ""
+        self.number = 1
+        """Which of the messages, or of the lines of a file, is next."""
 
-async def _portions(fd: int, *, whole: bool) -> AsyncIterator[list[bytes]]:
-    if whole:
-        yield [await whole_of(fd)]
-        return
-    async for lines in lines_of(fd):
-        yield lines
+    @property
+    def place(self) -> str:
+        """Where the next event stands."""
+        if self._messages:
+            return f"MESSAGE {self.number}"
+        return self._where if self._whole else f"line {self.number} of {self._where}"
+
+    def refused(self, problem: EventTooLarge, publisher: "Publisher", published: int) -> EventTooLarge:
+        """The error for the next event; where it is about one that was taken before, that as it is."""
+        if publisher.failure is not None:
+            return problem
+        before = f"{counted(published, 'event')} published before it, and none after"
+        return EventTooLarge(f"{self.place}: {problem}; {before}")
+
+    async def portions(self) -> AsyncIterator[list[bytes]]:
+        """All of it, in portions as they come."""
+        rounds: Iterable[int] = range(self._count) if self._count else itertools.count()
+        if self._messages:
+            for _ in rounds:
+                self.number = 1
+                yield [os.fsencode(message) for message in self._messages]
+        elif self._files:
+            for _ in rounds:
+                for file in self._files:
+                    with file.open("rb") as source:
+                        async for portion in self._read(source.fileno(), str(file)):
+                            yield portion
+        else:
+            if sys.stdin.isatty():
+                print("Ctrl-D ends" if self._whole else "each line is an event; Ctrl-D ends", file=sys.stderr)
+            async for portion in self._read(0, "the input"):
+                yield portion
+
+    async def _read(self, fd: int, where: str) -> AsyncIterator[list[bytes]]:
+        self._where, self.number = where, 1
+        if self._whole:
+            yield [await whole_of(fd)]
+            return
+        async for lines in lines_of(fd):
+            yield lines
 
 
 class Pace:

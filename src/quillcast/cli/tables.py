@@ -14,6 +14,11 @@ def sized(size_bytes: float) -> str:
     return f"{size_bytes:.0f} {_UNITS[unit]}" if unit == 0 or size_bytes >= 100 else f"{size_bytes:.1f} {_UNITS[unit]}"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things, in words."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def table(title: str, columns: list[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Rows under their columns' names; nothing if there are none."""
     shown = [[str(cell) for cell in row] for row in rows]

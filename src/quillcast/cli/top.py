@@ -11,7 +11,7 @@ import msgspec
 
 from quillcast.cli.asking import ask_each, peers_here
 from quillcast.cli.options import JSON, NETWORK, Amount
-from quillcast.cli.tables import sized, table
+from quillcast.cli.tables import counted, sized, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -211,8 +211,8 @@ def _more(rows: Sequence[object]) -> Iterator[str]:
 def _head(seen: Mapping[str, Any]) -> str:
     events = sum(topic["events_per_s"] for topic in seen["topics"])
     return (
-        f"network {seen['network']}: {len(seen['peers'])} peers, {len(seen['topics'])} topics, {events:,.0f} events/s, "
-        f"over {seen['seconds']:.1f} s"
+        f"network {seen['network']}: {counted(len(seen['peers']), 'peer')}, "
+        f"{counted(len(seen['topics']), 'topic')}, {events:,.0f} events/s, over {seen['seconds']:.1f} s"
     )
 
 

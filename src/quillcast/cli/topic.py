@@ -11,6 +11,7 @@ from quillcast.cli.asking import ask_all, ask_peer, peers_here
 from quillcast.cli.options import AS, AS_OWNER, JSON, NETWORK, TOPIC
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
+from quillcast.cli.tables import counted
 from quillcast.core.errors import UnknownTopic
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings, described
@@ -175,9 +176,9 @@ def list_(network: str, as_json: bool) -> None:
         return
     for topic in topics.values():
         click.echo(
-            f"{topic['name']}  {topic['delivery']}, {topic['events']} events, root {(topic['root'] or '?')[:8]}, "
-            f"{topic['members']} peers here in its tree, {topic['subscriptions']} subscriptions, "
-            f"{topic['publishers']} publishers"
+            f"{topic['name']}  {topic['delivery']}, {counted(topic['events'], 'event')}, root "
+            f"{(topic['root'] or '?')[:8]}, {counted(topic['members'], 'peer')} here in its tree, "
+            f"{counted(topic['subscriptions'], 'subscription')}, {counted(topic['publishers'], 'publisher')}"
         )
 
 

@@ -7,7 +7,9 @@ import click
 import msgspec
 
 from quillcast.cli.asking import ask_peer
+from quillcast.cli.judging import IDLE
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
+from quillcast.cli.tables import counted
 from quillcast.core.errors import UnknownTopic
 
 
@@ -34,16 +36,11 @@ def draw(tree: Mapping[str, Any]) -> Iterator[str]:
     subscribers = sum(peer["subscribers"] > 0 for peer in tree["peers"])
     yield f"{tree['topic']}: {counted(len(peers), 'peer')}, {counted(subscribers, 'subscriber')}"
     if not peers and tree["complete"]:
-        yield "it has no root: nobody subscribes, and nobody publishes"
+        yield IDLE
     if tree["root"] in peers:
         yield from _branch(peers, tree["root"], "", "")
     if not tree["complete"]:
         yield "not everybody answered in time: this is a part of the tree"
-
-
-def counted(count: int, noun: str) -> str:
-    """A number of things, in words."""
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _branch(peers: Mapping[str, Any], node: str, first: str, rest: str) -> Iterator[str]:

@@ -210,6 +210,8 @@ class BlockingPublisher:
         async def publish() -> int:
             count = 0
             for payload in payloads:
+                if wait is not None and not count:
+                    await self._publisher.opened(wait, timeout_s)
                 await self._publisher.publish(payload, timeout_s=timeout_s)
                 count += 1
             if wait is not None and count:

@@ -146,6 +146,19 @@ class Publisher:
             outlet.flush()
         return is_full
 
+    async def opened(self, wait: Wait | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until the topic's root is known, which the first `publish` does too.
+
+        With `wait` it raises `LocalError` where the topic does not acknowledge events so, while none is published:
+        for those who publish without `wait`, and ask for the acknowledgement of all (`acknowledged`).
+        """
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
+        self._check_open()
+        if self._outlet.limit <= 0:
+            self._outlet.leave_queue(await self._until_open(timeout_s, wait))
+        if wait is not None:
+            self._check_wait(wait)
+
     async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until all that was published so far is acknowledged; arguments and errors are those of `publish`.
 
