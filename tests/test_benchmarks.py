@@ -49,7 +49,7 @@ def test_rows_tell_what_a_faulty_subscriber_does_to_the_others() -> None:
     assert [(row["system"], row["fault"]) for row in told["results"]] == [("quillcast", "stop"), ("quillcast", "kill")]
     for row in told["results"]:
         assert 0 <= row["longest_wait_s"] < 60
-        assert 1000 < row["sent"] <= 12_000
+        assert 1000 < row["sent"] <= 12_001  # the first falls due at once, and one at the end
         assert row["lost_at_healthy"] == 0
     assert [row["lost_at_faulty"] is None for row in told["results"]] == [False, True]
 

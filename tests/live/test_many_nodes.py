@@ -77,4 +77,4 @@ def subscribers(topic: int) -> list[int]:
 def sockets() -> set[int]:
     """Descriptors that socket objects of this process take for theirs."""
     gc.collect()
-    return {one.fileno() for one in gc.get_objects() if isinstance(one, socket.socket) and one.fileno() >= 0}
+    return {one.fileno() for one in gc.get_objects() if issubclass(type(one), socket.socket) and one.fileno() >= 0}

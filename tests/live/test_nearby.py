@@ -192,7 +192,7 @@ def test_a_process_that_closes_its_link_and_lives_has_not_died(monkeypatch: pyte
             monkeypatch.setattr(live_links, "os", Elsewhere)
             bob.links.unplug()
             await alice.until(lambda: alice.losses == [bob.contact.node_id])
-            assert await asyncio.gather(*alice.links._tasks) == [None]
+            assert await asyncio.gather(*alice.links._death_watches) == [None]
             assert "died" not in alice.order
 
     run(scenario())

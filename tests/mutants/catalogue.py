@@ -132,7 +132,7 @@ MUTANTS = (
         "lease-back-at-once",
         "Whoever was cut has a lease again when it keeps up, and not when it has come where it was.",
         "protocol/forwarding/channels.py",
-        "        if position >= frontier or now - self.at <= CATCH_UP_S:\n",
+        "        if position >= frontier or now - self.at <= self.within_s:\n",
         "        if position >= self.mark:\n",
         "protocol/forwarding/test_table.py::test_whoever_was_cut_has_a_lease_again_once_it_reaches_soon_what_was_there_at_one_time",
     ),

@@ -22,16 +22,16 @@ class Cut:
     It keeps up when it reaches what was there at one time soon after that time.
     """
 
-    __slots__ = ("at", "mark")
+    __slots__ = ("at", "mark", "within_s")
 
-    def __init__(self, mark: int, at: float) -> None:
-        self.mark, self.at = mark, at
+    def __init__(self, mark: int, at: float, within_s: float = CATCH_UP_S) -> None:
+        self.mark, self.at, self.within_s = mark, at, within_s
 
     def is_over(self, position: int, frontier: int, now: float) -> bool:
         """It has come to a position, and the term to `frontier` here: does it keep up again?"""
         if position < self.mark:
             return False
-        if position >= frontier or now - self.at <= CATCH_UP_S:
+        if position >= frontier or now - self.at <= self.within_s:
             return True
         self.mark, self.at = frontier, now
         return False

@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING
 
 from quillcast.core.host import Timer
 from quillcast.core.trace import Dropped, Mark
+from quillcast.protocol.forwarding.channels import CATCH_UP_S
 from quillcast.protocol.topics.messages import CutLeases
 from quillcast.protocol.topics.subscription import Subscription
 from quillcast.protocol.topics.tree import Child, Departed, Tree, excused, stands_still
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
+
+REPORTS = 10  # so many may pass until a parent hears that somebody far below it has caught up; a guess
 
 
 class Patience(Timer, frozen=True):
@@ -236,7 +239,7 @@ class Pacing:
 
     def _end(self, tree: Tree, holder: "Subscription | Child | Departed", now: float) -> None:
         self.host.trace(Mark("lease_cut"))
-        tree.end_lease(holder, now)
+        tree.end_lease(holder, now, max(CATCH_UP_S, REPORTS * self.config.report_s))
         self.scribe.reports.touch(tree)
 
     def _end_elsewhere(self, cut: Tree, node: bytes, now: float) -> None:
