@@ -115,7 +115,7 @@ def silent_peer(network: str, node_id: str) -> Finding:
 
 
 def of_topic(network: str, tree: Mapping[str, Any], bounds: Bounds, *, used: bool = True) -> Finding:
-    """A topic by its `tree`; `used` says whether a peer of this machine subscribes to it, publishes or has children in it."""
+    """A topic by its `tree`; is it `used` by a peer of this machine that subscribes, publishes or has children?"""
     peers, silent, lags = tree["peers"], tree["silent"], list(subscribers(tree))
     roots = [peer for peer in peers if peer["root"]]
     count = sum(peer["subscribers"] for peer in peers)
