@@ -153,9 +153,8 @@ class Delivery:
             event = Event(writer.name, number)
             self._holds(event not in self.heard_by[reader.name], f"{who}, and number {number} came")
             between = any(each.writer == writer.name and each.number < number for each in self.heard_by[reader.name])
-            self._holds(
-                between or self._owed(reader, writer, number), f"{who}; number {number} came before its subscription"
-            )
+            owed = between or self._owed(reader, writer, number) or self._owed(reader, writer, told.first)
+            self._holds(owed, f"{who}; number {number} came before its subscription")
 
     def _check_uncertain(self, told: Told, who: str) -> None:
         """Positions that no root gave are no events."""
@@ -233,10 +232,17 @@ class Delivery:
                         self._check_missing(reader, writer, event, at)
                     self._check_silence(reader, event, at, came.get(event, self.end))
 
+    def _paced_until(self, event: Event, written: float, came: float) -> float:
+        """A topic that waits holds its publishers back while buffers are full: when was the event admitted last?"""
+        if self.cuts or not self.simulation.crowding.between(written, came):
+            return written
+        admitted = self.ledger.admitted(self.writers[event.writer].publisher.id, event.number)
+        return max((admission.at for admission in admitted), default=written)
+
     def _check_silence(self, reader: Reader, event: Event, written: float, came: float) -> None:
         """An event that came did so in time; what did not come and was not told is found elsewhere."""
         slow_until = max((end for _, end in reader.slow), default=0.0)
-        by = max(written, self.calm_at, slow_until) + bound_s(self.config)
+        by = max(written, self.calm_at, slow_until, self._paced_until(event, written, came)) + bound_s(self.config)
         told = self._told(reader, event) if came > by else ""
         self._holds(
             came <= by or bool(told) or came == self.end,
@@ -269,6 +275,8 @@ class Delivery:
             machine = self.simulation.world.machines[admission.machine]
             if machine.host is not None and machine.started_at <= admission.at:
                 return f"peer {admission.machine}, which lives, admitted it"
+        if self.simulation.crowding.between(at, self.end):
+            return None  # full buffers let go of copies that only a root's death makes the last ones
         for reader in self.readers:
             if reader.host.alive and event in self.heard_by[reader.name]:
                 return f"peer {reader.host.machine.number}, which lives, delivered it to {reader.name}"

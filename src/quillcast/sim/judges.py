@@ -107,6 +107,8 @@ class Judges:
         if not told.publisher:  # its events may still come under another term
             self._unknown(reader, told, near)
             return
+        if told.why == "late":  # it is there, and order forbids it: a bound made its publisher let go of it before
+            return
         writer = self.writer(told.publisher)
         for number, peer in near.items():
             for begin, end in holdings.held(peer, topic, told.publisher).within(told.first, told.last):

@@ -14,6 +14,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.messages import Accepted, HandOver, Have, Join, Leave
 from quillcast.protocol.topics.publisher import Publisher
+from quillcast.protocol.topics.root import NOBODY
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -683,3 +684,84 @@ def test_a_peer_that_finds_itself_above_its_parent_leaves_it() -> None:
     assert tree.parent is None
     village.run(3)
     assert tree.attached
+
+
+def test_what_the_last_root_admitted_and_nobody_got_is_lost_though_the_next_one_was_its_child() -> None:
+    village = Village(6, seed=1)
+    first, second = by_distance(village)[:2]
+    reader = Reader()
+    village.subscribe(second, NAME, reader)
+    village.run(3)
+    publisher = village.publisher(first, NAME)
+    village.run(2)
+    village.publish(first, publisher, b"0")
+    village.run(3)
+    tree, contact = village.tree(first, NAME), village.world.machines[first].contact
+    assert tree is not None
+    last_words = HandOver(tree.descriptor, tree.term, 5, 1, tree.term, 0.0)
+    village.kill(first)  # with it goes the publisher of four more events
+    village.act(second, lambda peer: peer.message(contact, last_words))
+    village.run(150)
+    assert reader.payloads == [b"0"]
+    assert [gone[1:] for gone in reader.gone] == [(1, 5, "unavailable")]
+
+
+def test_a_reign_that_came_went_and_was_forgotten_meanwhile_is_reported() -> None:
+    village = Village(8)
+    first, second, *_, other, away, writer = by_distance(village)[:7]
+    reader = Reader()
+    village.subscribe(away, NAME, reader)
+    village.subscribe(other, NAME, Reader())
+    village.run(3)
+    publisher = village.publisher(writer, NAME)
+    village.run(2)
+    village.publish(writer, publisher, b"first")
+    village.run(3)
+    cut = village.world.cut(lambda a, b: (a == away) != (b == away))
+    village.run(12)
+    village.kill(first)
+    village.run(10)
+    village.publish(writer, publisher, b"a", b"b", b"c")
+    village.run(40)
+    assert publisher.stable == 4
+    village.act(writer, lambda peer: peer.close_publisher(publisher))
+    village.run(1)
+    village.kill(second)
+    village.run(90)  # the second reign is forgotten
+    village.world.mend(cut)
+    village.run(150)
+    assert reader.payloads == [b"first"]
+    assert sum(last - first for _, first, last, _ in reader.gone) == 3
+
+
+def test_a_pause_holds_though_the_last_one_that_was_waited_for_comes() -> None:
+    village = Village(4)
+    root, child, gone = by_distance(village)[:3]
+    village.subscribe(child, NAME, Reader())
+    village.run(3)
+    tree, node = village.tree(root, NAME), village.world.machines[gone].node_id
+    assert tree is not None
+    assert tree.root is not None
+    rendezvous, now = village.peers[root].scribe.rendezvous, village.peers[root].host.now()
+    tree.root.awaited, tree.root.awaited_until, tree.root.hold_until = {node: None}, now - 1, now + 10
+    rendezvous.hold(tree, now)
+    rendezvous.came(tree, [node])
+    assert tree.root.hold_until >= now + village.peers[root].scribe.config.lease_s
+
+
+def test_a_forwarder_that_was_restarted_speaks_for_nobody_that_was_below_it() -> None:
+    village = Village(6)
+    root, forwarder, below = by_distance(village)[:3]
+    for peer in (root, forwarder):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    tree, there = village.tree(root, NAME), village.tree(forwarder, NAME)
+    assert tree is not None
+    assert there is not None
+    contacts = [machine.contact for machine in village.world.machines]
+    village.act(forwarder, lambda peer: peer.scribe.children.enter(there, contacts[below], 0))
+    village.run(2)
+    anew = Join(TOPIC, contacts[forwarder], None, b"", described(NAME))
+    village.act(root, lambda peer: peer.scribe.children.adopt(anew))
+    village.run(1)
+    assert [list(lease.awaited) for lease in tree.departed.values()] == [[NOBODY]]

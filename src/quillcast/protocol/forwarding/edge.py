@@ -541,10 +541,7 @@ class Edge(Channel):
         return self.doubts is not None and events <= self.doubts.most(term)
 
     def _hold(self, author: Author, block: Block, term: Term, index: int) -> None:
-        """There is a hole before it: it waits, for what lacks may be on its way under another term.
-
-        Not if positions of this term were lost of which nobody knows what stood there: that may have been the hole.
-        """
+        """There is a hole before it: it waits, for what lacks may be on its way under another term."""
         author.held.append((block, Position(term, index)))
         self._look_for_hole(block.publisher, author)
 

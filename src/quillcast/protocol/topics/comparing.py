@@ -166,6 +166,7 @@ class Comparing:
         keepers = self.replication.keepers(topic)
         if self.host.contact in keepers:
             self._strays.pop(topic, None)
+            self._given.pop(topic, None)
         elif self._given.get(topic) != new:
             self._strays.setdefault(topic, {})
         for node in self._others(keepers):

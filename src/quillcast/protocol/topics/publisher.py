@@ -68,7 +68,6 @@ class Publisher:
         self.term: Term = NO_TERM
         self.next = self.sent = self.admitted = self.stable = 0
         self.dropped = RangeSet()
-        self.partitioned = False
         """Did the last receipt come from a root that cannot reach most of its replicas?"""
         self.retained: deque[Block] = deque()
         self.retained_bytes = 0

@@ -36,8 +36,6 @@ from quillcast.protocol.topics.tree import Tree
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
-FRONTIERS_MAX = 4096  # publishers that a hand-over tells of, the latest; a guess: 100 kB. Others' events come again
-
 
 class Seal(Timer, frozen=True):
     """What publishers sent since the last one goes down the tree as one bundle."""
