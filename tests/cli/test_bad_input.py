@@ -65,6 +65,9 @@ TYPING = [
 ]
 
 
+LONG = "x" * 3000
+
+
 def assert_one_line(err: str, part: str) -> None:
     assert part in err
     assert err.startswith("quillcast: ")
@@ -79,6 +82,31 @@ def test_what_cannot_be_is_refused_with_2(quillcast: Commands, arguments: list[s
     code, out, err = quillcast.run(*arguments)
     assert (code, out) == (3 if arguments[0] == "check" else 2, "")  # monitors take 2 for an alarm
     assert_one_line(err, part)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["pub", LONG, "x"], "is no topic name"),
+        (["pub", f"{LONG}/+", "x"], "is no topic name"),
+        (["sub", "t", "--network", LONG], "is no name of a network"),
+        (["sub", "t", "--name", LONG], "is no name for a subscription"),
+    ],
+    ids=["topic", "pattern", "network", "label"],
+)
+def test_what_is_long_is_not_repeated_whole(quillcast: Commands, arguments: list[str], part: str) -> None:
+    code, _, err = quillcast.run(*arguments)
+    assert code == 2
+    assert_one_line(err, part)
+    assert len(err) < 400
+
+
+def test_a_file_that_holds_no_credentials_is_said_in_our_words(quillcast: Commands, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    code, _, err = quillcast.run("pub", "t", "x", "--as", str(tmp_path / "empty"))
+    assert code == 2
+    assert_one_line(err, "empty holds no credentials, which are an Ed25519 key without a password (PEM)")
+    assert "http" not in err
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,17 @@ def test_peers_in_another_folder_are_counted_and_found_when_it_is_named(quillcas
     assert quillcast.json("status")["looked_in"] == f"{other}/test"
 
 
+def test_who_finds_only_a_stopped_peer_says_which_and_fails(quillcast: Commands) -> None:
+    subscriber = quillcast.subscribed("z", "--count", "1")
+    subscriber.signal(signal.SIGSTOP)
+    code, out, err = quillcast.run("pub", "z", "while-frozen", "--wait", "stable", "--json")
+    subscriber.signal(signal.SIGCONT)
+    assert (code, out) == (4, "")
+    assert f"process {subscriber.process.pid} is a peer of network 'test' on this machine and does not answer" in err
+    assert quillcast.run("pub", "z", "heard")[0] == 0
+    assert subscriber.end()[:2] == (0, "heard\n")
+
+
 def test_a_runtime_folder_that_cannot_be_used_is_said_and_another_one_used(quillcast: Commands, tmp_path: Path) -> None:
     quillcast.environment |= {"XDG_RUNTIME_DIR": "/dev/null", "TMPDIR": str(tmp_path)}
     subscriber = quillcast.start("sub", "t", "--count", "1")

@@ -33,15 +33,18 @@ def test_a_topic_that_was_just_made_is_shown_with_its_owner_and_lists(
 
 
 def test_a_topic_that_nobody_uses_is_well(quillcast: Commands, node: dict[str, str]) -> None:
-    assert quillcast.run("topic", "create", "c/1")[0] == 0
+    """Its root was the peer that made it, for the other one is as far from it as can be."""
+    opposite = bytes([int(node["node_id"][:2], 16) ^ 0x80]) + bytes.fromhex(node["node_id"][2:])
+    topic = topic_near(opposite.hex())
+    assert quillcast.run("topic", "create", topic)[0] == 0
     why = "it has no root: nobody subscribes, and nobody publishes"
-    assert why in quillcast.run("tree", "c/1")[1]
-    code, out, _ = quillcast.run("check", "topic", "c/1")
-    assert (code, out.partition(" |")[0]) == (0, f"OK - topic c/1: {why}")
-    code, out, _ = quillcast.run("check", "topic", "c/1", "--subscribers-min", "1")
-    assert (code, out.partition(" |")[0]) == (2, "CRITICAL - topic c/1: 0 subscriptions, not 1")
+    assert why in quillcast.run("tree", topic)[1]
+    code, out, _ = quillcast.run("check", "topic", topic)
+    assert (code, out.partition(" |")[0]) == (0, f"OK - topic {topic}: {why}")
+    code, out, _ = quillcast.run("check", "topic", topic, "--subscribers-min", "1")
+    assert (code, out.partition(" |")[0]) == (2, f"CRITICAL - topic {topic}: 0 subscriptions, not 1")
     [listed] = quillcast.run("topic", "list")[1].splitlines()
-    assert "reliable, 0 events, root ?, 0 peers here in its tree, 0 subscriptions, 0 publishers" in listed
+    assert "reliable, 0 events, root ?, 1 peer here in its tree, 0 subscriptions, 0 publishers" in listed
 
 
 def test_a_topic_that_is_kept_elsewhere_is_asked_for(quillcast: Commands, node: dict[str, str], tmp_path: Path) -> None:

@@ -3,6 +3,13 @@
 from collections.abc import Sequence
 from typing import Literal
 
+QUOTED_MAX = 80  # letters of what was given that an error repeats; a guess
+
+
+def quoted(text: str) -> str:
+    """What was given, for an error: in quotation marks, and not all of what is long."""
+    return repr(text) if len(text) <= QUOTED_MAX else f"{text[:QUOTED_MAX]!r}... ({len(text)} letters)"
+
 
 class QuillcastError(Exception):
     """Anything quillcast raises on purpose. Its text is one clear line for a person."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from quillcast.core.errors import LocalError
+from quillcast.core.errors import LocalError, quoted
 from quillcast.core.numbers import is_number
 
 T = TypeVar("T")
@@ -57,5 +57,7 @@ def label(value: Any) -> str:
     if not isinstance(value, str):
         raise LocalError(f"a subscription's name is text, not {type(value).__name__}")
     if len(value.encode(errors="replace")) > LABEL_BYTES_MAX or not (value.isprintable() or not value):
-        raise LocalError(f"{value!r} is no name for a subscription; use up to {LABEL_BYTES_MAX} bytes on one line")
+        raise LocalError(
+            f"{quoted(value)} is no name for a subscription; use up to {LABEL_BYTES_MAX} bytes on one line"
+        )
     return value

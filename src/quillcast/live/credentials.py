@@ -38,7 +38,10 @@ class Credentials:
         except OSError as problem:
             raise LocalError(f"the credentials {path} cannot be read: {problem.strerror}") from problem
         except (ValueError, TypeError) as problem:
-            raise LocalError(f"{path} holds no credentials: {problem}") from problem
+            raise LocalError(
+                f"{path} holds no credentials, which are an Ed25519 key without a password (PEM); "
+                "`quillcast topic create TOPIC --as FILE` makes a file that is not there yet"
+            ) from problem
         if not isinstance(key, Ed25519PrivateKey):
             raise LocalError(f"{path} holds no Ed25519 key")
         return cls(key)

@@ -1,7 +1,7 @@
 """Who to join through: named contacts, or peers of this machine and neighbours of former times."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.messages import Contact
@@ -30,8 +30,9 @@ async def find_contacts(
     """Enter this peer among those of its machine, and return peers of its network that answer; none: it is the first.
 
     Raises `Unreachable` if there are `named` addresses, and no peer of this network at any; `OtherCredential` if
-    peers of this machine are members of a network with a credential, and this one is not. Unless it `may_be_first`,
-    `Unreachable` too if addresses are known and nobody answers at any. Who is `patient` is never the first: it raises
+    peers of this machine are members of a network with a credential, and this one is not. `Unreachable` too if nobody
+    answers, but processes of this machine that listen as peers are silent: stopped, or hung. Unless it `may_be_first`,
+    also if addresses are known and nobody answers at any. Who is `patient` is never the first: it raises
     `Unreachable` instead, and is not entered before it has found others.
     """
     credential = links.tls.fingerprint if links.tls is not None else ""
@@ -45,8 +46,9 @@ async def find_contacts(
             rendezvous.enter(links.contact, credential)
     known = dict.fromkeys([*(entry.address for entry in entries), *remembered])
     known.pop(links.contact.address, None)
+    here = {entry.address: entry.pid for entry in entries if entry.address in known}
     needed = patient or not may_be_first
-    found = await (_greet(links, named, needed=True) if named else _first(links, list(known), needed=needed))
+    found = await (_named(links, named) if named else _first(links, list(known), here, needed=needed))
     if patient and not found:
         raise Unreachable(
             f"no peer of the network {rendezvous.folder.name!r} runs on this machine; looked in {rendezvous.looked_in}"
@@ -56,22 +58,56 @@ async def find_contacts(
     return found
 
 
-async def _first(links: Links, addresses: list[str], *, needed: bool) -> list[Contact]:
-    """Those that answer, of the first addresses where anybody does."""
+async def _named(links: Links, addresses: Sequence[str]) -> list[Contact]:
+    """Those that answer. Raises `Unreachable` if there are none."""
+    found, problems = await _greet(links, addresses)
+    if not found:
+        raise _nobody(problems)
+    return found
+
+
+async def _first(links: Links, addresses: list[str], here: Mapping[str, int], *, needed: bool) -> list[Contact]:
+    """Those that answer, of the first addresses where anybody does; `here` has processes of this machine."""
+    problems: dict[str, Unreachable] = {}
     for first in range(0, len(addresses), CONTACTS_MAX):
-        last = first + CONTACTS_MAX >= len(addresses)
-        if found := await _greet(links, addresses[first : first + CONTACTS_MAX], needed=last and needed):
+        found, problems_now = await _greet(links, addresses[first : first + CONTACTS_MAX])
+        if found:
             return found
+        problems |= problems_now
+    silent = [here[address] for address, problem in problems.items() if address in here and _is_silent(problem)]
+    if silent:
+        raise _nobody_here(links.network, silent)
+    if needed and problems:
+        raise _nobody(problems)
     return []
 
 
-async def _greet(links: Links, addresses: Sequence[str], *, needed: bool) -> list[Contact]:
-    """Ask who is at these addresses."""
+async def _greet(links: Links, addresses: Sequence[str]) -> tuple[list[Contact], dict[str, Unreachable]]:
+    """Ask who is at these addresses: those that answer, and what is wrong with the others."""
     answers = await asyncio.gather(*map(links.greet, addresses), return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, Unreachable):
+    problems: dict[str, Unreachable] = {}
+    for address, answer in zip(addresses, answers, strict=True):
+        if isinstance(answer, Unreachable):
+            problems[address] = answer
+        elif isinstance(answer, BaseException):
             raise answer
-    found = [answer for answer in answers if isinstance(answer, Contact)]
-    if needed and not found:
-        raise Unreachable("; ".join(str(answer) for answer in answers))
-    return found
+    return [answer for answer in answers if isinstance(answer, Contact)], problems
+
+
+def _is_silent(problem: Unreachable) -> bool:
+    """Does somebody listen there and say nothing? An address that is nobody's any more refuses at once."""
+    return isinstance(problem.__cause__, TimeoutError)
+
+
+def _nobody(problems: Mapping[str, Unreachable]) -> Unreachable:
+    return Unreachable("; ".join(map(str, list(problems.values())[-CONTACTS_MAX:])))
+
+
+def _nobody_here(network: str, silent: Sequence[int]) -> Unreachable:
+    pids = ", ".join(map(str, silent[:CONTACTS_MAX]))
+    who = f"process {pids} is a peer" if len(silent) == 1 else f"{len(silent)} processes ({pids}) are peers"
+    does = "does" if len(silent) == 1 else "do"
+    return Unreachable(
+        f"{who} of network {network!r} on this machine and {does} not answer: stopped, or hung? "
+        "Have it go on (kill -CONT) or end it"
+    )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from quillcast.core.errors import DiskFailed, LocalError
+from quillcast.core.errors import DiskFailed, LocalError, quoted
 from quillcast.core.messages import Contact
 from quillcast.live.runtimefolder import chosen
 
@@ -60,7 +60,7 @@ class Rendezvous:
     def __init__(self, network: str, runtime_dir: Path | str | None = None) -> None:
         if not _NAME.fullmatch(network):
             raise LocalError(
-                f"{network!r} is no name of a network: up to 64 letters, digits, dots, dashes, underscores"
+                f"{quoted(network)} is no name of a network: up to 64 letters, digits, dots, dashes, underscores"
             )
         self._runtime = chosen(runtime_dir)
         self.folder = self._runtime.own / network

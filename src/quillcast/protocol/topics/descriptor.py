@@ -5,7 +5,7 @@ from unicodedata import category
 
 import msgspec
 
-from quillcast.core.errors import LocalError
+from quillcast.core.errors import LocalError, quoted
 from quillcast.core.ids import NETWORK_CREATOR, TopicId, topic_id
 from quillcast.core.messages import Number
 from quillcast.core.sparing import shared
@@ -128,11 +128,13 @@ def described(name: str, settings: Settings | None = None) -> Descriptor:
     creator, _, bare = name.rpartition(":")
     parts = bare.split("/")
     if not all(parts) or not _fits(name):
-        raise LocalError(f"{name!r} is no topic name; use a path such as sport/tennis, at most {NAME_BYTES_MAX} bytes")
+        raise LocalError(
+            f"{quoted(name)} is no topic name; use a path such as sport/tennis, at most {NAME_BYTES_MAX} bytes"
+        )
     if any(part in PATTERNS or "*" in part for part in parts):
         raise LocalError(
-            f"{name!r} is a pattern; there are no subscriptions by pattern yet (they will be by + and #), so name each "
-            f"topic: a topic's name has no part that is one of {' '.join(PATTERNS)}, and no * within a part"
+            f"{quoted(name)} is a pattern; there are no subscriptions by pattern yet (they will be by + and #), so "
+            f"name each topic: a topic's name has no part that is one of {' '.join(PATTERNS)}, and no * within a part"
         )
     if settings is None:
         return Descriptor(bare, creator=creator)

@@ -275,9 +275,7 @@ class Tree(Flow):
         for lease in self.leases(now):
             yield (lease.cover if lease.cover_term == term else 0), lease
 
-    def end_lease(
-        self, holder: "Subscription | Child | Departed", now: float, catch_up_s: float = CATCH_UP_S
-    ) -> None:
+    def end_lease(self, holder: "Subscription | Child | Departed", now: float, catch_up_s: float = CATCH_UP_S) -> None:
         """It cannot keep up: hold back nothing for it any more, until it does."""
         if isinstance(holder, Departed):
             for node in [node for node, lease in self.departed.items() if lease is holder]:
