@@ -115,11 +115,7 @@ def silent_peer(network: str, node_id: str) -> Finding:
 
 
 def of_topic(network: str, tree: Mapping[str, Any], bounds: Bounds, *, used: bool = True) -> Finding:
-<<<<<<< HEAD
-    """A topic by its `tree`; `used`: does a peer of this machine subscribe to it, publish or have children in it?"""
-=======
     """A topic by its `tree`; is it `used` by a peer of this machine that subscribes, publishes or has children?"""
->>>>>>> cli2
     peers, silent, lags = tree["peers"], tree["silent"], list(subscribers(tree))
     roots = [peer for peer in peers if peer["root"]]
     count = sum(peer["subscribers"] for peer in peers)
