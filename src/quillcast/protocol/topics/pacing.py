@@ -203,6 +203,7 @@ class Pacing:
         needed_from = min([tree.frontier, *(position for position, _ in tree.needs(now))])
         if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
             self.host.trace(Mark("shed_copies"))
+            self.scribe.reports.touch(tree)
             if (missing := tree.earliest - needed_from) > 0:
                 self._dropped(tree, missing)
 
