@@ -481,7 +481,7 @@ class Edge(Channel):
             self._deliver(block, skip, block.count, term, index + skip)
         if author.held:
             self._release(author)
-        if self.holes or author.before:
+        if self.holes or author.before is not NO_RANGES:
             if not author.holes_before():
                 self.holes.pop(block.publisher, None)  # the next one, if there is any, has stood since now
             self._look_for_hole(block.publisher, author)

@@ -165,9 +165,10 @@ class Publisher:
                 break
             blocks.append(block)
         blocks.reverse()
+        limit_bytes = min(self.config.bundle_bytes, room_bytes)
         for count, block in enumerate(blocks):
             size += block.size
-            if size > min(self.config.bundle_bytes, room_bytes) and count:
+            if size > limit_bytes and count:
                 return tuple(blocks[:count])
         return tuple(blocks)
 
