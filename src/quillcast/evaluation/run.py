@@ -96,7 +96,7 @@ def members_max(policy: str) -> int | None:
     """The largest group that a policy is evaluated for, where its own cost bounds that; larger ones are left out."""
     from quillcast.evaluation import policies
 
-    most: int | None = getattr(policies.parse(policy).base, "members_max", None)
+    most: int | None = getattr(policies.parse(policy).kernel, "members_max", None)
     return most
 
 
