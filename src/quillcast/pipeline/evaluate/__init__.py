@@ -1,1 +1,1 @@
-"""Deployments of millions of peers, evaluated before anyone builds them (DESIGN.md, section 9: *Evaluate*)."""
+"""Deployments of millions of peers, evaluated before anyone builds them (docs/design.md, section 9: *Evaluate*)."""
