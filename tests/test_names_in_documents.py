@@ -34,7 +34,7 @@ def spans(page: Path) -> Iterator[str]:
 @cache
 def trees() -> dict[Path, ast.Module]:
     paths = [path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py"))]
-    return {path: ast.parse(path.read_text()) for path in paths}
+    return {path: ast.parse(path.read_text()) for path in paths if path != Path(__file__)}
 
 
 @cache
@@ -47,9 +47,8 @@ def classes() -> dict[str, set[str]]:
             if isinstance(node, ast.ClassDef):
                 members.setdefault(node.name, set()).update(names_in(node))
                 bases.setdefault(node.name, set()).update(name.split(".")[-1] for name in map(ast.unparse, node.bases))
-    for name, known in members.items():
-        for base in bases[name]:
-            known |= members.get(base.split("[")[0], set())
+    for name, inherited in bases.items():
+        members[name].update(*(members.get(base.split("[")[0], ()) for base in inherited))
     return members
 
 
@@ -68,14 +67,23 @@ def names_in(tree: ast.AST) -> Iterator[str]:
 
 
 @cache
-def modules() -> set[str]:
-    """Dotted names of the package's modules, also without what they begin with: `core.ids`, `ids`."""
-    found: set[str] = set()
-    for path in (ROOT / "src").rglob("*.py"):
-        parts = path.relative_to(ROOT / "src").with_suffix("").parts
-        parts = parts[:-1] if parts[-1] == "__init__" else parts
-        found |= {".".join(parts[start:end]) for end in range(len(parts) + 1) for start in range(end)}
+def modules() -> dict[str, set[str]]:
+    """The package's modules and what is in each, by every end of their dotted names: `core.ids`, `ids`."""
+    found: dict[str, set[str]] = {}
+    for path, tree in trees().items():
+        if path.is_relative_to(ROOT / "src"):
+            parts = path.relative_to(ROOT / "src").with_suffix("").parts
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            for start in range(len(parts)):
+                found.setdefault(".".join(parts[start:]), set()).update(names_in(tree))
     return found
+
+
+@cache
+def strings() -> set[str]:
+    """Strings of the source that are names as they stand, such as those of files."""
+    constants = (node.value for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return {value for value in constants if isinstance(value, str) and NAME.fullmatch(value)}
 
 
 @cache
@@ -100,7 +108,7 @@ def tracked() -> frozenset[str]:
 
 
 def is_file(name: str, page: Path) -> bool:
-    """Is there such a file or folder, from the top, from the package, beside the page, or anywhere by its name alone?"""
+    """Is there such a file or folder: from the top, in the package, beside the page, or anywhere by its name alone?"""
     if "/" not in name:
         return any(Path(path).name == name for path in tracked())
     return any(any(base.glob(name.rstrip("/"))) for base in (*BASES, page.parent))
@@ -114,7 +122,9 @@ def is_name(name: str) -> bool:
     if owners and owners[-1] in classes():
         return last in classes()[owners[-1]]
     if owners:
-        return all(is_name(part) for part in (*owners, last))
+        owner, found = ".".join(owners), modules()
+        inside = found.get(owner, known()) | found.get(f"{owner}.config", set())  # also settings: `topics.lease_s`
+        return (last in inside and all(map(is_name, owners))) or name in strings()
     return name in classes() if CAMEL.match(name) and name not in known() else name in known()
 
 
@@ -141,7 +151,15 @@ def test_external_names_are_used() -> None:
 
 def test_a_name_that_does_not_exist_is_noticed() -> None:
     page = ROOT / "README.md"
-    wrong = ["Node.nosuch", "live.nosuch", "NoSuch", "--nosuch", "docs/nosuch.md", "nosuch.py", "no_such_setting"]
+    wrong = [
+        "Node.absentee",
+        "live.absentee",
+        "Absentee",
+        "--absentee",
+        "docs/absentee.md",
+        "absentee.py",
+        "absent_setting",
+    ]
     assert [name for name in wrong if not list(unknown(name, page))] == []
     right = ["Node.publish", "live.node", "ForwardingTable.move", "--wait", "docs/live.md", "node.py", "lease_s"]
     assert [name for name in right if list(unknown(name, page))] == []
