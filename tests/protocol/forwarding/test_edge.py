@@ -382,3 +382,15 @@ def test_an_uncertain_loss_hides_no_hole_that_is_larger() -> None:
     edge.give_up_holes(1.0, NO_LOG)
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(1, 2, "unavailable"), (3, 9, "void")]
     assert notes.got == [b"0", b"2", b"9"]
+
+
+def test_what_the_subscription_s_term_admitted_before_it_began_is_no_hole() -> None:
+    edge, notes, _ = an_edge()
+    edge = Edge(edge.host, WEATHER, notes, 0, ordered=True)
+    edge.begin(SECOND, 7)
+    edge.take(down(SECOND, 7, block(PAUL, 9)))
+    edge.owe(FIRST, 0, stable=3)
+    edge.skip(FIRST, [(0, 3)], "unavailable", [Run(0, PAUL, 2, 3)])
+    edge.tell_losses()
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(2, 5)]
+    assert not edge.holes, "5 to 9 came before its start"
