@@ -50,6 +50,7 @@ HARD_SEEDS = {
     201527: "a forwarder that was restarted ended the leases of those that had been below it",
     201856: "credit was held back for repeats, and for more than the buffers were over their budget",
     31341: "a topic was to be passed on that had not been entered again",
+    300538: "events of a past term that nobody knew were given up while a later term held them and had no credit",
     310667: "what the subscription's term had admitted before it began was told lost as a void hole",
     310733: "as 310667, for a subscription that knew of the earlier term",
 }

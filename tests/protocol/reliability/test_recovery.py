@@ -85,3 +85,14 @@ def test_what_was_asked_for_over_a_link_that_is_gone_is_not_sent_over_the_next()
     recovery.unsent[contact.node_id] = {(TOPIC, reading.tree.term): [(0, 3)]}
     village.act(reading.root, lambda peer: peer.link_lost(contact))
     assert recovery.unsent == {}
+
+
+def test_while_buffers_are_full_what_is_lacking_first_is_asked_for_without_credit() -> None:
+    reading = Reading()
+    village, asked = reading.village, list[object]()
+    encode = village.world.encode
+    village.world.encode = lambda message: (asked.append(message), encode(message))[1]
+    village.peers[reading.peer].table.budget.limit_bytes = -1
+    reading.lack(3)
+    village.run(2)
+    assert Ask(TOPIC, reading.tree.term, [(0, 1)], due=True) in asked

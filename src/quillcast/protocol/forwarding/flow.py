@@ -232,12 +232,6 @@ class Flow:
                 channel.pass_over(self.term, missed)
         return before - log.size_bytes
 
-    def fills_front(self, bundle: Bundle) -> bool:
-        """Is this what lacks first in its term?"""
-        past = self.past.get(bundle.envelope.term)
-        front = self.frontier if past is None else past.seen.contiguous_from(0)
-        return bundle.envelope.first <= front < bundle.last
-
     def restore(self, bundle: Bundle) -> bool:
         """Take in a bundle of a past term that came by repair. False if nothing of it was lacking."""
         past = self.past.get(bundle.envelope.term)
