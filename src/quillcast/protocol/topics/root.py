@@ -71,7 +71,7 @@ class Root:
             if admission is None:
                 self.host.trace(Dropped(self.topic, block.count, "admissions_full"))
                 continue
-            admission.contact, admission.active = sender, True
+            admission.contact, admission.active, admission.gone_at = sender, True, None
             if admission.expected < floor:
                 admission.expected = floor  # the publisher has nothing below that any more
             if not self.reliable:
