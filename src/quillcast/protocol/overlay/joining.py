@@ -45,6 +45,7 @@ class Joining:
         self._failures: dict[bytes, int] = {}  # attempts that ended at a contact
         self._near: Contact | None = None  # A, as far as known
         self._rounds = 0
+        self._request_until = 0.0  # this attempt's request is repeated until then
 
     def start(self, contacts: Sequence[Contact]) -> None:
         """Join through one of these; without any, this peer is the first."""
@@ -66,6 +67,9 @@ class Joining:
         if self.replied and len(self.pastry.leaf_set):
             self._set_timer()  # its members are being probed, and some are slow to answer or dead
             return
+        if self._near is not None and not self.replied and self.host.now() < self._request_until:
+            self._send_request(self._near)
+            return
         if self._near is not None:
             self._failures[self._near.node_id] = self._failures.get(self._near.node_id, 0) + 1
         self._try()
@@ -73,6 +77,7 @@ class Joining:
     def _try(self) -> None:
         self._attempt += 1
         self._rounds, self._near, self.replied = 0, None, False
+        self._request_until = 0.0
         self._inactive.clear()
         self._met = dict(self._contacts)
         self._set_timer()
@@ -80,12 +85,18 @@ class Joining:
 
     def _set_timer(self) -> None:
         """Be patient anew: something was achieved, or the next attempt begins."""
-        self._wait(self.config.join_timeout_s * 2 ** min(self._attempt - 1, 16))
+        self._wait(self._longest_s)
+
+    @property
+    def _longest_s(self) -> float:
+        return self.config.join_timeout_s * 2.0 ** min(self._attempt - 1, 16)
 
     def _wait(self, timeout_s: float) -> None:
         self._step += 1
-        timeout_s = min(timeout_s, self.config.join_timeout_max_s)
-        self.host.set_timer(JoinLate(self._attempt, self._step), timeout_s * (0.75 + self.host.random.random() / 2))
+        self.host.set_timer(JoinLate(self._attempt, self._step), self._drawn_s(timeout_s))
+
+    def _drawn_s(self, timeout_s: float) -> float:
+        return min(timeout_s, self.config.join_timeout_max_s) * (0.75 + self.host.random.random() / 2)
 
     # A nearby peer
 
@@ -180,7 +191,14 @@ class Joining:
     # The request and its answer
 
     def _request(self, near: Contact) -> None:
-        self._set_timer()
+        self._request_until = self.host.now() + self._drawn_s(self._longest_s)
+        self._send_request(near)
+
+    def _send_request(self, near: Contact) -> None:
+        """Ask to be let in, and again while this attempt lasts: a question or its answer may be lost on the way."""
+        self._step += 1
+        left_s = self._request_until - self.host.now()
+        self.host.set_timer(JoinLate(self._attempt, self._step), min(left_s, self.config.join_timeout_s))
         request = JoinRequest(self.host.contact, self._attempt)
         self.pastry.upkeep.visited(near.node_id)
         self.host.send(near, self.pastry.router.wrap(request, self.host.me))
