@@ -242,6 +242,15 @@ def test_events_that_may_have_been_reported_lost_are_marked_when_another_reign_a
     assert len(notes.recovered) == 4
 
 
+def test_a_report_that_an_event_may_be_lost_is_told_before_the_event_goes_out_under_another_reign() -> None:
+    edge, notes, _ = an_edge()
+    edge.begin(SECOND, 0)
+    edge.skip(FIRST, [(0, 2)], "unavailable")
+    edge.take(down(SECOND, 0, block(PAUL, 0)))
+    assert notes.told == [(1, 0, 2, "unavailable")], "the turn is not over"
+    assert notes.recovered == [b"0"]
+
+
 def test_a_publisher_that_had_an_event_behind_the_lost_positions_has_none_to_come() -> None:
     edge, notes = a_doubting_edge()
     edge.take(down(FIRST, 3, block(PAUL, 2)))

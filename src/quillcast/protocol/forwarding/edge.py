@@ -421,6 +421,13 @@ class Edge(Channel):
                 del self.losses[place]
                 self._tell(loss, ranges)
 
+    def _tell_uncertain(self) -> None:
+        """An event goes out that may be one of those lost: tell first what it may be one of."""
+        for place, (loss, ranges) in list(self.losses.items()):
+            if loss.uncertain:
+                del self.losses[place]
+                self._tell(loss, ranges)
+
     def _tell(self, loss: Loss, ranges: RangeSet) -> None:
         for first, last in ranges:
             self.host.trace(Lost(self.topic, loss.term, first, last, loss.why, self.number, loss.publisher))
@@ -501,6 +508,7 @@ class Edge(Channel):
         if not recovered:
             self.subscriber.deliver(block, skip, stop, position)
             return
+        self._tell_uncertain()
         others = RangeSet(recovered).missing(0, stop - skip)
         for first, last in sorted([*recovered, *others]):
             place = Position(term, index + first)
