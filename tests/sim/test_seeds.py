@@ -50,6 +50,7 @@ HARD_SEEDS = {
     201527: "a forwarder that was restarted ended the leases of those that had been below it",
     201856: "credit was held back for repeats, and for more than the buffers were over their budget",
     31341: "a topic was to be passed on that had not been entered again",
+    203924: "what a past root had called stable was waited for as if it might be admitted again",
     300538: "events of a past term that nobody knew were given up while a later term held them and had no credit",
     302260: "a root forgot no publisher whose peer was lost, came back and was lost again",
     302285: "a joining peer whose one request was lost waited for half a minute",

@@ -292,12 +292,17 @@ class Flow:
         return runs + self.runs(self.term, _ALL) if self.term > term else runs
 
     def may_come_again(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
-        """Of positions of a past term, those that may yet be admitted again: nothing later came of the publisher."""
+        """Of positions of a past term, those that may yet be admitted again: nothing later came of the publisher.
+
+        What its root called stable no publisher sends again.
+        """
         later = sequences_of(self.later_runs(term))
         awaited = RangeSet()
         for run in self.runs(term, ranges):
             reached = later[run.publisher].end if run.publisher in later else 0
             awaited.add(min(run.at + max(0, reached - run.first), run.at + run.events), run.at + run.events)
+        if term in self.past:
+            awaited.discard(0, self.past[term].stable)
         return awaited
 
     def gone(self, first: int) -> tuple[Gone, ...]:
