@@ -6,7 +6,7 @@ from quillcast.core.errors import LocalError, NotJoined
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Activated
 from quillcast.protocol.overlay.config import OverlayConfig
-from quillcast.protocol.overlay.messages import JoinReply, JoinRequest, LeafSetReply, Routed, State
+from quillcast.protocol.overlay.messages import JoinReply, JoinRequest, LeafSetReply, Routed, State, StateRequest
 from quillcast.protocol.peer import Peer
 from quillcast.sim.host import SimHost
 from tests.protocol.overlay.world import CODEC, Note, TestPeer, World, ring_of, spread
@@ -164,6 +164,18 @@ def test_a_request_to_join_is_repeated_while_an_attempt_lasts() -> None:
     world.run(12)
     assert len(lost) == 3
     assert joiner.overlay.active, "three attempts alone would have taken 16 s or more"
+
+
+def test_a_joining_peer_whose_contacts_have_died_tries_who_spoke_to_it() -> None:
+    world = ring_of(5)
+    contact, other = world.alive()[:2]
+    joiner = world.add()
+    joiner.overlay.join([contact.contact])
+    world.crash(contact)
+    world.run(5)
+    other.send(joiner.contact, StateRequest())
+    world.run(20)
+    assert joiner.overlay.active
 
 
 def test_a_dead_contact_is_passed_over() -> None:

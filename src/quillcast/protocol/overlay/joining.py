@@ -79,7 +79,8 @@ class Joining:
         self._rounds, self._near, self.replied = 0, None, False
         self._request_until = 0.0
         self._inactive.clear()
-        self._met = dict(self._contacts)
+        self._met = {**self.pastry.acquaintances, **self._contacts}  # the contacts may all be dead by now
+        self._met.pop(self.host.me, None)
         self._set_timer()
         self._measure(list(self._met.values()))
 
