@@ -11,6 +11,7 @@ lease's time.
 Whoever refuses says whose events stood there, if it knows (`forwarding.ledger`): so a loss is reported exactly.
 """
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -44,7 +45,7 @@ class Recovery:
         self.suspects: dict[bytes, None] = {}  # topics in which something may lack; no other is looked over
         self.set = False
         self.unsent: dict[bytes, dict[tuple[bytes, Term], list[Range]]] = {}  # by who asked, for want of credit
-        self.lent: dict[bytes, tuple[Bundle, int]] = {}  # what was sent last without credit, and what that left
+        self.lent: dict[bytes, int] = {}  # what room was left when something was last sent to a peer without credit
 
     def look_soon(self, topic: bytes) -> None:
         """Something may lack in the topic."""
@@ -272,12 +273,10 @@ class Recovery:
             self.look_soon(topic)
 
     def _lend(self, to: Contact, bundle: Bundle) -> None:
-        """Send a bundle, credit or not, unless it is on its way already."""
-        room, lent = self.host.room(to), self.lent.get(to.node_id)
-        if lent is not None and lent[0] is bundle and room <= lent[1]:
-            return
-        self.host.carry(to, bundle)
-        self.lent[to.node_id] = (bundle, room - bundle.size)
+        """Send a bundle, credit or not; but one at a time, until its credit, or some other, has come back."""
+        if self.host.room(to) > self.lent.get(to.node_id, -sys.maxsize):
+            self.host.carry(to, bundle)
+            self.lent[to.node_id] = self.host.room(to)
 
     def _send(self, to: Contact, topic: bytes, term: Term, bundles: list[Bundle]) -> None:
         """Send what was asked for while there is credit, and the rest when there is again."""
