@@ -105,7 +105,7 @@ class Pastry:
         self.lost_peers = lost = LostPeers(host, config, lifecycle, leaf_set)
         self.agreement = Agreement(host, config, neighbours, leaf_set, table, around, lost, distances)
         self.upkeep = Upkeep(host, config, lifecycle, leaf_set, table, around, lost, distances, repair, links)
-        self.joining = Joining(host, config, lifecycle, leaf_set, distances, links)
+        self.joining = Joining(host, config, lifecycle, leaf_set, distances, links, self.acquaintances)
         self.join_help = JoinHelp(host, lifecycle, leaf_set, table, around, links, self.joining)
         self.hops = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
         self.router = Router(host, config, codec, lifecycle, self.hops, distances, repair, links, self.join_help)
