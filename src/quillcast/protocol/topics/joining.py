@@ -245,6 +245,7 @@ class Joining:
             lease.until = max(lease.until, now + self.config.lease_s)
         for topic in [topic for topic in self.left_behind if not self.leases_left(topic)]:
             del self.left_behind[topic]
+            self.scribe.forgetting.note(topic)
         for topic, former in list(self.former.items()):
             until = {node: max(at, now + self.config.lease_s) if paused else at for node, at in former.items()}
             self.former[topic] = {node: at for node, at in until.items() if at > now}
