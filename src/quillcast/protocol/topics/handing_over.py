@@ -193,6 +193,7 @@ class HandingOver:
         for topic, offer in list(self.offers.items()):
             if not self.overlay.is_closest(topic):
                 del self.offers[topic]
+                self.scribe.forgetting.note(topic)
                 hold_s = max(0.0, offer.hold_until - self.host.now())
                 self.host.send(self.overlay.closest(topic, 1)[0], msgspec.structs.replace(offer.message, hold_s=hold_s))
 

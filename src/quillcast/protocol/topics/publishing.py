@@ -112,6 +112,7 @@ class Publishing:
             self._forget_root(topic)
             if topic not in self.creating:
                 self.asked_at.pop(topic, None)
+            self.scribe.forgetting.note(topic)
 
     @property
     def busy(self) -> bool:
@@ -306,6 +307,7 @@ class Publishing:
     def _created(self, descriptor: Descriptor, holders: int) -> None:
         wanted, done = self.creating.pop(descriptor.topic, (None, None))
         self.offered_at.pop(descriptor.topic, None)
+        self.scribe.forgetting.note(descriptor.topic)
         known = self.scribe.descriptors.get(descriptor.topic)
         self.scribe.learn(descriptor)
         adopted = self.scribe.descriptors[descriptor.topic]

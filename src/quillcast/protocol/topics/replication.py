@@ -116,6 +116,15 @@ class Replication:
             self.terms[topic] = shared(term)
             self.comparing.changed(topic)
 
+    def may_forget(self, topic: bytes) -> bool:
+        """Is a topic's state not kept here, or kept by all who should, of whom this peer is none?"""
+        return topic not in self.terms or self.comparing.others_keep(topic)
+
+    def forget(self, topic: bytes) -> None:
+        """This peer need not keep a topic's state."""
+        self.terms.pop(topic, None)
+        self.comparing.forget(topic)
+
     def known(self, topic: bytes) -> Entry:
         """What this peer knows of a topic. What it only assumes, for somebody asked for it, is no knowledge."""
         tree, term = self.scribe.trees.get(topic), self.terms.get(topic, NO_TERM)

@@ -32,6 +32,7 @@ from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.comparing import CompareDue
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.forgetting import Forgetting
 from quillcast.protocol.topics.handing_over import HandingOver, HandOverNow
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.joining import Joining, JoinTimeout
@@ -122,6 +123,7 @@ class Scribe:
         self.changes = Changes(self)
         self.pacing = Pacing(self)
         self.sweeping = Sweeping(self)
+        self.forgetting = Forgetting(self)
         self.gap_noticed: Callable[[bytes], None] = lambda topic: None  # the recovery above this layer
         self.front_filled: Callable[[Tree, Term], None] = lambda tree, term: None  # it, too
         self.root_asked: Callable[[Any], None] = lambda message: None  # it, too: a question routed to the topic's root
@@ -152,6 +154,8 @@ class Scribe:
             self.host.trace(Named(topic, descriptor.name, delivery, descriptor.version))
         descriptor = self.descriptors[topic] = descriptor.sparing()
         self.replication.comparing.changed(topic)
+        if known is None:
+            self.forgetting.note(topic)
         tree = self.trees.get(topic)
         if tree is not None:
             tree.adapt(descriptor)
@@ -175,6 +179,7 @@ class Scribe:
         self.reports.forget(tree)
         self.handing_over.ends.pop(tree.topic, None)
         self.table.close(tree.topic)
+        self.forgetting.note(tree.topic)
         self.pacing.eased()
 
     def leave(self) -> None:
@@ -383,6 +388,7 @@ class Scribe:
         assert self.sweeping.restless.keys() <= self.trees.keys()
         self.publishing.check()
         self.accessions.check()
+        self.forgetting.check()
         self.table.check()
 
 
