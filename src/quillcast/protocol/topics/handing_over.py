@@ -217,6 +217,7 @@ class HandingOver:
         here = {self.host.me, *tree.children, *tree.ended, *below}
         root.awaited = {node: None for node in offer.message.leases if node not in here}
         root.awaited_until = offer.hold_until
+        root.followed = offer.term
         if not root.awaited:
             root.hold_until = offer.hold_until
         root.frontiers = dict(offer.message.frontiers)

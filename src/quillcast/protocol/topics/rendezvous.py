@@ -112,8 +112,7 @@ class Rendezvous:
         """This process stood still; another may reign by now: call nothing stable for a lease's time."""
         if tree.root is not None:
             self.host.trace(Mark("root_paused"))
-            tree.root.hold_until = max(tree.root.hold_until, now + self.config.lease_s)
-            tree.root.awaited_until = max(tree.root.awaited_until, now + self.config.lease_s)
+            tree.root.hold(now + self.config.lease_s)
 
     def outdone(self, tree: Tree) -> None:
         """A later term exists than this root's: the closest peer begins one later still."""
@@ -366,8 +365,21 @@ class Rendezvous:
             self.outdone(tree)
             self.answer(message)
             return
+        if message.spoke_s is not None:
+            self._rival_spoke(tree.root, message.term, self.host.now() - message.spoke_s)
         self._note_bearers(tree, message)
         self.scribe.tell(message.publisher, RootIs(tree.root.term, tree.descriptor), again=message.again)
+
+    def _rival_spoke(self, root: Root, term: Term, at: float) -> None:
+        """A root spoke to a publisher under an earlier term: did it reign beside this one, as on both sides of a split?
+
+        Then that publisher has come from the other side. There subscribers have leases of which nobody here knows, so
+        nothing is called stable while these go on: what the publisher has is not lost if the sides meet by then.
+        """
+        beside = at > root.began_at + self.config.receipt_timeout_s  # the last words of the one before may come late
+        if term not in (NO_TERM, root.term, root.followed) and term.node != root.term.node and beside:
+            self.host.trace(Mark("rival_spoke"))
+            root.hold(at + self.config.lease_s)
 
     def refuse(self, request: Join | FindRoot | Create) -> None:
         """Nobody created the topic, and this network creates none on first use."""

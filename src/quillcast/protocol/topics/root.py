@@ -8,7 +8,7 @@ told it (`frontiers`). The floor that a publisher names says where to begin, and
 from collections import deque
 
 from quillcast.core.bundle import Block, Bundle
-from quillcast.core.envelope import DOWN, Envelope, Term
+from quillcast.core.envelope import DOWN, NO_TERM, Envelope, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import NOTHING
@@ -44,6 +44,7 @@ class Root:
         self.adapt(descriptor)
         self.hold_until = hold_until
         self.began_at = host.now()
+        self.followed = NO_TERM  # the reign that was handed over to this one
         self.index = 0
         self.sealed = 0  # what lies below this index is on its way down
         self.stable = 0
@@ -155,6 +156,11 @@ class Root:
             bundles.append(Bundle(Envelope(self.topic, DOWN, self.term, first), tuple(blocks)))
         self.waiting = []
         return bundles
+
+    def hold(self, until: float) -> None:
+        """Call nothing stable before a time, whoever comes until then."""
+        self.hold_until = max(self.hold_until, until)
+        self.awaited_until = max(self.awaited_until, until)
 
     def end_hold(self, now: float) -> None:
         """Wait for nobody any more that this root does not know."""
