@@ -219,7 +219,7 @@ class Agreement:
         if contact.node_id in self.leaf_set:
             self.neighbours.probe(contact)  # whether a member lives is for the failure detector to say
         else:
-            self.pastry.lost_peers.remember(contact)
+            self.pastry.lost_peers.remember(contact, met=False)
         self._hope(anew=True)
         self.pastry.settle()
 

@@ -234,6 +234,6 @@ class Joining:
         for node_id, contact in self._contacts.items():
             answered = node_id in self._inactive or self.host.proximity(NodeId(node_id)) is not None
             if not answered and node_id not in self.pastry.leaf_set:
-                self.pastry.lost_peers.remember(contact)
+                self.pastry.lost_peers.remember(contact, met=False)
         for table in (self._met, self._measuring, self._inactive, self._failures):
             table.clear()
