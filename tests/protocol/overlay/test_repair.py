@@ -222,7 +222,7 @@ def test_a_lost_peer_at_whose_address_another_answers_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("goodbye", [True, False])
-def test_a_peer_that_said_goodbye_is_not_lost_by_hearsay(goodbye: bool) -> None:  # noqa: FBT001
+def test_a_peer_that_said_goodbye_is_not_lost_by_hearsay(goodbye: bool) -> None:
     """Others name it for a while; that it does not answer then is no split."""
     world = ring_of(4)
     gone, peer = world.alive()[1:3]

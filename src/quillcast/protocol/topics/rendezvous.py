@@ -109,10 +109,23 @@ class Rendezvous:
         return self.host.now() + self.config.lease_s
 
     def hold(self, tree: Tree, now: float) -> None:
-        """This process stood still; another may reign by now: call nothing stable for a lease's time."""
-        if tree.root is not None:
+        """This process stood still; another may reign by now: call nothing stable until that is known."""
+        root = tree.root
+        if root is not None:
             self.host.trace(Mark("root_paused"))
-            tree.root.hold(now + self.config.lease_s)
+            root.paused_until = now + self.config.lease_s
+            self.scribe.replication.ask(tree.topic, lambda round_: self._heard_after_pause(tree, root, round_))
+
+    def _heard_after_pause(self, tree: Tree, root: Root, round_: Round) -> None:
+        """What the keepers know: a later reign, or, if all of them say so, that there is none.
+
+        Whoever followed this root is one of those closest to the topic, and had its term noted by others of them.
+        """
+        for entry in round_.answers.values():
+            self.scribe.reigns.heard_of(tree, entry.term)
+        if tree.root is root and self.scribe.replication.all_answered(round_):
+            root.paused_until = 0.0
+            self.cover(tree, self.host.now())
 
     def outdone(self, tree: Tree) -> None:
         """A later term exists than this root's: the closest peer begins one later still."""

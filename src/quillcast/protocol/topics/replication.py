@@ -110,6 +110,12 @@ class Replication:
         reached = [c for c, lost_at in lately if lost_at is None and not neighbours.suspected(c.node_id)]
         return 2 * len(reached) <= len(lately)
 
+    def all_answered(self, round_: Round) -> bool:
+        """Did all answer who would know of a later reign, those among them that were lost within a lease's time?"""
+        since = self.host.now() - self.config.lease_s
+        lately = self.overlay.closest_lately(round_.topic, self.count + 1, since)
+        return all(contact.node_id in {self.host.me, *round_.answers} for contact, _ in lately)
+
     # ---- what is kept here
 
     def enter(self, topic: bytes, term: Term) -> None:
