@@ -772,7 +772,42 @@ def test_a_pause_holds_though_the_last_one_that_was_waited_for_comes() -> None:
     tree.root.awaited, tree.root.awaited_until, tree.root.hold_until = {node: None}, now - 1, now + 10
     rendezvous.hold(tree, now)
     rendezvous.came(tree, [node])
-    assert tree.root.hold_until >= now + village.peers[root].scribe.config.lease_s
+    assert tree.root.held_until >= now + village.peers[root].scribe.config.lease_s
+
+
+@pytest.mark.parametrize("reaches_all", [True, False])
+def test_a_pause_holds_until_all_who_would_know_say_that_no_other_reigns(reaches_all: bool) -> None:
+    village = Village(4)
+    root, child = by_distance(village)[:2]
+    village.subscribe(child, NAME, Reader())
+    publisher = village.publisher(root, NAME)
+    village.run(3)
+    if not reaches_all:
+        village.world.cut(lambda a, b: {a, b} == {root, by_distance(village)[2]})
+        village.run(9)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    village.act(root, lambda peer: peer.scribe.rendezvous.hold(tree, peer.host.now()))
+    village.publish(root, publisher, b"event")
+    village.run(1)
+    assert publisher.stable == (1 if reaches_all else 0)
+    village.run(32)
+    assert publisher.stable == 1
+
+
+def test_a_root_that_stood_still_learns_of_the_next_reign_from_those_who_noted_it() -> None:
+    village = Village(6)
+    root, keeper = by_distance(village)[:2]
+    village.subscribe(keeper, NAME, Reader())
+    village.run(3)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    later = Term(tree.term.counter + 1, bytes(16))
+    village.act(by_distance(village)[3], lambda peer: peer.scribe.replication.enter(TOPIC, later))
+    village.act(root, lambda peer: peer.scribe.rendezvous.hold(tree, peer.host.now()))
+    village.run(2)
+    assert tree.root.term > later
 
 
 def test_a_forwarder_that_was_restarted_speaks_for_nobody_that_was_below_it() -> None:
