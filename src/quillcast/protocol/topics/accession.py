@@ -194,6 +194,7 @@ class Accessions:
         if self.overlay.active:
             for request in accession.requests.values():
                 self.overlay.route(request, topic)
+        self.scribe.forgetting.note(topic)
         if tree is None:
             return
         tree.joining = False
@@ -206,6 +207,7 @@ class Accessions:
     def _refuse(self, accession: Accession) -> None:
         """Nobody created the topic, and this network creates none on first use."""
         del self.by_topic[accession.topic]
+        self.scribe.forgetting.note(accession.topic)
         for request in accession.requests.values():
             self.rendezvous.refuse(request)
         tree = self.scribe.trees.get(accession.topic)

@@ -67,7 +67,7 @@ class HandingOver:
             self._reopen(tree, root)
         elif root.stable == root.index or not root.descriptor.settings.reliable:
             self.resign(tree)
-        elif root.hold_until > now + self.config.linger_s:
+        elif root.held_until > now + self.config.linger_s:
             self.resign(tree)  # nothing becomes stable so soon
         elif not root.closing:
             root.closing = True
@@ -133,7 +133,7 @@ class HandingOver:
 
     def _last_words(self, tree: Tree, root: Root, to: Contact) -> HandOver:
         now = self.host.now()
-        hold_until = root.awaited_until if root.awaited else root.hold_until
+        hold_until = max(root.awaited_until if root.awaited else root.hold_until, root.paused_until)
         leases = dict(root.awaited)
         if self._follows(tree, root):  # it comes too, and speaks for those below it
             leases[self.host.me] = None
@@ -193,6 +193,7 @@ class HandingOver:
         for topic, offer in list(self.offers.items()):
             if not self.overlay.is_closest(topic):
                 del self.offers[topic]
+                self.scribe.forgetting.note(topic)
                 hold_s = max(0.0, offer.hold_until - self.host.now())
                 self.host.send(self.overlay.closest(topic, 1)[0], msgspec.structs.replace(offer.message, hold_s=hold_s))
 
@@ -217,6 +218,7 @@ class HandingOver:
         here = {self.host.me, *tree.children, *tree.ended, *below}
         root.awaited = {node: None for node in offer.message.leases if node not in here}
         root.awaited_until = offer.hold_until
+        root.followed = offer.term
         if not root.awaited:
             root.hold_until = offer.hold_until
         root.frontiers = dict(offer.message.frontiers)

@@ -184,7 +184,7 @@ class Inspection:
                 return  # it is root no more, and so asks nobody
             index = tree.root.place_of(message.publisher, message.sequence)
             message = msgspec.structs.replace(message, term=tree.root.term, index=index)
-            hold_s = max(0.0, tree.root.hold_until - now)
+            hold_s = max(0.0, tree.root.held_until - now)
             others = [topic for topic in self.scribe.pacing.waiting if topic != message.topic]
             paces = tuple(self.scribe.descriptors[topic].name for topic in others[:PACES_MAX])
         place = (message.term, message.index)

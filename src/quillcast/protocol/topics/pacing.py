@@ -255,7 +255,7 @@ class Pacing:
     def _end_hold(self, tree: Tree, now: float) -> bool:
         """A root that took over waits for those that it does not know: silent leases go first."""
         root = tree.root
-        if root is None or now >= root.hold_until:
+        if root is None or now >= root.held_until:
             return False
         self.host.trace(Mark("hold_cut"))
         root.end_hold(now)

@@ -112,6 +112,7 @@ class Publishing:
             self._forget_root(topic)
             if topic not in self.creating:
                 self.asked_at.pop(topic, None)
+            self.scribe.forgetting.note(topic)
 
     @property
     def busy(self) -> bool:
@@ -167,10 +168,11 @@ class Publishing:
         if not self.scribe.overlay.active:
             return
         publishers = self.publishers.get(topic, {})
-        term = max([publisher.term for publisher in publishers.values()], default=NO_TERM)
+        term, spoke_at = max([(p.term, p.spoke_at or 0.0) for p in publishers.values()], default=(NO_TERM, 0.0))
+        spoke_s = self.host.now() - spoke_at if spoke_at else None
         descriptor = next((p.descriptor for p in publishers.values()), None)
         shown = dict.fromkeys(p.warrant for p in publishers.values() if p.warrant is not None)
-        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again)
+        message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again, spoke_s)
         self.scribe.overlay.route(message, topic)
 
     def root_here(self, tree: Tree) -> None:
@@ -306,6 +308,7 @@ class Publishing:
     def _created(self, descriptor: Descriptor, holders: int) -> None:
         wanted, done = self.creating.pop(descriptor.topic, (None, None))
         self.offered_at.pop(descriptor.topic, None)
+        self.scribe.forgetting.note(descriptor.topic)
         known = self.scribe.descriptors.get(descriptor.topic)
         self.scribe.learn(descriptor)
         adopted = self.scribe.descriptors[descriptor.topic]

@@ -98,14 +98,23 @@ class Replication:
         return max(lost) + self.config.lease_s
 
     def partitioned(self, topic: bytes) -> bool:
-        """Is this peer kept from most of the topic's keepers? Those that were lost count for as long as a lease."""
+        """Is this peer kept from most of the topic's keepers? Those that it lost count for as long as a lease.
+
+        A peer that it only heard of, and that never answered, may have left long ago.
+        """
         since = self.host.now() - self.config.lease_s
         neighbours = self.scribe.neighbours
         if self.overlay.lost_peers.latest <= since and not neighbours.doubting:
             return False
-        lately = self.overlay.closest_lately(topic, self.count, since)
+        lately = self.overlay.closest_lately(topic, self.count, since, met=True)
         reached = [c for c, lost_at in lately if lost_at is None and not neighbours.suspected(c.node_id)]
         return 2 * len(reached) <= len(lately)
+
+    def all_answered(self, round_: Round) -> bool:
+        """Did all answer who would know of a later reign, those among them that were lost within a lease's time?"""
+        since = self.host.now() - self.config.lease_s
+        lately = self.overlay.closest_lately(round_.topic, self.count + 1, since)
+        return all(contact.node_id in {self.host.me, *round_.answers} for contact, _ in lately)
 
     # ---- what is kept here
 
@@ -115,6 +124,15 @@ class Replication:
         if term > self.terms.get(topic, NO_TERM):
             self.terms[topic] = shared(term)
             self.comparing.changed(topic)
+
+    def may_forget(self, topic: bytes) -> bool:
+        """Is a topic's state not kept here, or kept by all who should, of whom this peer is none?"""
+        return topic not in self.terms or self.comparing.others_keep(topic)
+
+    def forget(self, topic: bytes) -> None:
+        """This peer need not keep a topic's state."""
+        self.terms.pop(topic, None)
+        self.comparing.forget(topic)
 
     def known(self, topic: bytes) -> Entry:
         """What this peer knows of a topic. What it only assumes, for somebody asked for it, is no knowledge."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import NO_TERM, REPAIR, UP
+from quillcast.core.envelope import NO_TERM, REPAIR, UP, Term
 from quillcast.core.errors import Malformed
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
@@ -32,6 +32,7 @@ from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.comparing import CompareDue
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.forgetting import Forgetting
 from quillcast.protocol.topics.handing_over import HandingOver, HandOverNow
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.joining import Joining, JoinTimeout
@@ -122,7 +123,9 @@ class Scribe:
         self.changes = Changes(self)
         self.pacing = Pacing(self)
         self.sweeping = Sweeping(self)
+        self.forgetting = Forgetting(self)
         self.gap_noticed: Callable[[bytes], None] = lambda topic: None  # the recovery above this layer
+        self.front_filled: Callable[[Tree, Term], None] = lambda tree, term: None  # it, too
         self.root_asked: Callable[[Any], None] = lambda message: None  # it, too: a question routed to the topic's root
 
     # ---- topics
@@ -151,6 +154,8 @@ class Scribe:
             self.host.trace(Named(topic, descriptor.name, delivery, descriptor.version))
         descriptor = self.descriptors[topic] = descriptor.sparing()
         self.replication.comparing.changed(topic)
+        if known is None:
+            self.forgetting.note(topic)
         tree = self.trees.get(topic)
         if tree is not None:
             tree.adapt(descriptor)
@@ -174,6 +179,7 @@ class Scribe:
         self.reports.forget(tree)
         self.handing_over.ends.pop(tree.topic, None)
         self.table.close(tree.topic)
+        self.forgetting.note(tree.topic)
         self.pacing.eased()
 
     def leave(self) -> None:
@@ -283,12 +289,15 @@ class Scribe:
             self.reigns.heard_of(tree, bundle.envelope.term)
             if tree.root is None:
                 self.reigns.enter(tree, bundle.envelope.term, 0)
-        fills_front = bundle.envelope.kind is REPAIR and tree.fills_front(bundle)
+        front = tree.front(bundle.envelope.term) if bundle.envelope.kind is REPAIR else None
+        fills_front = front is not None and bundle.envelope.first <= front < bundle.last
         is_new = self.move(tree, bundle)
         if not is_new or (fills_front and self.pacing.takes_repairs):  # a repeat takes no room
             self.host.release(sender.node_id, bundle.size)
         else:
             self.pacing.release(sender.node_id, bundle.size)
+        if fills_front and is_new:
+            self.front_filled(tree, bundle.envelope.term)
 
     def move(self, tree: Tree, bundle: Bundle) -> bool:
         """Hand a bundle to the forwarding table, past the topic's forward handler where there is one. Was it new?"""
@@ -379,6 +388,7 @@ class Scribe:
         assert self.sweeping.restless.keys() <= self.trees.keys()
         self.publishing.check()
         self.accessions.check()
+        self.forgetting.check()
         self.table.check()
 
 
