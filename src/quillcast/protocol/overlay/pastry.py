@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from quillcast.core.errors import Malformed
-from quillcast.core.host import Host
+from quillcast.core.host import Host, Timer
 from quillcast.core.ids import number, ring_distance
 from quillcast.core.messages import Codec, Contact, Message
 from quillcast.core.trace import Activated, Mark
@@ -74,13 +74,17 @@ _HANDLERS: dict[type[Message], Callable[["Pastry"], Callable[[Contact, Any], Ite
     RowRequest: attrgetter("upkeep.requested"),
     Row: attrgetter("upkeep.row"),
 }
-_TIMERS: dict[type, Callable[["Pastry"], Callable[[Any], Iterable[Effect] | None]]] = {
+_TIMERS: dict[type[Timer], Callable[["Pastry"], Callable[[Any], Iterable[Effect] | None]]] = {
     AckDue: attrgetter("router.ack_due"),
     ProbesDue: attrgetter("agreement.due"),
     Maintain: attrgetter("maintain"),
     ProbeLost: attrgetter("lost_peers.due"),
     JoinLate: attrgetter("joining.late"),
 }
+
+
+TIMERS: tuple[type[Timer], ...] = tuple(_TIMERS)
+"""What this layer tells itself later."""
 
 
 class Pastry:

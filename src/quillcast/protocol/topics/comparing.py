@@ -51,6 +51,8 @@ class Comparing:
         self._wait_s = _FIRST_S
         self._number = 0
         self._due_at: float | None = None
+        scribe.dispatch.on_message(StateDigest, self.compared)
+        scribe.dispatch.on_timer(CompareDue, self.due)
 
     # ---- what changes
 

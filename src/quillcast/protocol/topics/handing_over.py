@@ -52,6 +52,8 @@ class HandingOver:
         self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were handed over to this peer
         self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
         self.closed = False
+        scribe.dispatch.on_message(HandOver, lambda _, message: self.handed_over(message))
+        scribe.dispatch.on_timer(HandOverNow, self.due)
 
     # ---- the root that goes
 
@@ -83,13 +85,13 @@ class HandingOver:
         if root.closing and root.stable == root.index and not self.closed:
             self.host.set_timer(HandOverNow(root.descriptor.topic, root.term), 0.0)
 
-    def due(self, topic: bytes, term: Term) -> None:
+    def due(self, timer: HandOverNow) -> None:
         """That reign's time to hand the topic over has come."""
-        tree = self.scribe.trees.get(topic)
+        tree = self.scribe.trees.get(timer.topic)
         root = tree.root if tree is not None else None
-        if tree is None or root is None or root.term != term or not root.closing or self.closed:
+        if tree is None or root is None or root.term != timer.term or not root.closing or self.closed:
             return  # leaving has its own time
-        if self.overlay.is_closest(topic):
+        if self.overlay.is_closest(timer.topic):
             self._reopen(tree, root)
         else:
             self.resign(tree)

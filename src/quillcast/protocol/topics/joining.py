@@ -40,6 +40,8 @@ class Joining:
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
         self.began_at = scribe.host.now()
         self.left_behind: dict[bytes, dict[bytes, Departed]] = {}  # leases that go on, by topics that were forgotten
+        scribe.dispatch.on_message(Accepted, self.accepted)
+        scribe.dispatch.on_timer(JoinTimeout, self.timed_out)
 
     # ---- joining
 
@@ -83,10 +85,10 @@ class Joining:
         """Ask the overlay (again) unless some parent answered within about this time."""
         self.host.set_timer(JoinTimeout(tree.topic, tree.attempt), wait_s * (1 + self.host.random.random() / 4))
 
-    def timed_out(self, topic: bytes, attempt: int) -> None:
+    def timed_out(self, timer: JoinTimeout) -> None:
         """The time for an answer has passed."""
-        tree = self.scribe.trees.get(topic)
-        if tree is None or tree.attached or tree.attempt != attempt:
+        tree = self.scribe.trees.get(timer.topic)
+        if tree is None or tree.attached or tree.attempt != timer.attempt:
             return
         if not tree.needed:
             self.close(tree)
