@@ -106,7 +106,7 @@ def test_a_join_request_is_not_held_by_a_joining_peer() -> None:
     peer, other = world.add(), world.add()
     request = CODEC.encode(JoinRequest(other.contact, 1))
     peer.message((other.contact, CODEC.encode(Routed(other.me, other.contact, 1, 1, request))))
-    peer.overlay.activate()
+    peer.overlay.join([])
     world.run(5)
     assert world.routed("JoinRequest") == []
 
@@ -249,7 +249,7 @@ def test_an_inactive_peer_says_whom_it_tries_itself() -> None:
     world.run(0.1)
     sent: list[State] = []
     peer.send = lambda to, message: sent.append(message)  # type: ignore[method-assign, assignment]
-    peer.overlay.joining.requested(other, None)  # type: ignore[arg-type]
+    peer.overlay.join_help.requested(other, None)  # type: ignore[arg-type]
     assert sent == [State(False, (other,), (), ())]
 
 
