@@ -14,6 +14,7 @@ from quillcast.sim.applications import Reader, Writer
 from quillcast.sim.host import Machine, SimHost
 from quillcast.sim.journal import Journal
 from quillcast.sim.judges import Judges
+from quillcast.sim.leases import MEET_S
 from quillcast.sim.network import Cut, Network, Quality, one_way, partition
 from quillcast.sim.observed import Observed, peer_of
 from quillcast.sim.owner import Credentials
@@ -26,6 +27,7 @@ SAVE_S = 5.0  # how often a process writes down whom it knows, for its next star
 PROGRAM_S = 0.5  # from a process' start to its programs'
 LEAVE_LOOK_S = 0.1  # how often a program looks whether its peer has left
 WEIGH_EVERY = 16  # of the steps after which a peer is checked, one in so many has what it keeps weighed
+PACED_RUNS_MAX = 100  # so many times 5 s a run goes on at most while publishers are paced; a guess
 REST_S, RESTS_MAX = 1.0, 10  # a run goes on until no tree has changed for so long, at most so often
 
 
@@ -73,8 +75,28 @@ class Simulation(Observed):
     def run(self) -> None:
         """Run it to the end. Raises `Broken` with the first thing that does not hold."""
         self.world.run(self.scenario.duration_s)
+        self._finish_paced()
         self._rest()
         checks.check_all(self)
+
+    def _finish_paced(self) -> None:
+        """Let topics that wait for slow subscribers admit what their publishers still hold, while they get on with it.
+
+        DELIVERY.md, *Slowness*: publishers are paced, for as long as it takes through small buffers.
+        """
+        for _ in range(PACED_RUNS_MAX):
+            before = self._paced()
+            if not before:
+                return
+            self.world.run(self.world.now + MEET_S)
+            if self._paced() == before:
+                return
+
+    def _paced(self) -> dict[str, tuple[int, int]]:
+        """How far the living writers came that have unsettled events in a topic that waits."""
+        waiting = {plan.name for plan in self.scenario.topics if plan.slow == "wait"}
+        mine = (each for each in self.writers if each.topic in waiting and each.lives and each.unsettled)
+        return {writer.name: (writer.publisher.admitted, writer.publisher.stable) for writer in mine}
 
     def _rest(self) -> None:
         """Let changes of trees that are on their way at the end arrive: who has just left one has told its parent."""

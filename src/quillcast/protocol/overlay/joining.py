@@ -5,7 +5,7 @@ id. The rows of the peers on the way and the leaf set of the closest one, Z, are
 to agree (agreement.py) before it is active. An attempt of which one step takes too long is followed by another.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from quillcast.core.host import Host, Timer
 from quillcast.core.ids import ID_BITS, NodeId
@@ -42,9 +42,11 @@ class Joining:
         leaf_set: LeafSet,
         distances: Distances,
         links: IdleLinks,
+        acquaintances: Mapping[bytes, Contact],
     ) -> None:
+        """`acquaintances` are those who spoke to this peer, as far as it remembers."""
         self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
-        self.distances, self.links = distances, links
+        self.distances, self.links, self.acquaintances = distances, links, acquaintances
         self.replied = False
         self._attempt = self._step = 0
         self._contacts: dict[bytes, Contact] = {}  # given, and those that lead further
@@ -54,6 +56,7 @@ class Joining:
         self._failures: dict[bytes, int] = {}  # attempts that ended at a contact
         self._near: Contact | None = None  # A, as far as known
         self._rounds = 0
+        self._request_until = 0.0  # this attempt's request is repeated until then
 
     def start(self, contacts: Sequence[Contact]) -> Effects:
         """Join through one of these; without any, this peer is the first."""
@@ -75,6 +78,9 @@ class Joining:
         if self.replied and len(self.leaf_set):
             self._set_timer()  # its members are being probed, and some are slow to answer or dead
             return
+        if self._near is not None and not self.replied and self.host.now() < self._request_until:
+            yield self._repeat_request(self._near)
+            return
         if self._near is not None:
             self._failures[self._near.node_id] = self._failures.get(self._near.node_id, 0) + 1
         yield from self._try()
@@ -82,19 +88,27 @@ class Joining:
     def _try(self) -> Effects:
         self._attempt += 1
         self._rounds, self._near, self.replied = 0, None, False
+        self._request_until = 0.0
         self._inactive.clear()
-        self._met = dict(self._contacts)
+        self._met = {**self.acquaintances, **self._contacts}  # the contacts may all be dead by now
+        self._met.pop(self.host.me, None)
         self._set_timer()
         yield from self._measure(list(self._met.values()))
 
     def _set_timer(self) -> None:
         """Be patient anew: something was achieved, or the next attempt begins."""
-        self._wait(self.config.join_timeout_s * 2 ** min(self._attempt - 1, 16))
+        self._wait(self._longest_s)
+
+    @property
+    def _longest_s(self) -> float:
+        return self.config.join_timeout_s * 2.0 ** min(self._attempt - 1, 16)
 
     def _wait(self, timeout_s: float) -> None:
         self._step += 1
-        timeout_s = min(timeout_s, self.config.join_timeout_max_s)
-        self.host.set_timer(JoinLate(self._attempt, self._step), timeout_s * (0.75 + self.host.random.random() / 2))
+        self.host.set_timer(JoinLate(self._attempt, self._step), self._drawn_s(timeout_s))
+
+    def _drawn_s(self, timeout_s: float) -> float:
+        return min(timeout_s, self.config.join_timeout_max_s) * (0.75 + self.host.random.random() / 2)
 
     # A nearby peer
 
@@ -106,17 +120,25 @@ class Joining:
                 self.host.measure(contact)
         if not self._measuring:
             yield from self._approach()
+        elif self._nearest() is not None:
+            self._wait_for_nearer()
 
     def measured(self, contact: Contact) -> Effects:
-        """A measurement is done; with the last one, or soon after the last that was answered, the next step begins."""
+        """A measurement is done; with the last one, or soon after the last that was answered, the next step begins.
+
+        Where somebody had answered before, also if none of these does.
+        """
         if self._measuring.pop(contact.node_id, self) is not None or self.lifecycle.active:
             return
         if not self._measuring:
             yield from self._approach()
         elif self.host.proximity(NodeId(contact.node_id)) is not None:
-            self._step += 1
-            patience_s = self.config.join_timeout_s / 4  # the others may be dead
-            self.host.set_timer(JoinLate(self._attempt, self._step), patience_s)
+            self._wait_for_nearer()
+
+    def _wait_for_nearer(self) -> None:
+        """Somebody has answered: those that take much longer are not nearer, and may be dead."""
+        self._step += 1
+        self.host.set_timer(JoinLate(self._attempt, self._step), self.config.join_timeout_s / 4)
 
     def _approach(self) -> Effects:
         """Ask the nearest peer met so far whom it knows; once that was asked, join through it."""
@@ -179,7 +201,14 @@ class Joining:
     # The request and its answer
 
     def _request(self, near: Contact) -> JoinThrough:
-        self._set_timer()
+        self._request_until = self.host.now() + self._drawn_s(self._longest_s)
+        return self._repeat_request(near)
+
+    def _repeat_request(self, near: Contact) -> JoinThrough:
+        """Ask to be let in, and again while this attempt lasts: a question or its answer may be lost on the way."""
+        self._step += 1
+        left_s = self._request_until - self.host.now()
+        self.host.set_timer(JoinLate(self._attempt, self._step), min(left_s, self.config.join_timeout_s))
         self.links.visited(near.node_id)
         return JoinThrough(near, JoinRequest(self.host.contact, self._attempt))
 
