@@ -16,6 +16,7 @@ LINES = """
     quillcast.demo
     quillcast.dashboard
     quillcast.gateways
+    quillcast.evaluation
     quillcast.pipeline quillcast.data
     quillcast.live quillcast.sim
     quillcast.protocol.peer
@@ -85,12 +86,14 @@ def test_each_layer_imports_only_what_stands_below_it() -> None:
     assert broken == []
 
 
-def test_the_pipeline_knows_the_vocabulary_and_no_protocol() -> None:
-    known = ("quillcast.core.", "quillcast.pipeline.", "quillcast.__version__")
+def test_pipeline_and_evaluation_know_the_vocabulary_and_no_protocol() -> None:
+    """Bulk work imports the core only: an evaluation's policies have nothing to do with those of running peers."""
+    bulk = ("quillcast.evaluation", "quillcast.pipeline")
+    known = ("quillcast.core.", "quillcast.__version__", *(f"{package}." for package in bulk))
     broken = [
         f"{name} imports {imported}"
         for name, tree in modules()
-        if name.startswith("quillcast.pipeline")
+        if name.startswith(bulk)
         for imported in imports(tree)
         if f"{imported}.".startswith("quillcast.") and not f"{imported}.".startswith(known)
     ]

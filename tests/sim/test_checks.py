@@ -14,9 +14,10 @@ from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim import checks, delivery, leases
 from quillcast.sim.applications import Event, Heard, Reader, Told
 from quillcast.sim.leases import MEET_S
+from quillcast.sim.observed import peer_of
 from quillcast.sim.reach import Span
 from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
-from quillcast.sim.simulation import Simulation, peer_of
+from quillcast.sim.simulation import Simulation
 from quillcast.sim.world import Broken
 
 NEWS = TopicPlan(

@@ -72,7 +72,8 @@ def spark_session(
             "spark.sql.adaptive.enabled": "false",  # a job per shuffle; pays where tables are large
         }
     builder = SparkSession.builder.master(master)
-    for name, value in (settings | {"spark.sql.warehouse.dir": _warehouse()} | (config or {})).items():
+    folders = {"spark.sql.warehouse.dir": _folder("warehouse"), "spark.local.dir": _folder("spark")}
+    for name, value in (settings | folders | (config or {})).items():
         builder = builder.config(name, value)
     _leave_quietly()
     try:
@@ -168,8 +169,11 @@ def _silence() -> None:
 
     context = SparkContext._active_spark_context  # there is no public way to ask
     if context is not None:
-        with suppress(Py4JError, OSError):  # it may have ended before
+        try:
             context.setLogLevel("OFF")
+        except (Py4JError, OSError):  # it does not always answer whoever was interrupted in the midst of a call
+            if (gateway := context._gateway) is not None:
+                gateway.proc.kill()
 
 
 def _end_half_started() -> None:
@@ -184,9 +188,10 @@ def _end_half_started() -> None:
                     os.kill(int(stat.parent.name), signal.SIGTERM)
 
 
-def _warehouse() -> str:
-    """A folder for Spark's own tables, which nothing here uses, away from the working directory."""
-    folder = tempfile.mkdtemp(prefix="quillcast-warehouse-")
+@cache
+def _folder(use: str) -> str:
+    """A folder for what Spark keeps while it runs, removed with this process however the Java machine ends."""
+    folder = tempfile.mkdtemp(prefix=f"quillcast-{use}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

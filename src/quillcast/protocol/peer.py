@@ -66,6 +66,7 @@ class Peer:
         self.scribe = Scribe(host, topics, self.overlay, self.neighbours, self.streams, self.table)
         self.recovery = Recovery(host, topics, self.scribe)
         self.scribe.gap_noticed, self.scribe.root_asked = self.recovery.look_soon, self.recovery.routed
+        self.scribe.front_filled = self.recovery.front_filled
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]

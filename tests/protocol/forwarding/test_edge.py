@@ -140,7 +140,7 @@ def test_what_a_publisher_sends_again_from_before_a_subscription_is_not_told_los
 
 
 def test_a_best_effort_event_that_a_later_one_overtook_in_another_reign_is_told_lost_and_no_repeat() -> None:
-    """Order forbids it, and nobody gave it to this subscriber before (DELIVERY.md: drops counted and told)."""
+    """Order forbids it, and nobody gave it to this subscriber before (docs/delivery.md: drops counted and told)."""
     edge, notes, host = an_edge(ordered=False)
     edge.readmits = False
     edge.take(down(FIRST, 0, block(PAUL, 1)))
@@ -306,6 +306,15 @@ def test_events_that_may_have_been_reported_lost_are_marked_when_another_reign_a
     assert len(notes.recovered) == 4
 
 
+def test_a_report_that_an_event_may_be_lost_is_told_before_the_event_goes_out_under_another_reign() -> None:
+    edge, notes, _ = an_edge()
+    edge.begin(SECOND, 0)
+    edge.skip(FIRST, [(0, 2)], "unavailable")
+    edge.take(down(SECOND, 0, block(PAUL, 0)))
+    assert notes.told == [(1, 0, 2, "unavailable")], "the turn is not over"
+    assert notes.recovered == [b"0"]
+
+
 def test_a_publisher_that_had_an_event_behind_the_lost_positions_has_none_to_come() -> None:
     edge, notes = a_doubting_edge()
     edge.take(down(FIRST, 3, block(PAUL, 2)))
@@ -446,3 +455,15 @@ def test_an_uncertain_loss_hides_no_hole_that_is_larger() -> None:
     edge.give_up_holes(1.0, NO_LOG)
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(1, 2, "unavailable"), (3, 9, "void")]
     assert notes.got == [b"0", b"2", b"9"]
+
+
+def test_what_the_subscription_s_term_admitted_before_it_began_is_no_hole() -> None:
+    edge, notes, _ = an_edge()
+    edge = Edge(edge.host, WEATHER, notes, 0, ordered=True)
+    edge.begin(SECOND, 7)
+    edge.take(down(SECOND, 7, block(PAUL, 9)))
+    edge.owe(FIRST, 0, stable=3)
+    edge.skip(FIRST, [(0, 3)], "unavailable", [Run(0, PAUL, 2, 3)])
+    edge.tell_losses()
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(2, 5)]
+    assert not edge.holes, "5 to 9 came before its start"

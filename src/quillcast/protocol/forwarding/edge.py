@@ -1,4 +1,4 @@
-"""The subscriber's edge: order per publisher, and the last check against repeats (DELIVERY.md, *Ids*).
+"""The subscriber's edge: order per publisher, and the last check against repeats (docs/delivery.md, *Ids*).
 
 Each term is a line of positions, taken without gaps. Across terms an event may come twice, for a new root admits again
 what was not known to be stable; the publisher's sequence tells.
@@ -114,20 +114,13 @@ class Author:
         if self.lost:
             self.before = RangeSet(self.lost.within(0, first))
 
-    def holes_before(self) -> list[Range]:
-        """What lies between the sequences from before its first event here that were told lost, and that event.
-
-        The first of them was owed, and so were those that followed it.
-        """
-        return self.before.missing(self.before.start, self.began[1]) if self.before and self.began is not None else []
-
 
 class Edge(Channel):
     """The channel to one local subscriber. Most of what it keeps is made by its first event."""
 
     __slots__ = (
         "authors", "backlog", "doubts", "holes", "host", "latest", "losses", "number", "ordered", "readmits",
-        "since", "subscriber", "topic",
+        "since", "start", "subscriber", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -138,7 +131,8 @@ class Edge(Channel):
         self.number = number
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
         self.readmits = True  # is what is not stable admitted again by a new reign? Not in a best-effort topic
-        self.since: Term | None = None
+        self.since: Term | None = None  # the term in which the subscription began
+        self.start = 0  # its first position there
         self.latest: Line | None = None
         self.authors: dict[bytes, Author] = NOTHING
         self.holes: dict[bytes, float] = NOTHING  # publishers that lack one before a later known one: since
@@ -195,7 +189,8 @@ class Edge(Channel):
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on. Another reign, past or present, may bring what holes are waiting for."""
-        self.since = self.since or term
+        if self.since is None:
+            self.since, self.start = term, start
         if self.line(term) is None:
             kind = Earlier if term < self.since else Line
             self.latest = kind(term, start, self.latest)
@@ -334,7 +329,7 @@ class Edge(Channel):
         yield from (bundle for serial in range(self.cursor, log.end) if (bundle := log.at(serial)) is not None)
 
     def _void(self, publisher: bytes, author: Author, waiting: RangeSet) -> None:
-        for hole in difference(author.holes_before(), waiting):
+        for hole in difference(self._holes_before(author), waiting):
             self._lose_before(author, publisher, hole, author.term or NO_TERM, "void")
         next_ = author.next or 0
         known = [(block.first, place.term) for block, place in author.held]
@@ -451,6 +446,13 @@ class Edge(Channel):
                 del self.losses[place]
                 self._tell(loss, ranges)
 
+    def _tell_uncertain(self) -> None:
+        """An event goes out that may be one of those lost: tell first what it may be one of."""
+        for place, (loss, ranges) in list(self.losses.items()):
+            if loss.uncertain:
+                del self.losses[place]
+                self._tell(loss, ranges)
+
     def _tell(self, loss: Loss, ranges: RangeSet) -> None:
         for first, last in ranges:
             self.host.trace(Lost(self.topic, loss.term, first, last, loss.why, self.number, loss.publisher))
@@ -507,7 +509,7 @@ class Edge(Channel):
         if author.held:
             self._release(author)
         if self.holes or author.before is not NO_RANGES:
-            if not author.holes_before():
+            if not self._holes_before(author):
                 self.holes.pop(block.publisher, None)  # the next one, if there is any, has stood since now
             self._look_for_hole(block.publisher, author)
 
@@ -531,6 +533,7 @@ class Edge(Channel):
         if not recovered:
             self.subscriber.deliver(block, skip, stop, position)
             return
+        self._tell_uncertain()
         others = RangeSet(recovered).missing(0, stop - skip)
         for first, last in sorted([*recovered, *others]):
             place = Position(term, index + first)
@@ -596,9 +599,20 @@ class Edge(Channel):
         for block, position in sorted(held, key=_sequence_of):
             self._sequence(block, 0, *position)
 
+    def _holes_before(self, author: Author) -> list[Range]:
+        """What lies between the sequences from before its first event here that were told lost, and that event.
+
+        The first of them was owed, and so were those that followed it. But where the publisher's first event here is of
+        the term in which the subscription began, after that had admitted others, what lies just before it was admitted
+        there before the subscription began, and is not owed.
+        """
+        if not author.before or author.began is None or (self.start > 0 and author.began[0] == self.since):
+            return []
+        return author.before.missing(author.before.start, author.began[1])
+
     def _look_for_hole(self, publisher: bytes, author: Author) -> None:
         """Does an event of a publisher lack here before one that is known, as held, lost or the first that came?"""
-        if author.held or (author.lost and author.next is not None) or author.holes_before():
+        if author.held or (author.lost and author.next is not None) or self._holes_before(author):
             self.holes = self.holes or {}
             self.holes.setdefault(publisher, self.host.now())
         else:

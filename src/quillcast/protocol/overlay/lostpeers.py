@@ -5,14 +5,14 @@ away, and one of all others. One answer is enough: then all others are asked at 
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from quillcast.core.host import Timer
+from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.effects import Effects, SeekCompany
+from quillcast.protocol.overlay.leafset import LeafSet
+from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import LeafSetProbe
-
-if TYPE_CHECKING:
-    from quillcast.protocol.overlay.pastry import Pastry
 
 _HEARSAY = 3.0  # for so many keep-alive intervals after a loss others may still introduce the dead; a guess
 _LATEST, _LATEST_PROBED = 8, 3  # of so many that were lost last, so many are probed in a round; a guess
@@ -25,8 +25,8 @@ class ProbeLost(Timer, frozen=True):
 class LostPeers:
     """Peers that fell silent. A few at a time are probed; when one answers all others are asked at once."""
 
-    def __init__(self, pastry: "Pastry") -> None:
-        self.pastry, self.host, self.config = pastry, pastry.host, pastry.config
+    def __init__(self, host: Host, config: OverlayConfig, lifecycle: Lifecycle, leaf_set: LeafSet) -> None:
+        self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
         self._peers: dict[bytes, tuple[Contact, float]] = {}  # with the time of the loss; those lost last come last
         self._probed_at: dict[bytes, float] = {}
         self._timer_set = False
@@ -61,7 +61,7 @@ class LostPeers:
         """Those lost since a time, each with the time of its loss."""
         return ((contact, lost_at) for contact, lost_at in self._peers.values() if lost_at > at)
 
-    def due(self, _: ProbeLost) -> None:
+    def due(self, _: ProbeLost) -> Effects:
         """Probe those of the latest, and that one of the others, that were asked longest ago."""
         self._timer_set = False
         nodes = sorted(self._peers, key=lambda node: self._peers[node][1])
@@ -69,8 +69,8 @@ class LostPeers:
         for some, count in ((latest, _LATEST_PROBED), (older, 1)):
             for node in sorted(some, key=self._asked_at)[:count]:
                 self._probe(node)
-        if self.pastry.active and not len(self.pastry.leaf_set):
-            self.pastry.seek_company()  # others of this side may be as lonely
+        if self.lifecycle.active and not len(self.leaf_set):
+            yield SeekCompany()  # others of this side may be as lonely
         self._set_timer()
 
     def ask_all(self) -> None:
@@ -88,7 +88,7 @@ class LostPeers:
 
     def _probe(self, node_id: bytes) -> None:
         self._probed_at[node_id] = self.host.now()
-        self.host.send(self._peers[node_id][0], LeafSetProbe(tuple(self.pastry.leaf_set)))
+        self.host.send(self._peers[node_id][0], LeafSetProbe(tuple(self.leaf_set)))
 
     def _set_timer(self) -> None:
         if self._peers and not self._timer_set:
@@ -111,4 +111,4 @@ class LostPeers:
         assert self._probed_at.keys() <= self._peers.keys()
         assert self._timer_set or not self._peers, "peers are lost and no timer is set"
         for node_id in self._peers:
-            assert node_id not in self.pastry.leaf_set, f"{node_id.hex()} is lost and a member of the leaf set"
+            assert node_id not in self.leaf_set, f"{node_id.hex()} is lost and a member of the leaf set"

@@ -1,4 +1,4 @@
-"""Scribe: children tables, reverse-path trees, and their repair (Scribe, sections 3.1 and 3.2; DESIGN.md, section 4).
+"""Scribe: children tables, reverse-path trees, and their repair (Scribe, sections 3.1 and 3.2).
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. Here is what its parts share, and the
 way of a message, a bundle and a timer to them: local subscriptions (`subscribing.py`), this peer as a child
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import NO_TERM, REPAIR, UP
+from quillcast.core.envelope import NO_TERM, REPAIR, UP, Term
 from quillcast.core.errors import Malformed
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
@@ -125,6 +125,7 @@ class Scribe:
         self.sweeping = Sweeping(self)
         self.forgetting = Forgetting(self)
         self.gap_noticed: Callable[[bytes], None] = lambda topic: None  # the recovery above this layer
+        self.front_filled: Callable[[Tree, Term], None] = lambda tree, term: None  # it, too
         self.root_asked: Callable[[Any], None] = lambda message: None  # it, too: a question routed to the topic's root
 
     # ---- topics
@@ -288,12 +289,15 @@ class Scribe:
             self.reigns.heard_of(tree, bundle.envelope.term)
             if tree.root is None:
                 self.reigns.enter(tree, bundle.envelope.term, 0)
-        fills_front = bundle.envelope.kind is REPAIR and tree.fills_front(bundle)
+        front = tree.front(bundle.envelope.term) if bundle.envelope.kind is REPAIR else None
+        fills_front = front is not None and bundle.envelope.first <= front < bundle.last
         is_new = self.move(tree, bundle)
         if not is_new or (fills_front and self.pacing.takes_repairs):  # a repeat takes no room
             self.host.release(sender.node_id, bundle.size)
         else:
             self.pacing.release(sender.node_id, bundle.size)
+        if fills_front and is_new:
+            self.front_filled(tree, bundle.envelope.term)
 
     def move(self, tree: Tree, bundle: Bundle) -> bool:
         """Hand a bundle to the forwarding table, past the topic's forward handler where there is one. Was it new?"""
