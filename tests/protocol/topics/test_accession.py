@@ -343,7 +343,7 @@ def test_a_request_that_is_routed_nowhere_else_is_answered_here(monkeypatch: pyt
     village = Village(8)
     root = by_distance(village)[1]
     overlay = village.peers[root].overlay
-    monkeypatch.setattr(overlay.hops, "to", lambda key, but=(): None)
+    monkeypatch.setattr(overlay, "next_hop", lambda key: None)
     assert not overlay.is_closest(TOPIC)
     asked = FindRoot(TOPIC, village.world.machines[root].contact, Descriptor(NAME), NO_TERM)
     village.act(root, lambda peer: peer.scribe.dispatch.routed(asked))
