@@ -48,7 +48,7 @@ def test_the_demo_names_all_that_is_missing_at_once(without: Without, tmp_path: 
     )
 
 
-@pytest.mark.parametrize("problem", [session.NoJava("no Java"), MemoryError()])
+@pytest.mark.parametrize("problem", [java.NoJava("no Java"), MemoryError()])
 def test_what_keeps_spark_from_starting_beside_the_stream_is_raised_where_the_audit_waits_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, problem: Exception
 ) -> None:
