@@ -3,7 +3,7 @@
 ======== ==============================================================================================================
 stable   when a writer is told that an event is stable, every subscriber that was owed it and has a live lease was
          given it
-hold     a root whose process stood still calls nothing stable for a lease's time
+hold     a root whose process stood still calls nothing stable before others can have said that no other one followed
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
          it, and if the report is uncertain, none knows what it was, unless buffers were full
 bounds   what a peer keeps is within the bound that its settings name, at every step that is looked at
@@ -29,11 +29,11 @@ from quillcast.sim.world import Broken
 
 
 class Holding(NamedTuple):
-    """A reign whose root stood still: up to where it had called its events stable, and until when it may not go on."""
+    """A reign whose root stood still: up to where it had called its events stable, and when it went on."""
 
     term: Term
     stable: int
-    until: float
+    at: float
 
 
 class Judges:
@@ -49,12 +49,11 @@ class Judges:
     # --- hold
 
     def went_on(self, machine: int, peer: Peer, stood_s: float) -> None:
-        """A process stood still for so long and goes on: which reigns hold stability back now?"""
-        topics, now = self.config.topics, self.run.world.now
-        if stood_s > (PAUSE_SWEEPS + 1) * topics.sweep_s:
+        """A process stood still for so long and goes on: of which reigns has it to ask others first?"""
+        if stood_s > (PAUSE_SWEEPS + 1) * self.config.topics.sweep_s and len(peer.overlay.leaf_set):
             for topic, tree in peer.scribe.trees.items():
                 if tree.root is not None and tree.keeps:
-                    self.holding[machine, topic] = Holding(tree.root.term, tree.root.stable, now + topics.lease_s)
+                    self.holding[machine, topic] = Holding(tree.root.term, tree.root.stable, self.run.world.now)
 
     def holds_back(self, machine: int, peer: Peer) -> None:
         """A step of a peer is over: has it called something stable that it should not have?"""
@@ -63,12 +62,12 @@ class Judges:
                 continue
             tree = peer.scribe.trees.get(place[1])
             root = tree.root if tree is not None else None
-            if root is None or root.term != holding.term or self.run.world.now >= holding.until:
+            if root is None or root.term != holding.term or self.run.world.now > holding.at:
                 del self.holding[place]
             elif root.stable > holding.stable:
                 raise Broken(
                     f"hold: peer {machine}, the root of topic {root.descriptor.name}, stood still and calls events up "
-                    f"to {root.stable} stable {holding.until - self.run.world.now:.1f} s before a lease has passed",
+                    f"to {root.stable} stable before anybody can have answered whether another root followed",
                     f"topic:{root.descriptor.name}",
                 )
 
