@@ -1,7 +1,7 @@
 """What must hold across peers, looked at when a run is over and everything had time to settle.
 
 Here is what holds for the network; `delivery.py` has the promises to programs, and `judges.py` those that are looked at
-while the run goes on. No check here may be weakened to let a seed pass: what is allowed stands in DELIVERY.md.
+while the run goes on. No check here may be weakened to let a seed pass: what is allowed stands in docs/delivery.md.
 """
 
 import re

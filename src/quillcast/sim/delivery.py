@@ -1,4 +1,4 @@
-"""The promises of one topic, judged from the logs of its readers when a run is over (DELIVERY.md, *Guarantees*).
+"""The promises of one topic, judged from the logs of its readers when a run is over (docs/delivery.md, *Guarantees*).
 
 ==================== ==========================================================================================
 always               no event reaches a handler twice, none is invented, a writer's events come in order, and one
@@ -10,7 +10,7 @@ owed and delivered   an event that was written after a reader's subscription sto
                      and the writer does too, or knew the event to be stable, or a peer that lives still had it;
                      unless the reader was slow, its lease had ended, or a bound on what is kept was exceeded
 told                 in those cases: delivered, or told lost; but for a reign that began beyond a cut and is lower than
-                     the one that the subscription began in (docs/decisions/checks.md)
+                     the one that the subscription began in (docs/decisions/judges.md)
 never silent         both within a bounded time after the event was written or the last fault was over
 best effort          what a reader came past within a term was handed over or told dropped, and never both
 ==================== ==========================================================================================

@@ -9,7 +9,7 @@ bounds   what a peer keeps is within the bound that its settings name, at every 
 access   nobody admits events by default settings while a peer that could be reached knows better, and has for 5 s
 ======== ==============================================================================================================
 
-The texts of DELIVERY.md that they go by, and how each was read, stand in docs/decisions/checks.md.
+The texts of docs/delivery.md that they go by, and how each was read, stand in docs/decisions/judges.md.
 """
 
 from collections.abc import Iterator

@@ -138,7 +138,7 @@ def test_what_a_publisher_sends_again_from_before_a_subscription_is_not_told_los
 
 
 def test_a_best_effort_event_that_a_later_one_overtook_in_another_reign_is_told_lost_and_no_repeat() -> None:
-    """Order forbids it, and nobody gave it to this subscriber before (DELIVERY.md: drops counted and told)."""
+    """Order forbids it, and nobody gave it to this subscriber before (docs/delivery.md: drops counted and told)."""
     edge, notes, host = an_edge(ordered=False)
     edge.readmits = False
     edge.take(down(FIRST, 0, block(PAUL, 1)))

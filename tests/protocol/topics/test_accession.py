@@ -1,4 +1,4 @@
-"""What a peer does before it reigns over a topic, and what others keep for it (DELIVERY.md, *Roots that move*)."""
+"""What a peer does before it reigns over a topic, and what others keep for it (docs/delivery.md, *Roots that move*)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What one root knew reaches all that are owed it, however many follow it (DELIVERY.md, *Roots that move*)."""
+"""What one root knew reaches all that are owed it, however many follow it (docs/delivery.md, *Roots that move*)."""
 
 import pytest
 

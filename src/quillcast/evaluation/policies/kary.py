@@ -17,7 +17,7 @@ CHILDREN = 16  # children_per_topic_max, as everywhere in this project
 class Kary(PolicyKernel):
     """The creator on top, and every level filled before the next begins: node i is a child of node (i - 1) / k.
 
-    It is what a scope's manager can do that knows its members and nothing of their delays (DESIGN.md, section 5).
+    It is what a scope's manager can do that knows its members and nothing of their delays (docs/design.md, section 5).
     Simplified: all members are known before the tree is made.
 
     Args:

@@ -1,4 +1,4 @@
-"""The subscriber's edge: order per publisher, and the last check against repeats (DELIVERY.md, *Ids*).
+"""The subscriber's edge: order per publisher, and the last check against repeats (docs/delivery.md, *Ids*).
 
 Each term is a line of positions, taken without gaps. Across terms an event may come twice, for a new root admits again
 what was not known to be stable; the publisher's sequence tells.

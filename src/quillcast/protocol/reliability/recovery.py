@@ -1,4 +1,4 @@
-"""Repair is by ranges, not by parenthood (DELIVERY.md): who misses a range asks any neighbour that has it.
+"""Repair is by ranges, not by parenthood (docs/delivery.md): who misses a range asks any neighbour that has it.
 
 Claims on tree links tell what neighbours have. In the present term what lacks is asked of the parent, then of children,
 siblings and the grandparent, then of the root, whose word decides: a range is given up when the parent says that it

@@ -1,4 +1,4 @@
-"""How a peer comes to reign over a topic (DELIVERY.md, *Roots that move*).
+"""How a peer comes to reign over a topic (docs/delivery.md, *Roots that move*).
 
 It asks the peers that keep the topic's state what they know: a topic is new only if most of them say so. What any of
 them knows is adopted. If one of them is the root, the topic is about to be handed over, and that is waited for. Then

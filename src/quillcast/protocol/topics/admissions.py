@@ -1,4 +1,4 @@
-"""How long this peer, as the root of topics, remembers publishers (DELIVERY.md, *Ids*).
+"""How long this peer, as the root of topics, remembers publishers (docs/delivery.md, *Ids*).
 
 A publisher's state goes when all its events are stable and it has closed, which its peer says (`Closed`), or its peer
 has been lost for a lease's time. Of a peer whose publishers sent nothing for so long a root asks a sign of life, and

@@ -1,6 +1,6 @@
 """Changing the settings of a topic that stands: a descriptor of a later version, which its root enters and passes on.
 
-What subscribers are owed (`delivery`, `order`) stays: changing that needs a new session (DESIGN.md, section 6), for
+What subscribers are owed (`delivery`, `order`) stays: that needs a new session (docs/design.md, section 6), for
 publishers and subscribers must agree from which event on it holds. Who is slow and how large events may be is each
 peer's own matter, and holds from where the new descriptor has come to: replicas, the tree, and those who published.
 """

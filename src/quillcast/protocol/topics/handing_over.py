@@ -1,6 +1,6 @@
-"""Planned hand-over of a topic to the peer that is closer to it (DELIVERY.md, *Roots that move*).
+"""Planned hand-over of a topic to the peer that is closer to it (docs/delivery.md, *Roots that move*).
 
-What is stable keeps its position, and those below are named to the next root (docs/decisions/hand-over.md).
+What is stable keeps its position, and those below are named to the next root (docs/decisions/leadership-transfer.md).
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -102,7 +102,7 @@ class HandingOver:
                 tree.root.closing = True
 
     def resign(self, tree: Tree) -> None:
-        """Hand the topic over to the closest other peer, and become its child (DELIVERY.md: planned hand-over)."""
+        """Hand the topic over to the closest other peer, and become its child (docs/delivery.md: planned hand-over)."""
         root = tree.root
         others = [c for c in self.overlay.closest(tree.topic, 2) if c.node_id != self.host.me]
         if root is None:

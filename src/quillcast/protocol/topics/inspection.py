@@ -173,7 +173,7 @@ class Inspection:
         )
 
     def _name_laggards(self, message: Laggards) -> None:
-        """Say what holds the position back here, and walk on below (DELIVERY.md, *Guarantees*)."""
+        """Say what holds the position back here, and walk on below (docs/delivery.md, *Guarantees*)."""
         tree, now = self.scribe.trees.get(message.topic), self.host.now()
         if tree is None:  # it needs the topic no more, and its parent has not heard of that yet
             self._answer(message.asker, Lagging(message.topic, message.number, behind=False, departed=[], asked=[]))

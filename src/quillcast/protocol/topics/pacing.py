@@ -1,4 +1,4 @@
-"""Back-pressure: credit goes back to senders while the buffers are within the budget (DELIVERY.md, *Slowness*).
+"""Back-pressure: credit goes back to senders while the buffers are within the budget (docs/delivery.md, *Slowness*).
 
 Where the budget is used up, a peer gives in this order:
 

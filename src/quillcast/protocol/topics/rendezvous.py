@@ -1,9 +1,9 @@
-"""The rendezvous point: how a peer becomes, is and ceases to be a topic's root (DELIVERY.md, *Roots that move*).
+"""The rendezvous point: how a peer becomes, is and ceases to be a topic's root (docs/delivery.md, *Roots that move*).
 
 Safety rests on terms. A new root never relies on what an earlier one admitted: publishers send again what is not
 stable, and subscribers tell by sequence what they had. So that nothing is called stable behind the back of orphans
 on their way, a root that took over holds stability for as long as their leases last; one that was handed the topic,
-until those whom the root before names have come (docs/decisions/hand-over.md).
+until those whom the root before names have come (docs/decisions/leadership-transfer.md).
 """
 
 from collections.abc import Iterable

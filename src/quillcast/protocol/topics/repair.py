@@ -1,4 +1,4 @@
-"""Repair of the trees: parents known beforehand, one message for all topics of a lost link (DESIGN.md, section 4)."""
+"""Repair of the trees: fallbacks known beforehand, one message per lost link (docs/design.md, section 4)."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Scribe: children tables, reverse-path trees, and their repair (Scribe, sections 3.1 and 3.2; DESIGN.md, section 4).
+"""Scribe: children tables, reverse-path trees, and their repair (Scribe, sections 3.1 and 3.2).
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. Here is what its parts share, and the
 way of a message, a bundle and a timer to them: local subscriptions (`subscribing.py`), this peer as a child
