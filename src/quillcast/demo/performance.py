@@ -22,8 +22,9 @@ from quillcast.demo.network import HOW_TO
 from quillcast.demo.state import State
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.pipeline import extras
+from quillcast.pipeline.auditing import run_audit
 from quillcast.pipeline.command import print_findings
-from quillcast.pipeline.findings import Findings, run_audit
+from quillcast.pipeline.findings import Findings
 from quillcast.pipeline.run import Run, write_run
 from quillcast.pipeline.session import spark_session
 

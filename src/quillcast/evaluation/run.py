@@ -21,7 +21,8 @@ from quillcast.evaluation.memory import Watch
 from quillcast.evaluation.progress import Display, watched
 from quillcast.evaluation.report import figures
 from quillcast.pipeline import extras
-from quillcast.pipeline.session import java_home, spark_session
+from quillcast.pipeline.java import java_home
+from quillcast.pipeline.session import spark_session
 
 if TYPE_CHECKING:
     from pyarrow import Table

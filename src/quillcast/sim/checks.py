@@ -10,6 +10,7 @@ from quillcast.core.ids import ring_distance, short
 from quillcast.protocol.forwarding.edge import SILENT_MAX
 from quillcast.protocol.forwarding.flow import FORGOTTEN_MAX, TERMS_KEPT_MAX
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.joining import FORMER_MAX
 from quillcast.sim.delivery import Delivery
 from quillcast.sim.host import Machine
 from quillcast.sim.leases import bound_s
@@ -124,6 +125,10 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
             _holds(len(silent) <= SILENT_MAX, f"{who} remembers {len(silent)} publishers that are gone, {topic}")
     left = [short(topic) for topic in peer.scribe.joining.left_behind if not peer.scribe.joining.leases_left(topic)]
     _holds(not left, f"{who} remembers leases of trees that it left, for topics {left}")
+    for id_, former in peer.scribe.joining.former.items():
+        late = [short(node) for node, until in former.items() if until < overdue]
+        known = id_ in peer.scribe.trees and not late and len(former) <= FORMER_MAX
+        _holds(known, f"{who} remembers {len(former)} former parents in topic {short(id_)}, {late} for too long")
 
 
 def _holds(condition: bool, otherwise: str) -> None:

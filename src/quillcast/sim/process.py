@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quillcast.core.host import Inputs
+from quillcast.core.ids import NodeId
 from quillcast.core.messages import Contact
 from quillcast.sim.clock import Action
 from quillcast.sim.surroundings import Surroundings
@@ -16,7 +17,8 @@ class Process:
 
     def __init__(self, world: Surroundings, number: int, contact: Contact) -> None:
         """`number` is that of its machine."""
-        self.world, self.number, self.contact, self.me = world, number, contact, contact.node_id
+        self.world, self.number, self.contact = world, number, contact
+        self.me = NodeId(contact.node_id)
         self.charged: dict[bytes, int] = {}  # bytes of bundles that came from a peer and were not released
         self.alive = True
         self.ended_at: float | None = None

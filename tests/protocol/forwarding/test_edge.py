@@ -3,9 +3,11 @@
 from random import Random
 
 from quillcast.core.envelope import Term
+from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.edge import GIVEN_RANGES_MAX, Edge
-from quillcast.protocol.forwarding.ledger import Run
+from quillcast.protocol.forwarding.flow import Past
+from quillcast.protocol.forwarding.ledger import NO_LEDGER, Run
 from quillcast.protocol.forwarding.log import Budget, Log
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
@@ -158,6 +160,68 @@ def test_what_a_reliable_topic_admits_again_from_before_a_best_effort_subscripti
     edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2", b"3", b"4")))
     assert notes.got == [b"2", b"4"]
     assert notes.lost_ == [(2, 3, 4, "overtaken")]
+
+
+def test_an_overtaken_event_is_told_lost_once_however_many_reigns_admit_it() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.take(down(FIRST, 1, block(PAUL, 3)))
+    for term in (SECOND, THIRD):
+        edge.begin(term, 0)
+        edge.take(down(term, 0, block(PAUL, 1), block(PAUL, 2), block(PAUL, 3)))
+        edge.tell_losses()
+        assert notes.lost_ == [(2, 1, 3, "overtaken")]
+
+
+def test_what_a_best_effort_subscriber_was_told_lost_by_name_is_not_told_again_by_position() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.skip(FIRST, [(2, 4)], "cut", [Run(2, PAUL, 2, 2)])
+    edge.take(down(FIRST, 6, block(PAUL, 6)))
+    edge.tell_losses()
+    assert notes.lost_ == [(1, 2, 4, "cut"), (1, 0, 2, "dropped"), (1, 4, 6, "dropped")]
+
+
+def test_nor_is_it_told_again_when_another_reign_admits_it_behind_a_later_event() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.skip(FIRST, [(1, 3)], "cut", [Run(1, PAUL, 1, 2)])
+    edge.take(down(FIRST, 3, block(PAUL, 3)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2", b"3")))
+    edge.tell_losses()
+    assert notes.lost_ == [(1, 1, 3, "cut")]
+
+
+def test_what_came_late_was_told_lost_by_position_and_is_not_told_by_name() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    edge.take(down(FIRST, 1, block(PAUL, 1)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2")))
+    edge.tell_losses()
+    assert notes.got == [b"0", b"2"]
+    assert notes.lost_ == [(1, 1, 2, "dropped")]
+
+
+def test_what_nobody_has_of_an_earlier_reign_is_told_lost_though_a_later_one_went_ahead() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 5)))
+    edge.skip(FIRST, [(1, 4)], "unavailable", [Run(1, PAUL, 1, 3)])
+    edge.skip(FIRST, [(1, 4)], "unavailable", [Run(1, PAUL, 1, 3)])
+    edge.tell_losses()
+    assert notes.lost_ == [(1, 1, 4, "unavailable")]
+
+
+def test_a_best_effort_subscriber_of_a_reliable_topic_is_owed_word_of_the_end_of_a_past_term() -> None:
+    edge, _, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    past = Past(RangeSet([(0, 1)]), 3, [], 0.0, NO_LEDGER)
+    assert edge.lacking(FIRST, past) == [(1, 3)]
+    edge.readmits = False
+    assert edge.lacking(FIRST, past) == [], "a best-effort topic asks nobody for it"
 
 
 def test_gaps_of_a_best_effort_subscriber_are_remembered_to_a_bound() -> None:

@@ -223,6 +223,23 @@ def test_a_peer_joins_soon_though_some_of_its_contacts_stand_still() -> None:
     assert village.peers[newcomer.number].overlay.active
 
 
+def test_who_has_found_one_peer_does_not_wait_long_for_others_to_say_how_near_they_are() -> None:
+    village = Village(6)
+    village.run(10)
+    for number in range(1, 6):
+        host = village.world.machines[number].host
+        assert host is not None
+        host.pause()
+    newcomer = village.world.add(None)
+    village.world.start(newcomer)
+    joining = village.peers[newcomer.number].overlay.joining
+    village.run(0.5)
+    assert len(joining._measuring) == 5, "those that its contact knows, and that stand still"
+    village.run(village.config.overlay.join_timeout_s / 4)
+    assert not joining._measuring
+    assert joining._near is not None
+
+
 def test_a_network_that_starts_all_at_once_comes_up() -> None:
     world = World(11)
     peers = [world.add() for _ in range(6)]

@@ -105,7 +105,7 @@ class Author:
         self.looked_at_next: int | None = -1  # `next`, at the last look (`forget_authors`)
         self.term: Term | None = None  # of its last event
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
-        self.given: RangeSet | None = None  # sequences that went out, where gaps are no reason to wait
+        self.given: RangeSet | None = None  # sequences that went out or were told lost, where gaps hold up nothing
         self.held: list[tuple[Block, Position]] = []  # behind a hole
 
     def begin(self, term: Term, first: int) -> None:
@@ -221,7 +221,7 @@ class Edge(Channel):
     def lacking(self, term: Term, past: Past) -> list[Range]:
         """What this subscriber is owed of a past term and never came."""
         line = self.line(term)
-        if line is None or not self.ordered:
+        if line is None or not self.readmits:
             return []
         return [r for gap in past.seen.missing(line.next, past.end) for r in line.given_up.missing(*gap)]
 
@@ -252,16 +252,38 @@ class Edge(Channel):
         line = self.latest
         if line is None or line.term != term:
             line = self.line(term)
-        if line is None or bundle.last <= line.next:
+        if line is None:
+            return
+        if bundle.envelope.first < line.next and not self.ordered:
+            self._came_late(bundle, line)
+        if bundle.last <= line.next:
             return
         if bundle.envelope.first > line.next:
             if self.ordered:
                 _wait(line, bundle)
                 return
-            self._doubt(Loss(term, line.next, bundle.envelope.first, "dropped"), line)
+            self._drop(term, line, bundle.envelope.first)
         self._run(bundle, line)
         if line.waiting or line.given_up is not NO_RANGES:
             self._resume(line)
+
+    def _drop(self, term: Term, line: Line, before: int) -> None:
+        """What has not come before an index is lost, where gaps hold up nothing; some may have been reported before."""
+        lost = line.given_up.missing(line.next, before)
+        line.given_up = line.given_up or RangeSet()
+        for first, last in lost:
+            self._doubt(Loss(term, first, last, "dropped"), line)
+            line.given_up.add(first, last)
+        if len(line.given_up) > GIVEN_RANGES_MAX:
+            line.given_up.join_closest()
+
+    def _came_late(self, bundle: Bundle, line: Line) -> None:
+        """What was reported lost by its position, where gaps hold up nothing, came: now it is known whose it is.
+
+        It is not reported again by name when another reign admits it behind a later event.
+        """
+        for run in within(runs_of(bundle), line.given_up):
+            _note_given(self.authors.get(run.publisher) or self._meet(run.publisher), run.first, run.first + run.events)
 
     def skip(
         self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: Iterable[Run] = ()
@@ -359,9 +381,12 @@ class Edge(Channel):
         author.lost = author.lost or RangeSet()
         for first, last in lost:
             self._lose_before(author, publisher, (first, last), term, why)
-            for hole in author.lost.missing(max(first, author.next or 0), last):
+            ahead = author.lost.missing(max(first, author.next or 0), last)
+            for hole in (*self._never_given(author, first, min(last, author.next or 0)), *ahead):
                 self._report(Loss(term, *hole, why, publisher))
             author.lost.add(first, last)
+            if not self.ordered:
+                _note_given(author, first, last)
         if author.next is not None:
             self._pass_lost(author, author.next)
         if author.held:
@@ -551,16 +576,20 @@ class Edge(Channel):
     def _pass_over(self, author: Author, block: Block, start: int, stop: int) -> None:
         """Events from before the publisher's next one here: repeats, but for those that a later one overtook."""
         first, last = block.first + start, block.first + stop
-        overtaken = [] if self.ordered else self._never_given(author, first, last)
+        overtaken = self._never_given(author, first, last)
         repeats = last - first - sum(end - begin for begin, end in overtaken)
         if repeats:
             self.host.trace(Repeated(self.topic, "edge", repeats))
         for begin, end in overtaken:
             self._report(Loss(author.term or NO_TERM, begin, end, "overtaken", block.publisher))
+            _note_given(author, begin, end)
 
     def _never_given(self, author: Author, first: int, last: int) -> list[Range]:
-        """Sequences that this subscriber was owed and not given; where reigns admit again, from its first one on."""
-        if author.given is None or author.began is None:
+        """Sequences that an unordered subscriber was owed, and neither given nor told lost.
+
+        Where reigns admit again it is owed them from the publisher's first one on.
+        """
+        if self.ordered or author.given is None or author.began is None:
             return []
         return author.given.missing(max(first, author.began[1]) if self.readmits else first, last)
 
@@ -601,10 +630,8 @@ def _wait(line: Line, bundle: Bundle) -> None:
 
 
 def _note_given(author: Author, first: int, last: int) -> None:
-    if author.given is None:
-        author.given = RangeSet()
-        if author.began is not None:
-            _, first = author.began  # until now it may have waited at gaps
+    if author.given is None:  # until now it may have waited at gaps
+        author.given = RangeSet([(author.began[1], author.next or 0)] if author.began is not None else [])
     author.given.add(first, last)
     if len(author.given) > GIVEN_RANGES_MAX:  # the oldest gap is taken for no gap
         (_, gap), (end, _) = author.given.ranges()[:2]

@@ -55,6 +55,10 @@ class Sweep(Timer, frozen=True):
     at: float
 
 
+TIMERS: tuple[type[Timer], ...] = (Sweep,)
+"""What this layer tells itself later."""
+
+
 class Link:
     """What is known of one neighbour's liveness. `questions` counts those that went unanswered since it was `heard`.
 

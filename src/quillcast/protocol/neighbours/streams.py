@@ -70,6 +70,10 @@ class AskAgain(Timer, frozen=True):
     asked_at: float
 
 
+TIMERS: tuple[type[Timer], ...] = (Flush, AskAgain)
+"""What this layer tells itself later."""
+
+
 class _Map:
     """One map with its digest: the XOR of a hash per entry, constant work per change.
 

@@ -244,7 +244,7 @@ class Agreement:
         if contact.node_id in self.leaf_set:
             self.neighbours.probe(contact)  # whether a member lives is for the failure detector to say
         else:
-            self.lost_peers.remember(contact)
+            self.lost_peers.remember(contact, met=False)
         self._hope(anew=True)
         yield from self._settle()
 

@@ -120,17 +120,25 @@ class Joining:
                 self.host.measure(contact)
         if not self._measuring:
             yield from self._approach()
+        elif self._nearest() is not None:
+            self._wait_for_nearer()
 
     def measured(self, contact: Contact) -> Effects:
-        """A measurement is done; with the last one, or soon after the last that was answered, the next step begins."""
+        """A measurement is done; with the last one, or soon after the last that was answered, the next step begins.
+
+        Where somebody had answered before, also if none of these does.
+        """
         if self._measuring.pop(contact.node_id, self) is not None or self.lifecycle.active:
             return
         if not self._measuring:
             yield from self._approach()
         elif self.host.proximity(NodeId(contact.node_id)) is not None:
-            self._step += 1
-            patience_s = self.config.join_timeout_s / 4  # the others may be dead
-            self.host.set_timer(JoinLate(self._attempt, self._step), patience_s)
+            self._wait_for_nearer()
+
+    def _wait_for_nearer(self) -> None:
+        """Somebody has answered: those that take much longer are not nearer, and may be dead."""
+        self._step += 1
+        self.host.set_timer(JoinLate(self._attempt, self._step), self.config.join_timeout_s / 4)
 
     def _approach(self) -> Effects:
         """Ask the nearest peer met so far whom it knows; once that was asked, join through it."""

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from quillcast.core.errors import Malformed
-from quillcast.core.host import Host
+from quillcast.core.host import Host, Timer
 from quillcast.core.ids import number, ring_distance
 from quillcast.core.messages import Codec, Contact, Message
 from quillcast.core.trace import Activated, Mark
@@ -74,13 +74,17 @@ _HANDLERS: dict[type[Message], Callable[["Pastry"], Callable[[Contact, Any], Ite
     RowRequest: attrgetter("upkeep.requested"),
     Row: attrgetter("upkeep.row"),
 }
-_TIMERS: dict[type, Callable[["Pastry"], Callable[[Any], Iterable[Effect] | None]]] = {
+_TIMERS: dict[type[Timer], Callable[["Pastry"], Callable[[Any], Iterable[Effect] | None]]] = {
     AckDue: attrgetter("router.ack_due"),
     ProbesDue: attrgetter("agreement.due"),
     Maintain: attrgetter("maintain"),
     ProbeLost: attrgetter("lost_peers.due"),
     JoinLate: attrgetter("joining.late"),
 }
+
+
+TIMERS: tuple[type[Timer], ...] = tuple(_TIMERS)
+"""What this layer tells itself later."""
 
 
 class Pastry:
@@ -99,6 +103,7 @@ class Pastry:
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
         self.neighbourhood = around = NeighbourhoodSet(config.neighbourhood_size)
         self.acquaintances: dict[bytes, Contact] = {}  # who spoke to this layer, those that did last come last
+        self.goodbyes: dict[bytes, None] = {}  # who left in good order, and has not spoken since
         self.links = links = IdleLinks(neighbours)
         self.distances = distances = Distances(host, neighbours, table)
         repair = LazyRepair(host, table)
@@ -166,10 +171,15 @@ class Pastry:
         """Out of the leaf set and this peer, the `count` closest to the key, closest first."""
         return self.hops.closest(key, count)
 
-    def closest_lately(self, key: bytes, count: int, since: float) -> list[tuple[Contact, float | None]]:
-        """The `count` that are closest to the key, or were: those lost since a time are among them, with that time."""
+    def closest_lately(
+        self, key: bytes, count: int, since: float, *, met: bool = False
+    ) -> list[tuple[Contact, float | None]]:
+        """The `count` that are closest to the key, or were: those lost since a time are among them, with that time.
+
+        `met`: but for those that were never there.
+        """
         known: list[tuple[Contact, float | None]] = [(contact, None) for contact in (self.host.contact, *self.leaf_set)]
-        known += self.lost_peers.since(since)
+        known += self.lost_peers.since(since, met=met)
         return sorted(known, key=lambda peer: (ring_distance(peer[0].node_id, key), peer[0].node_id))[:count]
 
     def introduce(self, contact: Contact) -> None:
@@ -205,6 +215,7 @@ class Pastry:
 
     def _meet(self, contact: Contact) -> None:
         """Remember who spoke last, be it in no table any more: it may be all that a lonely peer can reach."""
+        self.goodbyes.pop(contact.node_id, None)
         self.acquaintances.pop(contact.node_id, None)
         self.acquaintances[contact.node_id] = contact
         if len(self.acquaintances) > self.config.remembered_max:
@@ -228,7 +239,7 @@ class Pastry:
         if self.lifecycle.left:
             return
         if contact.node_id in self.leaf_set or contact.node_id in self.routing_table:
-            self.lost_peers.remember(contact)
+            self.lost_peers.remember(contact, met=contact.node_id not in self.goodbyes)
         self.upkeep.lost(contact)
         self._carry_out(self.agreement.lost(contact))
         self.router.lost(contact.node_id)
@@ -245,7 +256,10 @@ class Pastry:
         self.lost_peers.ask_all()
 
     def member_leaves(self, sender: Contact, leaving: Leaving) -> None:
-        """A peer said goodbye."""
+        """A peer said goodbye. Others may still name it: it is not lost then, if it does not answer."""
+        self.goodbyes[sender.node_id] = None
+        if len(self.goodbyes) > self.config.remembered_max:
+            del self.goodbyes[next(iter(self.goodbyes))]
         self.upkeep.lost(sender)
         self.lost_peers.forget(sender.node_id)
         self._carry_out(self.agreement.left(sender, leaving))
@@ -286,7 +300,7 @@ class Pastry:
         self.host.trace(Activated(len(self.leaf_set)))
         for silent in self.joining.done():
             if silent.node_id not in self.leaf_set:
-                self.lost_peers.remember(silent)
+                self.lost_peers.remember(silent, met=False)
         self.upkeep.start()
         self.application.leaf_set_changed()
         self.router.release_held()

@@ -13,9 +13,9 @@ Whoever refuses says whose events stood there, if it knows (`forwarding.ledger`)
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
@@ -39,13 +39,17 @@ class Look(Timer, frozen=True):
 class Recovery:
     """One peer's repairs."""
 
-    def __init__(self, host: Host, config: TopicConfig, scribe: Scribe) -> None:
+    def __init__(self, host: Host, config: TopicConfig, scribe: Scribe, dispatch: Dispatch) -> None:
         self.host, self.config, self.scribe = host, config, scribe
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
         self.suspects: dict[bytes, None] = {}  # topics in which something may lack; no other is looked over
         self.set = False
         self.unsent: dict[bytes, dict[tuple[bytes, Term], list[Range]]] = {}  # by who asked, for want of credit
         self.lent: dict[bytes, int] = {}  # what room was left when something was last sent to a peer without credit
+        dispatch.on_message(Ask, self._asked)
+        dispatch.on_message(Unavailable, self._refused)
+        dispatch.on_routed(AskRoot, self._routed)
+        dispatch.on_timer(Look, self._look)
 
     def look_soon(self, topic: bytes) -> None:
         """Something may lack in the topic."""
@@ -54,7 +58,7 @@ class Recovery:
             self.set = True
             self.host.set_timer(Look(), self.config.gap_s)
 
-    def timer(self, timer: Look) -> None:
+    def _look(self, timer: Look) -> None:
         """Look over the topics in which something may lack, and come again while anything does."""
         self.set = False
         suspects, self.suspects = self.suspects, {}
@@ -231,15 +235,11 @@ class Recovery:
             self.host.trace(Mark("asked_for_range"))
             self.host.send(source, Ask(topic, term, ranges))
 
-    def receive(self, sender: Contact, message: Any) -> None:
-        """A neighbour asks, or had nothing."""
-        match message:
-            case Ask(topic, term, ranges, due):
-                self._answer(sender, topic, term, ranges, due=due)
-            case Unavailable():
-                self._refused(sender, message)
+    def _asked(self, sender: Contact, message: Ask) -> None:
+        """A neighbour lacks something."""
+        self._answer(sender, message.topic, message.term, message.ranges, due=message.due)
 
-    def routed(self, message: AskRoot) -> None:
+    def _routed(self, message: AskRoot) -> None:
         """Somebody whose neighbours do not have what it lacks asks the root, which this peer is."""
         self._answer(message.asker, message.topic, message.term, message.ranges)
 

@@ -9,7 +9,7 @@ too. One that lives stays however long it is silent, as long as there is room (`
 from typing import TYPE_CHECKING
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.topics.messages import StillOpen
+from quillcast.protocol.topics.messages import Closed, StillOpen
 from quillcast.protocol.topics.root import Root
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Admissions:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
         self.look_at = self.host.now() + self.config.lease_s
+        scribe.dispatch.on_message(Closed, lambda _, message: self.closed(message.publishers))
 
     def closed(self, publishers: list[tuple[bytes, bytes]]) -> None:
         """Publishers of some topics say that they publish no more."""

@@ -67,7 +67,7 @@ class Changes:
 
     def root_found(self, descriptor: Descriptor) -> None:
         """The root told what stands: offer it the next version."""
-        change = self.asked.pop(descriptor.topic, None)
+        change = self._answered(descriptor.topic)
         if change is None:
             return
         try:
@@ -92,11 +92,18 @@ class Changes:
 
     def unknown(self, topic: bytes) -> bool:
         """Nobody created the topic. Was it this peer's question that this answers?"""
-        change = self.asked.pop(topic, None)
+        change = self._answered(topic)
         if change is None:
             return False
         change.done(UnknownTopic(f"there is no topic {change.name!r}; run: quillcast topic create {change.name}"))
         return True
+
+    def _answered(self, topic: bytes) -> Change | None:
+        self.asked_at.pop(topic, None)
+        change = self.asked.pop(topic, None)
+        if change is not None:
+            self.scribe.forgetting.note(topic)
+        return change
 
     def sweep(self, now: float) -> None:
         """Ask again what was not answered."""
