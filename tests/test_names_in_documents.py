@@ -7,6 +7,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 PATH = re.compile(r"(?<![\w/.:~$-])(?:[\w.-]+/)+[\w.*-]*|\b[\w-]+\.(?:py|md|toml|json|svg|html|jsonl\.gz)\b")
 NAME = re.compile(r"--[a-z][a-z-]*|[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+SECTION = re.compile(r"\]\((([\w./-]*)#([\w-]+))\)")
 CAMEL = re.compile(r"_?[A-Z][a-z0-9]+\w*$")
 
 # Names of other programs and libraries, of files that users have or that runs make, and words of examples.
@@ -140,6 +142,34 @@ def unknown(span: str, page: Path) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_names_exists(page: Path) -> None:
     assert [(span, name) for span in spans(page) for name in unknown(span, page)] == []
+
+
+def test_links_to_sections_lead_to_headings() -> None:
+    broken = [
+        (str(page.relative_to(ROOT)), link)
+        for page in PAGES
+        for link, target, section in SECTION.findall(page.read_text())
+        if section not in sections((page.parent / target) if target else page)
+    ]
+    assert broken == []
+
+
+def sections(page: Path) -> set[str]:
+    """How links name a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_import_chain_that_is_drawn_is_one() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    chain = re.search(r"longest import chain has (\d+) modules: (.*?)\.\n", page, re.DOTALL)
+    assert chain is not None
+    names = [f"quillcast.{name}" for name in re.findall(r"`([\w.]+)`", chain[2])]
+    assert len(names) == int(chain[1])
+    for name, imported in pairwise(names):
+        source = (ROOT / "src" / Path(*name.split("."))).with_suffix(".py").read_text()
+        parent, _, last = imported.rpartition(".")
+        assert f"from {imported} import" in source or re.search(rf"from {parent} import .*\b{last}\b", source)
 
 
 def test_external_names_are_used() -> None:
