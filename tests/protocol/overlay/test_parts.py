@@ -96,7 +96,7 @@ class Parts:
         return Agreement(self.host, CONFIG, self.neighbours, *tables, self.lost_peers, self.distances)
 
     def joining(self) -> Joining:
-        return Joining(self.host, CONFIG, self.lifecycle, self.leaf_set, self.distances, self.links)
+        return Joining(self.host, CONFIG, self.lifecycle, self.leaf_set, self.distances, self.links, {})
 
     def help(self) -> JoinHelp:
         tables = self.leaf_set, self.table, self.neighbourhood

@@ -191,7 +191,7 @@ def test_a_keeper_that_is_joining_is_not_waited_for_and_its_word_does_not_count(
     village = Village(8)
     root, *keepers = by_distance(village)[:5]
     for peer in keepers[:2]:
-        monkeypatch.setattr(village.peers[peer].overlay, "active", False)
+        monkeypatch.setattr(village.peers[peer].overlay.lifecycle, "active", False)
     resting = pause(village, keepers[2])
     reader = Reader()
     village.subscribe(by_distance(village)[-1], NAME, reader)
@@ -343,7 +343,7 @@ def test_a_request_that_is_routed_nowhere_else_is_answered_here(monkeypatch: pyt
     village = Village(8)
     root = by_distance(village)[1]
     overlay = village.peers[root].overlay
-    monkeypatch.setattr(overlay, "hop", lambda key, but=(): None)
+    monkeypatch.setattr(overlay, "next_hop", lambda key: None)
     assert not overlay.is_closest(TOPIC)
     asked = FindRoot(TOPIC, village.world.machines[root].contact, Descriptor(NAME), NO_TERM)
     village.act(root, lambda peer: peer.scribe.dispatch.routed(asked))

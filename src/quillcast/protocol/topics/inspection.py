@@ -165,7 +165,7 @@ class Inspection:
             tree.term,
             tree.frontier,
             root=reigns,
-            readers=tuple(lag.readers(tree, self.host)[: lag.READERS_MAX]),
+            readers=tuple(lag.readers(tree, self.host, self.scribe.config.past_terms_s)[: lag.READERS_MAX]),
             leases=tuple(lag.leases(tree, self.host.now())),
             events=lag.events(tree),
             descriptor=tree.descriptor if reigns else None,

@@ -97,7 +97,15 @@ class Scribe:
         self.changes = Changes(self)
         self.pacing = Pacing(self)
         self.sweeping = Sweeping(self)
-        self.forgetting = Forgetting(self)
+        self.forgetting = Forgetting(
+            self.descriptors, self.replication,
+            used=(
+                self.trees, self.handlers, self.joining.left_behind, self.handing_over.offers, self.accessions.by_topic,
+                self.changes.asked, self.publishing.publishers, self.publishing.creating,
+            ),
+            beside=(self.rivals, self.publishing.holders),
+            idle_topics_max=config.idle_topics_max,
+        )  # fmt: skip
         self.gap_noticed: Callable[[bytes], None] = lambda topic: None  # the recovery above this layer
         self.front_filled: Callable[[Tree, Term], None] = lambda tree, term: None  # it, too
 
@@ -302,6 +310,7 @@ class Scribe:
         self.publishing.check()
         self.accessions.check()
         self.forgetting.check()
+        assert self.trees.keys() <= self.descriptors.keys()
         self.table.check()
 
 
