@@ -98,7 +98,7 @@ def strings() -> set[str]:
 def known() -> set[str]:
     """Every single name: of source, settings files, make targets, dependencies."""
     names = EXTERNAL.union(kwlist, *names_by_file().values())
-    for path in (ROOT / "tests").rglob("*.py"):
+    for path in {*(ROOT / "tests").rglob("*.py")} - {Path(__file__)}:
         names |= set(re.findall(r"^(?:def|class) (\w+)", text := path.read_text(), re.MULTILINE))
         names |= set(re.findall(r"\"((?:--)?[\w-]+)\"", text))
     for path in (*ROOT.glob("scenarios/*.toml"), *(ROOT / "src").rglob("*.toml"), ROOT / "pyproject.toml"):
