@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quillcast.live.journal import Tail
+from quillcast.pipeline.reading import Tail
 from tests.live.stage import PuppetError, Stage, eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]

