@@ -149,7 +149,9 @@ def fifo(tmp_path: Path) -> Iterator[Callable[[], str]]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("how", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_what_is_stopped_while_spark_works_ends_without_a_word(
     how: signal.Signals, code: int, tmp_path: Path, fifo: Callable[[], str]
 ) -> None:
