@@ -1,6 +1,7 @@
 """Settings shared by every test."""
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -20,3 +21,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 # Processes that tests start hear Ctrl-C; what a shell runs in the background does not, nor do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[object]:
+    """One Spark session for all tests: starting one takes seconds."""
+    from quillcast.pipeline.session import spark_session
+
+    session = spark_session("local[2]")
+    yield session
+    session.stop()

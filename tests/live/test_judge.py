@@ -247,6 +247,16 @@ def test_an_event_is_stable_without_those_whose_lease_has_ended(notes: Notes) ->
     assert notes.kinds() == []
 
 
+def test_what_an_author_hears_when_it_goes_on_was_said_while_it_stood_still(notes: Notes) -> None:
+    notes.stop("carol", 108.5, 120.0)
+    notes.stop("alice", 110.0, 140.0)
+    notes.stable = {9: 140.1}  # for some time before, carol was away for longer than a lease
+    notes.came["carol"] = {number: at for number, at in notes.came["carol"].items() if number < 9}
+    assert "was not there when it was said to be stable" not in notes.kinds()
+    notes.stable = {9: 140.0 + BOUNDS.stable_s + 0.1}
+    assert "was not there when it was said to be stable" in notes.kinds()
+
+
 @pytest.mark.parametrize(
     ("names", "kinds"),
     [

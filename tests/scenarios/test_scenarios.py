@@ -261,3 +261,11 @@ def test_what_a_writer_discarded_never_counts_as_stable_and_what_does_every_read
     stable = [number for number in numbers if publisher.is_stable(number)]
     assert 0 < publisher.dropped.count == len(numbers) - len(stable)
     assert all((writer.name, number) in given for given in heard_by for number in stable)
+
+
+def test_what_a_publisher_brings_over_from_the_other_side_of_a_split_is_lost_to_nobody_there() -> None:
+    simulation = run("publisher-crosses-over-in-a-split")
+    left_behind = [reader for reader in simulation.readers if reader.host.machine.number in (1, 2)]
+    for reader in left_behind:
+        assert told(reader) == []
+        assert set(written_between(simulation, 10.0, 100.0)) <= heard(reader).keys()

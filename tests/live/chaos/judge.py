@@ -150,7 +150,8 @@ def _has_by(history: History, reader: Reader, author: Author, number: int, away:
     """Had the reader's peer an event when it was said to be stable, for all that can be known, or no lease by then?"""
     at, came_at = author.stable[number], reader.got.get((author.name, number))
     tells_by = max([until + bounds.report_s for since, until in away if since < at < until], default=at)
-    if reader.ended_at < max(at + bounds.stable_s, tells_by) or any(_lapsed(span, at, bounds) for span in away):
+    said = _said(history.stopped[author.life.name], at, bounds)
+    if reader.ended_at < max(at + bounds.stable_s, tells_by) or any(_lapsed(span, said, bounds) for span in away):
         return True
     if came_at is None:  # who was cut has no lease until it goes on
         told = _told(history, reader, (author.name, number)) or reader.uncertain > 0
@@ -158,10 +159,16 @@ def _has_by(history: History, reader: Reader, author: Author, number: int, away:
     return reader.slow or came_at <= at + bounds.stable_s or any(s < came_at and e > at for s, e in away)
 
 
-def _lapsed(away: Span, at: float, bounds: Bounds) -> bool:
+def _said(stood_still: list[Span], at: float, bounds: Bounds) -> Span:
+    """When an author's root may have said what the author heard at a time: while that stood still it heard nothing."""
+    return min([since for since, until in stood_still if since < at < until + bounds.stable_s], default=at), at
+
+
+def _lapsed(away: Span, said: Span, bounds: Bounds) -> bool:
     """May a lease have ended by then, for its holder was away for too long, or is only just back?"""
     since, until = away
-    return since < at < until + bounds.report_s and min(until, at) - since > bounds.lease_s - LEASE_SLACK_S
+    ends_at = since + bounds.lease_s - LEASE_SLACK_S
+    return ends_at < min(until, said[1]) and said[0] < until + bounds.report_s
 
 
 # --- loss reports are exact

@@ -221,6 +221,32 @@ def test_a_lost_peer_at_whose_address_another_answers_is_forgotten() -> None:
     assert dead.me not in peer.overlay.lost_peers
 
 
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_a_peer_that_said_goodbye_is_not_lost_by_hearsay(goodbye: bool) -> None:
+    """Others name it for a while; that it does not answer then is no split."""
+    world = ring_of(4)
+    gone, peer = world.alive()[1:3]
+    if goodbye:
+        gone.overlay.leave()
+        world.run(1)
+    world.crash(gone)
+    peer.overlay.upkeep.meet([gone.contact])  # its distance is known still
+    peer.overlay.agreement.consider([gone.contact])
+    peer.neighbours.probe(gone.contact)
+    world.run(20)
+    lost = [contact.node_id for contact, _ in peer.overlay.lost_peers.since(0.0, met=True)]
+    assert lost == ([] if goodbye else [gone.me])
+
+
+def test_who_never_answered_is_looked_for_and_was_not_lost() -> None:
+    world = ring_of(4)
+    peer, stranger = world.alive()[0], Contact(bytes(16), "nowhere")
+    peer.overlay.agreement.consider([stranger])
+    world.run(20)
+    assert stranger.node_id in peer.overlay.lost_peers
+    assert list(peer.overlay.lost_peers.since(0.0, met=True)) == []
+
+
 def test_what_is_remembered_is_bounded() -> None:
     world = ring_of(12, config=OverlayConfig(remembered_max=3))
     for peer in world.alive()[2:10]:

@@ -50,13 +50,14 @@ def test_whatever_comes_first_after_a_pause_finds_no_lease_at_its_end(first: Cal
 
 
 def test_a_root_that_stood_still_calls_nothing_stable_for_a_lease_though_all_that_it_knows_have_it() -> None:
-    """Another may have reigned meanwhile, and have children that this one does not know."""
+    """Another may have reigned meanwhile, and have children that this one does not know: the one that is dead now."""
     village = Village(4)
-    root, other = by_distance(village)[:2]
+    root, other, dead = by_distance(village)[:3]
     village.subscribe(other, NAME, Reader())
     publisher = village.publisher(root, NAME)
     village.run(3)
     peer, contact = village.peers[root], village.world.machines[other].contact
+    village.kill(dead, silently=True)
     peer.scribe.sweeping.swept_at -= 40
     village.publish(root, publisher, b"event")
     village.act(root, timer(Report()))

@@ -5,14 +5,15 @@ away, and one of all others. One answer is enough: then all others are asked at 
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from quillcast.core.host import Timer
+from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.effects import Effects, SeekCompany
+from quillcast.protocol.overlay.leafset import LeafSet
+from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import LeafSetProbe
-
-if TYPE_CHECKING:
-    from quillcast.protocol.overlay.pastry import Pastry
 
 _HEARSAY = 3.0  # for so many keep-alive intervals after a loss others may still introduce the dead; a guess
 _LATEST, _LATEST_PROBED = 8, 3  # of so many that were lost last, so many are probed in a round; a guess
@@ -22,23 +23,34 @@ class ProbeLost(Timer, frozen=True):
     """Timer: probe some of the lost peers."""
 
 
+class Lost(NamedTuple):
+    """A peer that is out of reach. `met`: it was there before, and `at` is when it was lost; else it never answered."""
+
+    contact: Contact
+    at: float
+    met: bool
+
+
 class LostPeers:
     """Peers that fell silent. A few at a time are probed; when one answers all others are asked at once."""
 
-    def __init__(self, pastry: "Pastry") -> None:
-        self.pastry, self.host, self.config = pastry, pastry.host, pastry.config
-        self._peers: dict[bytes, tuple[Contact, float]] = {}  # with the time of the loss; those lost last come last
+    def __init__(self, host: Host, config: OverlayConfig, lifecycle: Lifecycle, leaf_set: LeafSet) -> None:
+        self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
+        self._peers: dict[bytes, Lost] = {}  # those lost last come last
         self._probed_at: dict[bytes, float] = {}
         self._timer_set = False
         self.latest = float("-inf")  # when one was lost last
 
-    def remember(self, contact: Contact) -> None:
-        """This peer was lost just now."""
+    def remember(self, contact: Contact, *, met: bool = True) -> None:
+        """This peer was lost just now; one that was never met may have left long ago, or be beyond a split."""
+        if not met and contact.node_id in self._peers:
+            return
         self.forget(contact.node_id)
         if len(self._peers) >= self.config.remembered_max:
             self.forget(next(iter(self._peers)))
-        self.latest = self.host.now()
-        self._peers[contact.node_id] = (contact, self.latest)
+        now = self.host.now()
+        self._peers[contact.node_id] = Lost(contact, now, met)
+        self.latest = now if met else self.latest
         self._set_timer()
 
     def forget(self, node_id: bytes) -> bool:
@@ -48,29 +60,29 @@ class LostPeers:
 
     def replaced(self, contact: Contact) -> None:
         """Another peer is reached where a lost one was: that one is gone for good."""
-        for node_id, (lost, _) in list(self._peers.items()):
-            if lost.address == contact.address:
+        for node_id, lost in list(self._peers.items()):
+            if lost.contact.address == contact.address:
                 self.forget(node_id)
 
     def lately(self, node_id: bytes) -> bool:
         """Was this peer lost so lately that others may not know it yet?"""
         lost = self._peers.get(node_id)
-        return lost is not None and self.host.now() - lost[1] < _HEARSAY * self.config.keep_alive_s
+        return lost is not None and self.host.now() - lost.at < _HEARSAY * self.config.keep_alive_s
 
-    def since(self, at: float) -> Iterator[tuple[Contact, float]]:
-        """Those lost since a time, each with the time of its loss."""
-        return ((contact, lost_at) for contact, lost_at in self._peers.values() if lost_at > at)
+    def since(self, at: float, *, met: bool = False) -> Iterator[tuple[Contact, float]]:
+        """Those lost since a time, each with the time of its loss; `met`: but for those that were never met."""
+        return ((lost.contact, lost.at) for lost in self._peers.values() if lost.at > at and (lost.met or not met))
 
-    def due(self, _: ProbeLost) -> None:
+    def due(self, _: ProbeLost) -> Effects:
         """Probe those of the latest, and that one of the others, that were asked longest ago."""
         self._timer_set = False
-        nodes = sorted(self._peers, key=lambda node: self._peers[node][1])
+        nodes = sorted(self._peers, key=lambda node: self._peers[node].at)
         older, latest = nodes[:-_LATEST], nodes[-_LATEST:]
         for some, count in ((latest, _LATEST_PROBED), (older, 1)):
             for node in sorted(some, key=self._asked_at)[:count]:
                 self._probe(node)
-        if self.pastry.active and not len(self.pastry.leaf_set):
-            self.pastry.seek_company()  # others of this side may be as lonely
+        if self.lifecycle.active and not len(self.leaf_set):
+            yield SeekCompany()  # others of this side may be as lonely
         self._set_timer()
 
     def ask_all(self) -> None:
@@ -84,11 +96,11 @@ class LostPeers:
             self._probe(node_id)
 
     def _asked_at(self, node_id: bytes) -> float:
-        return self._probed_at.get(node_id, self._peers[node_id][1])
+        return self._probed_at.get(node_id, self._peers[node_id].at)
 
     def _probe(self, node_id: bytes) -> None:
         self._probed_at[node_id] = self.host.now()
-        self.host.send(self._peers[node_id][0], LeafSetProbe(tuple(self.pastry.leaf_set)))
+        self.host.send(self._peers[node_id].contact, LeafSetProbe(tuple(self.leaf_set)))
 
     def _set_timer(self) -> None:
         if self._peers and not self._timer_set:
@@ -97,7 +109,7 @@ class LostPeers:
 
     def __iter__(self) -> Iterator[Contact]:
         """Those remembered, those lost last come last."""
-        return (contact for contact, _ in self._peers.values())
+        return (lost.contact for lost in self._peers.values())
 
     def __contains__(self, node_id: bytes) -> bool:
         return node_id in self._peers
@@ -111,4 +123,4 @@ class LostPeers:
         assert self._probed_at.keys() <= self._peers.keys()
         assert self._timer_set or not self._peers, "peers are lost and no timer is set"
         for node_id in self._peers:
-            assert node_id not in self.pastry.leaf_set, f"{node_id.hex()} is lost and a member of the leaf set"
+            assert node_id not in self.leaf_set, f"{node_id.hex()} is lost and a member of the leaf set"

@@ -1,6 +1,6 @@
-"""Planned hand-over of a topic to the peer that is closer to it (DELIVERY.md, *Roots that move*).
+"""Planned hand-over of a topic to the peer that is closer to it (docs/delivery.md, *Roots that move*).
 
-What is stable keeps its position, and those below are named to the next root (docs/decisions/hand-over.md).
+What is stable keeps its position, and those below are named to the next root (docs/decisions/leadership-transfer.md).
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,6 +52,8 @@ class HandingOver:
         self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were handed over to this peer
         self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
         self.closed = False
+        scribe.dispatch.on_message(HandOver, lambda _, message: self.handed_over(message))
+        scribe.dispatch.on_timer(HandOverNow, self.due)
 
     # ---- the root that goes
 
@@ -67,7 +69,7 @@ class HandingOver:
             self._reopen(tree, root)
         elif root.stable == root.index or not root.descriptor.settings.reliable:
             self.resign(tree)
-        elif root.hold_until > now + self.config.linger_s:
+        elif root.held_until > now + self.config.linger_s:
             self.resign(tree)  # nothing becomes stable so soon
         elif not root.closing:
             root.closing = True
@@ -83,13 +85,13 @@ class HandingOver:
         if root.closing and root.stable == root.index and not self.closed:
             self.host.set_timer(HandOverNow(root.descriptor.topic, root.term), 0.0)
 
-    def due(self, topic: bytes, term: Term) -> None:
+    def due(self, timer: HandOverNow) -> None:
         """That reign's time to hand the topic over has come."""
-        tree = self.scribe.trees.get(topic)
+        tree = self.scribe.trees.get(timer.topic)
         root = tree.root if tree is not None else None
-        if tree is None or root is None or root.term != term or not root.closing or self.closed:
+        if tree is None or root is None or root.term != timer.term or not root.closing or self.closed:
             return  # leaving has its own time
-        if self.overlay.is_closest(topic):
+        if self.overlay.is_closest(timer.topic):
             self._reopen(tree, root)
         else:
             self.resign(tree)
@@ -102,7 +104,7 @@ class HandingOver:
                 tree.root.closing = True
 
     def resign(self, tree: Tree) -> None:
-        """Hand the topic over to the closest other peer, and become its child (DELIVERY.md: planned hand-over)."""
+        """Hand the topic over to the closest other peer, and become its child (docs/delivery.md: planned hand-over)."""
         root = tree.root
         others = [c for c in self.overlay.closest(tree.topic, 2) if c.node_id != self.host.me]
         if root is None:
@@ -133,7 +135,7 @@ class HandingOver:
 
     def _last_words(self, tree: Tree, root: Root, to: Contact) -> HandOver:
         now = self.host.now()
-        hold_until = root.awaited_until if root.awaited else root.hold_until
+        hold_until = max(root.awaited_until if root.awaited else root.hold_until, root.paused_until)
         leases = dict(root.awaited)
         if self._follows(tree, root):  # it comes too, and speaks for those below it
             leases[self.host.me] = None
@@ -193,6 +195,7 @@ class HandingOver:
         for topic, offer in list(self.offers.items()):
             if not self.overlay.is_closest(topic):
                 del self.offers[topic]
+                self.scribe.forgetting.note(topic)
                 hold_s = max(0.0, offer.hold_until - self.host.now())
                 self.host.send(self.overlay.closest(topic, 1)[0], msgspec.structs.replace(offer.message, hold_s=hold_s))
 
@@ -217,6 +220,7 @@ class HandingOver:
         here = {self.host.me, *tree.children, *tree.ended, *below}
         root.awaited = {node: None for node in offer.message.leases if node not in here}
         root.awaited_until = offer.hold_until
+        root.followed = offer.term
         if not root.awaited:
             root.hold_until = offer.hold_until
         root.frontiers = dict(offer.message.frontiers)

@@ -124,6 +124,8 @@ class FindRoot(Message, frozen=True, tag=49):
     """On whose behalf the peer publishes."""
     again: bool = False
     """An answer did not come: send this one over the overlay, for the way between the two may be cut."""
+    spoke_s: Seconds | None = None
+    """How long ago the root of that term spoke; None if none did."""
 
 
 class RootIs(Message, frozen=True, tag=50):

@@ -1,4 +1,4 @@
-"""Back-pressure: credit goes back to senders while the buffers are within the budget (DELIVERY.md, *Slowness*).
+"""Back-pressure: credit goes back to senders while the buffers are within the budget (docs/delivery.md, *Slowness*).
 
 Where the budget is used up, a peer gives in this order:
 
@@ -55,6 +55,9 @@ class Pacing:
         self.over_since: float | None = None
         self.shed_again_at = 0.0
         self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
+        scribe.dispatch.on_message(CutLeases, lambda _, message: self.cut_leases(message))
+        scribe.dispatch.on_timer(Patience, lambda _: self.patience())
+        scribe.dispatch.on_timer(RoomHere, lambda _: scribe.publishing.room(self.host.contact))
 
     # ---- this peer's own publishers, where it is the root: no link's credit lies between
 
@@ -255,7 +258,7 @@ class Pacing:
     def _end_hold(self, tree: Tree, now: float) -> bool:
         """A root that took over waits for those that it does not know: silent leases go first."""
         root = tree.root
-        if root is None or now >= root.hold_until:
+        if root is None or now >= root.held_until:
             return False
         self.host.trace(Mark("hold_cut"))
         root.end_hold(now)

@@ -76,6 +76,7 @@ class Publisher:
         self.progress_at = host.now()
         self.closed = False
         self.partitioned = False  # the root that acknowledged last may have a rival beyond a split
+        self.spoke_at: float | None = None  # when the root of `term` said something last
         self.sealed_at: deque[tuple[int, float]] = deque()
         self.full_since: float | None = None
 
@@ -176,6 +177,8 @@ class Publisher:
         """Send to this root from now on; a root of a later term gets everything again that is not stable."""
         if term < self.term:
             return
+        if term > self.term:
+            self.spoke_at = self.host.now()
         if root != self.root or term > self.term:
             self.root, self.term = root, term
             self.sent = self.retained[0].first if self.retained else self.next
@@ -193,7 +196,7 @@ class Publisher:
         if term < self.term:
             return  # a root that does not know that its reign is over
         self.partitioned = partitioned
-        self.progress_at = self.host.now()
+        self.progress_at = self.spoke_at = self.host.now()
         self.term = max(self.term, term)
         if again and admitted < self.sent:
             self.host.trace(Mark("publisher_went_back"))

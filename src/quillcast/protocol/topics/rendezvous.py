@@ -1,9 +1,9 @@
-"""The rendezvous point: how a peer becomes, is and ceases to be a topic's root (DELIVERY.md, *Roots that move*).
+"""The rendezvous point: how a peer becomes, is and ceases to be a topic's root (docs/delivery.md, *Roots that move*).
 
 Safety rests on terms. A new root never relies on what an earlier one admitted: publishers send again what is not
 stable, and subscribers tell by sequence what they had. So that nothing is called stable behind the back of orphans
 on their way, a root that took over holds stability for as long as their leases last; one that was handed the topic,
-until those whom the root before names have come (docs/decisions/hand-over.md).
+until those whom the root before names have come (docs/decisions/leadership-transfer.md).
 """
 
 from collections.abc import Iterable
@@ -56,6 +56,11 @@ class Rendezvous:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
         self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once it is sent, by topic
+        scribe.dispatch.on_routed(Join, self.join)
+        scribe.dispatch.on_routed(FindRoot, self.find)
+        scribe.dispatch.on_routed(Create, self.create)
+        scribe.dispatch.on_timer(Seal, self.seal)
+        scribe.dispatch.on_timer(Acknowledge, self.acknowledge)
 
     # ---- becoming root
 
@@ -109,11 +114,23 @@ class Rendezvous:
         return self.host.now() + self.config.lease_s
 
     def hold(self, tree: Tree, now: float) -> None:
-        """This process stood still; another may reign by now: call nothing stable for a lease's time."""
-        if tree.root is not None:
+        """This process stood still; another may reign by now: call nothing stable until that is known."""
+        root = tree.root
+        if root is not None:
             self.host.trace(Mark("root_paused"))
-            tree.root.hold_until = max(tree.root.hold_until, now + self.config.lease_s)
-            tree.root.awaited_until = max(tree.root.awaited_until, now + self.config.lease_s)
+            root.paused_until = now + self.config.lease_s
+            self.scribe.replication.ask(tree.topic, lambda round_: self._heard_after_pause(tree, root, round_))
+
+    def _heard_after_pause(self, tree: Tree, root: Root, round_: Round) -> None:
+        """What the keepers know: a later reign, or, if all of them say so, that there is none.
+
+        Whoever followed this root is one of those closest to the topic, and had its term noted by others of them.
+        """
+        for entry in round_.answers.values():
+            self.scribe.reigns.heard_of(tree, entry.term)
+        if tree.root is root and self.scribe.replication.all_answered(round_):
+            root.paused_until = 0.0
+            self.cover(tree, self.host.now())
 
     def outdone(self, tree: Tree) -> None:
         """A later term exists than this root's: the closest peer begins one later still."""
@@ -270,7 +287,7 @@ class Rendezvous:
         for contact, marks in root.receipts().items():
             message = Receipts(tree.topic, root.term, marks, partitioned)
             if contact.node_id == self.host.me:
-                self.scribe.publishing.receive(contact, message)
+                self.scribe.publishing.receipts(message)
             else:
                 self.host.send(contact, message)
 
@@ -296,16 +313,6 @@ class Rendezvous:
         """Do all leases cover what this peer admitted as root?"""
         rooted = [tree for tree in self.scribe.trees.values() if tree.root is not None]
         return all(tree.cover(now) >= tree.root.index for tree in rooted if tree.root is not None)
-
-    def answer(self, request: Join | FindRoot | Create) -> None:
-        """A request reached the rendezvous point."""
-        match request:
-            case Join():
-                self.join(request)
-            case FindRoot():
-                self.find(request)
-            case Create():
-                self.create(request)
 
     def _reigning(self, topic: bytes, request: Join | FindRoot | Create) -> Tree | None:
         """The tree of a topic that this peer is the root of; if it is to be first, the request waits for that."""
@@ -364,10 +371,23 @@ class Rendezvous:
         tree.heard = max(tree.heard, message.term)
         if tree.heard > tree.root.term:
             self.outdone(tree)
-            self.answer(message)
+            self.scribe.dispatch.routed(message)
             return
+        if message.spoke_s is not None:
+            self._rival_spoke(tree.root, message.term, self.host.now() - message.spoke_s)
         self._note_bearers(tree, message)
         self.scribe.tell(message.publisher, RootIs(tree.root.term, tree.descriptor), again=message.again)
+
+    def _rival_spoke(self, root: Root, term: Term, at: float) -> None:
+        """A root spoke to a publisher under an earlier term: did it reign beside this one, as on both sides of a split?
+
+        Then that publisher has come from the other side. There subscribers have leases of which nobody here knows, so
+        nothing is called stable while these go on: what the publisher has is not lost if the sides meet by then.
+        """
+        beside = at > root.began_at + self.config.receipt_timeout_s  # the last words of the one before may come late
+        if term not in (NO_TERM, root.term, root.followed) and term.node != root.term.node and beside:
+            self.host.trace(Mark("rival_spoke"))
+            root.hold(at + self.config.lease_s)
 
     def refuse(self, request: Join | FindRoot | Create) -> None:
         """Nobody created the topic, and this network creates none on first use."""

@@ -16,7 +16,7 @@ from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.comparing import Comparing
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Ask, Entry, Kept, Known, Replicas, StateDigest
+from quillcast.protocol.topics.messages import Ask, Entry, Kept, Known, Replicas
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -59,6 +59,11 @@ class Replication:
         self._rounds: dict[tuple[bytes, bool], Round] = {}  # by topic, and whether something is to be noted
         self._new: list[Round] = []
         self._again_set = False
+        scribe.dispatch.on_message(Ask, self._asked)
+        scribe.dispatch.on_message(Replicas, self._keep)
+        scribe.dispatch.on_message(Known, self._answered)
+        scribe.dispatch.on_message(Kept, self._answered)
+        scribe.dispatch.on_timer(RoundsDue, self.due)
 
     # ---- who keeps a topic's state
 
@@ -98,14 +103,23 @@ class Replication:
         return max(lost) + self.config.lease_s
 
     def partitioned(self, topic: bytes) -> bool:
-        """Is this peer kept from most of the topic's keepers? Those that were lost count for as long as a lease."""
+        """Is this peer kept from most of the topic's keepers? Those that it lost count for as long as a lease.
+
+        A peer that it only heard of, and that never answered, may have left long ago.
+        """
         since = self.host.now() - self.config.lease_s
         neighbours = self.scribe.neighbours
         if self.overlay.lost_peers.latest <= since and not neighbours.doubting:
             return False
-        lately = self.overlay.closest_lately(topic, self.count, since)
+        lately = self.overlay.closest_lately(topic, self.count, since, met=True)
         reached = [c for c, lost_at in lately if lost_at is None and not neighbours.suspected(c.node_id)]
         return 2 * len(reached) <= len(lately)
+
+    def all_answered(self, round_: Round) -> bool:
+        """Did all answer who would know of a later reign, those among them that were lost within a lease's time?"""
+        since = self.host.now() - self.config.lease_s
+        lately = self.overlay.closest_lately(round_.topic, self.count + 1, since)
+        return all(contact.node_id in {self.host.me, *round_.answers} for contact, _ in lately)
 
     # ---- what is kept here
 
@@ -115,6 +129,15 @@ class Replication:
         if term > self.terms.get(topic, NO_TERM):
             self.terms[topic] = shared(term)
             self.comparing.changed(topic)
+
+    def may_forget(self, topic: bytes) -> bool:
+        """Is a topic's state not kept here, or kept by all who should, of whom this peer is none?"""
+        return topic not in self.terms or self.comparing.others_keep(topic)
+
+    def forget(self, topic: bytes) -> None:
+        """This peer need not keep a topic's state."""
+        self.terms.pop(topic, None)
+        self.comparing.forget(topic)
 
     def known(self, topic: bytes) -> Entry:
         """What this peer knows of a topic. What it only assumes, for somebody asked for it, is no knowledge."""
@@ -216,18 +239,6 @@ class Replication:
         self._send(rounds)
 
     # ---- questions and answers
-
-    def receive(self, sender: Contact, message: Replicas | Ask | Known | Kept | StateDigest) -> None:
-        """Another keeper asks, tells or answers."""
-        match message:
-            case Ask():
-                self._asked(sender, message)
-            case Replicas():
-                self._keep(sender, message)
-            case Known() | Kept():
-                self._answered(sender, message)
-            case StateDigest():
-                self.comparing.compared(sender, message)
 
     def _asked(self, sender: Contact, message: Ask) -> None:
         """A peer that may be root soon asks."""

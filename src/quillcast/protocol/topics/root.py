@@ -6,9 +6,10 @@ told it (`frontiers`). The floor that a publisher names says where to begin, and
 """
 
 from collections import deque
+from collections.abc import Iterator
 
 from quillcast.core.bundle import Block, Bundle
-from quillcast.core.envelope import DOWN, Envelope, Term
+from quillcast.core.envelope import DOWN, NO_TERM, Envelope, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import NOTHING
@@ -42,8 +43,10 @@ class Root:
         self.host, self.config, self.term = host, config, term
         self.topic = descriptor.topic
         self.adapt(descriptor)
-        self.hold_until = hold_until
+        self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
         self.began_at = host.now()
+        self.followed = NO_TERM  # the reign that was handed over to this one
+        self.paused_until = 0.0  # ... or this process stood still, and another root may have followed
         self.index = 0
         self.sealed = 0  # what lies below this index is on its way down
         self.stable = 0
@@ -71,7 +74,7 @@ class Root:
             if admission is None:
                 self.host.trace(Dropped(self.topic, block.count, "admissions_full"))
                 continue
-            admission.contact, admission.active = sender, True
+            admission.contact, admission.active, admission.gone_at = sender, True, None
             if admission.expected < floor:
                 admission.expected = floor  # the publisher has nothing below that any more
             if not self.reliable:
@@ -139,6 +142,12 @@ class Root:
                 silent.setdefault(admission.contact, []).append(publisher)
         return silent
 
+    def gone(self) -> Iterator[float]:
+        """Since when peers are lost whose publishers are remembered for their leases only."""
+        for admission in self.admissions.values():
+            if admission.gone_at is not None and not admission.runs:
+                yield admission.gone_at
+
     def seal(self) -> list[Bundle]:
         """What was admitted since the last call, as few bundles under this term."""
         self.sealing = False
@@ -156,9 +165,19 @@ class Root:
         self.waiting = []
         return bundles
 
+    @property
+    def held_until(self) -> float:
+        """Nothing is called stable before this time."""
+        return max(self.hold_until, self.paused_until)
+
+    def hold(self, until: float) -> None:
+        """Call nothing stable before a time, whoever comes until then."""
+        self.hold_until = max(self.hold_until, until)
+        self.awaited_until = max(self.awaited_until, until)
+
     def end_hold(self, now: float) -> None:
         """Wait for nobody any more that this root does not know."""
-        self.hold_until = min(self.hold_until, now)
+        self.hold_until, self.paused_until = min(self.hold_until, now), 0.0
         self.awaited = NOTHING
 
     def forgot(self, node: bytes) -> None:
@@ -169,7 +188,7 @@ class Root:
 
     def covered(self, index: int, now: float) -> bool:
         """All live leases cover the term below `index`. True if the stable position moved."""
-        if now < self.hold_until or index <= self.stable:
+        if now < self.held_until or index <= self.stable:
             return False
         self.stable = index
         for publisher, admission in self.admissions.items():
