@@ -1,8 +1,9 @@
 # Every target sets up the environment first, which takes a tenth of a second if it is up to date.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench sim chaos mutants fmt
+.PHONY: help setup demo test test-all check bench sim chaos mutants fmt
 
 BIN := .venv/bin
+PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 SEEDS ?= 500
 MINUTES ?= 10
 ARGS ?=
@@ -10,7 +11,7 @@ ARGS ?=
 help:  ## list the targets
 	@echo "quillcast: publish/subscribe without a broker"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 setup:  ## create .venv with everything that the other targets need
 	@scripts/bootstrap
@@ -18,8 +19,11 @@ setup:  ## create .venv with everything that the other targets need
 demo: setup  ## sixteen peers, real events, three kills, and proof that nothing was lost (ARGS="--no-kill", ...)
 	@$(BIN)/quillcast demo $(ARGS)
 
-test: setup  ## run the tests (ARGS="-m 'not slow'", ...)
-	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+test: setup  ## run the tests, in minutes (ARGS="-m 'not slow'", ...)
+	@$(PYTEST) -m "not long" $(ARGS)
+
+test-all: setup  ## run all tests, the long ones too
+	@$(PYTEST) $(ARGS)
 
 check: setup  ## lint, format check, strict types
 	@$(BIN)/ruff check

@@ -68,7 +68,7 @@ def test_what_failed_once_in_a_hard_history_holds(seed: int) -> None:
     Simulation(hard(seed), seed).run()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_failed_once_holds(seed: int) -> None:
     try:
