@@ -169,10 +169,11 @@ def _has_by(history: History, reader: Reader, author: Author, number: int, away:
 def _away(spans: list[Span], bounds: Bounds) -> list[Span]:
     """When a reader was away, with the time that it takes to be back, which another absence may cut short."""
     joined: list[Span] = []
-    for since, until in sorted(spans):
-        if joined and since < joined[-1][1] + bounds.report_s:
-            since, until = joined[-1][0], max(until, joined.pop()[1])
-        joined.append((since, until))
+    for span in sorted(spans):
+        if joined and span[0] < joined[-1][1] + bounds.report_s:
+            joined[-1] = (joined[-1][0], max(span[1], joined[-1][1]))
+        else:
+            joined.append(span)
     return joined
 
 
