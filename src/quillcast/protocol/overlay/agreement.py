@@ -52,6 +52,8 @@ class Agreement:
         """The leaf set, were all who are being probed alive; the same object while nobody is."""
         self._timer_set = False
         self._told: dict[bytes, None] = {}
+        self.joining: dict[bytes, None] = {}
+        """Members that answer for no keys yet, as they said."""
 
     @property
     def settled(self) -> bool:
@@ -86,8 +88,8 @@ class Agreement:
 
     def probed(self, sender: Contact, probe: LeafSetProbe) -> None:
         """Answer a probe. The answer still holds those that the prober itself pushes out: they may be news to it."""
-        self.host.send(sender, LeafSetReply(tuple(self.leaf_set)))
-        self._admit(sender)
+        self.host.send(sender, LeafSetReply(tuple(self.leaf_set), joining=not self.pastry.active))
+        self._admit(sender, joining=probe.joining)
         self.consider(probe.leaf_set)
 
     def replied(self, sender: Contact, reply: LeafSetReply) -> None:
@@ -95,7 +97,7 @@ class Agreement:
         probe = self._probes.pop(sender.node_id, None)
         if probe is not None and probe.tries == 1:
             self.neighbours.answered(sender.node_id, self.host.now() - probe.sent)
-        self._admit(sender)
+        self._admit(sender, joining=reply.joining)
         self.consider(reply.leaf_set)
         self._hope()
         self.pastry.settle()
@@ -130,15 +132,19 @@ class Agreement:
 
     # Coming and going
 
-    def _admit(self, contact: Contact) -> None:
+    def _admit(self, contact: Contact, *, joining: bool) -> None:
         """Enter a peer that just spoke, if it is close enough."""
         known = self.leaf_set.members.get(contact.node_id)
         if known == contact:
+            if not joining and self.joining.pop(contact.node_id, self) is None:
+                self.pastry.changed()
             return
         self.pastry.lost_peers.replaced(contact)
         gone = self.leaf_set.add(contact)
         if gone is contact:
             return
+        if joining:
+            self.joining[contact.node_id] = None
         if self._hoped is not self.leaf_set:
             self._hoped.add(contact)
         self.neighbours.watch(contact, _USER, self.pastry.config.keep_alive_s)
@@ -146,6 +152,7 @@ class Agreement:
             self.pastry.readdress(contact)
             return
         if gone is not None:
+            self.joining.pop(gone.node_id, None)
             self.neighbours.unwatch(gone.node_id, _USER)
         self.pastry.routing_table.consider(contact, self.pastry.proximity(contact.node_id))
         self.host.trace(LeafSetChanged((contact.node_id,), () if gone is None else (gone.node_id,)))
@@ -154,6 +161,7 @@ class Agreement:
     def remove(self, node_id: bytes) -> Contact | None:
         """Take a member out that is lost or left."""
         self._told.pop(node_id, None)
+        self.joining.pop(node_id, None)
         contact = self.leaf_set.remove(node_id)
         self._hope(anew=True)
         if contact is not None:
@@ -232,11 +240,15 @@ class Agreement:
             for probe in self._probes.values():
                 self._hoped.add(probe.contact)
 
+    def question(self) -> LeafSetProbe:
+        """What a probe says."""
+        return LeafSetProbe(tuple(self.leaf_set), joining=not self.pastry.active)
+
     def _send(self, probe: Probe) -> None:
         probe.sent = self.host.now()
         probe.tries += 1
         probe.due = probe.sent + self.neighbours.timeout(probe.contact.node_id) * (1 + probe.tries) / 2
-        self.host.send(probe.contact, LeafSetProbe(tuple(self.leaf_set)))
+        self.host.send(probe.contact, self.question())
         if not self._timer_set:
             self._arm()
 
@@ -251,3 +263,4 @@ class Agreement:
         assert self.host.me not in self._probes, "a peer probes itself"
         assert self._probes or self._hoped is self.leaf_set, "nobody is probed and still hoped for"
         assert len(self._told) <= _TOLD_MAX, len(self._told)
+        assert all(node_id in self.leaf_set for node_id in self.joining)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
-from quillcast.protocol.overlay.messages import LeafSetProbe
 
 if TYPE_CHECKING:
     from quillcast.protocol.overlay.pastry import Pastry
@@ -99,7 +98,7 @@ class LostPeers:
 
     def _probe(self, node_id: bytes) -> None:
         self._probed_at[node_id] = self.host.now()
-        self.host.send(self._peers[node_id].contact, LeafSetProbe(tuple(self.pastry.leaf_set)))
+        self.host.send(self._peers[node_id].contact, self.pastry.agreement.question())
 
     def _set_timer(self) -> None:
         if self._peers and not self._timer_set:

@@ -152,6 +152,10 @@ class Pastry:
         """Is no live leaf-set member closer to the key than this active peer?"""
         return self.active and self.leaf_set.closest(number(key)) is None
 
+    def is_joining(self, contact: Contact) -> bool:
+        """Does a member of the leaf set answer for no keys yet? What is routed to it waits until it does."""
+        return contact.node_id in self.agreement.joining
+
     def closest(self, key: bytes, count: int) -> list[Contact]:
         """Out of the leaf set and this peer, the `count` closest to the key, closest first."""
         known = [self.host.contact, *self.leaf_set]

@@ -32,7 +32,7 @@ from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.comparing import CompareDue
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
-from quillcast.protocol.topics.handing_over import HandingOver, HandOverNow
+from quillcast.protocol.topics.handing_over import HandingOver, HandOverNow, LookAgain
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.joining import Joining, JoinTimeout
 from quillcast.protocol.topics.messages import (
@@ -318,8 +318,8 @@ class Scribe:
                 self.joining.timed_out(topic, attempt)
             case Report():
                 self.reports.report()
-            case HandOverNow(topic, term):
-                self.handing_over.due(topic, term)
+            case HandOverNow() | LookAgain():
+                self.handing_over.timer(timer)
             case RoundsDue():
                 self.replication.due(timer)
             case CompareDue():
