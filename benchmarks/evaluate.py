@@ -152,9 +152,9 @@ class Kernels:
 
 def grow_when_told(run: Path, half: int) -> None:
     """What each of `Kernels` does."""
-    from quillcast.pipeline.evaluate import policies
-    from quillcast.pipeline.evaluate.deployment import Deployment, Shipped
-    from quillcast.pipeline.evaluate.folder import read_experiment
+    from quillcast.evaluation import policies
+    from quillcast.evaluation.deployment import Deployment, Shipped
+    from quillcast.evaluation.folder import read_experiment
 
     deployment = Deployment(Shipped(str(run / "arrays")), read_experiment(run).seed)
     arrays, policy = deployment.arrays(), policies.parse("scribe")
@@ -186,7 +186,7 @@ def told(row: Row) -> str:
 
 def draw(rows: list[Row], path: Path) -> None:
     """The curve, as a picture."""
-    from quillcast.pipeline.evaluate.charts import growth
+    from quillcast.evaluation.report.charts import growth
 
     whole = [(row["peers"], row["seconds"]) for row in rows]
     kernels = [(row["peers"], sum(row[f"{stage}_s"] for stage in KERNEL_STAGES)) for row in rows]

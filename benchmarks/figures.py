@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from quillcast.pipeline.evaluate import deployment, experiment, metrics, policies, stages
-from quillcast.pipeline.evaluate.chance import mix
-from quillcast.pipeline.evaluate.columns import column
-from quillcast.pipeline.evaluate.network import Tree
-from quillcast.pipeline.evaluate.routing import route
-from quillcast.pipeline.evaluate.treetable import tree_rows
+from quillcast.evaluation import deployment, experiment, metrics, policies, stages
+from quillcast.evaluation.chance import mix
+from quillcast.evaluation.columns import column
+from quillcast.evaluation.network import Tree
+from quillcast.evaluation.routing.pastry import route
+from quillcast.evaluation.treetable import tree_rows
 
 LOOKUPS, HOPS = 200_000, 5  # as Pastry's authors had them (Pastry, section 3.1)
 QUALITIES = ("ideal", "sampled(16)", "sampled(4)", "sampled(1)", "join")

@@ -26,11 +26,13 @@ from quillcast.core.loss import Loss
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.wire import WireCodec
+from quillcast.sim.host import Machine
 from quillcast.sim.ideal import ideal_hops, ideal_stretch
+from quillcast.sim.journal import Journal
 from quillcast.sim.network import Network
-from quillcast.sim.simulation import peer_of
+from quillcast.sim.observed import peer_of
 from quillcast.sim.topology import TransitStub, walk_s
-from quillcast.sim.world import Journal, Machine, World, derived
+from quillcast.sim.world import World, derived
 
 SEED = 1
 FIRST_PEERS, DOUBLING_S = 16, 5.0  # the network doubles every so many seconds

@@ -73,8 +73,8 @@ def test_a_folder_with_something_else_is_left_alone(quillcast: Commands, tmp_pat
 
 
 def test_a_folder_of_another_experiment_is_left_alone(quillcast: Commands, tmp_path: Path) -> None:
-    from quillcast.pipeline.evaluate.experiment import parse
-    from quillcast.pipeline.evaluate.folder import Folder
+    from quillcast.evaluation.experiment import parse
+    from quillcast.evaluation.folder import Folder
 
     Folder(tmp_path / "run", parse(SMALL, "first.toml")).close()
     path = tmp_path / "second.toml"
@@ -84,16 +84,16 @@ def test_a_folder_of_another_experiment_is_left_alone(quillcast: Commands, tmp_p
 
 
 def test_a_run_that_is_not_finished_cannot_be_compared(quillcast: Commands, tmp_path: Path) -> None:
-    from quillcast.pipeline.evaluate.experiment import parse
-    from quillcast.pipeline.evaluate.folder import Folder
+    from quillcast.evaluation.experiment import parse
+    from quillcast.evaluation.folder import Folder
 
     Folder(tmp_path / "run", parse(SMALL, "first.toml")).close()
     assert_refused(quillcast, "compare", str(tmp_path / "run"), told="is not finished; go on with --output")
 
 
 def test_two_runs_in_one_folder_do_not_mix(quillcast: Commands, tmp_path: Path) -> None:
-    from quillcast.pipeline.evaluate.experiment import parse
-    from quillcast.pipeline.evaluate.folder import Folder
+    from quillcast.evaluation.experiment import parse
+    from quillcast.evaluation.folder import Folder
 
     path = tmp_path / "small.toml"
     path.write_text(SMALL)

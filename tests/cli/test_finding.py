@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from quillcast.live.keyring import Keyring
+from quillcast.live.keyring import Keyring, admit_here
 from tests.cli.commands import Commands, hear_signals
 
 pytestmark = pytest.mark.live
@@ -43,6 +43,39 @@ def test_a_node_that_cannot_listen_leaves_no_credential_behind(
     assert err.count("\n") == 1
     assert not config.exists()
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("kept_in", ["config", "data"])
+def test_a_node_that_finds_nobody_at_its_contact_leaves_no_credential_behind(
+    quillcast: Commands, config: Path, tmp_path: Path, kept_in: str
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and does not listen
+        contact = f"127.0.0.1:{unused.getsockname()[1]}"
+        data = ["--data", str(tmp_path / "data")] if kept_in == "data" else []
+        code, out, err = quillcast.run(
+            "node", "--listen", "0.0.0.0:0", "--advertise", NOWHERE, "--contact", contact, *data
+        )
+    assert (code, out) == (4, ""), err
+    assert not config.exists()
+    assert not list(tmp_path.rglob("network.pem"))
+    assert not list(tmp_path.rglob("members.sqlite"))
+
+
+def test_a_credential_that_another_process_took_an_identity_of_is_not_taken_back(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "keys"
+    maker, other = Keyring(folder), Keyring(folder)
+    authority = maker.make_authority("test", 10**18)
+    for keyring in (maker, other):
+        keyring.add([admit_here(authority, lambda: 10**18)])
+    maker.unmake_authority()
+    assert other.claim() is not None
+    fresh = Keyring(tmp_path / "fresh" / "keys")
+    fresh.make_authority("test", 10**18)
+    Keyring(fresh.folder).unmake_authority()
+    assert fresh.authority() is not None, "who did not make it does not take it back"
+    fresh.unmake_authority()
+    assert not (tmp_path / "fresh").exists()
 
 
 def test_who_listens_on_loopback_only_prints_no_line_for_other_machines(quillcast: Commands, config: Path) -> None:

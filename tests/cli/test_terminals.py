@@ -126,7 +126,8 @@ def test_who_does_not_have_an_event_is_named(quillcast: Commands) -> None:
     told = json.loads(out)
     assert (told["published"], told["reason"], told["peers"]) == (2, "late", [peer["node_id"]])
     assert told["error"] in err
-    assert f"not known to be held by every subscriber within 2 s: {peer['node_id'][:8]} (" in err
+    late = rf"not known to be held by every subscriber within [12][.\d]* s: {peer['node_id'][:8]} \("
+    assert re.search(late, err)
     assert "does not answer" in err
     assert took_s < 3.0, "naming, leaving and closing links take no second more than was allowed"
 

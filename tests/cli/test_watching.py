@@ -99,6 +99,16 @@ def test_a_topic_is_judged_by_its_tree(changed: dict[str, Any], state: State, te
     assert text in found.text
 
 
+def test_a_topic_is_not_well_while_a_peer_of_this_machine_is_mute_that_may_subscribe_to_it() -> None:
+    found = judging.of_topic("test", TREE, Bounds(), mute=["c3" * 16])
+    assert found.state == State.WARNING
+    assert found.text == "topic t: peer c3c3c3c3 of this machine does not answer, and may be a subscriber"
+    answers = judging.of_topic("test", TREE, Bounds(), mute=[ROOT["node_id"]])
+    assert answers.state == State.OK, "it answered when the tree was walked"
+    known = judging.of_topic("test", {**TREE, **silent()}, Bounds(), mute=[BOB])
+    assert "may be a subscriber" not in known.text
+
+
 @pytest.mark.parametrize(
     ("changed", "state", "text"),
     [
@@ -249,6 +259,21 @@ def test_top_draws_on_a_terminal_until_ctrl_c(quillcast: Commands) -> None:
     os.close(ours)
     assert top.returncode == 130
     assert b"Traceback" not in shown
+
+
+@pytest.mark.live
+def test_a_check_of_a_topic_names_a_stopped_peer_of_this_machine(quillcast: Commands) -> None:
+    quillcast.subscribed("sport/tennis")
+    stopped = quillcast.start("node", "--json")
+    other = json.loads(stopped.line())
+    assert quillcast.run("check", "topic", "sport/tennis")[0] == 0
+    stopped.signal(signal.SIGSTOP)
+    try:
+        code, out, _ = quillcast.run("check", "topic", "sport/tennis")
+    finally:
+        stopped.signal(signal.SIGCONT)
+    assert code != 0
+    assert f"peer {other['node_id'][:8]}" in out
 
 
 @pytest.mark.live

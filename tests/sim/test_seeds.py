@@ -50,6 +50,15 @@ HARD_SEEDS = {
     201527: "a forwarder that was restarted ended the leases of those that had been below it",
     201856: "credit was held back for repeats, and for more than the buffers were over their budget",
     31341: "a topic was to be passed on that had not been entered again",
+    203924: "what a past root had called stable was waited for as if it might be admitted again",
+    300538: "events of a past term that nobody knew were given up while a later term held them and had no credit",
+    302260: "a root forgot no publisher whose peer was lost, came back and was lost again",
+    302285: "a joining peer whose one request was lost waited for half a minute",
+    402192: "a root looked for the end of lost publishers' leases once per lease, and so remembered some for two",
+    402602: "a joining peer whose one contact had died tried nobody else, though others spoke to it",
+    400484: "an event went out as recovered before the report that it may have been lost",
+    310667: "what the subscription's term had admitted before it began was told lost as a void hole",
+    310733: "as 310667, for a subscription that knew of the earlier term",
 }
 
 

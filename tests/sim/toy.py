@@ -7,9 +7,10 @@ import msgspec
 from quillcast.core.bundle import Bundle
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
+from quillcast.sim.host import Machine
 from quillcast.sim.network import UNDISTURBED, Network, Quality
 from quillcast.sim.topology import Constant
-from quillcast.sim.world import Machine, World, derived
+from quillcast.sim.world import World, derived
 
 DELAY_S = 0.01
 

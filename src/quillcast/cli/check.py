@@ -8,10 +8,11 @@ import click
 import msgspec
 
 from quillcast.cli import judging
-from quillcast.cli.asking import ask_all, ask_each, ask_peer, choose
+from quillcast.cli.asking import ask_each, ask_peer, choose, peers_here
 from quillcast.cli.judging import Bounds, Finding, State
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC, Amount
 from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.live.rendezvous import Rendezvous
 
 DEFAULTS = Bounds()
 ANSWER_TIMEOUT_S = 3.0  # a guess: monitors give up after ten
@@ -134,7 +135,8 @@ def topic_(
     """Check TOPIC and each of its subscribers by walking its live tree.
 
     An event counts as lacking until the application is done with it. CRITICAL: no peer here has a part in the topic, no
-    root answers, or a subscriber is far behind. WARNING: a peer of the tree does not answer, or a subscriber is behind.
+    root answers, or a subscriber is far behind. WARNING: a peer of the tree or of this machine does not answer, or a
+    subscriber is behind.
     A topic that stands and that nobody uses is OK.
     """
     bounds = Bounds(
@@ -146,12 +148,15 @@ def topic_(
     )
 
     def look() -> list[Finding]:
-        known = ask_all(network, "topics", timeout_s=ANSWER_TIMEOUT_S)
-        here = [part for parts in known for part in parts if part["name"] == topic]
+        answers = ask_each(network, peers_here(network), "topics", timeout_s=ANSWER_TIMEOUT_S)
+        here = [part for _, parts in answers for part in parts or () if part["name"] == topic]
         if not here:
             raise LocalError(f"no peer of this machine has a part in topic {topic}")
         used = any(part["publishers"] or part.get("subscriptions") or part.get("children") for part in here)
-        return [judging.of_topic(network, ask_peer(network, peer, "tree", topic=topic), bounds, used=used)]
+        running = {entry.node_id for entry in Rendezvous(network).entries()}
+        mute = [entry.node_id for entry, parts in answers if parts is None and entry.node_id in running]
+        tree = ask_peer(network, peer, "tree", topic=topic)
+        return [judging.of_topic(network, tree, bounds, used=used, mute=mute)]
 
     _tell("topic", look, {"network": network, "topic": topic}, prometheus=prometheus, as_json=as_json)
 

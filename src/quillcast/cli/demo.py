@@ -157,7 +157,9 @@ def _tell(strike: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(strike).decode())
         return
-    click.echo(f"{strike['text']}; {strike['children']} children in {strike['trees']} trees")
+    from quillcast.demo.repair import counted
+
+    click.echo(f"{strike['text']}; {counted(strike['children'], strike['trees'])}")
     if strike["mended_s"] is not None:
         click.echo(f"mended after {1000 * strike['mended_s']:.0f} ms: {strike['how']}")
 

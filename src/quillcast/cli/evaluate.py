@@ -39,7 +39,7 @@ class Evaluate(click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options of a run, and the other commands."""
-        from quillcast.pipeline.evaluate.experiment import names
+        from quillcast.evaluation.experiment import names
 
         formatter.write_paragraph()
         formatter.write_text(f"Experiments in the box: {', '.join(names())}.")
@@ -80,8 +80,8 @@ def run(
 ) -> None:
     """Run an experiment."""
     extras.require("an evaluation", *extras.EVALUATION)
-    from quillcast.pipeline.evaluate.command import evaluate_command
-    from quillcast.pipeline.evaluate.experiment import load, split
+    from quillcast.evaluation.command import evaluate_command
+    from quillcast.evaluation.experiment import load, split
 
     asked = load(experiment)
     chosen = split(policies) if policies is not None else None
@@ -94,7 +94,7 @@ def run(
 @JSON
 def compare(runs: tuple[Path, ...], as_json: bool) -> None:
     """Put finished runs side by side; each RUN is the folder of one."""
-    from quillcast.pipeline.evaluate.compare import compare_command
+    from quillcast.evaluation.compare import compare_command
 
     _ended(lambda: compare_command(runs, as_json=as_json), as_json=as_json)
 
@@ -120,8 +120,8 @@ def compare(runs: tuple[Path, ...], as_json: bool) -> None:
 def recommend(output: Path | None, policies: str | None, as_json: bool, **asked: Any) -> None:
     """Try policies on a sample of a deployment, and say which serves it best, and by how much."""
     extras.require("an evaluation", *extras.EVALUATION)
-    from quillcast.pipeline.evaluate.experiment import split
-    from quillcast.pipeline.evaluate.recommend import Wish, recommend_command
+    from quillcast.evaluation.experiment import split
+    from quillcast.evaluation.recommend import Wish, recommend_command
 
     wish = Wish(policies=split(policies) if policies is not None else (), **_known(asked))
     where = {"master": asked["master"], "remote": asked["remote"]}

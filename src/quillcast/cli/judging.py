@@ -114,14 +114,21 @@ def silent_peer(network: str, node_id: str) -> Finding:
     return Finding({"network": network, "peer": node_id}, State.CRITICAL, f"peer {node_id[:8]}: it does not answer", {})
 
 
-def of_topic(network: str, tree: Mapping[str, Any], bounds: Bounds, *, used: bool = True) -> Finding:
-    """A topic by its `tree`; is it `used` by a peer of this machine that subscribes, publishes or has children?"""
+def of_topic(
+    network: str, tree: Mapping[str, Any], bounds: Bounds, *, used: bool = True, mute: Iterable[str] = ()
+) -> Finding:
+    """A topic by its `tree`; is it `used` by a peer of this machine that subscribes, publishes or has children?
+
+    `mute` are the ids of peers of this machine that do not answer. The network forgets them when their leases end.
+    """
     peers, silent, lags = tree["peers"], tree["silent"], list(subscribers(tree))
     roots = [peer for peer in peers if peer["root"]]
     count = sum(peer["subscribers"] for peer in peers)
     idle = tree["complete"] and not peers and not used
     first = max(lags, key=lambda lag: lag.events, default=None)
     name = f"topic {tree['topic']}"
+    told = {peer["node_id"] for peer in (*peers, *silent)}
+    unknown = [node_id for node_id in mute if node_id not in told]
 
     def troubles() -> Iterator[Trouble]:
         if not roots and not idle:
@@ -131,6 +138,8 @@ def of_topic(network: str, tree: Mapping[str, Any], bounds: Bounds, *, used: boo
         if count < bounds.subscribers_min:
             yield State.CRITICAL, f"{counted(count, 'subscription')}, not {bounds.subscribers_min}"
         yield from (_silence(peer, bounds) for peer in silent)
+        for node_id in unknown:
+            yield State.WARNING, f"peer {node_id[:8]} of this machine does not answer, and may be a subscriber"
         if roots and not tree["complete"] and not silent:
             yield State.WARNING, "not every peer of its tree answers"
         yield from _lateness(lags, bounds)

@@ -20,6 +20,7 @@ from quillcast.cli.streams import lines_of, whole_of
 from quillcast.cli.tables import counted
 from quillcast.cli.templates import Template
 from quillcast.core.errors import EventTooLarge, NotAdmitted, NotJoined, NotStable
+from quillcast.live.config import LiveConfig
 
 if TYPE_CHECKING:
     from quillcast.live.credentials import Credentials
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from quillcast.live.publisher import Publisher
 
 _LEAVE_S = 0.6  # after a time-out; a guess, so that all ends within a second of --timeout
+_START_S_MIN = 1.0  # to join the network has so long, however short --timeout is; a guess
+_WAIT_S_MIN = 0.5  # ... and the acknowledgement, if joining took most of it: in that time it shows who holds it up
 
 
 @click.command(short_help="Publish messages, lines of input, or files.")
@@ -58,7 +61,14 @@ _LEAVE_S = 0.6  # after a time-out; a guess, so that all ends within a second of
     type=click.Choice(["root", "stable"]),
     help="End when the topic's root has admitted the events (default), or when every subscriber has them.",
 )
-@click.option("--timeout", "timeout_s", type=Amount(min=0), default=45.0, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Amount(min=0),
+    default=45.0,
+    show_default=True,
+    help="Seconds to wait for the network and for the acknowledgement together (beside --wait-for-network).",
+)
 @click.option("--key", help="What the events are about.")
 @click.option("--attribute", "attributes", metavar="NAME=VALUE", multiple=True, help="More about the events.")
 @AS
@@ -117,7 +127,8 @@ def command(
                 source.number += 1
 
     async def publish() -> None:
-        async with peering.node() as node:
+        async with peering.node(live=_within(timeout_s)) as node:
+            left_s = _left(timeout_s, began) if peering.wait_for_network is None else timeout_s
             tell_notices(node)
             with closing(node.publisher(topic, credentials=credentials)) as publisher:
                 try:
@@ -127,7 +138,7 @@ def command(
                 awaited = wait or ("root" if publisher.reliable else None)
                 told.update(wait=awaited, alone=alone(node), looked_in=node.looked_in)
                 if told["published"] and awaited:
-                    await _acknowledged(node, publisher, awaited, timeout_s)
+                    await _acknowledged(node, publisher, awaited, left_s)
                 told["alone"] = alone(node)
                 _tell_reach(node, publisher, told)
 
@@ -143,6 +154,19 @@ def command(
         tell(error=str(problem), reason=reason, peers=problem.peers)
         raise
     tell()
+
+
+def _within(timeout_s: float) -> LiveConfig:
+    """Bounds of a node that has so long to become part of its network, and no longer than other nodes have."""
+    start_s, usual = max(timeout_s, _START_S_MIN), LiveConfig()
+    return LiveConfig(
+        connect_timeout_s=min(usual.connect_timeout_s, start_s), join_timeout_s=min(usual.join_timeout_s, start_s)
+    )
+
+
+def _left(timeout_s: float, began: float) -> float:
+    """What is left of --timeout for the acknowledgement: it took time to join the network."""
+    return round(max(timeout_s - (time.monotonic() - began), min(timeout_s, _WAIT_S_MIN)), 1)  # errors say it
 
 
 def _tell_reach(node: "Node", publisher: "Publisher", told: Mapping[str, Any]) -> None:

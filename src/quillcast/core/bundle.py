@@ -1,4 +1,4 @@
-"""Bundles: a short envelope that hops may rewrite, and immutable blocks of many events (DELIVERY.md, *On the wire*).
+"""Bundles: a short envelope that hops may rewrite, and immutable blocks of events (docs/delivery.md, *On the wire*).
 
 A **block** is one publisher's run of events in one topic, laid out as Arrow columns on 8-byte bounds, little endian.
 The publishers of one peer may share a line of blocks: to everybody on the way they are one publisher, and a column of

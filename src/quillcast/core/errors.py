@@ -1,4 +1,4 @@
-"""Errors say whose fault it is, with which value, and what to do (STYLE.md, habit 10)."""
+"""Errors say whose fault it is, with which value, and what to do."""
 
 from collections.abc import Sequence
 from typing import Literal

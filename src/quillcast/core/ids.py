@@ -18,11 +18,11 @@ TopicId = NewType("TopicId", bytes)
 PublisherId = NewType("PublisherId", bytes)
 
 NETWORK_CREATOR = ""
-"""The creator of a bare topic name: the network's own namespace (DELIVERY.md, *Ids*)."""
+"""The creator of a bare topic name: the network's own namespace (docs/delivery.md, *Ids*)."""
 
 
 def node_id(public_key: bytes) -> NodeId:
-    """Leading 128 bits of SHA-256 of the peer's public key (DESIGN.md, section 3)."""
+    """Leading 128 bits of SHA-256 of the peer's public key (docs/design.md, section 3)."""
     return NodeId(hashlib.sha256(public_key).digest()[:ID_BYTES])
 
 

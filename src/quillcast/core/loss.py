@@ -1,4 +1,4 @@
-"""The report of events that a subscriber will not get (DELIVERY.md, *Guarantees*: loss reports are exact)."""
+"""The report of events that a subscriber will not get (docs/delivery.md, *Guarantees*: loss reports are exact)."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Sets of events as ranges (DESIGN.md, decision 3): what a peer received, keeps, delivered or lacks costs per gap."""
+"""Sets of events as ranges: what a peer received, keeps or lacks costs per gap (docs/design.md, decision 3)."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator

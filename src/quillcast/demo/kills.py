@@ -15,7 +15,7 @@ from quillcast.demo import roles
 from quillcast.demo.display import Display
 from quillcast.demo.orders import Unplug
 from quillcast.demo.processes import PeerFailed, PeerProcess
-from quillcast.demo.repair import Repair
+from quillcast.demo.repair import Repair, counted
 from quillcast.demo.state import State
 from quillcast.pipeline.run import Kill
 
@@ -152,14 +152,15 @@ class Kills:
     async def _watch(self, text: str, repair: Repair) -> Strike:
         """Wait until nobody lacks a parent because of the victim."""
         state, display = self.state, self.display
-        display.note(f"{text}: {repair.children} children in {repair.trees} trees lose their parent")
+        lose = "loses its" if repair.children == 1 else "lose their"
+        display.note(f"{text}: {counted(repair.children, repair.trees)} {lose} parent")
         mended = await state.until(lambda: repair.mended, REPAIR_BOUND_S)
         how, lasted_s = repair.how(state.view, state.name), repair.lasted_s
         if lasted_s is not None:
             display.note(f"mended after {1000 * lasted_s:.0f} ms: {how or 'in other trees'}")
         if not mended:
-            lack = f"{repair.seeking} still look for a parent and {repair.rootless} trees for a root"
-            display.note(f"{lack} after {REPAIR_BOUND_S:g} s")
+            lack = f"children without a parent: {repair.seeking}, trees without a root: {repair.rootless}"
+            display.note(f"not mended after {REPAIR_BOUND_S:g} s: {lack}")
         return Strike(text, repair.children, repair.trees, lasted_s if mended else None, how)
 
     def _named(self, victim: bytes) -> str:

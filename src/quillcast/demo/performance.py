@@ -7,10 +7,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -22,10 +23,14 @@ from quillcast.demo.network import HOW_TO
 from quillcast.demo.state import State
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.pipeline import extras
+from quillcast.pipeline.auditing import run_audit
 from quillcast.pipeline.command import print_findings
-from quillcast.pipeline.findings import Findings, run_audit
+from quillcast.pipeline.findings import Findings
 from quillcast.pipeline.run import Run, write_run
 from quillcast.pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NICENESS = 10  # of Spark's start beside the stream: peers' heartbeats go first
 
@@ -66,6 +71,7 @@ class Performance:
             f"l = {overlay.leaf_set_size}, seed {plan.seed}",
             plan.journals,
         )
+        self._spark: Future[SparkSession] = Future()
         self._warm_up = threading.Thread(target=self._start_spark, daemon=True)
 
     def prepare(self) -> None:
@@ -86,7 +92,7 @@ class Performance:
         folder, report = self.plan.folder, self.plan.folder / "report.html"
         write_run(folder, told)
         with self.console.status("auditing the journals") as status:
-            self._warm_up.join()
+            self._spark.result()
             findings = run_audit(folder, told, report=report, say=lambda what: status.update(f"audit: {what}"))
         print_findings(findings, self.console)
         self.console.print(f"The report with pictures is {report}", soft_wrap=True)
@@ -106,10 +112,12 @@ class Performance:
         }
 
     def _start_spark(self) -> None:
-        """Have the Java machine up when the stream ends. If that fails the audit says why, where people look."""
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
-        with suppress(Exception):
-            spark_session()
+        """Have the Java machine up when the stream ends. What goes wrong is raised where the audit waits for it."""
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            self._spark.set_result(spark_session())
+        except BaseException as problem:  # noqa: BLE001 - whatever it is, it is raised again there
+            self._spark.set_exception(problem)
 
     @contextmanager
     def _cleaning_up(self) -> Iterator[None]:

@@ -7,6 +7,11 @@ from quillcast.core.trace import Attached, BecameRoot
 from quillcast.demo.watch import TopicView, Watch
 
 
+def counted(children: int, trees: int) -> str:
+    """Children of trees, in words."""
+    return f"{'1 child' if children == 1 else f'{children} children'} in {'1 tree' if trees == 1 else f'{trees} trees'}"
+
+
 class Repair:
     """What a strike takes from the trees, and what they find instead.
 

@@ -8,6 +8,7 @@ from quillcast.core.messages import Contact
 from quillcast.live.links import Links
 from quillcast.live.rendezvous import Entry, Rendezvous
 
+_GREET_MORE_S = 0.05  # others may answer this much later than the first; a guess: some turns of busy processes
 CONTACTS_MAX = 8  # asked at a time, and joined through; a guess: the overlay learns of all others from them
 
 
@@ -83,15 +84,38 @@ async def _first(links: Links, addresses: list[str], here: Mapping[str, int], *,
 
 
 async def _greet(links: Links, addresses: Sequence[str]) -> tuple[list[Contact], dict[str, Unreachable]]:
-    """Ask who is at these addresses: those that answer, and what is wrong with the others."""
-    answers = await asyncio.gather(*map(links.greet, addresses), return_exceptions=True)
-    problems: dict[str, Unreachable] = {}
-    for address, answer in zip(addresses, answers, strict=True):
-        if isinstance(answer, Unreachable):
+    """Ask who is at these addresses: those that answer, and what is wrong with the others.
+
+    Once one has answered, the others have as long again: one that is stopped, or hung, holds up nobody.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    asked = {address: asyncio.ensure_future(links.greet(address)) for address in addresses}
+    waiting = set(asked.values())
+    try:
+        while waiting and not _answered(asked.values()):
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if waiting:
+            await asyncio.wait(waiting, timeout=max(_GREET_MORE_S, loop.time() - began))
+    finally:
+        for task in asked.values():
+            task.cancel()
+        answers = await asyncio.gather(*asked.values(), return_exceptions=True)
+    found, problems = list[Contact](), dict[str, Unreachable]()
+    for address, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, Contact):
+            found.append(answer)
+        elif isinstance(answer, Unreachable):
             problems[address] = answer
-        elif isinstance(answer, BaseException):
+        elif not isinstance(answer, asyncio.CancelledError):
             raise answer
-    return [answer for answer in answers if isinstance(answer, Contact)], problems
+    return found, problems
+
+
+def _answered(asked: Iterable[asyncio.Future[Contact]]) -> bool:
+    """Has anybody answered, or has anything gone wrong that is no silence?"""
+    done = [task for task in asked if task.done()]
+    return any(task.cancelled() or not isinstance(task.exception(), Unreachable) for task in done)
 
 
 def _is_silent(problem: Unreachable) -> bool:

@@ -58,7 +58,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Identity:
-    """The Ed25519 key of a peer, and the nodeId bound to it and to its issuer's nonce (DESIGN.md, sections 3 and 7)."""
+    """The Ed25519 key of a peer, and the nodeId bound to it and the issuer's nonce (docs/design.md, section 3)."""
 
     def __init__(self, key: Ed25519PrivateKey, issuer_nonce: bytes = b"") -> None:
         self._key, self.issuer_nonce = key, issuer_nonce

@@ -124,6 +124,7 @@ class Inspector:
         """This peer's place in a tree, and how far its subscriptions are, as far as is known here."""
         role = "root" if tree.root is not None else "forwarder" if tree.children else "leaf"
         end, reliable = tree.known_end, tree.descriptor.settings.reliable
+        readers = lag.readers(tree, self._peer.host, self._peer.config.topics.past_terms_s)
         return {
             "role": role,
             "parent": None if tree.parent is None else _contact(tree.parent),
@@ -136,7 +137,7 @@ class Inspector:
             "events": lag.events(tree),
             "stable": tree.stable,
             "kept_bytes": tree.log.size_bytes,
-            "readers": [_reader(each, end if reliable else 0) for each in lag.readers(tree, self._peer.host)],
+            "readers": [_reader(each, end if reliable else 0) for each in readers],
         }
 
     def _take_rates(self) -> None:

@@ -71,6 +71,7 @@ class Keyring:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._made: list[Path] | None = None  # folders made for a credential that was made here, the innermost first
 
     @property
     def certificate(self) -> bytes | None:
@@ -96,6 +97,7 @@ class Keyring:
 
     def make_authority(self, network: str, now_ns: int) -> Authority:
         """Make the credential of a new network; of several that try at once, one does."""
+        new_folders = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         self._make_folder()
         made, path = Authority.new(network, now_ns), self.folder / AUTHORITY_FILE
         draft = path.with_suffix(f".{os.getpid()}.draft")
@@ -105,6 +107,7 @@ class Keyring:
                 os.fsync(file.fileno())
             try:
                 path.hardlink_to(draft)
+                self._made = new_folders
             except FileExistsError:
                 made = read_authority(path)
             finally:
@@ -113,6 +116,18 @@ class Keyring:
             raise DiskFailed(f"the network's credential cannot be kept in {path}: {problem.strerror}") from problem
         self.trust(made.certificate)
         return made
+
+    def unmake_authority(self) -> None:
+        """Take back the credential that was made here, unless another process took part in its network since."""
+        new_folders, self._made = self._made, None
+        if new_folders is None or self.count > 1:
+            return
+        for path in (self.folder / AUTHORITY_FILE, self.folder / DATABASE, *self.folder.glob("member-*.lock")):
+            path.unlink(missing_ok=True)
+        for folder in new_folders:
+            if any(folder.iterdir()):
+                return
+            folder.rmdir()
 
     def trust(self, certificate: bytes) -> None:
         """This folder belongs to the network of this certificate. Raises `LocalError` if it belongs to another."""

@@ -69,6 +69,10 @@ class Seeker:
             return None
         return Standing(self._claim(authority), self.keyring, authority)
 
+    def give_back(self) -> None:
+        """The node could not start: a credential that it made for its network is none."""
+        self.keyring.unmake_authority()
+
     def _authority(self) -> Authority | None:
         """The network's credential, if this node may use it."""
         if self.credential is not None:

@@ -175,7 +175,10 @@ class Node:
         except BaseException:
             self._stopped = True
             self._opened.set()
-            await self._stack.aclose()
+            try:
+                self._seeker.give_back()
+            finally:
+                await self._stack.aclose()
             raise
         self._settle_in()
         runner.settle()

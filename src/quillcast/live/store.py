@@ -1,4 +1,4 @@
-"""The data folder of a peer: whose it is (a lock), and one SQLite database for the small tables (DESIGN.md, section 8).
+"""The data folder of a peer: whose it is (a lock), and a SQLite database for small tables (docs/design.md, section 8).
 
 ========== ========================================================= =====================================
 table      columns                                                   for

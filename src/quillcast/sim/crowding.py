@@ -1,4 +1,4 @@
-"""When peers' buffers were over their budget for so long that leases may end (DELIVERY.md, *Slowness*)."""
+"""When peers' buffers were over their budget for so long that leases may end (docs/delivery.md, *Slowness*)."""
 
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer

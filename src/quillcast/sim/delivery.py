@@ -1,4 +1,4 @@
-"""The promises of one topic, judged from the logs of its readers when a run is over (DELIVERY.md, *Guarantees*).
+"""The promises of one topic, judged from the logs of its readers when a run is over (docs/delivery.md, *Guarantees*).
 
 ==================== ==========================================================================================
 always               no event reaches a handler twice, none is invented, a writer's events come in order, and one
@@ -10,7 +10,7 @@ owed and delivered   an event that was written after a reader's subscription sto
                      and the writer does too, or knew the event to be stable, or a peer that lives still had it;
                      unless the reader was slow, its lease had ended, or a bound on what is kept was exceeded
 told                 in those cases: delivered, or told lost; but for a reign that began beyond a cut and is lower than
-                     the one that the subscription began in (docs/decisions/checks.md)
+                     the one that the subscription began in (docs/decisions/judges.md)
 never silent         both within a bounded time after the event was written or the last fault was over
 best effort          what a reader came past within a term was handed over or told dropped, and never both
 ==================== ==========================================================================================
@@ -18,7 +18,6 @@ best effort          what a reader came past within a term was handed over or to
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import RangeSet
@@ -26,11 +25,9 @@ from quillcast.core.trace import Dropped
 from quillcast.sim.applications import Event, Heard, Reader, Told, Writer
 from quillcast.sim.judges import cuts, told_of
 from quillcast.sim.leases import MEET_S, Leases, bound_s
+from quillcast.sim.observed import Observed
+from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
-
-if TYPE_CHECKING:
-    from quillcast.sim.scenario import TopicPlan
-    from quillcast.sim.simulation import Simulation
 
 START_S = 30.0  # a subscription stands after so long; a guess: several times the longest repair
 SETTLE_S = 20.0  # from the end of the last lease to when everything must be stable; a guess
@@ -39,16 +36,16 @@ SETTLE_S = 20.0  # from the end of the last lease to when everything must be sta
 class Delivery:
     """The promises of one topic in one finished run."""
 
-    def __init__(self, simulation: "Simulation", plan: "TopicPlan") -> None:
-        self.simulation, self.plan = simulation, plan
-        self.config = simulation.scenario.config
-        self.leases = Leases(simulation.reach, self.config)
-        self.ledger = simulation.ledgers[plan.name]
-        self.end = simulation.world.now
-        self.calm_at = simulation.calm_at()
-        self.cuts = cuts(simulation, plan)
-        self.readers = [reader for reader in simulation.readers if reader.topic == plan.name]
-        self.writers = {writer.name: writer for writer in simulation.writers if writer.topic == plan.name}
+    def __init__(self, run: Observed, plan: TopicPlan) -> None:
+        self.run, self.plan = run, plan
+        self.config = run.scenario.config
+        self.leases = Leases(run.reach, self.config)
+        self.ledger = run.ledgers[plan.name]
+        self.end = run.world.now
+        self.calm_at = run.calm_at()
+        self.cuts = cuts(run, plan)
+        self.readers = [reader for reader in run.readers if reader.topic == plan.name]
+        self.writers = {writer.name: writer for writer in run.writers if writer.topic == plan.name}
         self.by_publisher = {writer.publisher.id: writer for writer in self.writers.values()}
         self.heard_by = {reader.name: _heard(reader) for reader in self.readers}
 
@@ -234,7 +231,7 @@ class Delivery:
 
     def _paced_until(self, event: Event, written: float, came: float) -> float:
         """A topic that waits holds its publishers back while buffers are full: when was the event admitted last?"""
-        if self.cuts or not self.simulation.crowding.between(written, came):
+        if self.cuts or not self.run.crowding.between(written, came):
             return written
         admitted = self.ledger.admitted(self.writers[event.writer].publisher.id, event.number)
         return max((admission.at for admission in admitted), default=written)
@@ -272,10 +269,10 @@ class Delivery:
         if writer.knows_stable(event.number) and not self._excuse(reader, writer, event, at):
             return "it was called stable"
         for admission in self.ledger.admitted(writer.publisher.id, event.number):
-            machine = self.simulation.world.machines[admission.machine]
+            machine = self.run.world.machines[admission.machine]
             if machine.host is not None and machine.started_at <= admission.at:
                 return f"peer {admission.machine}, which lives, admitted it"
-        if self.simulation.crowding.between(at, self.end):
+        if self.run.crowding.between(at, self.end):
             return None  # full buffers let go of copies that only a root's death makes the last ones
         for reader in self.readers:
             if reader.host.alive and event in self.heard_by[reader.name]:
@@ -303,10 +300,10 @@ class Delivery:
             return ""
         before = [each.number for each in self.heard_by[reader.name] if each < event and each.writer == event.writer]
         since = writer.written[max(before)] if before else at
-        if self.simulation.crowding.between(since - MEET_S, self.end):
+        if self.run.crowding.between(since - MEET_S, self.end):
             return "a peer's budget had run out"
-        topic, machine = self.simulation.topics[self.plan.name], writer.host.machine.number
-        for when, where, record in self.simulation.world.journal.records:
+        topic, machine = self.run.topics[self.plan.name], writer.host.machine.number
+        for when, where, record in self.run.world.journal.records:
             match record:
                 case Dropped(topic=of, why="retained_too_long") if of == topic and where == machine and when >= at:
                     return f"its publisher kept it no longer at {when:.1f} s"
@@ -346,7 +343,7 @@ class Delivery:
     # --- helpers
 
     def _told(self, reader: Reader, event: Event) -> str:
-        return told_of(self.simulation, reader, event)
+        return told_of(self.run, reader, event)
 
     def _who(self, reader: Reader) -> str:
         return f"topic {self.plan.name}: reader {reader.name}"

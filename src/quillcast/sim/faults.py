@@ -18,16 +18,11 @@ Whom a fault befalls is named by a selector, looked up when the fault's time has
 
 import re
 from collections.abc import Callable, Container, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from quillcast.core.errors import LocalError
-from quillcast.sim.network import Quality, one_way, partition
-from quillcast.sim.store import DiskFaults
-
-if TYPE_CHECKING:
-    from quillcast.sim.simulation import Simulation
+from quillcast.sim.network import Quality
 
 AND_AGAIN_S = 0.2  # how long a fault waits whose selector names nobody yet
 
@@ -42,10 +37,6 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     at_s: float
     when: str = ""
 
-    def strike(self, simulation: "Simulation") -> None:
-        """Let it happen now."""
-        raise NotImplementedError
-
 
 class Crash(Fault, frozen=True, tag="crash"):
     """The process is killed; `silent`: the whole machine loses power, and nobody is told."""
@@ -57,22 +48,12 @@ class Crash(Fault, frozen=True, tag="crash"):
     disk: str = "kept"
     """What it finds then: kept, stale (as of the start before), lost."""
 
-    def strike(self, simulation: "Simulation") -> None:
-        for machine in simulation.select([self.peer])[:1]:
-            simulation.stop(machine, silently=self.silent, faults=DiskFaults())
-            if self.restart_s is not None:
-                simulation.restart_after(self.restart_s, machine, self.disk)
-
 
 class Leave(Fault, frozen=True, tag="leave"):
     """The peer leaves in good order, and may come back."""
 
     peer: str
     restart_s: float | None = None
-
-    def strike(self, simulation: "Simulation") -> None:
-        for machine in simulation.select([self.peer])[:1]:
-            simulation.leave(machine, self.restart_s)
 
 
 class Pause(Fault, frozen=True, tag="pause"):
@@ -81,20 +62,12 @@ class Pause(Fault, frozen=True, tag="pause"):
     peer: str
     for_s: float
 
-    def strike(self, simulation: "Simulation") -> None:
-        for machine in simulation.select([self.peer])[:1]:
-            simulation.pause(machine, self.for_s)
-
 
 class Partition(Fault, frozen=True, tag="partition"):
     """Nothing passes between these peers and the others."""
 
     peers: list[str]
     for_s: float
-
-    def strike(self, simulation: "Simulation") -> None:
-        side = simulation.select(self.peers)
-        simulation.cut_for(partition(side), self.for_s)
 
 
 class Drop(Fault, frozen=True, tag="drop"):
@@ -103,10 +76,6 @@ class Drop(Fault, frozen=True, tag="drop"):
     from_: list[str] = msgspec.field(name="from")
     to: list[str]
     for_s: float
-
-    def strike(self, simulation: "Simulation") -> None:
-        senders, receivers = simulation.select(self.from_), simulation.select(self.to)
-        simulation.cut_for(one_way(senders, receivers), self.for_s)
 
 
 class Disturb(Fault, frozen=True, tag="disturb"):
@@ -121,9 +90,10 @@ class Disturb(Fault, frozen=True, tag="disturb"):
     slow_s: float = 0.0
     bytes_per_s: float = 0.0
 
-    def strike(self, simulation: "Simulation") -> None:
-        quality = Quality(self.loss, self.duplication, self.reordering, self.jitter, self.slow_s, self.bytes_per_s)
-        simulation.disturb_for(simulation.select(self.peers), quality, self.for_s)
+    @property
+    def quality(self) -> Quality:
+        """The same as a quality of ways."""
+        return Quality(self.loss, self.duplication, self.reordering, self.jitter, self.slow_s, self.bytes_per_s)
 
 
 class SlowReaders(Fault, frozen=True, tag="slow-readers"):
@@ -133,21 +103,14 @@ class SlowReaders(Fault, frozen=True, tag="slow-readers"):
     for_s: float
     bytes_per_s: float = 0.0
 
-    def strike(self, simulation: "Simulation") -> None:
-        for machine in simulation.select([self.peer])[:1]:
-            for reader in simulation.readers_on(machine):
-                reader.slow_down(self.bytes_per_s, self.for_s)
-
 
 class Arrive(Fault, frozen=True, tag="arrive"):
     """A new peer joins: its id begins with these hexadecimal digits, or is drawn."""
 
     id: str = ""
 
-    def strike(self, simulation: "Simulation") -> None:
-        simulation.arrive(self.id)
 
-
+OfOnePeer = Crash | Leave | Pause | SlowReaders
 AnyFault = Crash | Leave | Pause | Partition | Drop | Disturb | SlowReaders | Arrive
 
 

@@ -1,50 +1,59 @@
-"""The `Host` of one simulated process, on the world's clock (core/host.py)."""
+"""Machines, and the `Host` of one simulated process on one of them (core/host.py)."""
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.host import Disk, Inputs
-from quillcast.core.ids import NodeId
+from quillcast.core.ids import NodeId, short
 from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Record
-from quillcast.sim.clock import Action
-from quillcast.sim.links import End
-from quillcast.sim.store import SimDisk
+from quillcast.sim.links import Exchange, Links
+from quillcast.sim.process import Process
+from quillcast.sim.store import Files, SimDisk
+from quillcast.sim.surroundings import Surroundings
 
-if TYPE_CHECKING:
-    from quillcast.sim.world import Machine, World
-
+ADDRESS = "sim:"
 MEASURE_TIMEOUT_S = 5.0  # how long a measurement waits for its answer, as the live host does; a guess
 WALL_START_NS = 1_700_000_000_000_000_000  # where wall clocks begin: some day in November 2023
 
 
-class SimHost:
-    """One run of a peer's process on a machine: orders go into the world's queue, inputs come out of it.
+class Machine:
+    """Where a peer's processes run, one after another: what outlives them."""
 
-    While the process is paused `backlog` collects what would have been handed in.
-    """
+    def __init__(self, number: int, node_id: NodeId, clock_origin_s: float, wall_skew_s: float) -> None:
+        self.number, self.node_id = number, node_id
+        self.contact = Contact(node_id, f"{ADDRESS}{number}")
+        self.clock_origin_s, self.wall_skew_s = clock_origin_s, wall_skew_s
+        self.files, self.stale_files = Files(), Files()
+        self.host: SimHost | None = None
+        self.starts = 0
+        self.started_at = 0.0
+        self.off_by: int | None = None
+        """The cut that stands for a machine without power."""
+
+    def __repr__(self) -> str:
+        return f"Machine({self.number}, {short(self.node_id)})"
+
+
+class SimHost(Process):
+    """One run of a peer's process on a machine: orders go into the world's queue, inputs come out of it."""
 
     __slots__ = (
-        "alive", "backlog", "charged", "clock_origin_s", "contact", "disk", "ended_at", "incarnation", "inputs",
-        "links", "machine", "me", "peer", "proximities", "random", "world",
+        "clock_origin_s", "disk", "exchange", "incarnation", "links", "machine", "peer", "proximities", "random",
+        "table",
     )  # fmt: skip
 
-    def __init__(self, world: "World", machine: "Machine", random: Random) -> None:
-        self.world, self.machine, self.random = world, machine, random
-        self.me: NodeId = machine.node_id
-        self.contact, self.clock_origin_s = machine.contact, machine.clock_origin_s
+    def __init__(self, world: Surroundings, exchange: Exchange, machine: Machine, random: Random) -> None:
+        super().__init__(world, machine.number, machine.contact)
+        self.machine, self.random, self.exchange = machine, random, exchange
+        self.clock_origin_s = machine.clock_origin_s
         self.incarnation = random.randbytes(8)
         self.disk: Disk = SimDisk(self, machine.files)
-        self.links: dict[bytes, End] = {}
+        self.table = Links(self, exchange)
+        self.links = self.table.ends
         self.proximities: dict[bytes, float] = {}
-        self.charged: dict[bytes, int] = {}  # bytes of bundles that came from a peer and were not released
-        self.alive = True
-        self.ended_at: float | None = None
-        self.backlog: list[tuple[Action, Any]] | None = None
         self.peer: Inputs
-        self.inputs: Inputs
-        """Who is handed the peer's inputs: mostly the peer."""
 
     # --- orders
 
@@ -61,7 +70,7 @@ class SimHost:
             return
         end = self.links.get(to.node_id)
         if end is None:
-            self._open(to).send(wire)
+            self.table.call(to).send(wire)
         elif end.far is None or end.troubled or end.quality is not None:
             end.send(wire)
         else:  # the same, written out: it is most of what happens
@@ -78,7 +87,7 @@ class SimHost:
         if to.node_id == self.me:
             self.world.at(self.world.now, self._bundle_to_itself, wire)
             return
-        (self.links.get(to.node_id) or self._open(to)).carry(wire, bundle.size)
+        (self.links.get(to.node_id) or self.table.call(to)).carry(wire, bundle.size)
 
     def room(self, to: Contact) -> int:
         end = self.links.get(to.node_id)
@@ -101,7 +110,7 @@ class SimHost:
         return self.proximities.get(node)
 
     def measure(self, to: Contact) -> None:
-        world, here = self.world, self.machine.number
+        world, here = self.world, self.number
         there, network = world.number_at(to.address), world.network
         round_trip_s = network.delay_s(here, there) + network.delay_s(there, here)
         if not network.calm:
@@ -115,133 +124,36 @@ class SimHost:
             end.bye()
 
     def trace(self, record: Record) -> None:
-        self.world.journal.note(self.world.now, self.machine.number, record)
-
-    # --- inputs
-
-    def hand_in(self, handler: Any, *arguments: Any) -> None:
-        """One step of the peer."""
-        self.world.steps += 1
-        handler(*arguments)
-        if self.world.after_step is not None:
-            self.world.after_step(self)
-
-    def act(self, call: Any) -> None:
-        """The application in this process does something: `call()`."""
-        if self._runs(self.act, call):
-            self.hand_in(call)
-
-    def charge(self, sender: bytes, size_bytes: int) -> None:
-        """A bundle came, and is charged to its sender until `release`."""
-        self.charged[sender] = self.charged.get(sender, 0) + size_bytes
-
-    def fire(self, timer: Any) -> None:
-        """A timer is due."""
-        if not self.alive:
-            return
-        if self.backlog is not None:
-            self.backlog.append((self.fire, timer))
-            return
-        world = self.world
-        world.steps += 1
-        self.inputs.timer(timer)
-        if world.after_step is not None:
-            world.after_step(self)
-
-    def disk_done(self, answer: tuple[Any, Any]) -> None:
-        """An order to the disk was carried out."""
-        if self._runs(self.disk_done, answer):
-            self.hand_in(self.inputs.disk_done, *answer)
-
-    def accept(self, caller: End) -> None:
-        """Another host calls. If both call at once, the smaller nodeId's call stands."""
-        if not self._runs(self.accept, caller) or not caller.open:
-            return
-        node = caller.host.me
-        mine = self.links.get(node)
-        waiting = mine.waiting if mine is not None else None
-        if mine is not None and not mine.up and self.me < node:
-            caller.unanswered()
-            return
-        if mine is not None:
-            mine.open = False
-        end = self.links[node] = End(self, caller.host.contact)
-        end.far, end.up = caller, True
-        end.accept()
-        if mine is not None and mine.up:  # the other side has forgotten the old link
-            self.hand_in(self.inputs.link_lost, end.contact)
-        self.hand_in(self.inputs.link_up, end.contact)
-        end.send_waiting(waiting)
-
-    def lost(self, end: End) -> None:
-        """A link broke, or could not be made."""
-        self.forget(end)
-        self.hand_in(self.inputs.link_lost, end.contact)
-
-    def forget(self, end: End) -> None:
-        """An end of this host is closed."""
-        if self.links.get(end.contact.node_id) is end:
-            del self.links[end.contact.node_id]
-
-    # --- the life of the process
-
-    def pause(self) -> None:
-        """Stop it, as SIGSTOP does."""
-        if self.backlog is None:
-            self.backlog = []
-
-    def resume(self) -> None:
-        """Let it go on: timers come first, as libuv's loop runs them before it polls, then what arrived, in order."""
-        if self.backlog is None:
-            return
-        backlog, self.backlog = self.backlog, None
-        for action, argument in sorted(backlog, key=lambda entry: entry[0] != self.fire):
-            self.world.at(self.world.now, action, argument)
+        self.world.journal.note(self.world.now, self.number, record)
 
     def die(self, *, silently: bool) -> None:
-        """End it. The kernel closes its links, unless the machine itself goes (`silently`)."""
-        self.alive, self.backlog, self.ended_at = False, None, self.world.now
-        for end in self.links.values():
-            if silently:
-                end.open = False
-            else:
-                end.close()
+        """End the process. The kernel closes its links, unless the machine itself goes (`silently`)."""
+        self.end()
+        self.table.close(silently=silently)
 
     # --- helpers
 
-    def _open(self, to: Contact) -> End:
-        end = self.links[to.node_id] = End(self, to)
-        end.call()
-        return end
-
     def _to_itself(self, wire: Any) -> None:
-        if self._runs(self._to_itself, wire):
+        if self.runs(self._to_itself, wire):
             self.hand_in(self.inputs.message, self.contact, self.world.decode(wire))
 
     def _bundle_to_itself(self, wire: Any) -> None:
-        if self._runs(self._bundle_to_itself, wire):
+        if self.runs(self._bundle_to_itself, wire):
             bundle = self.world.unpack(wire)
             self.charge(self.me, bundle.size)
             self.hand_in(self.inputs.bundle, self.contact, bundle)
 
-    def _runs(self, action: Action, argument: Any) -> bool:
-        """Can the process take this now? If it is paused it will later, if it is dead never."""
-        if self.alive and self.backlog is not None:
-            self.backlog.append((action, argument))
-            return False
-        return self.alive
-
     def _echo(self, asked: tuple[Contact, int, float]) -> None:
         """A measurement's answer is back, or will never be."""
         to, there, round_trip_s = asked
-        answer = self.world.echo(to, self.machine.number, there)
+        answer = self.exchange.echo(self, there, to)
         if answer is None:
             self.world.after(max(0.0, MEASURE_TIMEOUT_S - round_trip_s), self._measured, (to, None))
         else:
             self._measured((to, round_trip_s if answer else None))
 
     def _measured(self, answer: tuple[Contact, float | None]) -> None:
-        if not self._runs(self._measured, answer):
+        if not self.runs(self._measured, answer):
             return
         to, round_trip_s = answer
         if round_trip_s is not None:

@@ -9,61 +9,56 @@ bounds   what a peer keeps is within the bound that its settings name, at every 
 access   nobody admits events by default settings while a peer that could be reached knows better, and has for 5 s
 ======== ==============================================================================================================
 
-The texts of DELIVERY.md that they go by, and how each was read, stand in docs/decisions/checks.md.
+The texts of docs/delivery.md that they go by, and how each was read, stand in docs/decisions/judges.md.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from quillcast.core.trace import Admitted
 from quillcast.protocol.peer import Peer
 from quillcast.sim import holdings
 from quillcast.sim.applications import Event, Reader, Told, Writer
 from quillcast.sim.leases import JOINED_S, MEET_S, Leases
-from quillcast.sim.reach import Reach
+from quillcast.sim.observed import Observed
+from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
-
-if TYPE_CHECKING:
-    from quillcast.sim.scenario import TopicPlan
-    from quillcast.sim.simulation import Simulation
 
 
 class Judges:
     """Those of one run. Each raises `Broken` at the moment at which a promise is broken."""
 
-    def __init__(self, simulation: "Simulation", reach: Reach) -> None:
-        self.simulation, self.reach = simulation, reach
-        self.config = simulation.scenario.config
-        self.leases = Leases(reach, self.config)
+    def __init__(self, run: Observed) -> None:
+        self.run, self.reach, self.config = run, run.reach, run.scenario.config
+        self.leases = Leases(run.reach, self.config)
         self.known_since: dict[tuple[int, bytes, bytes], float] = {}  # settings of topics, by who knows them
-        self.plans: dict[bytes, TopicPlan] = {simulation.topics[plan.name]: plan for plan in simulation.scenario.topics}
+        self.plans: dict[bytes, TopicPlan] = {run.topics[plan.name]: plan for plan in run.scenario.topics}
 
     # --- stable
 
     def told_stable(self, writer: Writer, before: int) -> None:
         """A writer was told that its events from number `before` on are stable: is it true?"""
-        plan = self.plans[self.simulation.topics[writer.topic]]
+        plan = self.plans[self.run.topics[writer.topic]]
         if plan.delivery != "reliable":
             return
-        for reader in self.simulation.readers:
+        for reader in self.run.readers:
             if reader.topic == writer.topic and reader.ended_at is None and reader.host.alive:
                 for number in range(before, writer.publisher.stable):
                     if writer.knows_stable(number):
                         self._has(plan, reader, writer, number)
 
-    def _has(self, plan: "TopicPlan", reader: Reader, writer: Writer, number: int) -> None:
+    def _has(self, plan: TopicPlan, reader: Reader, writer: Writer, number: int) -> None:
         event, written = Event(writer.name, number), writer.written[number]
         if event in reader.heard or reader.started_at is None or written <= reader.started_at:
             return
-        admitted = self.simulation.ledgers[writer.topic].admitted(writer.publisher.id, number)
+        admitted = self.run.ledgers[writer.topic].admitted(writer.publisher.id, number)
         places = [writer.host.machine.number, *(each.machine for each in admitted)]
         if any(self.leases.ended(reader, place, written) for place in places) or self._elsewhere(reader, writer):
             return
         if self._began_under_a_rival(reader, writer, written):
             return
-        told, now = self.told(reader, event), self.simulation.world.now
+        told, now = self.told(reader, event), self.run.world.now
         slow = self.leases.slow(reader, written, now) or self._may_be_cut(reader, writer, written if told else None)
-        if cuts(self.simulation, plan) and slow:
+        if cuts(self.run, plan) and slow:
             return  # its lease went first
         raise Broken(
             f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
@@ -75,7 +70,7 @@ class Judges:
     def _elsewhere(self, reader: Reader, writer: Writer) -> bool:
         """Did the acknowledgement say that it holds on one side of a split, and is the reader on another?"""
         here, there = writer.host.machine.number, reader.host.machine.number
-        return writer.publisher.partitioned and not self.reach.together(here, there, self.simulation.world.now)
+        return writer.publisher.partitioned and not self.reach.together(here, there, self.run.world.now)
 
     def _began_under_a_rival(self, reader: Reader, writer: Writer, written: float) -> bool:
         """Did its subscription begin under another root than the writer's, so lately that they need not have met?"""
@@ -90,18 +85,18 @@ class Judges:
         """
         given = (writer.written[event.number] for event in reader.heard if event.writer == writer.name)
         since = max(given, default=0.0) if lost is None else lost
-        return self.simulation.crowding.between(since - MEET_S, self.simulation.world.now)
+        return self.run.crowding.between(since - MEET_S, self.run.world.now)
 
     # --- loss
 
     def told_lost(self, reader: Reader, told: Told) -> None:
         """A reader was told of a loss: could it have been avoided?"""
-        topic = self.simulation.topics[reader.topic]
+        topic = self.run.topics[reader.topic]
         plan = self.plans[topic]
         if plan.delivery != "reliable" or reader.started_at is None:
             return
-        now = self.simulation.world.now
-        if cuts(self.simulation, plan) and self.leases.slow(reader, now, now):
+        now = self.run.world.now
+        if cuts(self.run, plan) and self.leases.slow(reader, now, now):
             return
         near = dict(self._reachable(reader.host.machine.number))
         if not told.publisher:  # its events may still come under another term
@@ -130,15 +125,15 @@ class Judges:
         assert reader.started_at is not None
         if written <= reader.started_at:
             return True
-        plan = self.plans[self.simulation.topics[reader.topic]]
-        if cuts(self.simulation, plan) and self._may_be_cut(reader, writer, written):
+        plan = self.plans[self.run.topics[reader.topic]]
+        if cuts(self.run, plan) and self._may_be_cut(reader, writer, written):
             return True
         return bool(self.leases.ended(reader, writer.host.machine.number, written))
 
     def _unknown(self, reader: Reader, told: Told, near: dict[int, Peer]) -> None:
         """An uncertain report says that nobody knows which events stood there, if there was room to wait for word."""
-        topic, now = self.simulation.topics[reader.topic], self.simulation.world.now
-        if self.simulation.crowding.between(now - MEET_S, now):
+        topic, now = self.run.topics[reader.topic], self.run.world.now
+        if self.run.crowding.between(now - MEET_S, now):
             return
         for number, peer in near.items():
             known = holdings.positions(peer, topic, told.term).within(told.first, told.last)
@@ -152,8 +147,8 @@ class Judges:
 
     def _reachable(self, machine: int) -> Iterator[tuple[int, Peer]]:
         """Peers that this one could reach for as long as it takes to join a tree and to ask all there for an event."""
-        since = self.simulation.world.now - self.config.topics.give_up_s - JOINED_S
-        for other, peer in self.simulation.running():
+        since = self.run.world.now - self.config.topics.give_up_s - JOINED_S
+        for other, peer in self.run.running():
             if self.reach.together(machine, other.number, since):
                 yield other.number, peer
 
@@ -184,23 +179,23 @@ class Judges:
                 )
 
     def _number(self, peer: Peer) -> int:
-        return next(machine.number for machine, each in self.simulation.running() if each is peer)
+        return next(machine.number for machine, each in self.run.running() if each is peer)
 
     # --- access
 
     def admitted(self, machine: int, record: Admitted) -> None:
         """A root admitted events: by the settings that the topic was created with?"""
         plan = self.plans.get(record.topic)
-        if plan is None or plan.name not in self.simulation.created:
+        if plan is None or plan.name not in self.run.created:
             return
-        peer = next(each for other, each in self.simulation.running() if other.number == machine)
+        peer = next(each for other, each in self.run.running() if other.number == machine)
         if peer.scribe.descriptors[record.topic].version:
             return
         for number, other in self._reachable(machine):
             known = other.scribe.descriptors.get(record.topic)
             if known is None or not known.version:
                 continue
-            now = self.simulation.world.now
+            now = self.run.world.now
             if now - self.known_since.setdefault((number, other.host.incarnation, record.topic), now) >= MEET_S:
                 raise Broken(
                     f"access: peer {machine} admits events of topic {plan.name} by default settings, and peer "
@@ -212,26 +207,26 @@ class Judges:
 
     def writer(self, publisher: bytes) -> Writer:
         """Whose publisher this is."""
-        return next(writer for writer in self.simulation.writers if writer.publisher.id == publisher)
+        return next(writer for writer in self.run.writers if writer.publisher.id == publisher)
 
     def told(self, reader: Reader, event: Event) -> str:
         """Why a reader was told that it lost an event; empty if it was not told."""
-        return told_of(self.simulation, reader, event)
+        return told_of(self.run, reader, event)
 
 
-def cuts(simulation: "Simulation", plan: "TopicPlan") -> bool:
+def cuts(run: Observed, plan: TopicPlan) -> bool:
     """May leases of slow subscribers be ended, by the plan or where its settings were lost with all their keepers?"""
-    topic = simulation.topics[plan.name]
-    trees = (peer.scribe.trees.get(topic) for _, peer in simulation.running())
+    topic = run.topics[plan.name]
+    trees = (peer.scribe.trees.get(topic) for _, peer in run.running())
     reigning = (tree.descriptor for tree in trees if tree is not None and tree.root is not None)
     return plan.slow == "cut" or any(not each.version and each.settings.slow == "cut" for each in reigning)
 
 
-def told_of(simulation: "Simulation", reader: Reader, event: Event) -> str:
+def told_of(run: Observed, reader: Reader, event: Event) -> str:
     """What a reader was told of an event's loss, by name or by one of its positions; empty if nothing."""
-    of_topic = (writer for writer in simulation.writers if writer.topic == reader.topic)
+    of_topic = (writer for writer in run.writers if writer.topic == reader.topic)
     publisher = next(writer.publisher.id for writer in of_topic if writer.name == event.writer)
-    positions = list(simulation.ledgers[reader.topic].positions(publisher, event.number))
+    positions = list(run.ledgers[reader.topic].positions(publisher, event.number))
     for entry in reader.log:
         if not isinstance(entry, Told):
             continue

@@ -1,4 +1,4 @@
-"""Which subscribers had a live lease when: what DELIVERY.md makes its promises to, told from outside.
+"""Which subscribers had a live lease when: what docs/delivery.md makes its promises to, told from outside.
 
 A lease goes on for `lease_s` after the last word from a subscriber. What a peer knows of leases is the mechanism under
 test; here a lease has ended only if subscriber and publisher were truly out of each other's reach for that long, and is
@@ -11,7 +11,7 @@ from quillcast.protocol.config import Config
 from quillcast.sim.applications import Reader
 from quillcast.sim.reach import Reach, Span
 
-MEET_S = 5.0  # DELIVERY.md, *Guarantees*: rivals learn of each other within 5 s of connectivity
+MEET_S = 5.0  # docs/delivery.md, *Guarantees*: rivals learn of each other within 5 s of connectivity
 JOINED_S = 2 * MEET_S  # ... and their trees are one; a guess: as long again
 
 

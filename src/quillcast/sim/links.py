@@ -6,14 +6,12 @@ way may then be lost. Each direction has credit for bundles, and control overtak
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quillcast.core.messages import Contact
 from quillcast.sim.clock import Action
 from quillcast.sim.network import RETRANSMIT_S_MAX, UNDISTURBED
-
-if TYPE_CHECKING:
-    from quillcast.sim.host import SimHost
+from quillcast.sim.process import Process
 
 CONNECT_TIMEOUT_S = 5.0  # a connection that does not stand by then has failed; a guess, as in most clients
 UNANSWERED_TIMEOUT_S = 20.0  # sent and not acknowledged for so long breaks a link (TCP_USER_TIMEOUT); a guess
@@ -27,12 +25,15 @@ class End:
     """One host's end of a link. `far` is the other end, once the other side accepted."""
 
     __slots__ = (
-        "blocked", "bundle_at", "contact", "delay_s", "far", "free_at", "held", "host", "last_at", "open", "quality",
-        "queue", "room", "squeezes", "there", "troubled", "unanswered_since", "unneeded", "up", "waiting", "width",
+        "blocked", "bundle_at", "contact", "delay_s", "far", "free_at", "held", "host", "last_at", "links", "open",
+        "quality", "queue", "room", "squeezes", "there", "troubled", "unanswered_since", "unneeded", "up", "waiting",
+        "width",
     )  # fmt: skip
 
-    def __init__(self, host: "SimHost", contact: Contact) -> None:
-        self.host, self.contact = host, contact
+    def __init__(self, links: "Links", contact: Contact) -> None:
+        """`links` are those of the process that holds this end."""
+        host = links.host
+        self.links, self.host, self.contact = links, host, contact
         self.there = host.world.number_at(contact.address)
         self.far: End | None = None
         self.open, self.up, self.unneeded = True, False, False
@@ -50,7 +51,7 @@ class End:
 
     def call(self) -> None:
         """Begin: ask for a link at the other end's address."""
-        self._put(self.host.world.knock, self)
+        self._put(self.links.exchange.knock, self)
 
     def accept(self) -> None:
         """Tell the caller, who is the far end, that this one took its call; a caller who is not told gives up."""
@@ -95,7 +96,7 @@ class End:
 
     def look(self) -> None:
         """See what the network is like now between the two machines."""
-        network, here, there, was_blocked = self.host.world.network, self.host.machine.number, self.there, self.blocked
+        network, here, there, was_blocked = self.host.world.network, self.host.number, self.there, self.blocked
         self.delay_s = network.delay_s(here, there)
         if network.calm:
             self.quality, self.blocked, self.troubled = None, False, False
@@ -119,8 +120,8 @@ class End:
             world = host.world
             world.steps += 1
             host.inputs.message(self.contact, world.decode(wire))
-            if world.after_step is not None:
-                world.after_step(host)
+            if host.stepped is not None:
+                host.stepped()
         else:
             self._ready(self.receive, wire)
 
@@ -150,14 +151,14 @@ class End:
         elif not (self.held or self.queue or far.held or far.queue):
             for end in (self, far):
                 end.open, end.far = False, None
-                end.host.forget(end)
+                end.links.forget(end)
 
     def established(self, far: "End") -> None:
         """The other side accepted the call."""
         if self.host.backlog is not None:
             self.host.backlog.append((self.established, far))
         elif not self.open:
-            self.host.world.refuse(far)
+            far.refused()
         else:
             self.far, self.up, self.unanswered_since = far, True, None
             self.host.hand_in(self.host.inputs.link_up, self.contact)
@@ -169,7 +170,15 @@ class End:
             self.host.backlog.append((self.reset, None))
         elif self.open:
             self.open = False
-            self.host.lost(self)
+            self.links.lost(self)
+
+    def refused(self) -> None:
+        """There is nothing at the other side: this end is told, if the network lets that through."""
+        world = self.host.world
+        if world.network.blocked(self.there, self.host.number):
+            self.unanswered()
+        else:
+            world.after(world.network.delay_s(self.there, self.host.number), self.reset, None)
 
     # --- under way
 
@@ -190,7 +199,7 @@ class End:
             self.host.backlog.append((self._give_up, since))
         elif self.open and self.unanswered_since == since:
             self.close()
-            self.host.lost(self)
+            self.links.lost(self)
 
     def _ready(self, action: Action, argument: Any) -> bool:
         """Can this be handled now? A paused process does it later, a closed end never: it tells the other side."""
@@ -198,7 +207,7 @@ class End:
             self.host.backlog.append((action, argument))
             return False
         if not self.open and self.far is not None:
-            self.host.world.refuse(self.far)
+            self.far.refused()
         return self.open
 
     def _when_up(self, action: Callable[["End", Any], None], argument: Any, bundle_bytes: int = 0) -> None:
@@ -282,7 +291,7 @@ class End:
         if squeezes != self.squeezes:
             return
         if not self.open:  # nobody looks any more: the kernel sends what it has, if the machine has power
-            self.blocked = self.host.world.network.blocked(self.host.machine.number, self.there)
+            self.blocked = self.host.world.network.blocked(self.host.number, self.there)
         if not self.blocked:
             self._pass(*self.queue.pop(0))
             self._squeeze()
@@ -314,3 +323,101 @@ class End:
         """A datagram is lost; a lost bundle's credit comes back."""
         if bundle_bytes:
             self.host.world.after(self.delay_s, self.receive_credit, bundle_bytes)
+
+
+class Links:
+    """The links of one process, by the nodeId of the peer at the other end."""
+
+    __slots__ = ("ends", "exchange", "host")
+
+    def __init__(self, host: Process, exchange: "Exchange") -> None:
+        self.host, self.exchange = host, exchange
+        self.ends: dict[bytes, End] = {}
+
+    def call(self, to: Contact) -> End:
+        """Begin a link."""
+        end = self.ends[to.node_id] = End(self, to)
+        end.call()
+        return end
+
+    def accept(self, caller: End) -> None:
+        """Another process calls. If both call at once, the smaller nodeId's call stands."""
+        host = self.host
+        if not host.runs(self.accept, caller) or not caller.open:
+            return
+        node = caller.host.me
+        mine = self.ends.get(node)
+        waiting = mine.waiting if mine is not None else None
+        if mine is not None and not mine.up and host.me < node:
+            caller.unanswered()
+            return
+        if mine is not None:
+            mine.open = False
+        end = self.ends[node] = End(self, caller.host.contact)
+        end.far, end.up = caller, True
+        end.accept()
+        if mine is not None and mine.up:  # the other side has forgotten the old link
+            host.hand_in(host.inputs.link_lost, end.contact)
+        host.hand_in(host.inputs.link_up, end.contact)
+        end.send_waiting(waiting)
+
+    def lost(self, end: End) -> None:
+        """A link broke, or could not be made."""
+        self.forget(end)
+        self.host.hand_in(self.host.inputs.link_lost, end.contact)
+
+    def forget(self, end: End) -> None:
+        """An end of this process is closed."""
+        if self.ends.get(end.contact.node_id) is end:
+            del self.ends[end.contact.node_id]
+
+    def close(self, *, silently: bool) -> None:
+        """The process has ended: the kernel closes its links, unless the machine itself is gone."""
+        for end in self.ends.values():
+            if silently:
+                end.open = False
+            else:
+                end.close()
+
+    def look(self) -> None:
+        """The network has changed."""
+        for end in self.ends.values():
+            end.look()
+
+
+class Exchange:
+    """Which process can be called on which machine."""
+
+    def __init__(self) -> None:
+        self._links: dict[int, Links] = {}  # by machine
+
+    def open(self, links: Links) -> None:
+        """A process has started."""
+        self._links[links.host.number] = links
+
+    def close(self, number: int) -> None:
+        """The process on a machine has ended."""
+        del self._links[number]
+
+    def knock(self, caller: End) -> None:
+        """A call arrives at a machine."""
+        links = self._at(caller.there, caller.contact)
+        if links is None:
+            caller.refused()
+            return
+        if links.host.backlog is not None:
+            caller.unanswered()
+        links.accept(caller)
+
+    def echo(self, asker: Process, there: int, contact: Contact) -> bool | None:
+        """Would machine `there` answer this process's question: yes, with a refusal, or (None) not at all?"""
+        network, here = asker.world.network, asker.number
+        if network.blocked(here, there) or network.blocked(there, here):
+            return None
+        links = self._at(there, contact)
+        return links is not None if links is None or links.host.backlog is None else None
+
+    def _at(self, number: int, contact: Contact) -> Links | None:
+        """The process on a machine, if it runs and is the one that the contact means."""
+        links = self._links.get(number)
+        return links if links is not None and links.host.me == contact.node_id else None

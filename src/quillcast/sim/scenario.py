@@ -9,8 +9,9 @@ from quillcast.protocol.config import Config
 from quillcast.sim import topology
 from quillcast.sim.faults import AnyFault, validate
 from quillcast.sim.network import Quality
+from quillcast.sim.surroundings import WINDOW_BYTES
 from quillcast.sim.topology import Topology
-from quillcast.sim.world import WINDOW_BYTES, derived
+from quillcast.sim.world import derived
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

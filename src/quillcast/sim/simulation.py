@@ -1,37 +1,37 @@
 """One run of a scenario under one seed: machines, peers, programs and faults on one world."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from quillcast.core.errors import QuillcastError
-from quillcast.core.ids import NodeId, topic_id
+from quillcast.core.ids import NodeId
 from quillcast.core.messages import Codec, Contact
 from quillcast.core.trace import Admitted, Delivered, Record
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
-from quillcast.protocol.topics.tree import Tree
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim import checks, faults
 from quillcast.sim.applications import Reader, Writer
-from quillcast.sim.crowding import Crowding
-from quillcast.sim.host import SimHost
+from quillcast.sim.host import Machine, SimHost
+from quillcast.sim.journal import Journal
 from quillcast.sim.judges import Judges
-from quillcast.sim.ledger import Ledger
-from quillcast.sim.network import Cut, Network, Quality
+from quillcast.sim.leases import MEET_S
+from quillcast.sim.network import Cut, Network, Quality, one_way, partition
+from quillcast.sim.observed import Observed, peer_of
 from quillcast.sim.owner import Credentials
-from quillcast.sim.reach import Reach
 from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
-from quillcast.sim.store import DiskFaults, Files
-from quillcast.sim.world import Journal, Machine, World, derived
+from quillcast.sim.store import Files
+from quillcast.sim.world import World, derived
 
 CONTACT_COUNT = 3  # running peers that a joining one is told of
 SAVE_S = 5.0  # how often a process writes down whom it knows, for its next start; a guess
 PROGRAM_S = 0.5  # from a process' start to its programs'
 LEAVE_LOOK_S = 0.1  # how often a program looks whether its peer has left
 WEIGH_EVERY = 16  # of the steps after which a peer is checked, one in so many has what it keeps weighed
+PACED_RUNS_MAX = 100  # so many times 5 s a run goes on at most while publishers are paced; a guess
 REST_S, RESTS_MAX = 1.0, 10  # a run goes on until no tree has changed for so long, at most so often
 
 
-class Simulation:
+class Simulation(Observed):
     """Runs a scenario under a seed, and checks what must hold.
 
     Args:
@@ -53,13 +53,7 @@ class Simulation:
         journal: Journal | None = None,
         watch: Callable[[SimHost], None] | None = None,
     ) -> None:
-        self.scenario, self.seed = scenario, seed
         self.random = derived(seed, "simulation")
-        self.readers: list[Reader] = []
-        self.writers: list[Writer] = []
-        self.happened: list[tuple[float, str]] = []
-        self.created: dict[str, Descriptor] = {}  # topics that were created, by their creator's word
-        self._calm_at = 0.0
         self._contacts: dict[int, list[Contact]] = {}  # whom each machine's process wrote down
         self._stale_contacts: dict[int, list[Contact]] = {}
         self._watch = watch
@@ -70,23 +64,39 @@ class Simulation:
             quality=scenario.disturbance.quality,
             datagrams=scenario.disturbance.datagrams,
         )
-        self.world = World(
+        world = World(
             seed, network, self._peer, codec, window_bytes=scenario.window_bytes, share_bundles=share_bundles,
             journal=journal, after_step=self._check_step if scenario.check_every else None,
         )  # fmt: skip
-        self.topics = {plan.name: topic_id(plan.name) for plan in scenario.topics}
-        self.ledgers = {plan.name: Ledger() for plan in scenario.topics}
-        self._ledgers_by_id: dict[bytes, Ledger] = {self.topics[name]: ledger for name, ledger in self.ledgers.items()}
-        self.reach = Reach(self.world)
-        self.crowding = Crowding(scenario.config)
-        self.judges = Judges(self, self.reach)
+        super().__init__(scenario, seed, world)
+        self.judges = Judges(self)
         self._prepare()
 
     def run(self) -> None:
         """Run it to the end. Raises `Broken` with the first thing that does not hold."""
         self.world.run(self.scenario.duration_s)
+        self._finish_paced()
         self._rest()
         checks.check_all(self)
+
+    def _finish_paced(self) -> None:
+        """Let topics that wait for slow subscribers admit what their publishers still hold, while they get on with it.
+
+        DELIVERY.md, *Slowness*: publishers are paced, for as long as it takes through small buffers.
+        """
+        for _ in range(PACED_RUNS_MAX):
+            before = self._paced()
+            if not before:
+                return
+            self.world.run(self.world.now + MEET_S)
+            if self._paced() == before:
+                return
+
+    def _paced(self) -> dict[str, tuple[int, int]]:
+        """How far the living writers came that have unsettled events in a topic that waits."""
+        waiting = {plan.name for plan in self.scenario.topics if plan.slow == "wait"}
+        mine = (each for each in self.writers if each.topic in waiting and each.lives and each.unsettled)
+        return {writer.name: (writer.publisher.admitted, writer.publisher.stable) for writer in mine}
 
     def _rest(self) -> None:
         """Let changes of trees that are on their way at the end arrive: who has just left one has told its parent."""
@@ -104,62 +114,13 @@ class Simulation:
             for number, tree in self.trees(topic).items()
         }
 
-    # --- what there is
-
-    def running(self) -> Iterator[tuple[Machine, Peer]]:
-        """The machines whose process runs (or stands still), with their peers."""
-        for machine in self.world.machines:
-            if machine.host is not None:
-                yield machine, peer_of(machine.host)
-
-    def trees(self, topic: str) -> dict[int, Tree]:
-        """A topic's trees by machine, of every process that has part in it."""
-        id_ = self.topics[topic]
-        return {machine.number: peer.scribe.trees[id_] for machine, peer in self.running() if id_ in peer.scribe.trees}
-
-    def calm_at(self) -> float:
-        """When the last fault was over."""
-        slow = [end for reader in self.readers for _, end in reader.slow]
-        return min(max(self._calm_at, *slow, 0.0), self.world.now)
-
-    def readers_on(self, machine: int) -> list[Reader]:
-        """The readers that a machine's present process runs."""
-        host = self.world.machines[machine].host
-        return [reader for reader in self.readers if reader.host is host and reader.ended_at is None]
-
-    def select(self, selectors: Sequence[str]) -> list[int]:
-        """The machines that selectors name (see `faults`)."""
-        return faults.select(selectors, self._named)
-
-    def _named(self, selector: str) -> list[int]:
-        kind, _, topic = selector.partition(":")
-        if kind.isdecimal():
-            return [int(kind)]
-        if kind == "all":
-            return [machine.number for machine, _ in self.running()]
-        if kind in ("readers", "writers"):
-            users: Sequence[Reader | Writer] = self.readers if kind == "readers" else self.writers
-            return list(dict.fromkeys(u.host.machine.number for u in users if u.topic == topic and u.host.alive))
-        trees = self.trees(topic)
-        roots = sorted((n for n, tree in trees.items() if tree.root is not None), key=lambda n: _term(trees[n]))[-1:]
-        match kind:
-            case "root":
-                return roots
-            case "forwarders":
-                return [number for number, tree in trees.items() if tree.children and number not in roots]
-            case "children":
-                nodes = [node for root in roots for node in trees[root].children]
-                return [machine.number for machine, _ in self.running() if machine.node_id in nodes]
-            case _:  # leaves
-                return [number for number, tree in trees.items() if not tree.children and tree.parent is not None]
-
     # --- what faults do
 
-    def stop(self, machine: int, *, silently: bool, faults: DiskFaults) -> None:
+    def stop(self, machine: int, *, silently: bool) -> None:
         """End a process."""
         self._note(f"peer {machine} is {'without power' if silently else 'killed'}")
         self._end_readers(machine)
-        self.world.stop(self.world.machines[machine], silently=silently, faults=faults)
+        self.world.stop(self.world.machines[machine], silently=silently)
         self._changed()
 
     def restart_after(self, delay_s: float, machine: int, disk: str) -> None:
@@ -215,7 +176,7 @@ class Simulation:
         for fault in self.scenario.faults:
             self.world.at(fault.at_s, self._arm if fault.when else self._strike, fault)
         self.world.after(SAVE_S, self._save, None)
-        self._armed: list[faults.Fault] = []
+        self._armed: list[faults.AnyFault] = []
         self.world.journal.listeners.append(self._listen)
 
     def _add(self, id_digits: str) -> Machine:
@@ -300,15 +261,41 @@ class Simulation:
 
     # --- helpers
 
-    def _arm(self, fault: faults.Fault) -> None:
+    def _arm(self, fault: faults.AnyFault) -> None:
         self._armed.append(fault)
 
-    def _strike(self, fault: faults.Fault) -> None:
-        fault.strike(self)
+    def _strike(self, fault: faults.AnyFault) -> None:
+        """Let it happen now."""
+        match fault:
+            case faults.Partition():
+                self.cut_for(partition(self.select(fault.peers)), fault.for_s)
+            case faults.Drop():
+                self.cut_for(one_way(self.select(fault.from_), self.select(fault.to)), fault.for_s)
+            case faults.Disturb():
+                self.disturb_for(self.select(fault.peers), fault.quality, fault.for_s)
+            case faults.Arrive():
+                self.arrive(fault.id)
+            case _:
+                for machine in self.select([fault.peer])[:1]:
+                    self._befall(machine, fault)
+
+    def _befall(self, machine: int, fault: faults.OfOnePeer) -> None:
+        match fault:
+            case faults.Crash():
+                self.stop(machine, silently=fault.silent)
+                if fault.restart_s is not None:
+                    self.restart_after(fault.restart_s, machine, fault.disk)
+            case faults.Leave():
+                self.leave(machine, fault.restart_s)
+            case faults.Pause():
+                self.pause(machine, fault.for_s)
+            case faults.SlowReaders():
+                for reader in self.readers_on(machine):
+                    reader.slow_down(fault.bytes_per_s, fault.for_s)
 
     def _listen(self, at: float, machine: int, record: Record) -> None:
-        if isinstance(record, Admitted) and record.topic in self._ledgers_by_id:
-            self._ledgers_by_id[record.topic].note(at, machine, record)
+        if isinstance(record, Admitted) and record.topic in self.ledgers_by_id:
+            self.ledgers_by_id[record.topic].note(at, machine, record)
             self.judges.admitted(machine, record)
         if self._armed:
             match record:
@@ -390,17 +377,6 @@ class Simulation:
 
 def _credentials(machine: int) -> Credentials:
     return Credentials(f"machine {machine}")
-
-
-def peer_of(host: SimHost) -> Peer:
-    """The peer that a host runs."""
-    peer = host.peer
-    assert isinstance(peer, Peer)
-    return peer
-
-
-def _term(tree: Tree) -> tuple[int, bytes]:
-    return tree.root.term if tree.root is not None else (0, b"")
 
 
 def _peers(machines: Sequence[int]) -> str:

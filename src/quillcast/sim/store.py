@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from quillcast.core.errors import DiskFailed
-
-if TYPE_CHECKING:
-    from quillcast.sim.host import SimHost
+from quillcast.sim.process import Process
 
 APPEND_S = 0.0001  # into the page cache; a guess
 SYNC_S = 0.005  # a flush of a common SSD; a guess
@@ -69,8 +67,8 @@ class Files:
 class SimDisk:
     """`core.host.Disk` for one process. Orders are carried out one after another; each is answered when it is done."""
 
-    def __init__(self, host: "SimHost", files: Files) -> None:
-        self._host, self._files = host, files
+    def __init__(self, process: Process, files: Files) -> None:
+        self._process, self._files = process, files
         self._free_at = 0.0
 
     def append(self, name: str, data: bytes, token: Any) -> None:
@@ -86,21 +84,21 @@ class SimDisk:
         self._order(APPEND_S, token, lambda: self._truncate(name, size_bytes))
 
     def _order(self, seconds: float, token: Any, work: Callable[[], bytes | int]) -> None:
-        world = self._host.world
+        world = self._process.world
         self._free_at = max(self._free_at, world.now) + seconds * self._files.slowness
         world.at(self._free_at, self._carry_out, (token, work))
 
     def _carry_out(self, order: tuple[Any, Callable[[], bytes | int]]) -> None:
         """The kernel does it even while the process is paused; a dead process's orders are gone."""
         token, work = order
-        if not self._host.alive:
+        if not self._process.alive:
             return
         result: bytes | int | DiskFailed
         try:
             result = work()
         except DiskFailed as error:
             result = error
-        self._host.disk_done((token, result))
+        self._process.disk_done((token, result))
 
     def _append(self, name: str, data: bytes) -> int:
         files = self._files

@@ -13,9 +13,8 @@ from quillcast.core.ids import ID_BYTES, ring_distance, short
 from quillcast.core.messages import Contact
 from quillcast.protocol.wire import encode
 from quillcast.sim.applications import Heard
-from quillcast.sim.host import SimHost
+from quillcast.sim.host import Machine, SimHost
 from quillcast.sim.simulation import Simulation
-from quillcast.sim.world import Machine
 
 Line = tuple[float, str]
 

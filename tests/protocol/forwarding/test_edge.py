@@ -3,9 +3,11 @@
 from random import Random
 
 from quillcast.core.envelope import Term
+from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
 from quillcast.protocol.forwarding.edge import GIVEN_RANGES_MAX, Edge
-from quillcast.protocol.forwarding.ledger import Run
+from quillcast.protocol.forwarding.flow import Past
+from quillcast.protocol.forwarding.ledger import NO_LEDGER, Run
 from quillcast.protocol.forwarding.log import Budget, Log
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
@@ -138,7 +140,7 @@ def test_what_a_publisher_sends_again_from_before_a_subscription_is_not_told_los
 
 
 def test_a_best_effort_event_that_a_later_one_overtook_in_another_reign_is_told_lost_and_no_repeat() -> None:
-    """Order forbids it, and nobody gave it to this subscriber before (DELIVERY.md: drops counted and told)."""
+    """Order forbids it, and nobody gave it to this subscriber before (docs/delivery.md: drops counted and told)."""
     edge, notes, host = an_edge(ordered=False)
     edge.readmits = False
     edge.take(down(FIRST, 0, block(PAUL, 1)))
@@ -158,6 +160,68 @@ def test_what_a_reliable_topic_admits_again_from_before_a_best_effort_subscripti
     edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2", b"3", b"4")))
     assert notes.got == [b"2", b"4"]
     assert notes.lost_ == [(2, 3, 4, "overtaken")]
+
+
+def test_an_overtaken_event_is_told_lost_once_however_many_reigns_admit_it() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.take(down(FIRST, 1, block(PAUL, 3)))
+    for term in (SECOND, THIRD):
+        edge.begin(term, 0)
+        edge.take(down(term, 0, block(PAUL, 1), block(PAUL, 2), block(PAUL, 3)))
+        edge.tell_losses()
+        assert notes.lost_ == [(2, 1, 3, "overtaken")]
+
+
+def test_what_a_best_effort_subscriber_was_told_lost_by_name_is_not_told_again_by_position() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.skip(FIRST, [(2, 4)], "cut", [Run(2, PAUL, 2, 2)])
+    edge.take(down(FIRST, 6, block(PAUL, 6)))
+    edge.tell_losses()
+    assert notes.lost_ == [(1, 2, 4, "cut"), (1, 0, 2, "dropped"), (1, 4, 6, "dropped")]
+
+
+def test_nor_is_it_told_again_when_another_reign_admits_it_behind_a_later_event() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.skip(FIRST, [(1, 3)], "cut", [Run(1, PAUL, 1, 2)])
+    edge.take(down(FIRST, 3, block(PAUL, 3)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2", b"3")))
+    edge.tell_losses()
+    assert notes.lost_ == [(1, 1, 3, "cut")]
+
+
+def test_what_came_late_was_told_lost_by_position_and_is_not_told_by_name() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    edge.take(down(FIRST, 1, block(PAUL, 1)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2")))
+    edge.tell_losses()
+    assert notes.got == [b"0", b"2"]
+    assert notes.lost_ == [(1, 1, 2, "dropped")]
+
+
+def test_what_nobody_has_of_an_earlier_reign_is_told_lost_though_a_later_one_went_ahead() -> None:
+    edge, notes, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 5)))
+    edge.skip(FIRST, [(1, 4)], "unavailable", [Run(1, PAUL, 1, 3)])
+    edge.skip(FIRST, [(1, 4)], "unavailable", [Run(1, PAUL, 1, 3)])
+    edge.tell_losses()
+    assert notes.lost_ == [(1, 1, 4, "unavailable")]
+
+
+def test_a_best_effort_subscriber_of_a_reliable_topic_is_owed_word_of_the_end_of_a_past_term() -> None:
+    edge, _, _ = an_edge(ordered=False)
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    past = Past(RangeSet([(0, 1)]), 3, [], 0.0, NO_LEDGER)
+    assert edge.lacking(FIRST, past) == [(1, 3)]
+    edge.readmits = False
+    assert edge.lacking(FIRST, past) == [], "a best-effort topic asks nobody for it"
 
 
 def test_gaps_of_a_best_effort_subscriber_are_remembered_to_a_bound() -> None:
@@ -240,6 +304,15 @@ def test_events_that_may_have_been_reported_lost_are_marked_when_another_reign_a
     assert notes.recovered == [b"1", b"2", b"a", b"b"], "two of each publisher may have stood there"
     edge.take(down(SECOND, 7, block(PAUL, 4), block(PAULA, 10)))
     assert len(notes.recovered) == 4
+
+
+def test_a_report_that_an_event_may_be_lost_is_told_before_the_event_goes_out_under_another_reign() -> None:
+    edge, notes, _ = an_edge()
+    edge.begin(SECOND, 0)
+    edge.skip(FIRST, [(0, 2)], "unavailable")
+    edge.take(down(SECOND, 0, block(PAUL, 0)))
+    assert notes.told == [(1, 0, 2, "unavailable")], "the turn is not over"
+    assert notes.recovered == [b"0"]
 
 
 def test_a_publisher_that_had_an_event_behind_the_lost_positions_has_none_to_come() -> None:
@@ -382,3 +455,15 @@ def test_an_uncertain_loss_hides_no_hole_that_is_larger() -> None:
     edge.give_up_holes(1.0, NO_LOG)
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(1, 2, "unavailable"), (3, 9, "void")]
     assert notes.got == [b"0", b"2", b"9"]
+
+
+def test_what_the_subscription_s_term_admitted_before_it_began_is_no_hole() -> None:
+    edge, notes, _ = an_edge()
+    edge = Edge(edge.host, WEATHER, notes, 0, ordered=True)
+    edge.begin(SECOND, 7)
+    edge.take(down(SECOND, 7, block(PAUL, 9)))
+    edge.owe(FIRST, 0, stable=3)
+    edge.skip(FIRST, [(0, 3)], "unavailable", [Run(0, PAUL, 2, 3)])
+    edge.tell_losses()
+    assert [(first, last) for _, first, last, _ in notes.lost_] == [(2, 5)]
+    assert not edge.holes, "5 to 9 came before its start"

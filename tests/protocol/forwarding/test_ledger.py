@@ -71,5 +71,7 @@ def test_what_may_be_admitted_again_is_what_its_publisher_has_not_gone_past() ->
     assert list(flow.may_come_again(FIRST, [(0, 3)])) == [(1, 3)], "8 and all of Paula's"
     flow.move(down(SECOND, 1, block(PAUL, 9, b"9")))
     assert list(flow.may_come_again(FIRST, [(0, 3)])) == [(2, 3)]
+    flow.settle(FIRST, 3)
+    assert not flow.may_come_again(FIRST, [(0, 3)]), "it was stable, and nobody sends it again"
     assert flow.later_runs(FIRST) == [Run(0, PAUL, 7, 1), Run(1, PAUL, 9, 1)]
     assert flow.later_runs(SECOND) == []

@@ -111,7 +111,7 @@ def test_the_smallest_interval_that_a_user_asked_for_holds() -> None:
 
 
 def test_the_smallest_interval_of_any_link_holds_for_all() -> None:
-    """DESIGN.md, decision 4: what a link costs does not depend on what it carries."""
+    """docs/design.md, decision 4: what a link costs does not depend on what it carries."""
     host = RecordingHost()
     host.answering = {BOB.node_id: 0.01, CAROL.node_id: 0.01}
     host.neighbours.watch(BOB, "leaf set", 5.0)

@@ -1,4 +1,4 @@
-"""Streams of changes (DESIGN.md, decision 4): what goes out, when, and what a copy makes of it."""
+"""Streams of changes (docs/design.md, decision 4): what goes out, when, and what a copy makes of it."""
 
 from hashlib import sha256
 

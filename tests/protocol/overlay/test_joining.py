@@ -6,7 +6,7 @@ from quillcast.core.errors import LocalError, NotJoined
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Activated
 from quillcast.protocol.overlay.config import OverlayConfig
-from quillcast.protocol.overlay.messages import JoinRequest, LeafSetReply, Routed, State
+from quillcast.protocol.overlay.messages import JoinReply, JoinRequest, LeafSetReply, Routed, State, StateRequest
 from quillcast.protocol.peer import Peer
 from quillcast.sim.host import SimHost
 from tests.protocol.overlay.world import CODEC, Note, TestPeer, World, ring_of, spread
@@ -106,7 +106,7 @@ def test_a_join_request_is_not_held_by_a_joining_peer() -> None:
     peer, other = world.add(), world.add()
     request = CODEC.encode(JoinRequest(other.contact, 1))
     peer.message((other.contact, CODEC.encode(Routed(other.me, other.contact, 1, 1, request))))
-    peer.overlay.activate()
+    peer.overlay.join([])
     world.run(5)
     assert world.routed("JoinRequest") == []
 
@@ -146,6 +146,36 @@ def test_joins_are_tried_again_under_loss() -> None:
     world.run(120)
     assert world.marks["join_retry"] > 0
     assert world.wrong() == []
+
+
+def test_a_request_to_join_is_repeated_while_an_attempt_lasts() -> None:
+    world, lost = ring_of(5), list[JoinReply]()
+    send = world.send
+
+    def lose_three_answers(sender: TestPeer, to: Contact, wire: bytes) -> None:
+        message = CODEC.decode(wire)
+        if isinstance(message, JoinReply) and len(lost) < 3:
+            lost.append(message)
+        else:
+            send(sender, to, wire)
+
+    world.send = lose_three_answers  # type: ignore[method-assign]
+    joiner = world.join()
+    world.run(12)
+    assert len(lost) == 3
+    assert joiner.overlay.active, "three attempts alone would have taken 16 s or more"
+
+
+def test_a_joining_peer_whose_contacts_have_died_tries_who_spoke_to_it() -> None:
+    world = ring_of(5)
+    contact, other = world.alive()[:2]
+    joiner = world.add()
+    joiner.overlay.join([contact.contact])
+    world.crash(contact)
+    world.run(5)
+    other.send(joiner.contact, StateRequest())
+    world.run(20)
+    assert joiner.overlay.active
 
 
 def test_a_dead_contact_is_passed_over() -> None:
@@ -191,6 +221,23 @@ def test_a_peer_joins_soon_though_some_of_its_contacts_stand_still() -> None:
     village.world.start(newcomer)
     village.run(5)
     assert village.peers[newcomer.number].overlay.active
+
+
+def test_who_has_found_one_peer_does_not_wait_long_for_others_to_say_how_near_they_are() -> None:
+    village = Village(6)
+    village.run(10)
+    for number in range(1, 6):
+        host = village.world.machines[number].host
+        assert host is not None
+        host.pause()
+    newcomer = village.world.add(None)
+    village.world.start(newcomer)
+    joining = village.peers[newcomer.number].overlay.joining
+    village.run(0.5)
+    assert len(joining._measuring) == 5, "those that its contact knows, and that stand still"
+    village.run(village.config.overlay.join_timeout_s / 4)
+    assert not joining._measuring
+    assert joining._near is not None
 
 
 def test_a_network_that_starts_all_at_once_comes_up() -> None:
@@ -249,7 +296,7 @@ def test_an_inactive_peer_says_whom_it_tries_itself() -> None:
     world.run(0.1)
     sent: list[State] = []
     peer.send = lambda to, message: sent.append(message)  # type: ignore[method-assign, assignment]
-    peer.overlay.joining.requested(other, None)  # type: ignore[arg-type]
+    peer.overlay.join_help.requested(other, None)  # type: ignore[arg-type]
     assert sent == [State(False, (other,), (), ())]
 
 

@@ -1,5 +1,6 @@
 """Hop by hop: acknowledged, around silent hops, delivered once and by the closest."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -9,9 +10,23 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Rerouted
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.messages import Routed, RoutedAck
+from quillcast.protocol.overlay.nexthop import NextHop
 from tests.protocol.overlay.world import CODEC, Note, TestPeer, World, ring_of
 
 SMALL = OverlayConfig(digit_bits=2, leaf_set_size=4)
+
+
+class Always(NextHop):
+    """Sends everything to one peer."""
+
+    def __init__(self, contact: Contact) -> None:
+        self.contact = contact
+
+    def covers(self, key: bytes) -> bool:
+        return True
+
+    def to(self, key: bytes, but: Collection[bytes] = ()) -> Contact:
+        return self.contact
 
 
 def long_way(world: World) -> tuple[TestPeer, TestPeer, bytes]:
@@ -19,7 +34,7 @@ def long_way(world: World) -> tuple[TestPeer, TestPeer, bytes]:
     for _ in range(1000):
         peer, key = world.random.choice(world.alive()), world.random.randbytes(16)
         hop = peer.overlay.next_hop(key)
-        if hop is not None and not peer.overlay.covers(key):
+        if hop is not None and not peer.overlay.hops.covers(key):
             onward = world.peers[hop.node_id].overlay.next_hop(key)
             if onward is not None and world.peers[onward.node_id].overlay.next_hop(key) is None:
                 return peer, world.peers[hop.node_id], key
@@ -102,11 +117,11 @@ def test_a_hop_that_is_suspected_is_passed_over_while_there_is_another_way() -> 
     world = ring_of(40, config=SMALL)
     peer, hop, key = long_way(world)
     overlay = peer.overlay
-    overlay.neighbours.suspected = lambda node_id: node_id == hop.me  # type: ignore[method-assign]
+    overlay.hops.suspected = lambda node_id: node_id == hop.me
     other = overlay.next_hop(key)
     assert other is not None
     assert other != hop.contact
-    overlay.neighbours.suspected = lambda node_id: True  # type: ignore[method-assign]
+    overlay.hops.suspected = lambda node_id: True
     assert overlay.next_hop(key) == hop.contact
 
 
@@ -172,8 +187,8 @@ def test_what_comes_by_on_another_way_is_passed_on_but_not_delivered_twice() -> 
 def test_a_message_that_goes_in_circles_ends() -> None:
     world = ring_of(2, config=OverlayConfig(hops_max=10))
     a, b = world.alive()
-    b.overlay.hop = lambda key, but=(): a.contact  # type: ignore[method-assign, assignment, misc]
-    a.overlay.hop = lambda key, but=(): b.contact  # type: ignore[method-assign, assignment, misc]
+    b.overlay.router.next_hop = Always(a.contact)
+    a.overlay.router.next_hop = Always(b.contact)
     world.route(a, bytes(16), "round")
     world.run(5)
     assert world.marks["hop_limit"] == 1
@@ -182,7 +197,7 @@ def test_a_message_that_goes_in_circles_ends() -> None:
 def test_nobody_takes_it_for_too_long() -> None:
     world = ring_of(2, config=OverlayConfig(route_patience_s=10.0))
     a, b = world.alive()
-    b.overlay.active = False  # it lives, and never becomes active
+    b.overlay.lifecycle.active = False  # it lives, and never becomes active
     world.route(a, b.me, "never")
     world.run(30)
     assert world.marks["route_given_up"] == 1

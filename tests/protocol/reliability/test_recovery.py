@@ -85,3 +85,40 @@ def test_what_was_asked_for_over_a_link_that_is_gone_is_not_sent_over_the_next()
     recovery.unsent[contact.node_id] = {(TOPIC, reading.tree.term): [(0, 3)]}
     village.act(reading.root, lambda peer: peer.link_lost(contact))
     assert recovery.unsent == {}
+
+
+def test_while_buffers_are_full_what_is_lacking_first_is_asked_for_without_credit() -> None:
+    reading = Reading()
+    village, asked = reading.village, list[object]()
+    encode = village.world.encode
+    village.world.encode = lambda message: (asked.append(message), encode(message))[1]
+    village.peers[reading.peer].table.budget.limit_bytes = -1
+    reading.lack(3)
+    village.run(2)
+    assert Ask(TOPIC, reading.tree.term, [(0, 1)], due=True) in asked
+
+
+def test_what_is_due_is_sent_without_credit_but_one_bundle_at_a_time() -> None:
+    village = Village(3)
+    root, child, _ = by_distance(village)
+    village.subscribe(child, NAME, Reader(room_bytes=0))
+    village.run(5)
+    publisher = village.publisher(root, NAME)
+    for payload in (b"a", b"b"):
+        village.publish(root, publisher, payload)
+        village.run(1)
+    tree, host, contact = village.tree(root, NAME), village.world.machines[root].host, village.peers[child].host.contact
+    assert tree is not None
+    assert host is not None
+    link = host.links[contact.node_id]
+    rooms = [0]
+    for first, due in ((0, False), (0, True), (1, True)):
+        link.room = rooms[-1]
+        ask = Ask(TOPIC, tree.term, [(first, first + 1)], due)
+        village.act(root, lambda peer, ask=ask: peer.message(contact, ask))
+        rooms.append(link.room)
+    assert rooms[1] == 0
+    assert rooms[2] == rooms[3] < 0, "the first is sent, and the second has to wait until its credit is back"
+    link.room += 1
+    village.act(root, lambda peer: peer.message(contact, Ask(TOPIC, tree.term, [(1, 2)], due=True)))
+    assert link.room < rooms[3]

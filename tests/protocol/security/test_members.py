@@ -24,7 +24,7 @@ ALICE = Member(b"a" * 32, b"n" * 16, NOW - DAY, NOW + DAY)
 
 
 def test_a_node_id_is_a_hash_of_the_key_and_of_the_issuers_nonce() -> None:
-    """DESIGN.md, section 3: nobody can grind for a place on the ring, for the nonce comes after the key."""
+    """docs/design.md, section 3: nobody can grind for a place on the ring, for the nonce comes after the key."""
     assert ALICE.node_id == hashlib.sha256(b"a" * 32 + b"n" * 16).digest()[:16]
     assert member_id(b"a" * 32) == node_id(b"a" * 32)
     assert member_id(b"a" * 32, b"m" * 16) != ALICE.node_id

@@ -1,4 +1,4 @@
-"""What a peer does before it reigns over a topic, and what others keep for it (DELIVERY.md, *Roots that move*)."""
+"""What a peer does before it reigns over a topic, and what others keep for it (docs/delivery.md, *Roots that move*)."""
 
 from typing import Any
 
@@ -158,7 +158,7 @@ def test_so_many_wait_and_no_more() -> None:
     pause(village, *keepers)
     for count in range(WAITING_MAX + 5):
         asker = Contact(count.to_bytes(16), "nowhere:1")
-        village.act(root, lambda peer, c=asker: peer.scribe.rendezvous.answer(FindRoot(TOPIC, c, None, NO_TERM)))
+        village.act(root, lambda peer, c=asker: peer.scribe.rendezvous.find(FindRoot(TOPIC, c, None, NO_TERM)))
     assert len(village.peers[root].scribe.accessions.by_topic[TOPIC].requests) == WAITING_MAX
 
 
@@ -191,7 +191,7 @@ def test_a_keeper_that_is_joining_is_not_waited_for_and_its_word_does_not_count(
     village = Village(8)
     root, *keepers = by_distance(village)[:5]
     for peer in keepers[:2]:
-        monkeypatch.setattr(village.peers[peer].overlay, "active", False)
+        monkeypatch.setattr(village.peers[peer].overlay.lifecycle, "active", False)
     resting = pause(village, keepers[2])
     reader = Reader()
     village.subscribe(by_distance(village)[-1], NAME, reader)
@@ -243,7 +243,7 @@ def test_a_topic_that_is_about_to_be_handed_over_is_waited_for() -> None:
     village.world.start(new)
     village.act(old, lambda peer: setattr(peer.scribe.handing_over, "move", lambda tree: None))
     village.run(2)
-    village.act(new.number, lambda peer: peer.scribe.rendezvous.answer(asked))
+    village.act(new.number, lambda peer: peer.scribe.dispatch.routed(asked))
     village.run(1)
     assert village.root(NAME) == old
     village.act(old, lambda peer: peer.scribe.handing_over.resign(tree))
@@ -262,7 +262,7 @@ def test_one_that_is_not_handed_the_topic_takes_over_in_the_end() -> None:
     village.world.start(new)
     village.act(old, lambda peer: setattr(peer.scribe.handing_over, "move", lambda tree: None))
     village.run(2)
-    village.act(new.number, lambda peer: peer.scribe.rendezvous.answer(asked))
+    village.act(new.number, lambda peer: peer.scribe.dispatch.routed(asked))
     village.run(TopicConfig().hand_over_s + 2)
     assert village.root(NAME) == new.number
     assert reigns(village) == ["created", "took_over"]
@@ -343,10 +343,10 @@ def test_a_request_that_is_routed_nowhere_else_is_answered_here(monkeypatch: pyt
     village = Village(8)
     root = by_distance(village)[1]
     overlay = village.peers[root].overlay
-    monkeypatch.setattr(overlay, "hop", lambda key, but=(): None)
+    monkeypatch.setattr(overlay, "next_hop", lambda key: None)
     assert not overlay.is_closest(TOPIC)
     asked = FindRoot(TOPIC, village.world.machines[root].contact, Descriptor(NAME), NO_TERM)
-    village.act(root, lambda peer: peer.scribe.rendezvous.answer(asked))
+    village.act(root, lambda peer: peer.scribe.dispatch.routed(asked))
     village.run(1)
     assert reigns(village) == ["created"]
 
@@ -447,7 +447,7 @@ def test_a_question_about_a_topic_that_nobody_knows_makes_no_root(monkeypatch: p
     village.act(root, lambda peer: peer.scribe.learn(Descriptor(NAME)))  # somebody assumed it once
     sent = Sent(village, monkeypatch)
     asked = FindRoot(TOPIC, village.world.machines[asker].contact, None, NO_TERM)
-    village.act(root, lambda peer: peer.scribe.rendezvous.answer(asked))
+    village.act(root, lambda peer: peer.scribe.dispatch.routed(asked))
     village.run(1)
     assert village.tree(root, NAME) is None
     assert [message for _, to, message in sent.of(NotRoot) if to == asker] == [NotRoot(TOPIC, None, unknown=True)]
@@ -642,12 +642,12 @@ def test_whoever_asks_again_is_answered_over_the_overlay(monkeypatch: pytest.Mon
     join = Join(TOPIC, asked.publisher, descriptor=Descriptor(NAME))
     for request, answer in ((asked, RootIs), (join, Accepted), (Create(Descriptor(NAME), asked.publisher), Created)):
         sent.clear()
-        village.act(root, lambda peer, r=request: peer.scribe.rendezvous.answer(r))
+        village.act(root, lambda peer, r=request: peer.scribe.dispatch.routed(r))
         assert [to for _, to, _ in sent.of(answer)] == [far]
         assert sent.of(Routed) == []
         sent.clear()
         again = msgspec.structs.replace(request, again=True)
-        village.act(root, lambda peer, r=again: peer.scribe.rendezvous.answer(r))
+        village.act(root, lambda peer, r=again: peer.scribe.dispatch.routed(r))
         assert sent.of(answer) == []
         assert len(sent.of(Routed)) == 1
 

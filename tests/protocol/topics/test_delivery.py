@@ -1,4 +1,4 @@
-"""Delivery: starts, acknowledgements, retention, slowness, as DELIVERY.md lays down; on whole simulated peers."""
+"""Delivery: starts, acknowledgements, retention, slowness, as docs/delivery.md lays down; on whole simulated peers."""
 
 from collections import deque
 
@@ -351,7 +351,7 @@ def test_a_topic_that_waits_paces_its_publishers_and_loses_nothing() -> None:
 
 
 def test_a_topic_that_waits_fills_half_of_its_roots_buffers_and_holds_up_no_other_topic() -> None:
-    """Its publisher is paced before the budget is used up (DELIVERY.md: one slow handler stops no other topics)."""
+    """Its publisher is paced before the budget is used up (docs/delivery.md, *Slowness*)."""
     budget_bytes, window_bytes = 256 * 1024, 16 * 1024
     config = Config(topics=TopicConfig(budget_bytes=budget_bytes, retain_bytes=1 << 20, window_bytes=32 * 1024))
     village = Village(6, config=config, window_bytes=window_bytes)

@@ -2,6 +2,7 @@
 
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.topics import lag
 from quillcast.protocol.topics.lag import Unread
 from quillcast.protocol.topics.messages import Branch
 from tests.protocol.topics.village import Reader, Village
@@ -30,6 +31,24 @@ def topics_known(village: Village) -> list[set[bytes]]:
     """What each peer has of any topic."""
     scribes = [village.peers[number].scribe for number in village.alive()]
     return [{*scribe.trees, *scribe.descriptors, *scribe.publishing.roots} for scribe in scribes]
+
+
+def test_events_of_a_past_term_that_are_neither_found_nor_given_up_are_as_old_as_the_end_of_that_term() -> None:
+    village = Village(3)
+    for peer in range(3):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    village.kill(village.root(NAME))
+    village.run(20)
+    survivor = village.alive()[0]
+    tree, peer = village.tree(survivor, NAME), village.peers[survivor]
+    assert tree is not None
+    assert [reader.behind_s for reader in lag.readers(tree, peer.host, village.config.topics.past_terms_s)] == [0.0]
+    (past,) = tree.past.values()
+    past.end += 3  # somebody says so
+    (reader,) = lag.readers(tree, peer.host, village.config.topics.past_terms_s)
+    assert reader.owed == 3
+    assert 10.0 < reader.behind_s < 25.0
 
 
 def test_a_question_about_a_topic_that_is_none_makes_none() -> None:

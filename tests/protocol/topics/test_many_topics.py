@@ -1,4 +1,4 @@
-"""Ten thousand topics cost memory, and nothing else while nothing happens in them (DESIGN.md, decision 4)."""
+"""Ten thousand topics cost memory, and nothing else while nothing happens in them (docs/design.md, decision 4)."""
 
 import gc
 import subprocess

@@ -146,6 +146,17 @@ def test_a_closed_publisher_goes_though_its_events_were_discarded_before_they_we
     assert not village.peers[writer].scribe.publishing.publishers
 
 
+def test_a_root_forgets_lost_publishers_when_their_lease_ends() -> None:
+    village, root, writer = a_village()
+    village.publish(writer, village.publisher(writer, NAME), b"event")
+    village.run(37)
+    village.kill(writer)
+    village.run(28)
+    assert root_of(village, root).admissions
+    village.run(5)
+    assert not root_of(village, root).admissions
+
+
 def test_a_root_forgets_publishers_whose_peer_died_in_silence_and_no_others() -> None:
     village, root, writer = a_village()
     other = next(peer for peer in range(6) if peer not in (root, writer))

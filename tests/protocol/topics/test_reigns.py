@@ -1,4 +1,4 @@
-"""What one root knew reaches all that are owed it, however many follow it (DELIVERY.md, *Roots that move*)."""
+"""What one root knew reaches all that are owed it, however many follow it (docs/delivery.md, *Roots that move*)."""
 
 import pytest
 
@@ -12,6 +12,7 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.claims import ChildClaim, ParentClaim, encode
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
+from quillcast.protocol.topics.joining import FORMER_MAX
 from quillcast.protocol.topics.messages import Accepted, HandOver, Have, Join, Leave
 from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.root import NOBODY
@@ -266,13 +267,38 @@ def test_a_former_parent_that_answers_late_keeps_the_lease_there() -> None:
     assert tree.parent is not None
     contacts = [machine.contact for machine in village.world.machines]
     for known, leases in ((True, [contacts[child].node_id]), (False, [])):
-        village.peers[child].scribe.joining.former[TOPIC] = contacts[former].node_id if known else b""
+        joining = village.peers[child].scribe.joining
+        joining.former.pop(TOPIC, None)
+        if known:
+            joining.note_former(TOPIC, contacts[former].node_id)
+            joining.note_former(TOPIC, contacts[root].node_id)
         village.act(former, lambda peer: peer.scribe.children.enter(there, contacts[child], 0))
         answer = Accepted(TOPIC, tree.term, 0, (contacts[former].node_id,), ())
         village.act(child, lambda peer, a=answer: peer.scribe.joining.accepted(contacts[former], a))
         village.run(1)
         assert list(there.departed) == leases
         there.departed.clear()
+
+
+def test_former_parents_are_remembered_to_a_bound_and_for_as_long_as_a_lease() -> None:
+    village = Village(3)
+    child = by_distance(village)[1]
+    for peer in range(3):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    joining = village.peers[child].scribe.joining
+    parents = [bytes([number]) * 16 for number in range(FORMER_MAX + 1)]
+    village.act(child, lambda _: [joining.note_former(TOPIC, node) for node in parents])
+    assert list(joining.former[TOPIC]) == parents[1:]
+    host = village.world.machines[child].host
+    assert host is not None
+    host.pause()
+    village.run(60)
+    host.resume()
+    village.run(2)
+    assert joining.former[TOPIC].keys() >= {*parents[2:]}, "nobody's lease ran out while this process stood still"
+    village.run(32)
+    assert joining.former == {}
 
 
 def test_a_root_that_is_about_to_seal_is_looked_over_again_though_nothing_new_waits_yet() -> None:

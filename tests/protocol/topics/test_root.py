@@ -120,6 +120,20 @@ def test_publishers_of_a_lost_peer_are_remembered_for_a_lease_unless_they_come_b
     assert list(root.admissions) == [PAULA]
 
 
+def test_a_publisher_that_is_lost_again_after_it_came_back_is_forgotten_too() -> None:
+    root = a_root()
+    host = root.host
+    assert isinstance(host, RecordingHost)
+    root.admit(BOB, up(0, block(PAUL, 0)))
+    root.lost(BOB.node_id)
+    root.admit(BOB, up(1, block(PAUL, 1)))
+    root.covered(2, now=0.0)
+    host.time = 5.0
+    root.lost(BOB.node_id)
+    root.sweep(36.0)
+    assert not root.admissions
+
+
 def test_publishers_are_bounded_and_those_that_were_silent_for_longest_go_first() -> None:
     root = Root(RecordingHost(), TopicConfig(admissions_max=8), Descriptor("weather"), FIRST, hold_until=0.0)
     assert isinstance(root.host, RecordingHost)

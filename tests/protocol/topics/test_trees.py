@@ -93,7 +93,7 @@ def test_no_peer_has_more_children_than_the_bound() -> None:
 
 
 def test_a_lost_link_costs_one_message_for_all_its_topics() -> None:
-    """DESIGN.md, section 4: fallback parents are known beforehand, and a rejoin names all topics of the lost link."""
+    """docs/design.md, section 4: fallbacks are known beforehand, and a rejoin names all topics of the lost link."""
     village = Village(16, config=DEEP)
     names = [f"many/{index}" for index in range(12)]
     leaf = 5
@@ -268,7 +268,7 @@ def test_a_topics_settings_outlive_a_creator_that_was_its_root_and_left() -> Non
 
 
 def test_heartbeats_do_not_grow_with_topics() -> None:
-    """DESIGN.md, decision 4: a peer in many topics sends no more heartbeats than a peer in one."""
+    """docs/design.md, decision 4: a peer in many topics sends no more heartbeats than a peer in one."""
 
     def messages_while_idle(topics: int) -> int:
         village = Village(6)

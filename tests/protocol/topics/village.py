@@ -13,10 +13,11 @@ from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.subscription import Subscription
 from quillcast.protocol.topics.tree import Tree
 from quillcast.protocol.wire import WireCodec
-from quillcast.sim.host import SimHost
+from quillcast.sim.host import Machine, SimHost
+from quillcast.sim.journal import Journal
 from quillcast.sim.network import Network
 from quillcast.sim.topology import Constant, Topology
-from quillcast.sim.world import Journal, Machine, World
+from quillcast.sim.world import World
 
 
 class Reader:

@@ -1,1 +1,1 @@
-"""The one table that moves bundles: control planes write it, the data path only reads it (DESIGN.md, decision 5)."""
+"""The table that moves bundles: control planes write it, the data path only reads it (docs/design.md, decision 5)."""

@@ -1,4 +1,4 @@
-"""The subscriber's edge: order per publisher, and the last check against repeats (DELIVERY.md, *Ids*).
+"""The subscriber's edge: order per publisher, and the last check against repeats (docs/delivery.md, *Ids*).
 
 Each term is a line of positions, taken without gaps. Across terms an event may come twice, for a new root admits again
 what was not known to be stable; the publisher's sequence tells.
@@ -105,7 +105,7 @@ class Author:
         self.looked_at_next: int | None = -1  # `next`, at the last look (`forget_authors`)
         self.term: Term | None = None  # of its last event
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
-        self.given: RangeSet | None = None  # sequences that went out, where gaps are no reason to wait
+        self.given: RangeSet | None = None  # sequences that went out or were told lost, where gaps hold up nothing
         self.held: list[tuple[Block, Position]] = []  # behind a hole
 
     def begin(self, term: Term, first: int) -> None:
@@ -114,20 +114,13 @@ class Author:
         if self.lost:
             self.before = RangeSet(self.lost.within(0, first))
 
-    def holes_before(self) -> list[Range]:
-        """What lies between the sequences from before its first event here that were told lost, and that event.
-
-        The first of them was owed, and so were those that followed it.
-        """
-        return self.before.missing(self.before.start, self.began[1]) if self.before and self.began is not None else []
-
 
 class Edge(Channel):
     """The channel to one local subscriber. Most of what it keeps is made by its first event."""
 
     __slots__ = (
         "authors", "backlog", "doubts", "holes", "host", "latest", "losses", "number", "ordered", "readmits",
-        "since", "subscriber", "topic",
+        "since", "start", "subscriber", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -138,7 +131,8 @@ class Edge(Channel):
         self.number = number
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
         self.readmits = True  # is what is not stable admitted again by a new reign? Not in a best-effort topic
-        self.since: Term | None = None
+        self.since: Term | None = None  # the term in which the subscription began
+        self.start = 0  # its first position there
         self.latest: Line | None = None
         self.authors: dict[bytes, Author] = NOTHING
         self.holes: dict[bytes, float] = NOTHING  # publishers that lack one before a later known one: since
@@ -195,7 +189,8 @@ class Edge(Channel):
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on. Another reign, past or present, may bring what holes are waiting for."""
-        self.since = self.since or term
+        if self.since is None:
+            self.since, self.start = term, start
         if self.line(term) is None:
             kind = Earlier if term < self.since else Line
             self.latest = kind(term, start, self.latest)
@@ -226,7 +221,7 @@ class Edge(Channel):
     def lacking(self, term: Term, past: Past) -> list[Range]:
         """What this subscriber is owed of a past term and never came."""
         line = self.line(term)
-        if line is None or not self.ordered:
+        if line is None or not self.readmits:
             return []
         return [r for gap in past.seen.missing(line.next, past.end) for r in line.given_up.missing(*gap)]
 
@@ -257,16 +252,38 @@ class Edge(Channel):
         line = self.latest
         if line is None or line.term != term:
             line = self.line(term)
-        if line is None or bundle.last <= line.next:
+        if line is None:
+            return
+        if bundle.envelope.first < line.next and not self.ordered:
+            self._came_late(bundle, line)
+        if bundle.last <= line.next:
             return
         if bundle.envelope.first > line.next:
             if self.ordered:
                 _wait(line, bundle)
                 return
-            self._doubt(Loss(term, line.next, bundle.envelope.first, "dropped"), line)
+            self._drop(term, line, bundle.envelope.first)
         self._run(bundle, line)
         if line.waiting or line.given_up is not NO_RANGES:
             self._resume(line)
+
+    def _drop(self, term: Term, line: Line, before: int) -> None:
+        """What has not come before an index is lost, where gaps hold up nothing; some may have been reported before."""
+        lost = line.given_up.missing(line.next, before)
+        line.given_up = line.given_up or RangeSet()
+        for first, last in lost:
+            self._doubt(Loss(term, first, last, "dropped"), line)
+            line.given_up.add(first, last)
+        if len(line.given_up) > GIVEN_RANGES_MAX:
+            line.given_up.join_closest()
+
+    def _came_late(self, bundle: Bundle, line: Line) -> None:
+        """What was reported lost by its position, where gaps hold up nothing, came: now it is known whose it is.
+
+        It is not reported again by name when another reign admits it behind a later event.
+        """
+        for run in within(runs_of(bundle), line.given_up):
+            _note_given(self.authors.get(run.publisher) or self._meet(run.publisher), run.first, run.first + run.events)
 
     def skip(
         self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: Iterable[Run] = ()
@@ -312,7 +329,7 @@ class Edge(Channel):
         yield from (bundle for serial in range(self.cursor, log.end) if (bundle := log.at(serial)) is not None)
 
     def _void(self, publisher: bytes, author: Author, waiting: RangeSet) -> None:
-        for hole in difference(author.holes_before(), waiting):
+        for hole in difference(self._holes_before(author), waiting):
             self._lose_before(author, publisher, hole, author.term or NO_TERM, "void")
         next_ = author.next or 0
         known = [(block.first, place.term) for block, place in author.held]
@@ -364,9 +381,12 @@ class Edge(Channel):
         author.lost = author.lost or RangeSet()
         for first, last in lost:
             self._lose_before(author, publisher, (first, last), term, why)
-            for hole in author.lost.missing(max(first, author.next or 0), last):
+            ahead = author.lost.missing(max(first, author.next or 0), last)
+            for hole in (*self._never_given(author, first, min(last, author.next or 0)), *ahead):
                 self._report(Loss(term, *hole, why, publisher))
             author.lost.add(first, last)
+            if not self.ordered:
+                _note_given(author, first, last)
         if author.next is not None:
             self._pass_lost(author, author.next)
         if author.held:
@@ -426,6 +446,13 @@ class Edge(Channel):
                 del self.losses[place]
                 self._tell(loss, ranges)
 
+    def _tell_uncertain(self) -> None:
+        """An event goes out that may be one of those lost: tell first what it may be one of."""
+        for place, (loss, ranges) in list(self.losses.items()):
+            if loss.uncertain:
+                del self.losses[place]
+                self._tell(loss, ranges)
+
     def _tell(self, loss: Loss, ranges: RangeSet) -> None:
         for first, last in ranges:
             self.host.trace(Lost(self.topic, loss.term, first, last, loss.why, self.number, loss.publisher))
@@ -482,7 +509,7 @@ class Edge(Channel):
         if author.held:
             self._release(author)
         if self.holes or author.before is not NO_RANGES:
-            if not author.holes_before():
+            if not self._holes_before(author):
                 self.holes.pop(block.publisher, None)  # the next one, if there is any, has stood since now
             self._look_for_hole(block.publisher, author)
 
@@ -506,6 +533,7 @@ class Edge(Channel):
         if not recovered:
             self.subscriber.deliver(block, skip, stop, position)
             return
+        self._tell_uncertain()
         others = RangeSet(recovered).missing(0, stop - skip)
         for first, last in sorted([*recovered, *others]):
             place = Position(term, index + first)
@@ -548,16 +576,20 @@ class Edge(Channel):
     def _pass_over(self, author: Author, block: Block, start: int, stop: int) -> None:
         """Events from before the publisher's next one here: repeats, but for those that a later one overtook."""
         first, last = block.first + start, block.first + stop
-        overtaken = [] if self.ordered else self._never_given(author, first, last)
+        overtaken = self._never_given(author, first, last)
         repeats = last - first - sum(end - begin for begin, end in overtaken)
         if repeats:
             self.host.trace(Repeated(self.topic, "edge", repeats))
         for begin, end in overtaken:
             self._report(Loss(author.term or NO_TERM, begin, end, "overtaken", block.publisher))
+            _note_given(author, begin, end)
 
     def _never_given(self, author: Author, first: int, last: int) -> list[Range]:
-        """Sequences that this subscriber was owed and not given; where reigns admit again, from its first one on."""
-        if author.given is None or author.began is None:
+        """Sequences that an unordered subscriber was owed, and neither given nor told lost.
+
+        Where reigns admit again it is owed them from the publisher's first one on.
+        """
+        if self.ordered or author.given is None or author.began is None:
             return []
         return author.given.missing(max(first, author.began[1]) if self.readmits else first, last)
 
@@ -567,9 +599,20 @@ class Edge(Channel):
         for block, position in sorted(held, key=_sequence_of):
             self._sequence(block, 0, *position)
 
+    def _holes_before(self, author: Author) -> list[Range]:
+        """What lies between the sequences from before its first event here that were told lost, and that event.
+
+        The first of them was owed, and so were those that followed it. But where the publisher's first event here is of
+        the term in which the subscription began, after that had admitted others, what lies just before it was admitted
+        there before the subscription began, and is not owed.
+        """
+        if not author.before or author.began is None or (self.start > 0 and author.began[0] == self.since):
+            return []
+        return author.before.missing(author.before.start, author.began[1])
+
     def _look_for_hole(self, publisher: bytes, author: Author) -> None:
         """Does an event of a publisher lack here before one that is known, as held, lost or the first that came?"""
-        if author.held or (author.lost and author.next is not None) or author.holes_before():
+        if author.held or (author.lost and author.next is not None) or self._holes_before(author):
             self.holes = self.holes or {}
             self.holes.setdefault(publisher, self.host.now())
         else:
@@ -587,10 +630,8 @@ def _wait(line: Line, bundle: Bundle) -> None:
 
 
 def _note_given(author: Author, first: int, last: int) -> None:
-    if author.given is None:
-        author.given = RangeSet()
-        if author.began is not None:
-            _, first = author.began  # until now it may have waited at gaps
+    if author.given is None:  # until now it may have waited at gaps
+        author.given = RangeSet([(author.began[1], author.next or 0)] if author.began is not None else [])
     author.given.add(first, last)
     if len(author.given) > GIVEN_RANGES_MAX:  # the oldest gap is taken for no gap
         (_, gap), (end, _) = author.given.ranges()[:2]

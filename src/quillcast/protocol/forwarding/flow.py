@@ -232,12 +232,6 @@ class Flow:
                 channel.pass_over(self.term, missed)
         return before - log.size_bytes
 
-    def fills_front(self, bundle: Bundle) -> bool:
-        """Is this what lacks first in its term?"""
-        past = self.past.get(bundle.envelope.term)
-        front = self.frontier if past is None else past.seen.contiguous_from(0)
-        return bundle.envelope.first <= front < bundle.last
-
     def restore(self, bundle: Bundle) -> bool:
         """Take in a bundle of a past term that came by repair. False if nothing of it was lacking."""
         past = self.past.get(bundle.envelope.term)
@@ -298,12 +292,17 @@ class Flow:
         return runs + self.runs(self.term, _ALL) if self.term > term else runs
 
     def may_come_again(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
-        """Of positions of a past term, those that may yet be admitted again: nothing later came of the publisher."""
+        """Of positions of a past term, those that may yet be admitted again: nothing later came of the publisher.
+
+        What its root called stable no publisher sends again.
+        """
         later = sequences_of(self.later_runs(term))
         awaited = RangeSet()
         for run in self.runs(term, ranges):
             reached = later[run.publisher].end if run.publisher in later else 0
             awaited.add(min(run.at + max(0, reached - run.first), run.at + run.events), run.at + run.events)
+        if term in self.past:
+            awaited.discard(0, self.past[term].stable)
         return awaited
 
     def gone(self, first: int) -> tuple[Gone, ...]:

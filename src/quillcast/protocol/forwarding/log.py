@@ -7,7 +7,7 @@ _NO_BUNDLES: list[Bundle] = []  # of all logs that never held any
 
 
 class Budget:
-    """One bound on what all the buffers of a peer hold together (DELIVERY.md, *Who keeps what*)."""
+    """One bound on what all the buffers of a peer hold together (docs/delivery.md, *Who keeps what*)."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes

@@ -1,4 +1,4 @@
-"""One failure detector per neighbour, shared by the overlay, every tree and every group (DESIGN.md, decision 4).
+"""One failure detector per neighbour, shared by the overlay, every tree and every group (docs/design.md, decision 4).
 
 A neighbour that said nothing for its interval is asked; silence is asked again, sooner and a few times, then suspected,
 then lost. Between two peers that watch each other the one that asked last asks next, so a quiet link costs one question
@@ -53,6 +53,10 @@ class Sweep(Timer, frozen=True):
     """Timer: look at every link, some are due."""
 
     at: float
+
+
+TIMERS: tuple[type[Timer], ...] = (Sweep,)
+"""What this layer tells itself later."""
 
 
 class Link:

@@ -1,4 +1,4 @@
-"""What a link carries per topic, told once and kept equal at both ends (DESIGN.md, decision 4).
+"""What a link carries per topic, told once and kept equal at both ends (docs/design.md, decision 4).
 
 For each neighbour there are two maps: what this peer tells it, and what it tells this peer. Whoever tells numbers its
 changes and sends each once; the other end keeps a copy. Heartbeats carry a **mark**, the number of the last change and
@@ -68,6 +68,10 @@ class AskAgain(Timer, frozen=True):
 
     sender: Contact
     asked_at: float
+
+
+TIMERS: tuple[type[Timer], ...] = (Flush, AskAgain)
+"""What this layer tells itself later."""
 
 
 class _Map:

@@ -1,1 +1,1 @@
-"""Pastry: the ring of peers that routes a message to the live peer closest to a key (DESIGN.md, section 3)."""
+"""Pastry: the ring of peers that routes a message to the live peer closest to a key (docs/design.md, section 3)."""

@@ -6,11 +6,17 @@ probed peer, and whoever is introduced and would fit is probed in turn.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from quillcast.core.host import Timer
+from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import LeafSetChanged, Mark
+from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.distances import Distances
+from quillcast.protocol.overlay.effects import Effects, MembersChanged, SeekCompany, Settled
+from quillcast.protocol.overlay.leafset import LeafSet
+from quillcast.protocol.overlay.lifecycle import Lifecycle
+from quillcast.protocol.overlay.lostpeers import LostPeers
 from quillcast.protocol.overlay.messages import (
     LeafSetDigest,
     LeafSetProbe,
@@ -18,9 +24,8 @@ from quillcast.protocol.overlay.messages import (
     Leaving,
     MemberLost,
 )
-
-if TYPE_CHECKING:
-    from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
+from quillcast.protocol.overlay.routingtable import RoutingTable
 
 _USER = "leaf set"
 _TOLD_MAX = 64  # losses we were told of and have not seen ourselves; a guess: four leaf sets
@@ -44,9 +49,21 @@ class Probe:
 class Agreement:
     """Keeps the leaf set equal to the truth, together with its members."""
 
-    def __init__(self, pastry: "Pastry") -> None:
-        self.pastry, self.host = pastry, pastry.host
-        self.leaf_set, self.neighbours = pastry.leaf_set, pastry.neighbours
+    def __init__(
+        self,
+        host: Host,
+        config: OverlayConfig,
+        neighbours: Neighbours,
+        leaf_set: LeafSet,
+        routing_table: RoutingTable,
+        neighbourhood: NeighbourhoodSet,
+        lost_peers: LostPeers,
+        distances: Distances,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self.host, self.config, self.neighbours, self.distances = host, config, neighbours, distances
+        self.leaf_set, self.routing_table, self.neighbourhood = leaf_set, routing_table, neighbourhood
+        self.lost_peers, self.lifecycle = lost_peers, lifecycle
         self._probes: dict[bytes, Probe] = {}
         self._hoped = self.leaf_set
         """The leaf set, were all who are being probed alive; the same object while nobody is."""
@@ -65,11 +82,11 @@ class Agreement:
         new = []
         for contact in contacts:
             node_id = contact.node_id
-            if node_id in self.pastry.lost_peers:
-                self.pastry.lost_peers.named(node_id)
+            if node_id in self.lost_peers:
+                self.lost_peers.named(node_id)
             if node_id in self._hoped.members or not self._hoped.fits(node_id):
                 continue
-            if node_id not in self.leaf_set.members and not self.pastry.lost_peers.lately(node_id):
+            if node_id not in self.leaf_set.members and not self.lost_peers.lately(node_id):
                 new.append(contact)
                 if self._hoped is self.leaf_set:
                     self._hoped = self.leaf_set.copy()
@@ -86,21 +103,23 @@ class Agreement:
 
     # What others say
 
-    def probed(self, sender: Contact, probe: LeafSetProbe) -> None:
+    def probed(self, sender: Contact, probe: LeafSetProbe) -> Effects:
         """Answer a probe. The answer still holds those that the prober itself pushes out: they may be news to it."""
-        self.host.send(sender, LeafSetReply(tuple(self.leaf_set), joining=not self.pastry.active))
-        self._admit(sender, joining=probe.joining)
+        self.host.send(sender, LeafSetReply(tuple(self.leaf_set), joining=not self.lifecycle.active))
+        if self._admit(sender, joining=probe.joining):
+            yield MembersChanged()
         self.consider(probe.leaf_set)
 
-    def replied(self, sender: Contact, reply: LeafSetReply) -> None:
+    def replied(self, sender: Contact, reply: LeafSetReply) -> Effects:
         """Take in a peer that answered, and look at whom it introduces."""
         probe = self._probes.pop(sender.node_id, None)
         if probe is not None and probe.tries == 1:
             self.neighbours.answered(sender.node_id, self.host.now() - probe.sent)
-        self._admit(sender, joining=reply.joining)
+        if self._admit(sender, joining=reply.joining):
+            yield MembersChanged()
         self.consider(reply.leaf_set)
         self._hope()
-        self.pastry.settle()
+        yield from self._settle()
 
     def compared(self, sender: Contact, theirs: LeafSetDigest) -> None:
         """The left-hand neighbour's digest came: exchange leaf sets if it saw another ring than this peer does."""
@@ -109,12 +128,12 @@ class Agreement:
             self.host.trace(Mark("digests_differ"))
             self.probe(sender)
 
-    def told_lost(self, _: Contact, lost: MemberLost) -> None:
+    def told_lost(self, _: Contact, lost: MemberLost) -> Effects:
         """Another member lost this one: ask it, and believe nothing but its silence."""
         node_id = lost.node_id
         probe = self._probes.get(node_id)
         if probe is not None and probe.tries > 1:
-            self._give_up(probe.contact)
+            yield from self._give_up(probe.contact)
         member = self.leaf_set.members.get(node_id)
         if member is not None:
             if len(self._told) >= _TOLD_MAX:
@@ -122,41 +141,45 @@ class Agreement:
             self._told[node_id] = None
             self.neighbours.probe(member)
 
-    def left(self, sender: Contact, leaving: Leaving) -> None:
+    def left(self, sender: Contact, leaving: Leaving) -> Effects:
         """A member leaves: close the gap with those that it knew."""
         self._probes.pop(sender.node_id, None)
         if self.remove(sender.node_id):
+            yield MembersChanged()
             self.host.trace(Mark("member_left"))
             self.consider(leaving.leaf_set)
-        self.pastry.settle()
+        yield from self._settle()
 
     # Coming and going
 
-    def _admit(self, contact: Contact, *, joining: bool) -> None:
-        """Enter a peer that just spoke, if it is close enough."""
+    def _settle(self) -> Effects:
+        if self.settled:
+            yield Settled()
+
+    def _admit(self, contact: Contact, *, joining: bool) -> bool:
+        """Enter a peer that just spoke, if it is close enough; True if it is new, or has joined meanwhile."""
         known = self.leaf_set.members.get(contact.node_id)
         if known == contact:
-            if not joining and self.joining.pop(contact.node_id, self) is None:
-                self.pastry.changed()
-            return
-        self.pastry.lost_peers.replaced(contact)
+            return not joining and self.joining.pop(contact.node_id, self) is None
+        self.lost_peers.replaced(contact)
         gone = self.leaf_set.add(contact)
         if gone is contact:
-            return
+            return False
         if joining:
             self.joining[contact.node_id] = None
         if self._hoped is not self.leaf_set:
             self._hoped.add(contact)
-        self.neighbours.watch(contact, _USER, self.pastry.config.keep_alive_s)
+        self.neighbours.watch(contact, _USER, self.config.keep_alive_s)
         if known is not None:
-            self.pastry.readdress(contact)
-            return
+            self.routing_table.readdress(contact)
+            self.neighbourhood.readdress(contact)
+            return False
         if gone is not None:
             self.joining.pop(gone.node_id, None)
             self.neighbours.unwatch(gone.node_id, _USER)
-        self.pastry.routing_table.consider(contact, self.pastry.proximity(contact.node_id))
+        self.routing_table.consider(contact, self.distances.to(contact.node_id))
         self.host.trace(LeafSetChanged((contact.node_id,), () if gone is None else (gone.node_id,)))
-        self.pastry.changed()
+        return True
 
     def remove(self, node_id: bytes) -> Contact | None:
         """Take a member out that is lost or left."""
@@ -167,30 +190,32 @@ class Agreement:
         if contact is not None:
             self.neighbours.unwatch(node_id, _USER)
             self.host.trace(LeafSetChanged((), (node_id,)))
-            self.pastry.changed()
         return contact
 
-    def lost(self, contact: Contact) -> None:
+    def lost(self, contact: Contact) -> Effects:
         """A member is silent for good: tell the others, and ask the farthest live one on its side whom it knows."""
         self._probes.pop(contact.node_id, None)
         told = contact.node_id in self._told
         clockwise = any(member.node_id == contact.node_id for member in self.leaf_set.right)
         side = self.leaf_set.right if clockwise else self.leaf_set.left
         if self.remove(contact.node_id):
+            yield MembersChanged()
             if not told:
                 for member in self.leaf_set:
                     self.host.send(member, MemberLost(contact.node_id))
-            self._repair([member for member in side if member.node_id != contact.node_id], clockwise=clockwise)
-        self.pastry.settle()
+            yield from self._repair(
+                [member for member in side if member.node_id != contact.node_id], clockwise=clockwise
+            )
+        yield from self._settle()
 
-    def _repair(self, side: list[Contact], *, clockwise: bool) -> None:
+    def _repair(self, side: list[Contact], *, clockwise: bool) -> Effects:
         """Ask the farthest live member on a side; with none left, the next peer that way which the table knows."""
         self.host.trace(Mark("leaf_repair"))
-        beyond = side[-1] if side else self.pastry.routing_table.next_to_me(clockwise=clockwise)
+        beyond = side[-1] if side else self.routing_table.next_to_me(clockwise=clockwise)
         if beyond is not None:
             self.probe(beyond)
         else:
-            self.pastry.seek_company()
+            yield SeekCompany()
 
     def leave(self) -> None:
         """Say goodbye to the leaf set."""
@@ -209,27 +234,27 @@ class Agreement:
 
     # Probes
 
-    def due(self, _: ProbesDue) -> None:
+    def due(self, _: ProbesDue) -> Effects:
         """Probe again whoever did not answer in time; who never does is dead."""
         self._timer_set = False
         now = self.host.now()
         for probe in [probe for probe in self._probes.values() if probe.due <= now]:
-            if probe.tries < self.pastry.config.probe_tries:
+            if probe.tries < self.config.probe_tries:
                 self._send(probe)
             else:
-                self._give_up(probe.contact)
+                yield from self._give_up(probe.contact)
         if self._probes:
             self._arm()
 
-    def _give_up(self, contact: Contact) -> None:
+    def _give_up(self, contact: Contact) -> Effects:
         self.host.trace(Mark("probe_given_up"))
         self._probes.pop(contact.node_id)
         if contact.node_id in self.leaf_set:
             self.neighbours.probe(contact)  # whether a member lives is for the failure detector to say
         else:
-            self.pastry.lost_peers.remember(contact, met=False)
+            self.lost_peers.remember(contact, met=False)
         self._hope(anew=True)
-        self.pastry.settle()
+        yield from self._settle()
 
     def _hope(self, *, anew: bool = False) -> None:
         """Keep `_hoped` as it should be after a probe has ended, or `anew` after somebody turned out to be dead."""
@@ -242,7 +267,7 @@ class Agreement:
 
     def question(self) -> LeafSetProbe:
         """What a probe says."""
-        return LeafSetProbe(tuple(self.leaf_set), joining=not self.pastry.active)
+        return LeafSetProbe(tuple(self.leaf_set), joining=not self.lifecycle.active)
 
     def _send(self, probe: Probe) -> None:
         probe.sent = self.host.now()
@@ -255,7 +280,7 @@ class Agreement:
     def _arm(self) -> None:
         self._timer_set = True
         next_due = min(probe.due for probe in self._probes.values())
-        self.host.set_timer(ProbesDue(), max(next_due - self.host.now(), self.pastry.neighbours.config.timeout_min_s))
+        self.host.set_timer(ProbesDue(), max(next_due - self.host.now(), self.neighbours.config.timeout_min_s))
 
     def check(self) -> None:
         """Raise AssertionError if a peer is probed and no timer waits for it, or a bound is broken."""

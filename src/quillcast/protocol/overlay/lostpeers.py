@@ -5,13 +5,15 @@ away, and one of all others. One answer is enough: then all others are asked at 
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from quillcast.core.host import Timer
+from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
-
-if TYPE_CHECKING:
-    from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.effects import Effects, SeekCompany
+from quillcast.protocol.overlay.leafset import LeafSet
+from quillcast.protocol.overlay.lifecycle import Lifecycle
+from quillcast.protocol.overlay.messages import LeafSetProbe
 
 _HEARSAY = 3.0  # for so many keep-alive intervals after a loss others may still introduce the dead; a guess
 _LATEST, _LATEST_PROBED = 8, 3  # of so many that were lost last, so many are probed in a round; a guess
@@ -32,8 +34,8 @@ class Lost(NamedTuple):
 class LostPeers:
     """Peers that fell silent. A few at a time are probed; when one answers all others are asked at once."""
 
-    def __init__(self, pastry: "Pastry") -> None:
-        self.pastry, self.host, self.config = pastry, pastry.host, pastry.config
+    def __init__(self, host: Host, config: OverlayConfig, lifecycle: Lifecycle, leaf_set: LeafSet) -> None:
+        self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
         self._peers: dict[bytes, Lost] = {}  # those lost last come last
         self._probed_at: dict[bytes, float] = {}
         self._timer_set = False
@@ -71,7 +73,7 @@ class LostPeers:
         """Those lost since a time, each with the time of its loss; `met`: but for those that were never met."""
         return ((lost.contact, lost.at) for lost in self._peers.values() if lost.at > at and (lost.met or not met))
 
-    def due(self, _: ProbeLost) -> None:
+    def due(self, _: ProbeLost) -> Effects:
         """Probe those of the latest, and that one of the others, that were asked longest ago."""
         self._timer_set = False
         nodes = sorted(self._peers, key=lambda node: self._peers[node].at)
@@ -79,8 +81,8 @@ class LostPeers:
         for some, count in ((latest, _LATEST_PROBED), (older, 1)):
             for node in sorted(some, key=self._asked_at)[:count]:
                 self._probe(node)
-        if self.pastry.active and not len(self.pastry.leaf_set):
-            self.pastry.seek_company()  # others of this side may be as lonely
+        if self.lifecycle.active and not len(self.leaf_set):
+            yield SeekCompany()  # others of this side may be as lonely
         self._set_timer()
 
     def ask_all(self) -> None:
@@ -98,7 +100,9 @@ class LostPeers:
 
     def _probe(self, node_id: bytes) -> None:
         self._probed_at[node_id] = self.host.now()
-        self.host.send(self._peers[node_id].contact, self.pastry.agreement.question())
+        self.host.send(
+            self._peers[node_id].contact, LeafSetProbe(tuple(self.leaf_set), joining=not self.lifecycle.active)
+        )
 
     def _set_timer(self) -> None:
         if self._peers and not self._timer_set:
@@ -121,4 +125,4 @@ class LostPeers:
         assert self._probed_at.keys() <= self._peers.keys()
         assert self._timer_set or not self._peers, "peers are lost and no timer is set"
         for node_id in self._peers:
-            assert node_id not in self.pastry.leaf_set, f"{node_id.hex()} is lost and a member of the leaf set"
+            assert node_id not in self.leaf_set, f"{node_id.hex()} is lost and a member of the leaf set"

@@ -1,17 +1,22 @@
 """Hop by hop: forward, acknowledge, go around a silent hop, deliver once (Pastry; Scribe, section 2.3)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from quillcast.core import trace
 from quillcast.core.errors import NotJoined
-from quillcast.core.host import Timer
-from quillcast.core.messages import Contact, Message
+from quillcast.core.host import Host, Timer
+from quillcast.core.messages import Codec, Contact, Message
+from quillcast.protocol.overlay.application import Application, NoApplication
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.distances import Distances
+from quillcast.protocol.overlay.idlelinks import IdleLinks
+from quillcast.protocol.overlay.joinhelp import JoinHelp
+from quillcast.protocol.overlay.lazyrepair import LazyRepair
+from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import Direct, JoinRequest, Routed, RoutedAck
-
-if TYPE_CHECKING:
-    from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.overlay.nexthop import NextHop
 
 Name = tuple[bytes, int]
 """Which routed message: the peer that routed it first, and its number there."""
@@ -43,9 +48,23 @@ class Pending:
 class Router:
     """Messages under way through this peer."""
 
-    def __init__(self, pastry: "Pastry") -> None:
-        self.pastry, self.host, self.config = pastry, pastry.host, pastry.config
-        self._next_number = int.from_bytes(pastry.host.incarnation[:3], "big") << 32  # new numbers at each start
+    def __init__(
+        self,
+        host: Host,
+        config: OverlayConfig,
+        codec: Codec,
+        lifecycle: Lifecycle,
+        next_hop: NextHop,
+        distances: Distances,
+        repair: LazyRepair,
+        links: IdleLinks,
+        join_help: JoinHelp,
+    ) -> None:
+        self.host, self.config, self.codec, self.lifecycle = host, config, codec, lifecycle
+        self.next_hop, self.distances, self.repair, self.links = next_hop, distances, repair, links
+        self.join_help = join_help
+        self.application: Application = NoApplication()
+        self._next_number = int.from_bytes(host.incarnation[:3], "big") << 32  # new numbers at each start
         self._pending: dict[Name, Pending] = {}
         self._seen: dict[Name, int] = {}
         self._held: list[tuple[Contact, Routed]] = []
@@ -53,7 +72,7 @@ class Router:
     def route(self, message: Message, key: bytes) -> None:
         """Send a message of this peer's own on its way. Raises `NotJoined` if too many wait for its activation."""
         routed = self.wrap(message, key)
-        if self.pastry.active:
+        if self.lifecycle.active:
             self._step(routed, message)
         elif len(self._held) < self.config.held_max:
             self._held.append((self.host.contact, routed))
@@ -63,7 +82,7 @@ class Router:
     def wrap(self, message: Message, key: bytes) -> Routed:
         """A new routed message from this peer."""
         self._next_number += 1
-        return Routed(key, self.host.contact, self._next_number, 0, self.pastry.codec.encode(message))
+        return Routed(key, self.host.contact, self._next_number, 0, self.codec.encode(message))
 
     def release_held(self) -> None:
         """This peer is active now: handle what waited for that."""
@@ -73,8 +92,8 @@ class Router:
 
     def accept(self, sender: Contact, routed: Routed) -> None:
         """A message came by: acknowledge it, unless this peer cannot answer for it yet, and handle it once."""
-        inner = self.pastry.codec.decode(routed.payload)
-        if not self.pastry.active:
+        inner = self.codec.decode(routed.payload)
+        if not self.lifecycle.active:
             if len(self._held) < self.config.held_max and not isinstance(inner, JoinRequest):
                 self._held.append((sender, routed))  # two joining peers would wait for each other's answer
             return
@@ -90,36 +109,36 @@ class Router:
         """The next hop took the message over; how long that took teaches the time-out."""
         pending = self._pending.pop((ack.source, ack.number), None)
         if pending is not None and pending.tries == 1 and pending.hop.node_id == sender.node_id:
-            self.pastry.neighbours.answered(sender.node_id, self.host.now() - pending.sent)
+            self.distances.answered(sender.node_id, self.host.now() - pending.sent)
 
     def arrived(self, sender: Contact, direct: Direct) -> None:
         """A message came that was sent to this peer by address."""
-        if self.pastry.active:
-            self.pastry.application.deliver(self.pastry.codec.decode(direct.payload), self.host.me, sender)
+        if self.lifecycle.active:
+            self.application.deliver(self.codec.decode(direct.payload), self.host.me, sender)
 
     # One step on the way
 
     def _step(self, routed: Routed, inner: Any) -> None:
         """Forward or deliver."""
         joiner = inner.joiner.node_id if isinstance(inner, JoinRequest) else None
-        hop = self.pastry.hop(routed.key, () if joiner is None else (joiner,))
+        hop = self.next_hop.to(routed.key, () if joiner is None else (joiner,))
         if hop is None:
             self._deliver(routed, inner)
             return
         if routed.hops >= self.config.hops_max:
             self.host.trace(trace.Mark("hop_limit"))
             return
-        if not self.pastry.covers(routed.key):
-            self.pastry.upkeep.lacks(routed.key, hop)
+        if not self.next_hop.covers(routed.key):
+            self.repair.lacks(routed.key, hop)
         if isinstance(inner, JoinRequest):
-            inner = self.pastry.joining.with_rows(inner)
-            routed = msgspec.structs.replace(routed, payload=self.pastry.codec.encode(inner))
+            inner = self.join_help.with_rows(inner)
+            routed = msgspec.structs.replace(routed, payload=self.codec.encode(inner))
         elif routed.source.node_id != self.host.me or routed.hops:
-            changed = self.pastry.application.forward(inner, routed.key, hop, routed.source)
+            changed = self.application.forward(inner, routed.key, hop, routed.source)
             if changed is None:
                 return
             if changed[0] is not inner:
-                routed = msgspec.structs.replace(routed, payload=self.pastry.codec.encode(changed[0]))
+                routed = msgspec.structs.replace(routed, payload=self.codec.encode(changed[0]))
             hop = changed[1]
         self._send_on(msgspec.structs.replace(routed, hops=routed.hops + 1), hop, joiner)
 
@@ -130,9 +149,9 @@ class Router:
         self._note(name, _DELIVERED)
         self.host.trace(trace.Routed(routed.key, type(inner).__name__, routed.hops))
         if isinstance(inner, JoinRequest):
-            self.pastry.joining.answer(inner)
+            self.join_help.answer(inner)
         else:
-            self.pastry.application.deliver(inner, routed.key, routed.source)
+            self.application.deliver(inner, routed.key, routed.source)
 
     def _note(self, name: Name, hops: int) -> None:
         if name not in self._seen and len(self._seen) >= self.config.seen_max:
@@ -152,9 +171,9 @@ class Router:
     def _transmit(self, pending: Pending, hop: Contact) -> None:
         routed, pending.hop, pending.sent = pending.routed, hop, self.host.now()
         backoff = 2**pending.tries if hop.node_id in pending.silent else 1
-        timeout_s = self.pastry.neighbours.timeout(hop.node_id, self.pastry.routing_table.told(hop.node_id)) * backoff
+        timeout_s = self.distances.timeout(hop.node_id) * backoff
         pending.tries += 1
-        self.pastry.upkeep.visited(hop.node_id)
+        self.links.visited(hop.node_id)
         self.host.send(hop, routed)
         self.host.set_timer(
             AckDue(routed.source.node_id, routed.number, pending.tries),
@@ -166,7 +185,7 @@ class Router:
         pending = self._pending.get((timer.source, timer.number))
         if pending is None or pending.tries != timer.tries:
             return
-        self.pastry.doubt(pending.hop)
+        self.distances.doubt(pending.hop)
         if self.host.now() - pending.since > self.config.route_patience_s:
             self.host.trace(trace.Mark("route_given_up"))
             del self._pending[timer.source, timer.number]
@@ -188,14 +207,14 @@ class Router:
         """
         routed = pending.routed
         if pending.joiner is not None:
-            hop = self.pastry.hop(routed.key, (pending.joiner, *pending.silent))
+            hop = self.next_hop.to(routed.key, (pending.joiner, *pending.silent))
         else:
-            hop = self.pastry.hop(routed.key)
-            if hop is not None and hop.node_id in pending.silent and not self.pastry.covers(routed.key):
-                hop = self.pastry.around(routed.key, tuple(pending.silent)) or hop
+            hop = self.next_hop.to(routed.key)
+            if hop is not None and hop.node_id in pending.silent and not self.next_hop.covers(routed.key):
+                hop = self.next_hop.around(routed.key, tuple(pending.silent)) or hop
         if hop is None:
             del self._pending[routed.source.node_id, routed.number]
-            self._deliver(routed, self.pastry.codec.decode(routed.payload))
+            self._deliver(routed, self.codec.decode(routed.payload))
             return
         if hop.node_id != pending.hop.node_id:
             self.host.trace(trace.Rerouted(routed.key, pending.hop.node_id))
@@ -206,7 +225,7 @@ class Router:
         """Nothing can be sent again after this, so what is not acknowledged goes another way as well."""
         for pending in self._pending.values():
             key, but = pending.routed.key, (self.host.me, pending.hop.node_id, pending.joiner)
-            others = [contact for contact in self.pastry.closest(key, 1 + len(but)) if contact.node_id not in but]
+            others = [contact for contact in self.next_hop.closest(key, 1 + len(but)) if contact.node_id not in but]
             if others:
                 self.host.send(others[0], pending.routed)
         self._pending.clear()
@@ -217,4 +236,4 @@ class Router:
         assert len(self._pending) <= self.config.pending_max, len(self._pending)
         assert len(self._seen) <= self.config.seen_max, len(self._seen)
         assert len(self._held) <= self.config.held_max, len(self._held)
-        assert not (self.pastry.active and self._held), "an active peer holds messages back"
+        assert not (self.lifecycle.active and self._held), "an active peer holds messages back"

@@ -12,6 +12,8 @@ class Ask(Message, frozen=True, tag=70):
     topic: WireId
     term: Term
     ranges: list[Range]
+    due: bool = False
+    """Send the first at once, credit or not: my full buffers wait for it, and give its credit back when it comes."""
 
 
 class Unavailable(Message, frozen=True, tag=71):

@@ -1,4 +1,4 @@
-"""Repair is by ranges, not by parenthood (DELIVERY.md): who misses a range asks any neighbour that has it.
+"""Repair is by ranges, not by parenthood (docs/delivery.md): who misses a range asks any neighbour that has it.
 
 Claims on tree links tell what neighbours have. In the present term what lacks is asked of the parent, then of children,
 siblings and the grandparent, then of the root, whose word decides: a range is given up when the parent says that it
@@ -11,10 +11,11 @@ lease's time.
 Whoever refuses says whose events stood there, if it knows (`forwarding.ledger`): so a loss is reported exactly.
 """
 
-from collections.abc import Iterator
-from typing import Any
+import sys
+from collections.abc import Iterable, Iterator
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
@@ -38,12 +39,17 @@ class Look(Timer, frozen=True):
 class Recovery:
     """One peer's repairs."""
 
-    def __init__(self, host: Host, config: TopicConfig, scribe: Scribe) -> None:
+    def __init__(self, host: Host, config: TopicConfig, scribe: Scribe, dispatch: Dispatch) -> None:
         self.host, self.config, self.scribe = host, config, scribe
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
         self.suspects: dict[bytes, None] = {}  # topics in which something may lack; no other is looked over
         self.set = False
         self.unsent: dict[bytes, dict[tuple[bytes, Term], list[Range]]] = {}  # by who asked, for want of credit
+        self.lent: dict[bytes, int] = {}  # what room was left when something was last sent to a peer without credit
+        dispatch.on_message(Ask, self._asked)
+        dispatch.on_message(Unavailable, self._refused)
+        dispatch.on_routed(AskRoot, self._routed)
+        dispatch.on_timer(Look, self._look)
 
     def look_soon(self, topic: bytes) -> None:
         """Something may lack in the topic."""
@@ -52,7 +58,7 @@ class Recovery:
             self.set = True
             self.host.set_timer(Look(), self.config.gap_s)
 
-    def timer(self, timer: Look) -> None:
+    def _look(self, timer: Look) -> None:
         """Look over the topics in which something may lack, and come again while anything does."""
         self.set = False
         suspects, self.suspects = self.suspects, {}
@@ -95,6 +101,7 @@ class Recovery:
             self._ask(contact, tree.topic, tree.term, gap.to_ask(contact.node_id, lacking, self.host.now()))
         if ROOT in gap.sources:
             self._ask_root(tree, gap.to_ask(ROOT, lacking, self.host.now()))
+        self._press(tree, tree.term, gap, sources)
         final = intersection(lacking, gap.sources[tree.parent.node_id].released)
         gone = gap.nobody_has(final, self.host.now(), 0.0, self.config.give_up_s)
         self._give_up(tree, tree.term, gap, gone)
@@ -183,8 +190,43 @@ class Recovery:
                 self._ask(contact, tree.topic, term, asked)
         for contact in contacts:
             self._ask(contact, tree.topic, term, gap.to_ask(contact.node_id, owed, now))
+        self._press(tree, term, gap, contacts)
         gone = gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s)
-        self._give_up(tree, term, gap, difference(gone, tree.may_come_again(term, gone)))
+        self._give_up(tree, term, gap, difference(gone, self._may_come_again(tree, term, gone)))
+
+    def _may_come_again(self, tree: Tree, term: Term, gone: list[Range]) -> RangeSet:
+        """What of positions that nobody has may be admitted again: whose events stood there may be all that is lacking.
+
+        Where nobody knows whose those were, they may be among what stands as lacking of the present term.
+        """
+        awaited, present = tree.may_come_again(term, gone), self.gaps.get((tree.topic, tree.term))
+        if present is not None and intersection(present.standing, tree.lacking(tree.known_end)):
+            known = RangeSet((run.at, run.at + run.events) for run in tree.runs(term, gone))
+            awaited.update(difference(gone, known))
+        return awaited
+
+    # ---- full buffers
+
+    def _press(self, tree: Tree, term: Term, gap: Gap, sources: Iterable[Contact]) -> None:
+        """While buffers are over their budget sources have no credit: what is lacking first is to come without."""
+        pacing, front = self.scribe.pacing, tree.front(term)
+        if front is None or not (pacing.budget.over and pacing.takes_repairs):
+            return
+        for contact in sources:
+            if gap.sources[contact.node_id].under_way([(front, front + 1)]):
+                self.host.trace(Mark("pressed"))
+                self.host.send(contact, Ask(tree.topic, term, [(front, front + 1)], due=True))
+                return
+
+    def front_filled(self, tree: Tree, term: Term) -> None:
+        """What was lacking first in a term has come: while buffers are over their budget, ask for the next at once."""
+        gap = self.gaps.get((tree.topic, term))
+        if gap is None or not self.scribe.pacing.budget.over:
+            return
+        if term == tree.term:
+            self._fill_present(tree, gap)
+        elif term in tree.past:
+            self._fill_past(tree, term, gap)
 
     # ---- asking and answering
 
@@ -193,15 +235,11 @@ class Recovery:
             self.host.trace(Mark("asked_for_range"))
             self.host.send(source, Ask(topic, term, ranges))
 
-    def receive(self, sender: Contact, message: Any) -> None:
-        """A neighbour asks, or had nothing."""
-        match message:
-            case Ask(topic, term, ranges):
-                self._answer(sender, topic, term, ranges)
-            case Unavailable():
-                self._refused(sender, message)
+    def _asked(self, sender: Contact, message: Ask) -> None:
+        """A neighbour lacks something."""
+        self._answer(sender, message.topic, message.term, message.ranges, due=message.due)
 
-    def routed(self, message: AskRoot) -> None:
+    def _routed(self, message: AskRoot) -> None:
         """Somebody whose neighbours do not have what it lacks asks the root, which this peer is."""
         self._answer(message.asker, message.topic, message.term, message.ranges)
 
@@ -219,20 +257,26 @@ class Recovery:
         elif message.term in tree.past:
             self._fill_past(tree, message.term, gap)
 
-    def _answer(self, to: Contact, topic: bytes, term: Term, ranges: list[Range]) -> None:
+    def _answer(self, to: Contact, topic: bytes, term: Term, ranges: list[Range], *, due: bool = False) -> None:
         tree = self.scribe.trees.get(topic)
         if tree is None:
             self.host.send(to, Unavailable(topic, term, ranges))
             return
         found, released, lacking = tree.verdict(term, ranges)
-        if found and self.host.room(to) > -self.host.window(to):  # without credit, too: full buffers may wait for it
-            self.host.carry(to, found.pop(0))
+        if due and found:
+            self._lend(to, found.pop(0))
         self._send(to, topic, term, found)
         if released or lacking:
             absent = RangeSet([*released, *lacking]).ranges()
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), tuple(tree.runs(term, absent))))
         if lacking and tree.note_wanted(term, lacking, to.node_id):
             self.look_soon(topic)
+
+    def _lend(self, to: Contact, bundle: Bundle) -> None:
+        """Send a bundle, credit or not; but one at a time, until its credit, or some other, has come back."""
+        if self.host.room(to) > self.lent.get(to.node_id, -sys.maxsize):
+            self.host.carry(to, bundle)
+            self.lent[to.node_id] = self.host.room(to)
 
     def _send(self, to: Contact, topic: bytes, term: Term, bundles: list[Bundle]) -> None:
         """Send what was asked for while there is credit, and the rest when there is again."""
@@ -246,6 +290,7 @@ class Recovery:
 
     def room(self, contact: Contact) -> None:
         """There is credit again towards a peer: what it asked for goes before what is new."""
+        self.lent.pop(contact.node_id, None)
         for (topic, term), ranges in self.unsent.pop(contact.node_id, {}).items():
             tree = self.scribe.trees.get(topic)
             if tree is not None:
@@ -254,3 +299,4 @@ class Recovery:
     def link_lost(self, contact: Contact) -> None:
         """What a peer asked for over a link that is gone it asks for again."""
         self.unsent.pop(contact.node_id, None)
+        self.lent.pop(contact.node_id, None)

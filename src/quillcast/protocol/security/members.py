@@ -1,4 +1,4 @@
-"""Certified peers: what makes a nodeId somebody's, and what a certificate has to say (DESIGN.md, sections 3 and 7).
+"""Certified peers: what makes a nodeId somebody's, and what a certificate must say (docs/design.md, sections 3 and 7).
 
 With a network credential the nodeId is a hash of the peer's key and of a nonce that the issuer drew after it saw the
 key: nobody can grind for a place on the ring. Without one the nonce is empty.

@@ -1,4 +1,4 @@
-"""How a peer comes to reign over a topic (DELIVERY.md, *Roots that move*).
+"""How a peer comes to reign over a topic (docs/delivery.md, *Roots that move*).
 
 It asks the peers that keep the topic's state what they know: a topic is new only if most of them say so. What any of
 them knows is adopted. If one of them is the root, the topic is about to be handed over, and that is waited for. Then
@@ -51,6 +51,7 @@ class Accessions:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.replication, self.rendezvous = scribe.replication, scribe.rendezvous
         self.by_topic: dict[bytes, Accession] = {}
+        scribe.dispatch.on_timer(AskAgain, self.ask_again)
 
     # ---- what begins it
 
@@ -144,7 +145,7 @@ class Accessions:
         self.rendezvous.become(tree, accession.how, accession.term, round_.holders)
         self.rendezvous.tell_publishers(tree, accession.publishers)
         for request in accession.requests.values():
-            self.rendezvous.answer(request)
+            self.scribe.dispatch.routed(request)
 
     def _highest(self, tree: Tree) -> Term:
         return max(tree.heard, tree.term, self.replication.terms.get(tree.topic, NO_TERM))
@@ -194,6 +195,7 @@ class Accessions:
         if self.overlay.active:
             for request in accession.requests.values():
                 self.overlay.route(request, topic)
+        self.scribe.forgetting.note(topic)
         if tree is None:
             return
         tree.joining = False
@@ -206,6 +208,7 @@ class Accessions:
     def _refuse(self, accession: Accession) -> None:
         """Nobody created the topic, and this network creates none on first use."""
         del self.by_topic[accession.topic]
+        self.scribe.forgetting.note(accession.topic)
         for request in accession.requests.values():
             self.rendezvous.refuse(request)
         tree = self.scribe.trees.get(accession.topic)

@@ -1,4 +1,4 @@
-"""How long this peer, as the root of topics, remembers publishers (DELIVERY.md, *Ids*).
+"""How long this peer, as the root of topics, remembers publishers (docs/delivery.md, *Ids*).
 
 A publisher's state goes when all its events are stable and it has closed, which its peer says (`Closed`), or its peer
 has been lost for a lease's time. Of a peer whose publishers sent nothing for so long a root asks a sign of life, and
@@ -9,7 +9,7 @@ too. One that lives stays however long it is silent, as long as there is room (`
 from typing import TYPE_CHECKING
 
 from quillcast.core.messages import Contact
-from quillcast.protocol.topics.messages import StillOpen
+from quillcast.protocol.topics.messages import Closed, StillOpen
 from quillcast.protocol.topics.root import Root
 
 if TYPE_CHECKING:
@@ -20,11 +20,12 @@ ASKED_MAX = 1024  # publishers in one question; a guess: 36 kB
 
 
 class Admissions:
-    """Looks over the publishers of all topics that are rooted here, once per lease."""
+    """Looks over the publishers of all topics that are rooted here, once per lease and when a lost one's lease ends."""
 
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
-        self.looked_at = self.host.now()
+        self.look_at = self.host.now() + self.config.lease_s
+        scribe.dispatch.on_message(Closed, lambda _, message: self.closed(message.publishers))
 
     def closed(self, publishers: list[tuple[bytes, bytes]]) -> None:
         """Publishers of some topics say that they publish no more."""
@@ -40,13 +41,13 @@ class Admissions:
 
     def sweep(self, now: float) -> None:
         """Forget publishers that are gone; ask the peers of silent ones for a sign of life."""
-        if now - self.looked_at < self.config.lease_s:
+        if now < self.look_at:
             return
-        self.looked_at = now
         silent: dict[Contact, list[tuple[bytes, bytes]]] = {}
         for root in self._roots():
             for contact, publishers in root.sweep(now).items():
                 silent.setdefault(contact, []).extend((root.topic, publisher) for publisher in publishers)
+        self.look_at = min([now, *(gone_at for root in self._roots() for gone_at in root.gone())]) + self.config.lease_s
         for contact, named in silent.items():
             if contact.node_id == self.host.me:
                 self.closed(self.scribe.publishing.not_here(named))

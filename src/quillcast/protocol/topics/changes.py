@@ -1,6 +1,6 @@
 """Changing the settings of a topic that stands: a descriptor of a later version, which its root enters and passes on.
 
-What subscribers are owed (`delivery`, `order`) stays: changing that needs a new session (DESIGN.md, section 6), for
+What subscribers are owed (`delivery`, `order`) stays: that needs a new session (docs/design.md, section 6), for
 publishers and subscribers must agree from which event on it holds. Who is slow and how large events may be is each
 peer's own matter, and holds from where the new descriptor has come to: replicas, the tree, and those who published.
 """
@@ -67,7 +67,7 @@ class Changes:
 
     def root_found(self, descriptor: Descriptor) -> None:
         """The root told what stands: offer it the next version."""
-        change = self.asked.pop(descriptor.topic, None)
+        change = self._answered(descriptor.topic)
         if change is None:
             return
         try:
@@ -92,11 +92,18 @@ class Changes:
 
     def unknown(self, topic: bytes) -> bool:
         """Nobody created the topic. Was it this peer's question that this answers?"""
-        change = self.asked.pop(topic, None)
+        change = self._answered(topic)
         if change is None:
             return False
         change.done(UnknownTopic(f"there is no topic {change.name!r}; run: quillcast topic create {change.name}"))
         return True
+
+    def _answered(self, topic: bytes) -> Change | None:
+        self.asked_at.pop(topic, None)
+        change = self.asked.pop(topic, None)
+        if change is not None:
+            self.scribe.forgetting.note(topic)
+        return change
 
     def sweep(self, now: float) -> None:
         """Ask again what was not answered."""

@@ -28,6 +28,7 @@ class ChildrenTables:
         self.scribe, self.host, self.config, self.streams = scribe, scribe.host, scribe.config, scribe.streams
         self.links = TreeLinks(scribe.neighbours, "child", scribe.config.tree_heartbeat_s)
         self.unheard: dict[tuple[bytes, bytes], float] = {}  # topic and child that said nothing since it was entered
+        scribe.dispatch.on_message(Leave, self.left)
 
     # ---- taking in
 

@@ -1,4 +1,4 @@
-"""What a tree link says per topic, kept equal on both sides by the link's stream of changes (DESIGN.md, decision 4)."""
+"""What a tree link says per topic, kept equal on both sides by its change stream (docs/design.md, decision 4)."""
 
 import msgspec
 

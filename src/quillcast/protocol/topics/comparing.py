@@ -51,6 +51,8 @@ class Comparing:
         self._wait_s = _FIRST_S
         self._number = 0
         self._due_at: float | None = None
+        scribe.dispatch.on_message(StateDigest, self.compared)
+        scribe.dispatch.on_timer(CompareDue, self.due)
 
     # ---- what changes
 
@@ -128,17 +130,30 @@ class Comparing:
         """Give what this peer need not keep any more to those that should. False if they have it."""
         self._enter_changed()
         entries: dict[Contact, list[tuple[Descriptor, Term]]] = {}
+        given: list[bytes] = []
         for topic, holders in list(self._strays.items()):
             lacking = [contact for contact in self.replication.keepers(topic) if contact.node_id not in holders]
             if not lacking:
                 del self._strays[topic]
                 self._given[topic] = self._entered[topic]
+                given.append(topic)
             for contact in lacking:
                 entry = self.scribe.descriptors[topic], self.replication.terms[topic]
                 entries.setdefault(contact, []).append(entry)
+        for topic in given:
+            self.scribe.forgetting.note(topic)
         for contact, its in entries.items():
             self.replication.send_entries(contact, its[:ENTRIES_MAX])
         return bool(entries)
+
+    def others_keep(self, topic: bytes) -> bool:
+        """Do those have a topic's state, as it is now, that should keep it, and is this peer none of them?"""
+        return topic in self._given and topic not in self._changed
+
+    def forget(self, topic: bytes) -> None:
+        """The topic's state is not kept here any more: as others keep it, it is in no digest."""
+        self._given.pop(topic, None)
+        self._entered.pop(topic, None)
 
     def kept(self, sender: Contact, topics: Iterable[bytes]) -> None:
         """Another peer keeps the state of these."""

@@ -15,9 +15,9 @@ MAY_BE_ZERO = (
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Times, windows and bounds of trees, roots and publishers."""
 
-    auto_create: bool = True  # DELIVERY.md, *Ids*: a bare name is created on first use
+    auto_create: bool = True  # docs/delivery.md, *Ids*: a bare name is created on first use
     event_bytes_max: int = MIB  # larger events are refused at the publisher
-    lease_s: float = 30.0  # DELIVERY.md, *Who keeps what*
+    lease_s: float = 30.0  # docs/delivery.md, *Who keeps what*
     replicas: int = 5  # Scribe, section 3.2: root state on the k = 5 closest peers
     ask_s: float = 0.5  # a replica that did not answer the root is asked again after so long; a guess
     ask_patience_s: float = 1.0  # ... and after this long most answers are enough: a guess
@@ -29,17 +29,18 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     report_s: float = 0.1  # how often frontiers and covers travel along a busy tree link; a guess
     report_bytes: int = 3 * MIB  # ... or after so many bytes that came, were taken or became stable; a guess
     sweep_s: float = 1.0  # leases, past terms, agreement of parents and children are looked over this often
-    budget_bytes: int = 64 * MIB  # all buffers of a peer together (DELIVERY.md: one budget per peer)
-    patience_s: float = 2.0  # DELIVERY.md, *Slowness*: publishers are paced this long before a cut
+    budget_bytes: int = 64 * MIB  # all buffers of a peer together (docs/delivery.md: one budget per peer)
+    patience_s: float = 2.0  # docs/delivery.md, *Slowness*: publishers are paced this long before a cut
     window_bytes: int = 4 * MIB  # what a publisher may have on its way to the root without a receipt
     retain_bytes: int = 64 * MIB  # what a publisher keeps until it is stable
     retain_s: float = 120.0  # ... and how long at most; a guess: four leases
     receipt_timeout_s: float = 2.0  # a publisher looks for the root anew when nothing was admitted for this long
     remind_s: float = 10.0  # a publisher asks after events that were admitted and are not stable; a guess
     admissions_max: int = 4096  # publishers that a root knows per topic (docs/topics.md); a guess: under 2 MB
+    idle_topics_max: int = 1024  # topics that a peer knows and neither uses nor keeps for others; a guess: 400 kB
     bundle_bytes: int = 256 * 1024  # the root seals at most about this much into one bundle
     fallbacks: int = 3  # parents named to children for the case that theirs dies; a guess. 0: rejoin as in the paper
-    children_per_topic_max: int = 16  # DESIGN.md, section 4: hard
+    children_per_topic_max: int = 16  # docs/design.md, section 4: hard
     past_terms_s: float = 60.0  # how long bundles of past terms are kept for repair: two leases
     leave_s: float = 5.0  # how long a leaving peer waits for its events to be stable and its children to move
     linger_s: float = 1.0  # ... and how long of that, at most, for what is admitted already; a guess

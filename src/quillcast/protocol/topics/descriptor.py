@@ -1,4 +1,4 @@
-"""What a topic is: its name, creator and the choices its owner made (DELIVERY.md, *Guarantees*)."""
+"""What a topic is: its name, creator and the choices its owner made (docs/delivery.md, *Guarantees*)."""
 
 import hashlib
 from unicodedata import category

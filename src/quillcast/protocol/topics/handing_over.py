@@ -1,6 +1,6 @@
-"""Planned hand-over of a topic to the peer that is closer to it (DELIVERY.md, *Roots that move*).
+"""Planned hand-over of a topic to the peer that is closer to it (docs/delivery.md, *Roots that move*).
 
-What is stable keeps its position, and those below are named to the next root (docs/decisions/hand-over.md).
+What is stable keeps its position, and those below are named to the next root (docs/decisions/leadership-transfer.md).
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -59,6 +59,9 @@ class HandingOver:
         self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were handed over to this peer
         self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
         self.closed = False
+        scribe.dispatch.on_message(HandOver, lambda _, message: self.handed_over(message))
+        scribe.dispatch.on_timer(HandOverNow, self.due)
+        scribe.dispatch.on_timer(LookAgain, self.look_again)
 
     # ---- the root that goes
 
@@ -102,21 +105,13 @@ class HandingOver:
         if root.closing and root.stable == root.index and not self.closed:
             self.host.set_timer(HandOverNow(root.descriptor.topic, root.term), 0.0)
 
-    def timer(self, timer: HandOverNow | LookAgain) -> None:
-        """One of this part's timers is due."""
-        match timer:
-            case HandOverNow(topic, term):
-                self.due(topic, term)
-            case LookAgain():
-                self.look_again(timer)
-
-    def due(self, topic: bytes, term: Term) -> None:
+    def due(self, timer: HandOverNow) -> None:
         """That reign's time to hand the topic over has come."""
-        tree = self.scribe.trees.get(topic)
+        tree = self.scribe.trees.get(timer.topic)
         root = tree.root if tree is not None else None
-        if tree is None or root is None or root.term != term or not root.closing or self.closed:
+        if tree is None or root is None or root.term != timer.term or not root.closing or self.closed:
             return  # leaving has its own time
-        if self.overlay.is_closest(topic):
+        if self.overlay.is_closest(timer.topic):
             self._reopen(tree, root)
         else:
             self.resign(tree)
@@ -129,7 +124,7 @@ class HandingOver:
                 tree.root.closing = True
 
     def resign(self, tree: Tree) -> None:
-        """Hand the topic over to the closest other peer, and become its child (DELIVERY.md: planned hand-over)."""
+        """Hand the topic over to the closest other peer, and become its child (docs/delivery.md: planned hand-over)."""
         root = tree.root
         others = [c for c in self.overlay.closest(tree.topic, 2) if c.node_id != self.host.me]
         if root is None:
@@ -220,6 +215,7 @@ class HandingOver:
         for topic, offer in list(self.offers.items()):
             if not self.overlay.is_closest(topic):
                 del self.offers[topic]
+                self.scribe.forgetting.note(topic)
                 hold_s = max(0.0, offer.hold_until - self.host.now())
                 self.host.send(self.overlay.closest(topic, 1)[0], msgspec.structs.replace(offer.message, hold_s=hold_s))
 

@@ -9,7 +9,7 @@ themselves that they lack the event, those that are gone and whose leases go on,
 peer that has the event is not to blame, even if it was asked because its parent has not heard of that yet.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -78,6 +78,11 @@ class Inspection:
         self.surveys: dict[int, dict[bytes, Branch]] = {}
         self.walks: dict[int, Walk] = {}
         self.numbers = 0
+        scribe.dispatch.on_message(Survey, lambda _, message: self._survey(message))
+        scribe.dispatch.on_message(Branch, self._branch_told)
+        scribe.dispatch.on_message(Laggards, lambda _, message: self._name_laggards(message))
+        scribe.dispatch.on_message(Lagging, self._lagging_told)
+        scribe.dispatch.on_routed(Survey, self._arrived)
 
     def survey(self, name: str) -> int:
         """Ask every peer of a topic's tree for its place; the answers gather in `surveys[number]`, by peer."""
@@ -117,7 +122,7 @@ class Inspection:
         elif self.scribe.overlay.active:
             self.scribe.overlay.route(message, message.topic)
 
-    def arrived(self, message: Survey) -> None:
+    def _arrived(self, message: Survey) -> None:
         """A question came by the overlay, and this peer is the closest to its topic."""
         tree = self.scribe.trees.get(message.topic)
         if tree is None or not tree.attached:
@@ -126,19 +131,13 @@ class Inspection:
         else:
             self._survey(message)
 
-    def receive(self, sender: Contact, message: Any) -> None:
-        """A walk reached this peer, or an answer came back."""
-        match message:
-            case Survey():
-                self._survey(message)
-            case Branch(number=number):
-                if number in self.surveys:
-                    self.surveys[number][sender.node_id] = message
-            case Laggards():
-                self._name_laggards(message)
-            case Lagging(number=number):
-                if number in self.walks:
-                    self.walks[number].note(sender, message)
+    def _branch_told(self, sender: Contact, message: Branch) -> None:
+        if message.number in self.surveys:
+            self.surveys[message.number][sender.node_id] = message
+
+    def _lagging_told(self, sender: Contact, message: Lagging) -> None:
+        if message.number in self.walks:
+            self.walks[message.number].note(sender, message)
 
     def _survey(self, message: Survey) -> None:
         tree = self.scribe.trees.get(message.topic)
@@ -166,14 +165,14 @@ class Inspection:
             tree.term,
             tree.frontier,
             root=reigns,
-            readers=tuple(lag.readers(tree, self.host)[: lag.READERS_MAX]),
+            readers=tuple(lag.readers(tree, self.host, self.scribe.config.past_terms_s)[: lag.READERS_MAX]),
             leases=tuple(lag.leases(tree, self.host.now())),
             events=lag.events(tree),
             descriptor=tree.descriptor if reigns else None,
         )
 
     def _name_laggards(self, message: Laggards) -> None:
-        """Say what holds the position back here, and walk on below (DELIVERY.md, *Guarantees*)."""
+        """Say what holds the position back here, and walk on below (docs/delivery.md, *Guarantees*)."""
         tree, now = self.scribe.trees.get(message.topic), self.host.now()
         if tree is None:  # it needs the topic no more, and its parent has not heard of that yet
             self._answer(message.asker, Lagging(message.topic, message.number, behind=False, departed=[], asked=[]))
@@ -198,7 +197,7 @@ class Inspection:
 
     def _answer(self, to: Contact, message: Branch | Lagging) -> None:
         if to.node_id == self.host.me:
-            self.receive(self.host.contact, message)
+            self.scribe.dispatch.message(self.host.contact, message)
         else:
             self.host.send(to, message)
 

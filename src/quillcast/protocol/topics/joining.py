@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
 LEASES_NAMED_MAX = 64  # of those below a peer that leaves; a guess
+FORMER_MAX = 16  # former parents that a peer remembers per topic; a guess: more than take it in within a lease's time
 
 
 class JoinTimeout(Timer, frozen=True):
@@ -36,9 +37,11 @@ class Joining:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.parents = TreeLinks(scribe.neighbours, "parent", scribe.config.tree_heartbeat_s)
-        self.former: dict[bytes, bytes] = {}  # the parent before the present one, by topic
+        self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
         self.began_at = scribe.host.now()
         self.left_behind: dict[bytes, dict[bytes, Departed]] = {}  # leases that go on, by topics that were forgotten
+        scribe.dispatch.on_message(Accepted, self.accepted)
+        scribe.dispatch.on_timer(JoinTimeout, self.timed_out)
 
     # ---- joining
 
@@ -82,10 +85,10 @@ class Joining:
         """Ask the overlay (again) unless some parent answered within about this time."""
         self.host.set_timer(JoinTimeout(tree.topic, tree.attempt), wait_s * (1 + self.host.random.random() / 4))
 
-    def timed_out(self, topic: bytes, attempt: int) -> None:
+    def timed_out(self, timer: JoinTimeout) -> None:
         """The time for an answer has passed."""
-        tree = self.scribe.trees.get(topic)
-        if tree is None or tree.attached or tree.attempt != attempt:
+        tree = self.scribe.trees.get(timer.topic)
+        if tree is None or tree.attached or tree.attempt != timer.attempt:
             return
         if not tree.needed:
             self.close(tree)
@@ -109,8 +112,20 @@ class Joining:
             word = self.last_word(topic)
         else:
             two_reigns = tree.parent is None or term != tree.term  # neither speaks for the other's leases
-            word = Leave(topic, two_reigns or self.former.get(topic) == other.node_id)
+            word = Leave(topic, two_reigns or self._was_parent(topic, other.node_id))
         self.host.send(other, word)
+
+    def _was_parent(self, topic: bytes, node: bytes) -> bool:
+        """Was this peer another's child for so short a time that its lease there may go on?"""
+        return self.former.get(topic, {}).get(node, 0.0) > self.host.now()
+
+    def note_former(self, topic: bytes, parent: bytes) -> None:
+        """This peer is no child of another any more; its lease there goes on for some time."""
+        former = self.former.setdefault(topic, {})
+        former.pop(parent, None)
+        former[parent] = self.host.now() + self.config.lease_s
+        if len(former) > FORMER_MAX:
+            del former[next(iter(former))]
 
     def accepted(self, parent: Contact, message: Accepted) -> None:
         """Somebody entered this peer in its children table."""
@@ -172,7 +187,7 @@ class Joining:
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""
-        self.former[tree.topic] = parent.node_id
+        self.note_former(tree.topic, parent.node_id)
         self.scribe.streams.drop(parent, tree.topic)
         self.parents.remove(parent.node_id)
         self.scribe.sweeping.wake(tree)
@@ -227,11 +242,17 @@ class Joining:
         self.leave_if_idle(tree)
 
     def sweep(self, now: float, *, paused: bool) -> None:
-        """Leases of forgotten topics run out, but not while this process stood still."""
+        """Leases of forgotten topics and at former parents run out, but not while this process stood still."""
         for lease in [lease for leases in self.left_behind.values() for lease in leases.values()] if paused else ():
             lease.until = max(lease.until, now + self.config.lease_s)
         for topic in [topic for topic in self.left_behind if not self.leases_left(topic)]:
             del self.left_behind[topic]
+            self.scribe.forgetting.note(topic)
+        for topic, former in list(self.former.items()):
+            until = {node: max(at, now + self.config.lease_s) if paused else at for node, at in former.items()}
+            self.former[topic] = {node: at for node, at in until.items() if at > now}
+            if not self.former[topic]:
+                del self.former[topic]
 
 
 def _whose(leases: dict[bytes, Departed]) -> tuple[bytes, ...]:

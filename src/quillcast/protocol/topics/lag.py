@@ -7,6 +7,7 @@ subscriber that is stuck would look well until its queue is full.
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.protocol.topics.messages import Lease, Reader
 from quillcast.protocol.topics.subscription import Subscription
@@ -38,9 +39,9 @@ class Watched(Protocol):
         ...
 
 
-def readers(tree: Tree, host: Host) -> list[Reader]:
-    """The local subscriptions, those that lack most first."""
-    found = [_reader(tree, edge, host.wall_ns()) for edge in tree.edges.values()]
+def readers(tree: Tree, host: Host, past_terms_s: float) -> list[Reader]:
+    """The local subscriptions, those that lack most first. What a past term had is kept for `past_terms_s`."""
+    found = [_reader(tree, edge, host, past_terms_s) for edge in tree.edges.values()]
     return sorted(found, key=lambda reader: (reader.taken - reader.owed - reader.waiting, reader.number))
 
 
@@ -62,13 +63,22 @@ def events(tree: Tree) -> int:
     return tree.frontier + sum(past.values())
 
 
-def _reader(tree: Tree, edge: Subscription, wall_ns: int) -> Reader:
+def _reader(tree: Tree, edge: Subscription, host: Host, past_terms_s: float) -> Reader:
     name, unread = _of_application(edge)
     taken, owed = edge.frontier(tree.term), _owed(tree, edge)
     oldest_ns = unread.oldest_ns if unread.oldest_ns is not None else _oldest_ns(tree, edge, taken)
-    behind_s = 0.0 if oldest_ns is None else max(0, wall_ns - oldest_ns) / 1e9
+    behind_s = 0.0 if oldest_ns is None else max(0, host.wall_ns() - oldest_ns) / 1e9
+    for term in owed:  # its events are older than its end
+        behind_s = max(behind_s, host.now() + past_terms_s - tree.past[term].until)
     return Reader(
-        name, edge.number, taken, owed, unread.events, unread.size_bytes, behind_s, min(unread.idle_s, behind_s)
+        name,
+        edge.number,
+        taken,
+        sum(owed.values()),
+        unread.events,
+        unread.size_bytes,
+        behind_s,
+        min(unread.idle_s, behind_s),
     )
 
 
@@ -77,13 +87,13 @@ def _of_application(edge: Subscription) -> tuple[str, Unread]:
     return (subscriber.name, subscriber.unread()) if isinstance(subscriber, Watched) else ("", Unread())
 
 
-def _owed(tree: Tree, edge: Subscription) -> int:
-    """Events of earlier terms that were not handed over."""
-    owed = 0
+def _owed(tree: Tree, edge: Subscription) -> dict[Term, int]:
+    """Events of earlier terms that were not handed over, by term."""
+    owed: dict[Term, int] = {}
     for term, past in tree.past.items():
         line = edge.line(term)
-        if line is not None and edge.ordered:
-            owed += max(0, past.end - line.next)
+        if line is not None and edge.readmits and past.end > line.next:
+            owed[term] = past.end - line.next
     return owed
 
 

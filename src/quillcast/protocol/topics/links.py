@@ -1,4 +1,4 @@
-"""The tree links of a peer: in how many topics a neighbour is its parent, or its child (DESIGN.md, decision 4)."""
+"""The tree links of a peer: in how many topics a neighbour is its parent, or its child (docs/design.md, decision 4)."""
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.neighbours import Neighbours

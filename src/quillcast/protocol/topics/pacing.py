@@ -1,4 +1,4 @@
-"""Back-pressure: credit goes back to senders while the buffers are within the budget (DELIVERY.md, *Slowness*).
+"""Back-pressure: credit goes back to senders while the buffers are within the budget (docs/delivery.md, *Slowness*).
 
 Where the budget is used up, a peer gives in this order:
 
@@ -57,6 +57,9 @@ class Pacing:
         self.over_since: float | None = None
         self.shed_again_at = 0.0
         self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
+        scribe.dispatch.on_message(CutLeases, lambda _, message: self.cut_leases(message))
+        scribe.dispatch.on_timer(Patience, lambda _: self.patience())
+        scribe.dispatch.on_timer(RoomHere, lambda _: scribe.publishing.room(self.host.contact))
 
     # ---- this peer's own publishers, where it is the root: no link's credit lies between
 

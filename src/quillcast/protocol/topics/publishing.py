@@ -12,7 +12,17 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, principal
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Closed, Create, Created, Denied, FindRoot, NotRoot, Receipts, RootIs
+from quillcast.protocol.topics.messages import (
+    Closed,
+    Create,
+    Created,
+    Denied,
+    FindRoot,
+    NotRoot,
+    Receipts,
+    RootIs,
+    StillOpen,
+)
 from quillcast.protocol.topics.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.tree import Tree
 
@@ -41,6 +51,13 @@ class Publishing:
         self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
         self.count = 0
         self.restless: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
+        scribe.dispatch.on_message(Receipts, lambda _, message: self.receipts(message))
+        scribe.dispatch.on_message(RootIs, lambda root, told: self._root_known(root, told.term, told.descriptor))
+        scribe.dispatch.on_message(NotRoot, self._not_root)
+        scribe.dispatch.on_message(Created, self._created)
+        scribe.dispatch.on_message(Denied, self._told_denied)
+        scribe.dispatch.on_message(StillOpen, self._still_open)
+        scribe.dispatch.on_timer(SayClosed, lambda _: self.say_closed())
 
     def open(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
         """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes."""
@@ -98,9 +115,9 @@ class Publishing:
         """Those of these publishers, each with its topic, that this process does not have."""
         return [(topic, id_) for topic, id_ in publishers if id_ not in self.publishers.get(topic, {})]
 
-    def still_open(self, root: Contact, publishers: list[tuple[bytes, bytes]]) -> None:
+    def _still_open(self, root: Contact, message: StillOpen) -> None:
         """A root asks for silent publishers."""
-        if closed := self.not_here(publishers):
+        if closed := self.not_here(message.publishers):
             self.host.send(root, Closed(closed))
 
     def _remove(self, publisher: Publisher) -> None:
@@ -112,6 +129,7 @@ class Publishing:
             self._forget_root(topic)
             if topic not in self.creating:
                 self.asked_at.pop(topic, None)
+            self.scribe.forgetting.note(topic)
 
     @property
     def busy(self) -> bool:
@@ -270,21 +288,8 @@ class Publishing:
 
     # ---- answers
 
-    def receive(self, sender: Contact, message: Any) -> None:
-        """What a root says to publishers and to those who asked it something."""
-        match message:
-            case Receipts():
-                self._receipts(message)
-            case RootIs(term, descriptor):
-                self._root_known(sender, term, descriptor)
-            case NotRoot(topic, root, unknown):
-                self._not_root(sender, topic, root, unknown=unknown)
-            case Created(descriptor, holders):
-                self._created(descriptor, holders)
-            case Denied(descriptor) if self.roots.get(descriptor.topic) == sender:
-                self._refused(descriptor)
-
-    def _receipts(self, message: Receipts) -> None:
+    def receipts(self, message: Receipts) -> None:
+        """The root says how far it came."""
         publishers = self.publishers.get(message.topic, {})
         for id_, admitted, stable, again in message.marks:
             publisher = publishers.get(id_)
@@ -292,10 +297,11 @@ class Publishing:
                 publisher.receipt(message.term, admitted, stable, again, partitioned=message.partitioned)
                 self._drop_if_done(publisher)
 
-    def _not_root(self, sender: Contact, topic: bytes, root: Contact | None, *, unknown: bool) -> None:
-        if unknown and self.scribe.changes.unknown(topic):
+    def _not_root(self, sender: Contact, message: NotRoot) -> None:
+        topic = message.topic
+        if message.unknown and self.scribe.changes.unknown(topic):
             return
-        if unknown:
+        if message.unknown:
             for publisher in list(self.publishers.get(topic, {}).values()):
                 self._fail(publisher, self.scribe.rendezvous.unknown(publisher.descriptor.name))
             return
@@ -304,9 +310,15 @@ class Publishing:
             return  # old news
         self._look_again(topic)
 
-    def _created(self, descriptor: Descriptor, holders: int) -> None:
+    def _told_denied(self, sender: Contact, message: Denied) -> None:
+        if self.roots.get(message.descriptor.topic) == sender:
+            self._refused(message.descriptor)
+
+    def _created(self, sender: Contact, message: Created) -> None:
+        descriptor = message.descriptor
         wanted, done = self.creating.pop(descriptor.topic, (None, None))
         self.offered_at.pop(descriptor.topic, None)
+        self.scribe.forgetting.note(descriptor.topic)
         known = self.scribe.descriptors.get(descriptor.topic)
         self.scribe.learn(descriptor)
         adopted = self.scribe.descriptors[descriptor.topic]
@@ -314,7 +326,7 @@ class Publishing:
             self.scribe.changes.learned(adopted)
         if wanted is None or done is None:
             return
-        self.holders[descriptor.topic] = holders
+        self.holders[descriptor.topic] = message.holders
         if (descriptor.owner_key, descriptor.access) != (wanted.owner_key, wanted.access):
             owner = f"{principal(descriptor.owner_key)[:8]} owns it" if descriptor.owner_key else "nobody owns it"
             done(TopicExists(f"topic {descriptor.name!r} exists with another owner or access list: {owner}"))

@@ -1,4 +1,4 @@
-"""How a peer in a tree follows the reigns of its roots: the term that stands, and those before it (DELIVERY.md)."""
+"""How a peer in a tree follows its roots: the present term, and those before it (docs/delivery.md)."""
 
 from typing import TYPE_CHECKING
 

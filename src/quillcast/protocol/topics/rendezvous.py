@@ -1,9 +1,9 @@
-"""The rendezvous point: how a peer becomes, is and ceases to be a topic's root (DELIVERY.md, *Roots that move*).
+"""The rendezvous point: how a peer becomes, is and ceases to be a topic's root (docs/delivery.md, *Roots that move*).
 
 Safety rests on terms. A new root never relies on what an earlier one admitted: publishers send again what is not
 stable, and subscribers tell by sequence what they had. So that nothing is called stable behind the back of orphans
 on their way, a root that took over holds stability for as long as their leases last; one that was handed the topic,
-until those whom the root before names have come (docs/decisions/hand-over.md).
+until those whom the root before names have come (docs/decisions/leadership-transfer.md).
 """
 
 from collections.abc import Iterable
@@ -56,6 +56,11 @@ class Rendezvous:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
         self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once it is sent, by topic
+        scribe.dispatch.on_routed(Join, self.join)
+        scribe.dispatch.on_routed(FindRoot, self.find)
+        scribe.dispatch.on_routed(Create, self.create)
+        scribe.dispatch.on_timer(Seal, self.seal)
+        scribe.dispatch.on_timer(Acknowledge, self.acknowledge)
 
     # ---- becoming root
 
@@ -282,7 +287,7 @@ class Rendezvous:
         for contact, marks in root.receipts().items():
             message = Receipts(tree.topic, root.term, marks, partitioned)
             if contact.node_id == self.host.me:
-                self.scribe.publishing.receive(contact, message)
+                self.scribe.publishing.receipts(message)
             else:
                 self.host.send(contact, message)
 
@@ -308,16 +313,6 @@ class Rendezvous:
         """Do all leases cover what this peer admitted as root?"""
         rooted = [tree for tree in self.scribe.trees.values() if tree.root is not None]
         return all(tree.cover(now) >= tree.root.index for tree in rooted if tree.root is not None)
-
-    def answer(self, request: Join | FindRoot | Create) -> None:
-        """A request reached the rendezvous point."""
-        match request:
-            case Join():
-                self.join(request)
-            case FindRoot():
-                self.find(request)
-            case Create():
-                self.create(request)
 
     def _reigning(self, topic: bytes, request: Join | FindRoot | Create) -> Tree | None:
         """The tree of a topic that this peer is the root of; if it is to be first, the request waits for that."""
@@ -376,7 +371,7 @@ class Rendezvous:
         tree.heard = max(tree.heard, message.term)
         if tree.heard > tree.root.term:
             self.outdone(tree)
-            self.answer(message)
+            self.scribe.dispatch.routed(message)
             return
         if message.spoke_s is not None:
             self._rival_spoke(tree.root, message.term, self.host.now() - message.spoke_s)

@@ -1,7 +1,7 @@
-"""Repair of the trees: parents known beforehand, one message for all topics of a lost link (DESIGN.md, section 4)."""
+"""Repair of the trees: fallbacks known beforehand, one message per lost link (docs/design.md, section 4)."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quillcast.core.messages import Contact
 from quillcast.core.sparing import shared
@@ -19,16 +19,9 @@ class TreeRepair:
 
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
-
-    def receive(self, sender: Contact, message: Any) -> None:
-        """A refusal, an orphan that turns to this peer, or a parent that sends this peer away."""
-        match message:
-            case Refused():
-                self._refused(sender, message)
-            case Rejoin():
-                self._rejoin(sender, message)
-            case Orphaned():
-                self._orphaned(sender, message)
+        scribe.dispatch.on_message(Refused, self._refused)
+        scribe.dispatch.on_message(Rejoin, self._rejoin)
+        scribe.dispatch.on_message(Orphaned, self._orphaned)
 
     def lost(self, contact: Contact) -> None:
         """Upcall of the failure detector: one neighbour lost means every tree link to it."""

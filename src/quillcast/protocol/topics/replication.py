@@ -16,7 +16,7 @@ from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.comparing import Comparing
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Ask, Entry, Kept, Known, Replicas, StateDigest
+from quillcast.protocol.topics.messages import Ask, Entry, Kept, Known, Replicas
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -59,6 +59,11 @@ class Replication:
         self._rounds: dict[tuple[bytes, bool], Round] = {}  # by topic, and whether something is to be noted
         self._new: list[Round] = []
         self._again_set = False
+        scribe.dispatch.on_message(Ask, self._asked)
+        scribe.dispatch.on_message(Replicas, self._keep)
+        scribe.dispatch.on_message(Known, self._answered)
+        scribe.dispatch.on_message(Kept, self._answered)
+        scribe.dispatch.on_timer(RoundsDue, self.due)
 
     # ---- who keeps a topic's state
 
@@ -124,6 +129,15 @@ class Replication:
         if term > self.terms.get(topic, NO_TERM):
             self.terms[topic] = shared(term)
             self.comparing.changed(topic)
+
+    def may_forget(self, topic: bytes) -> bool:
+        """Is a topic's state not kept here, or kept by all who should, of whom this peer is none?"""
+        return topic not in self.terms or self.comparing.others_keep(topic)
+
+    def forget(self, topic: bytes) -> None:
+        """This peer need not keep a topic's state."""
+        self.terms.pop(topic, None)
+        self.comparing.forget(topic)
 
     def known(self, topic: bytes) -> Entry:
         """What this peer knows of a topic. What it only assumes, for somebody asked for it, is no knowledge."""
@@ -225,18 +239,6 @@ class Replication:
         self._send(rounds)
 
     # ---- questions and answers
-
-    def receive(self, sender: Contact, message: Replicas | Ask | Known | Kept | StateDigest) -> None:
-        """Another keeper asks, tells or answers."""
-        match message:
-            case Ask():
-                self._asked(sender, message)
-            case Replicas():
-                self._keep(sender, message)
-            case Known() | Kept():
-                self._answered(sender, message)
-            case StateDigest():
-                self.comparing.compared(sender, message)
 
     def _asked(self, sender: Contact, message: Ask) -> None:
         """A peer that may be root soon asks."""

@@ -26,6 +26,7 @@ class Reports:
         self.dirty: dict[bytes, None] = {}
         self.report_set = False
         self.reported_at = float("-inf")
+        scribe.dispatch.on_timer(Report, lambda _: self.report())
 
     def touch(self, tree: Tree) -> None:
         """Something about the tree is to be told to its neighbours at the next report."""

@@ -6,6 +6,7 @@ told it (`frontiers`). The floor that a publisher names says where to begin, and
 """
 
 from collections import deque
+from collections.abc import Iterator
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import DOWN, NO_TERM, Envelope, Term
@@ -73,7 +74,7 @@ class Root:
             if admission is None:
                 self.host.trace(Dropped(self.topic, block.count, "admissions_full"))
                 continue
-            admission.contact, admission.active = sender, True
+            admission.contact, admission.active, admission.gone_at = sender, True, None
             if admission.expected < floor:
                 admission.expected = floor  # the publisher has nothing below that any more
             if not self.reliable:
@@ -140,6 +141,12 @@ class Root:
             elif admission.idle_since <= before:
                 silent.setdefault(admission.contact, []).append(publisher)
         return silent
+
+    def gone(self) -> Iterator[float]:
+        """Since when peers are lost whose publishers are remembered for their leases only."""
+        for admission in self.admissions.values():
+            if admission.gone_at is not None and not admission.runs:
+                yield admission.gone_at
 
     def seal(self) -> list[Bundle]:
         """What was admitted since the last call, as few bundles under this term."""

@@ -1,4 +1,4 @@
-"""Scribe: children tables, reverse-path trees, and their repair (Scribe, sections 3.1 and 3.2; DESIGN.md, section 4).
+"""Scribe: children tables, reverse-path trees, and their repair (Scribe, sections 3.1 and 3.2).
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. Here is what its parts share, and the
 way of a message, a bundle and a timer to them: local subscriptions (`subscribing.py`), this peer as a child
@@ -14,65 +14,40 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import NO_TERM, REPAIR, UP
-from quillcast.core.errors import Malformed
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import NO_TERM, REPAIR, UP, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
 from quillcast.core.sparing import shared
 from quillcast.core.trace import Dropped, Mark, Named, Repaired
-from quillcast.protocol.forwarding.edge import TellLosses
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
-from quillcast.protocol.topics.accession import Accessions, AskAgain
+from quillcast.protocol.topics.accession import Accessions
 from quillcast.protocol.topics.admissions import Admissions
 from quillcast.protocol.topics.changes import Changes
 from quillcast.protocol.topics.children import ChildrenTables
-from quillcast.protocol.topics.comparing import CompareDue
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
-from quillcast.protocol.topics.handing_over import HandingOver, HandOverNow, LookAgain
+from quillcast.protocol.topics.forgetting import Forgetting
+from quillcast.protocol.topics.handing_over import HandingOver
 from quillcast.protocol.topics.inspection import Inspection
-from quillcast.protocol.topics.joining import Joining, JoinTimeout
-from quillcast.protocol.topics.messages import (
-    Accepted,
-    Ask,
-    Branch,
-    Closed,
-    Create,
-    Created,
-    CutLeases,
-    Denied,
-    FindRoot,
-    HandOver,
-    Join,
-    Kept,
-    Known,
-    Laggards,
-    Lagging,
-    Leave,
-    NotRoot,
-    Orphaned,
-    Receipts,
-    Refused,
-    Rejoin,
-    Replicas,
-    RootIs,
-    StateDigest,
-    StillOpen,
-    Survey,
-)
-from quillcast.protocol.topics.pacing import Pacing, Patience, RoomHere
-from quillcast.protocol.topics.publishing import Publishing, SayClosed
+from quillcast.protocol.topics.joining import Joining
+from quillcast.protocol.topics.messages import Accepted, Created, Join, RootIs
+from quillcast.protocol.topics.pacing import Pacing
+from quillcast.protocol.topics.publishing import Publishing
 from quillcast.protocol.topics.reigns import Reigns
 from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
-from quillcast.protocol.topics.replication import Replication, RoundsDue
-from quillcast.protocol.topics.reports import Report, Reports
+from quillcast.protocol.topics.replication import Replication
+from quillcast.protocol.topics.reports import Reports
 from quillcast.protocol.topics.subscribing import Subscribing
-from quillcast.protocol.topics.sweeping import Sweep, Sweeping
+from quillcast.protocol.topics.sweeping import Sweeping
 from quillcast.protocol.topics.tree import Tree
+
+_ANSWERS = (Accepted, Created, RootIs)
+"""What comes over the overlay where it did not come straight (`Scribe.tell`)."""
 
 
 class Handlers(Protocol):
@@ -96,10 +71,10 @@ class Scribe:
 
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, neighbours: Neighbours, streams: Streams,
-        table: ForwardingTable[Tree],
+        table: ForwardingTable[Tree], dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.overlay, self.neighbours = host, config, overlay, neighbours
-        self.streams, self.table = streams, table
+        self.streams, self.table, self.dispatch = streams, table, dispatch
         self.trees = table.flows
         self.descriptors: dict[bytes, Descriptor] = {}
         self.rivals: dict[bytes, Descriptor] = {}  # another owner's word on a topic that is known
@@ -122,8 +97,17 @@ class Scribe:
         self.changes = Changes(self)
         self.pacing = Pacing(self)
         self.sweeping = Sweeping(self)
+        self.forgetting = Forgetting(
+            self.descriptors, self.replication,
+            used=(
+                self.trees, self.handlers, self.joining.left_behind, self.handing_over.offers, self.accessions.by_topic,
+                self.changes.asked, self.publishing.publishers, self.publishing.creating,
+            ),
+            beside=(self.rivals, self.publishing.holders),
+            idle_topics_max=config.idle_topics_max,
+        )  # fmt: skip
         self.gap_noticed: Callable[[bytes], None] = lambda topic: None  # the recovery above this layer
-        self.root_asked: Callable[[Any], None] = lambda message: None  # it, too: a question routed to the topic's root
+        self.front_filled: Callable[[Tree, Term], None] = lambda tree, term: None  # it, too
 
     # ---- topics
 
@@ -151,6 +135,8 @@ class Scribe:
             self.host.trace(Named(topic, descriptor.name, delivery, descriptor.version))
         descriptor = self.descriptors[topic] = descriptor.sparing()
         self.replication.comparing.changed(topic)
+        if known is None:
+            self.forgetting.note(topic)
         tree = self.trees.get(topic)
         if tree is not None:
             tree.adapt(descriptor)
@@ -174,6 +160,7 @@ class Scribe:
         self.reports.forget(tree)
         self.handing_over.ends.pop(tree.topic, None)
         self.table.close(tree.topic)
+        self.forgetting.note(tree.topic)
         self.pacing.eased()
 
     def leave(self) -> None:
@@ -206,21 +193,15 @@ class Scribe:
         """This peer is the closest to the topic, and so its rendezvous point; or it is told something by this way."""
         if self.leaving:
             return  # who sent it asks again, and then it goes to whoever is closest without this peer
-        match message:
-            case Join() | Create() | FindRoot():
-                self.rendezvous.answer(message)
-            case Accepted() | Created() | RootIs():
-                if key == self.host.me:  # else whom it was for is gone
-                    self.receive(source, message)
-            case Survey():
-                self.inspection.arrived(message)
-            case _:
-                self.root_asked(message)
+        if not isinstance(message, _ANSWERS):
+            self.dispatch.routed(message)
+        elif key == self.host.me:  # else whom it was for is gone
+            self.dispatch.message(source, message)
 
     def tell(self, to: Contact, message: Message, *, again: bool) -> None:
         """Answer a peer; over the overlay, if an answer did not come straight to it."""
         if to.node_id == self.host.me:
-            self.receive(to, message)
+            self.dispatch.message(to, message)
         elif again and self.overlay.active:
             self.overlay.route(message, to.node_id)
         else:
@@ -283,12 +264,15 @@ class Scribe:
             self.reigns.heard_of(tree, bundle.envelope.term)
             if tree.root is None:
                 self.reigns.enter(tree, bundle.envelope.term, 0)
-        fills_front = bundle.envelope.kind is REPAIR and tree.fills_front(bundle)
+        front = tree.front(bundle.envelope.term) if bundle.envelope.kind is REPAIR else None
+        fills_front = front is not None and bundle.envelope.first <= front < bundle.last
         is_new = self.move(tree, bundle)
         if not is_new or (fills_front and self.pacing.takes_repairs):  # a repeat takes no room
             self.host.release(sender.node_id, bundle.size)
         else:
             self.pacing.release(sender.node_id, bundle.size)
+        if fills_front and is_new:
+            self.front_filled(tree, bundle.envelope.term)
 
     def move(self, tree: Tree, bundle: Bundle) -> bool:
         """Hand a bundle to the forwarding table, past the topic's forward handler where there is one. Was it new?"""
@@ -309,60 +293,6 @@ class Scribe:
             self.reports.moved(tree, bundle.size)
         return is_new
 
-    # ---- timers and messages
-
-    def timer(self, timer: Any) -> None:
-        """One of this layer's timers is due."""
-        match timer:
-            case JoinTimeout(topic, attempt):
-                self.joining.timed_out(topic, attempt)
-            case Report():
-                self.reports.report()
-            case HandOverNow() | LookAgain():
-                self.handing_over.timer(timer)
-            case RoundsDue():
-                self.replication.due(timer)
-            case CompareDue():
-                self.replication.comparing.due(timer)
-            case AskAgain():
-                self.accessions.ask_again(timer)
-            case TellLosses(topic, number):
-                self.subscribing.tell_losses(topic, number)
-            case Patience():
-                self.pacing.patience()
-            case Sweep():
-                self.sweeping.sweep()
-            case SayClosed():
-                self.publishing.say_closed()
-            case RoomHere():
-                self.publishing.room(self.host.contact)
-
-    def receive(self, sender: Contact, message: Any) -> None:
-        """A message of this layer that came straight to this peer."""
-        match message:
-            case Accepted():
-                self.joining.accepted(sender, message)
-            case Leave():
-                self.children.left(sender, message)
-            case Refused() | Rejoin() | Orphaned():
-                self.repair.receive(sender, message)
-            case Receipts() | RootIs() | NotRoot() | Created() | Denied():
-                self.publishing.receive(sender, message)
-            case Closed(publishers):
-                self.admissions.closed(publishers)
-            case StillOpen(publishers):
-                self.publishing.still_open(sender, publishers)
-            case HandOver():
-                self.handing_over.handed_over(message)
-            case Replicas() | Ask() | Known() | Kept() | StateDigest():
-                self.replication.receive(sender, message)
-            case CutLeases():
-                self.pacing.cut_leases(message)
-            case Survey() | Branch() | Laggards() | Lagging():
-                self.inspection.receive(sender, message)
-            case _:
-                raise Malformed(f"a {type(message).__name__} only makes sense when it is routed")
-
     def check(self) -> None:
         """Raise AssertionError unless every tree is sound and the indexes by link agree with them."""
         trees = self.trees.values()
@@ -379,6 +309,8 @@ class Scribe:
         assert self.sweeping.restless.keys() <= self.trees.keys()
         self.publishing.check()
         self.accessions.check()
+        self.forgetting.check()
+        assert self.trees.keys() <= self.descriptors.keys()
         self.table.check()
 
 

@@ -7,7 +7,7 @@ from quillcast.core.envelope import Position
 from quillcast.core.errors import QuillcastError
 from quillcast.core.sparing import NOTHING, shared
 from quillcast.core.trace import Subscribed, Unsubscribed
-from quillcast.protocol.forwarding.edge import Subscriber
+from quillcast.protocol.forwarding.edge import Subscriber, TellLosses
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -24,6 +24,7 @@ class Subscribing:
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host = scribe, scribe.host
         self.numbers = 0
+        scribe.dispatch.on_timer(TellLosses, self.tell_losses)
 
     def all(self) -> Iterator[Subscription]:
         """Every one, begun or not."""
@@ -86,10 +87,10 @@ class Subscribing:
             tree.catch_up(subscription, subscription.frontier(tree.term), self.host.now())
             self.scribe.reports.moved(tree, log.bytes_between(first, subscription.cursor))
 
-    def tell_losses(self, topic: bytes, number: int) -> None:
+    def tell_losses(self, timer: TellLosses) -> None:
         """The turn in which a subscription lost something is over."""
-        tree = self.scribe.trees.get(topic)
-        edge = tree.edges.get(number) if tree is not None else None
+        tree = self.scribe.trees.get(timer.topic)
+        edge = tree.edges.get(timer.number) if tree is not None else None
         if edge is not None:
             edge.tell_losses()
 

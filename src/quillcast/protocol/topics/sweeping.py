@@ -27,6 +27,7 @@ class Sweeping:
         self.swept_at = scribe.host.now()
         self.timer_set = False
         self.authors_at = scribe.host.now()
+        scribe.dispatch.on_timer(Sweep, lambda _: self.sweep())
 
     def begin(self) -> None:
         """There is something to look over from time to time."""

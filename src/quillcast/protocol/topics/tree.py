@@ -331,6 +331,14 @@ class Tree(Flow):
             elif isinstance(holder, Child):
                 yield (holder.frontier if holder.cover_term == self.term else 0), holder
 
+    def front(self, term: Term) -> int | None:
+        """What lacks first in a term: of a past one, of what is owed here or a neighbour asked for."""
+        past = self.past.get(term)
+        if past is None:
+            return self.frontier if term == self.term else None
+        lacking = [*past.wanted(), *(piece for edge in self.edges.values() for piece in edge.lacking(term, past))]
+        return min(lacking)[0] if lacking else None
+
     def waits_for(self, term: Term) -> bool:
         """Does a subscriber here keep something of a past term, for want of room or of what comes before it?"""
         return any(edge.waits_for(term) for edge in self.edges.values())

@@ -1,0 +1,109 @@
+"""What `quillcast evaluate EXPERIMENT` does, and the tables that people see at its end."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from quillcast.evaluation.experiment import Experiment
+from quillcast.evaluation.folder import RESULT, next_folder, read_experiment
+from quillcast.evaluation.progress import display
+from quillcast.evaluation.report.figures import beside_published, figure, names, number
+from quillcast.evaluation.run import evaluate
+
+FOLDER = Path("quillcast-evaluate")
+WIDTH = 140  # of tables that go to a file or a pipe
+COLUMNS_MAX = 4  # policies beside each other
+MAIN = {
+    "rad.median": "RAD",
+    "rad.max": "worst",
+    "rmd.median": "RMD",
+    "rmd.max": "worst ",
+    "tables.mean": "tables",
+    "entries.mean": "entries",
+    "entries.max": "most",
+    "children_per_group_max": "children",
+    "messages_over_ip": "messages/IP",
+    "core_link_max_over_ip": "core link/IP",
+}
+"""The figures that are shown of many policies, and what their columns are called."""
+
+
+def evaluate_command(
+    experiment: Experiment, output: Path | None, *, master: str, remote: str | None, as_json: bool
+) -> dict[str, Any]:
+    """Run an experiment, show how it goes and what came of it; the result.
+
+    Args:
+        experiment: what is asked for.
+        output: the run's folder; None: one named after the experiment, that of a stopped run if there is one.
+        master: where Spark runs.
+        remote: a Spark Connect server to use instead.
+        as_json: all that is shown goes to standard error.
+    """
+    path = output or folder_of(experiment)
+    progress, console = Console(stderr=True), console_for(as_json=as_json)
+    try:
+        result = evaluate(experiment, path, display(progress), master=master, remote=remote)
+    except KeyboardInterrupt:
+        progress.print(f"stopped; what is done stays: go on with --output {path}", soft_wrap=True)
+        raise
+    print_result(experiment, result, console)
+    return result
+
+
+def folder_of(experiment: Experiment) -> Path:
+    """Where a run goes on that was stopped; else a new folder."""
+
+    def stopped(path: Path) -> bool:
+        if (path / RESULT).exists():
+            return False
+        return not any(path.iterdir()) or read_experiment(path).identity == experiment.identity
+
+    return next_folder(FOLDER / f"{experiment.name}-{experiment.identity}", stopped)
+
+
+def console_for(*, as_json: bool) -> Console:
+    """Where tables go."""
+    console = Console(stderr=as_json)
+    if not console.is_terminal:
+        console.width = WIDTH
+    return console
+
+
+def print_result(experiment: Experiment, result: dict[str, Any], console: Console) -> None:
+    """The figures of each policy, and the published ones beside them."""
+    policies = result["policies"]
+    console.print(table_of(policies))
+    comparisons = beside_published(policies, experiment.published)
+    if comparisons:
+        table = plain_table("policy", "figure", "published", "here", "what it is", words={0, 1, 4})
+        for row in comparisons:
+            table.add_row(row.policy, row.figure, number(row.published), number(row.ours), f"[dim]{row.source}[/]")
+        console.print(table)
+    seconds, memory = result["seconds"]["total"], result["peak_rss_bytes"] / 1e9
+    told = f"{result['nodes']:,} peers, {result['groups']:,} groups in {seconds:.1f} s and {memory:.2f} GB"
+    console.print(told, highlight=False)
+    console.print(f"The report is {result['report']}", soft_wrap=True, highlight=False)
+
+
+def table_of(columns: dict[str, Any]) -> Table:
+    """Figures as rows, one column for each policy; of many policies the main figures, one row for each."""
+    if len(columns) > COLUMNS_MAX:
+        table = plain_table("policy", *MAIN.values(), words={0})
+        for policy, figures in columns.items():
+            table.add_row(policy, *[number(figure(figures, name)) for name in MAIN])
+        return table
+    table = plain_table("", *columns, words={0})
+    for name in names(columns.values()):
+        table.add_row(name, *[number(figure(figures, name)) for figures in columns.values()])
+    return table
+
+
+def plain_table(*columns: str, words: set[int]) -> Table:
+    """A table without lines, whose columns are numbers but for those that are words."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="left" if place in words else "right")
+    return table

@@ -1,0 +1,147 @@
+"""A deployment's arrays in a folder: written once, mapped by every process of a machine, shipped where they lack."""
+
+import tarfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from quillcast.core.errors import LocalError
+from quillcast.evaluation import churn
+from quillcast.evaluation.experiment import Experiment
+from quillcast.evaluation.network import Group, Peers, Topology
+from quillcast.evaluation.peers import attach, clusters
+from quillcast.evaluation.routing import pastry, preparing
+from quillcast.evaluation.topology import load as load_topology
+from quillcast.evaluation.workload import Placement, Workload, fixed, group, power_law, real
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOPOLOGY, PEERS, ROUTING, WORKLOAD = "topology", "peers", "routing", "workload"
+SURVIVORS = "survivors"  # beside them, where there is churn
+PARTS = (TOPOLOGY, PEERS, ROUTING, WORKLOAD)
+
+
+class Arrays(NamedTuple):
+    """All that kernels ask of a deployment."""
+
+    topology: Topology
+    peers: Peers
+    tables: pastry.Tables
+    workload: Workload
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A folder that is seen where a task runs, or brought there by Spark.
+
+    Args:
+        folder: its absolute path.
+        archive: the name under which Spark brings it; empty if all machines see it.
+    """
+
+    folder: str
+    archive: str = ""
+
+    def here(self) -> Path:
+        """The folder on this machine. Raises `LocalError` where it is neither seen nor brought."""
+        if Path(self.folder).is_dir():
+            return Path(self.folder)
+        if not self.archive:
+            raise LocalError(f"this machine does not see {self.folder}; ship it, or choose a folder that all see")
+        from pyspark import SparkFiles
+
+        return Path(SparkFiles.get(self.archive))
+
+
+def ship(spark: "SparkSession", folder: Path, archive: Path) -> Shipped:
+    """Have Spark bring a folder to machines that do not see it, as an archive that is written for that."""
+    with tarfile.open(archive, "w") as made:
+        for path in sorted(folder.iterdir()):
+            made.add(path, path.name)
+    if hasattr(spark, "_jvm"):
+        spark.sparkContext.addArchive(str(archive))
+    else:
+        spark.addArtifacts(str(archive), archive=True)
+    return Shipped(str(folder), archive.name)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Where the arrays of a deployment are.
+
+    Args:
+        shipped: holds a folder for each of `PARTS`.
+        seed: decides who is in which group.
+    """
+
+    shipped: Shipped
+    seed: int
+
+    def arrays(self) -> Arrays:
+        """The arrays, mapped. Raises `LocalError` where they are neither seen nor shipped."""
+        return _open(self.shipped)
+
+    def group(self, number: int) -> Group:
+        """A group with its members."""
+        arrays = self.arrays()
+        return group(arrays.workload, number, arrays.peers, self.seed)
+
+
+@lru_cache(maxsize=2)
+def _open(shipped: Shipped) -> Arrays:
+    """Mapped once per process."""
+    folder = shipped.here()
+    topology, peers = Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS)
+    return Arrays(topology, peers, preparing.load(folder / ROUTING, topology, peers), Workload.open(folder / WORKLOAD))
+
+
+def make_topology(experiment: Experiment, folder: Path, made: Path) -> None:
+    """Write the topology into `made`; the parts before it are in `folder`, as for all makers. Raises `LocalError`."""
+    load_topology(experiment.topology, experiment.seed).save(made)
+
+
+def make_peers(experiment: Experiment, folder: Path, made: Path) -> None:
+    """Write the peers."""
+    topology = Topology.open(folder / TOPOLOGY)
+    attached = attach(topology, experiment.peers, experiment.seed)
+    (clusters(topology, attached) if experiment.overlay.domains == "found" else attached).save(made)
+
+
+def make_routing(experiment: Experiment, folder: Path, made: Path) -> None:
+    """Write how peers route."""
+    overlay, topology, attached = experiment.overlay, Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS)
+    sizes = overlay.digit_bits, overlay.leaf_set_size
+    preparing.save(made, preparing.tables(topology, attached, *sizes, overlay.quality, experiment.seed))
+
+
+def make_workload(experiment: Experiment, folder: Path, made: Path) -> None:
+    """Write the groups."""
+    workload_of(experiment).save(made)
+
+
+def make_survivors(experiment: Experiment, folder: Path, made: Path) -> None:
+    """Write who lives on, for an experiment with churn."""
+    if experiment.churn is None:
+        raise LocalError(f"{experiment.name} says nothing of churn; give its fraction")
+    overlay, topology, attached = experiment.overlay, Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS)
+    sizes = overlay.digit_bits, overlay.leaf_set_size
+    share, seed = experiment.churn.fraction, experiment.seed
+    kept, alive = churn.survivors(topology, attached, share, seed, *sizes, overlay.quality)
+    churn.save(made, kept, alive)
+
+
+MAKERS = {TOPOLOGY: make_topology, PEERS: make_peers, ROUTING: make_routing, WORKLOAD: make_workload}
+"""What makes each part, in their order."""
+
+
+def workload_of(experiment: Experiment) -> Workload:
+    """The groups that an experiment asks for. Raises `LocalError` if there are none such."""
+    asked = experiment.workload
+    if asked.members not in {"uniform", "clustered"}:
+        return real(asked.members, experiment.peers, groups=asked.groups)
+    placement: Placement = "clustered" if asked.members == "clustered" else "uniform"
+    if asked.size is not None:
+        return fixed(asked.groups, asked.size, placement=placement)
+    return power_law(experiment.peers, asked.groups, placement=placement)

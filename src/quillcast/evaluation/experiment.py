@@ -1,0 +1,252 @@
+"""What an experiment asks for: a TOML file, or a name in the box. Reading one needs no heavy library."""
+
+import difflib
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from quillcast import __version__
+from quillcast.core.errors import LocalError
+
+DIGIT_BITS = (1, 2, 4, 8)  # of a nodeId's digit: they divide its length
+GROUP_SIZE_MIN = 2  # a root and somebody to hear it
+LAW_EXPONENT = 1.25  # Scribe, section 4.1: gsize(r) = floor(N r^-1.25 + 0.5)
+
+Publishers = Literal["root", "creator", "members"]
+Domains = Literal["true", "found"]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file."""
+
+
+class Overlay(_Part, frozen=True, kw_only=True):
+    """How peers know each other."""
+
+    digit_bits: int = 4
+    """Pastry's b (section 2.1: a typical value)."""
+
+    leaf_set_size: int = 16
+    """Pastry's l (section 2.1: 2^b or twice that)."""
+
+    quality: str = "ideal"
+    """`ideal`: the nearest peer in every place of a table; `sampled(k)`: of k; `join`: what joining finds."""
+
+    domains: Domains = "true"
+    """`true`: the topology's own labels; `found`: clusters made from delays."""
+
+
+class Workload(_Part, frozen=True, kw_only=True):
+    """Who subscribes to what."""
+
+    groups: int = 1500
+    """How many groups there are; of real membership: at most how many, the largest first."""
+
+    size: int | None = None
+    """Members of every group; left out: floor(N r^-1.25 + 0.5) for the group of rank r."""
+
+    members: str = "uniform"
+    """`uniform`, `clustered`, or real membership: `rust-teams`, or the path of a file."""
+
+    publishers: Publishers = "root"
+    """Who publishes: the tree's root, the group's creator, or random members. All but the first send to the root."""
+
+
+class Churn(_Part, frozen=True, kw_only=True):
+    """Peers that die at once."""
+
+    fraction: float = 0.05
+    """Which share of all peers."""
+
+
+class Published(_Part, frozen=True, kw_only=True):
+    """A figure that somebody published, to stand beside ours."""
+
+    policy: str
+    figure: str
+    """Where ours stands in the result of the policy, such as `entries.mean`."""
+
+    value: float
+    source: str
+    over: str = ""
+    """Another policy: the figure is ours over that policy's."""
+
+
+class Experiment(_Part, frozen=True, kw_only=True):
+    """Everything that decides the outcome of a run."""
+
+    name: str = ""
+    title: str = ""
+    topology: str = "transit-stub"
+    """A topology in the box, or a path."""
+
+    peers: int
+    seed: int = 1
+    policies: tuple[str, ...]
+    overlay: Overlay = Overlay()
+    workload: Workload = Workload()
+    churn: Churn | None = None
+    published: tuple[Published, ...] = ()
+
+    def with_(self, **changes: Any) -> "Experiment":
+        """The same with other `peers`, `groups`, `seed` or `policies`; None changes nothing."""
+        changes = {name: value for name, value in changes.items() if value is not None}
+        groups = changes.pop("groups", None)
+        if groups is not None:
+            changes["workload"] = msgspec.structs.replace(self.workload, groups=groups)
+        changed = msgspec.structs.replace(self, **changes)
+        if (changed.peers, changed.workload) != (self.peers, self.workload):  # of another size than those figures
+            changed = msgspec.structs.replace(changed, published=())
+        return changed.checked("the options")
+
+    @property
+    def identity(self) -> str:
+        """The same for runs that may share tables: quillcast's version counts, and all but names and policies."""
+        shared = {key: value for key, value in msgspec.to_builtins(self).items() if key not in _NOT_SHARED}
+        shared["version"] = __version__
+        return hashlib.sha256(msgspec.json.encode(shared, order="deterministic")).hexdigest()[:12]
+
+    def checked(self, origin: str) -> "Experiment":
+        """The experiment itself. Raises `LocalError`, which names the origin, if it asks for what cannot be."""
+        self._check_counts(origin)
+        if not self.policies:
+            raise LocalError(f"{origin}: policies is empty; name one, such as scribe")
+        repeated = sorted({policy for policy in self.policies if self.policies.count(policy) > 1})
+        if repeated:
+            raise LocalError(f"{origin}: policies names {repeated[0]} twice")
+        if self.churn is not None and not 0 < self.churn.fraction < 1:
+            raise LocalError(f"{origin}: churn.fraction is {self.churn.fraction:g}; it must be above 0 and below 1")
+        return self
+
+    def _check_counts(self, origin: str) -> None:
+        bounds = {
+            "peers": (self.peers, 2, 1 << 30),
+            "seed": (self.seed, 0, (1 << 63) - 1),
+            "workload.groups": (self.workload.groups, 1, 1 << 30),
+            "overlay.leaf_set_size": (self.overlay.leaf_set_size, 2, 256),
+        }
+        for name, (value, least, most) in bounds.items():
+            if not least <= value <= most:
+                raise LocalError(f"{origin}: {name} is {value}; it must be from {least} to {most}")
+        if self.overlay.digit_bits not in DIGIT_BITS:
+            known = ", ".join(map(str, DIGIT_BITS))
+            raise LocalError(f"{origin}: overlay.digit_bits is {self.overlay.digit_bits}; it must be one of {known}")
+        if not re.fullmatch(r"ideal|join|sampled\([1-9]\d*\)", self.overlay.quality):
+            raise LocalError(
+                f"{origin}: overlay.quality is {self.overlay.quality!r}; it must be ideal, sampled(k) with k of at "
+                "least 1, or join"
+            )
+        if self.overlay.leaf_set_size % 2:
+            raise LocalError(f"{origin}: overlay.leaf_set_size is {self.overlay.leaf_set_size}; it must be even")
+        size = self.workload.size
+        if size is not None and not GROUP_SIZE_MIN <= size <= self.peers:
+            raise LocalError(
+                f"{origin}: workload.size is {size}; it must be from {GROUP_SIZE_MIN} to peers, {self.peers}"
+            )
+        if size is None and self.workload.members in {"uniform", "clustered"}:
+            self._check_law(origin)
+
+    def _check_law(self, origin: str) -> None:
+        """Are there peers enough for the smallest group of the papers' law to have members?"""
+        groups = self.workload.groups
+        smallest = int(self.peers * groups**-LAW_EXPONENT + 0.5)
+        if smallest < GROUP_SIZE_MIN:
+            most = int((self.peers / (GROUP_SIZE_MIN - 0.5)) ** (1 / LAW_EXPONENT))
+            raise LocalError(
+                f"{origin}: {self.peers} peers are too few for {groups} groups, the last of which would have "
+                f"{smallest} {'member' if smallest == 1 else 'members'}; ask for at most {max(most, 1)} groups"
+            )
+
+
+_NOT_SHARED = {"name", "title", "policies", "published"}
+_TABLES: dict[str, type[_Part]] = {"overlay": Overlay, "workload": Workload, "churn": Churn, "published": Published}
+
+
+def names() -> list[str]:
+    """The experiments in the box."""
+    folder = resources.files("quillcast.evaluation") / "experiments"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load(name_or_path: str) -> Experiment:
+    """The experiment in the box of that name, or in the TOML file at that path.
+
+    Raises `LocalError` if there is none, or if it asks for what cannot be.
+    """
+    if name_or_path in names():
+        entry = resources.files("quillcast.evaluation") / "experiments" / f"{name_or_path}.toml"
+        return parse(entry.read_text("utf-8"), name_or_path)
+    path = Path(name_or_path)
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise LocalError(
+            f"there is no experiment and no file {name_or_path}{_nearest(name_or_path, names())}; "
+            f"in the box are: {', '.join(names())}"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise LocalError(f"cannot read the experiment {path}: {getattr(error, 'strerror', None) or error}") from error
+    return parse(text, str(path))
+
+
+def split(policies: str) -> tuple[str, ...]:
+    """The policies of a list with commas; those in parentheses part nothing."""
+    return tuple(part.strip() for part in re.split(r",(?![^(]*\))", policies) if part.strip())
+
+
+def parse(text: str, origin: str) -> Experiment:
+    """The experiment that a TOML text describes.
+
+    Args:
+        text: the file's content.
+        origin: the file's name, for errors and as the experiment's name.
+
+    Raises `LocalError`.
+    """
+    try:
+        told = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise LocalError(f"{origin} is no TOML: {error}") from error
+    _check_keys(told, Experiment, origin)
+    for table, kind in _TABLES.items():
+        for part in told.get(table, []) if isinstance(told.get(table), list) else [told.get(table)]:
+            if isinstance(part, dict):
+                _check_keys(part, kind, origin, f"{table}.")
+    try:
+        experiment = msgspec.convert({"name": Path(origin).stem} | told, Experiment)
+    except msgspec.ValidationError as error:
+        raise LocalError(f"{origin}: {_told(str(error))}") from error
+    return experiment.checked(origin)
+
+
+def _check_keys(told: Mapping[str, Any], kind: type[_Part], origin: str, table: str = "") -> None:
+    known = kind.__struct_fields__
+    for key in told:
+        if key not in known:
+            nearest = _nearest(key, known, table)
+            raise LocalError(f"{origin}: there is no setting {table}{key}{nearest}; there are: {', '.join(known)}")
+
+
+def _nearest(name: str, known: Sequence[str], table: str = "") -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f" (is {table}{near[0]} meant?)" if near else ""
+
+
+def _told(error: str) -> str:
+    """What msgspec says, with the setting first: its own end in "- at `$.workload.groups`"."""
+    what, _, where = error.partition(" - at `")
+    setting = where.rstrip("`").removeprefix("$.").removeprefix("$")
+    what = what.replace("Object missing required field", "there is no setting").replace("`", "")
+    what = what.replace("Expected", "expected").replace("Invalid enum value", "there is no")
+    if setting in _CHOICES:
+        what += f"; there are: {', '.join(_CHOICES[setting])}"
+    return f"{setting}: {what}" if setting else what
+
+
+_CHOICES = {"workload.publishers": get_args(Publishers), "overlay.domains": get_args(Domains)}

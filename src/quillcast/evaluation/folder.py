@@ -1,0 +1,169 @@
+"""The folder of a run. What is in it is complete: a part is written elsewhere, and put in place by one rename.
+
+A run that was stopped, by whatever, goes on at the first part that is missing.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from quillcast.core.errors import DiskFailed, LocalError
+from quillcast.evaluation.experiment import Experiment
+
+EXPERIMENT, RESULT, REPORT = "experiment.json", "result.json", "report.html"
+_UNFINISHED, _NOTE, _LOCK = "unfinished", "_made.json", ".lock"
+
+
+class Folder:
+    """The parts of one experiment's run.
+
+    Args:
+        path: the folder; made if there is none.
+        experiment: what it is for. Policies may be added later: they share what went before.
+
+    Raises `LocalError` if it holds something else, or another process works in it.
+    """
+
+    def __init__(self, path: Path, experiment: Experiment) -> None:
+        self.path = path
+        self._claim(experiment)
+        shutil.rmtree(path / _UNFINISHED, ignore_errors=True)
+
+    def _claim(self, experiment: Experiment) -> None:
+        mark = self.path / EXPERIMENT
+        if not mark.exists() and self.path.exists() and any(self._strangers()):
+            raise LocalError(f"{self.path} is not empty and holds no evaluation; name another folder with --output")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise DiskFailed(f"cannot write to {self.path}: {error.strerror}; name another with --output") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LocalError(f"another evaluation works in {self.path}; name another folder with --output") from None
+        if mark.exists():
+            theirs = read_experiment(self.path)
+            if theirs.identity != experiment.identity:
+                raise LocalError(
+                    f"{self.path} holds another experiment: {theirs.name}, {theirs.peers:,} peers, "
+                    f"{theirs.workload.groups:,} groups, seed {theirs.seed}; name another folder with --output"
+                )
+        else:
+            self.write(EXPERIMENT, msgspec.json.format(msgspec.json.encode(experiment), indent=2))
+
+    def _strangers(self) -> Iterator[str]:
+        return (entry.name for entry in self.path.iterdir() if entry.name != _LOCK)
+
+    def close(self) -> None:
+        """Let others work in the folder."""
+        with suppress(OSError):  # something was not finished: the next run takes it away
+            (self.path / _UNFINISHED).rmdir()
+        os.close(self._lock)
+
+    def __truediv__(self, part: str) -> Path:
+        return self.path / part
+
+    def has(self, part: str) -> bool:
+        """Is this part complete?"""
+        return (self.path / part).exists()
+
+    def made(self, part: str) -> dict[str, Any]:
+        """What was noted when the part was made: `seconds` and whatever else."""
+        note: dict[str, Any] = json.loads((self.path / part / _NOTE).read_text())
+        return note
+
+    @contextmanager
+    def making(self, part: str, **note: Any) -> Iterator[Path]:
+        """A folder to write the part into, which is put in place at the end of the block.
+
+        Raises `DiskFailed` where the disk refuses; what is complete stays.
+        """
+        began = time.monotonic()
+        written = self.path / _UNFINISHED / uuid.uuid4().hex
+        with self._disk():
+            written.parent.mkdir(exist_ok=True)
+            yield written
+            (written / _NOTE).write_text(json.dumps({"seconds": time.monotonic() - began, **note}))
+            for path in sorted(written.rglob("*")):
+                _sync(path)
+            _sync(written)
+            final = self.path / part
+            final.parent.mkdir(parents=True, exist_ok=True)
+            written.rename(final)
+            _sync(final.parent)
+
+    def write(self, name: str, content: bytes) -> Path:
+        """Write a file as a whole. Raises `DiskFailed`."""
+        path, written = self.path / name, self.path / f".{name}.{uuid.uuid4().hex}"
+        with self._disk():
+            written.write_bytes(content)
+            _sync(written)
+            written.rename(path)
+        return path
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self.refused(error.strerror or str(error)) from error
+
+    def refused(self, why: str) -> DiskFailed:
+        """The error that says that the disk refused, and how to go on."""
+        return DiskFailed(f"cannot write to {self.path}: {why}; mend that and go on with --output {self.path}")
+
+
+def read_experiment(path: Path) -> Experiment:
+    """The experiment of a run's folder. Raises `LocalError` if there is none."""
+    try:
+        return msgspec.json.decode((path / EXPERIMENT).read_bytes(), type=Experiment)
+    except FileNotFoundError:
+        raise LocalError(f"{path} is no folder of an evaluation: it holds no {EXPERIMENT}") from None
+    except msgspec.DecodeError as error:
+        raise LocalError(f"{path / EXPERIMENT} is damaged: {error}; name another folder") from error
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """The result of a finished run. Raises `LocalError` if there is none."""
+    try:
+        result: dict[str, Any] = json.loads((path / RESULT).read_text())
+    except FileNotFoundError:
+        read_experiment(path)
+        raise LocalError(f"the run in {path} is not finished; go on with --output {path}") from None
+    except json.JSONDecodeError as error:
+        raise LocalError(f"{path / RESULT} is damaged: {error}") from error
+    return result
+
+
+def of_policy(table: str, policy: str) -> str:
+    """The part that holds a policy's share of a table, named so that readers find the column `policy`."""
+    return f"{table}/policy={quote(policy, safe='+(),-. ')}"
+
+
+def next_folder(base: Path, wanted: Callable[[Path], bool]) -> Path:
+    """The first of `base`, `base-2`, `base-3`, ... that does not exist or is wanted all the same."""
+    number, path = 1, base
+    while path.exists() and not wanted(path):
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def _sync(path: Path) -> None:
+    """Have what was written on the disk before its name says that it is."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

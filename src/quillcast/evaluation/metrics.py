@@ -1,0 +1,227 @@
+"""What a tree costs and how late it is, against IP multicast: merged shortest paths from the same source.
+
+Delays are one-way, over the access link at either end. Links are counted in both directions together.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from quillcast.evaluation.network import Flags, Floats, Ints, Peers, Topology, Tree, frozen
+from quillcast.evaluation.routing.pastry import Tables, Whole, delay
+
+Counts = npt.NDArray[np.float64]
+
+
+class Ratios(NamedTuple):
+    """A group's delays over those of IP multicast, from one source.
+
+    `rmd` is the ratio of the maxima, `rad` that of the averages (Scribe, section 6.1), over the members but for the
+    source. NaN if there is nobody else.
+    """
+
+    rmd: float
+    rad: float
+    max_ms: float
+    mean_ms: float
+    ip_max_ms: float
+    ip_mean_ms: float
+
+
+# --- delay
+
+
+def delays_ms(tables: Tables, tree: Tree, source: int = -1) -> Floats:
+    """When an event arrives at each of the tree's nodes, float32 [nodes].
+
+    A `source` that is not the root sends it to the root directly, whose address it knows (Scribe, section 3.3); -1
+    stands for the root.
+    """
+    return _tree_delays(tables, tree.nodes, tree.parent, source)
+
+
+def ip_delays_ms(tables: Tables, source: int, members: Ints) -> Floats:
+    """When a packet from the source arrives at each member by the shortest way, float32 [members]."""
+    return _direct_delays(tables, source, members)
+
+
+def ratios(tables: Tables, trees: list[Tree], source: int = -1) -> Ratios:
+    """Delays of a group's events over those of IP multicast from the same source.
+
+    Where several trees carry a share each, averages are weighted by their shares, and a maximum is the largest of all.
+    """
+    origin = int(trees[0].nodes[0]) if source < 0 else source
+    total = np.zeros(4)
+    for tree in trees:
+        sums = _sums(tables, tree.nodes, tree.parent, tree.member, source, origin)
+        total[0] += tree.weight * sums[0]
+        total[1] = max(total[1], sums[1])
+        total[2] += tree.weight * sums[2]
+        total[3] = max(total[3], sums[3])
+    members = int(np.count_nonzero(trees[0].member & (trees[0].nodes != origin)))
+    if members == 0:
+        return Ratios(*[float("nan")] * 6)
+    mean, ip_mean = total[0] / members, total[2] / members
+    return Ratios(
+        float(total[1] / total[3]), float(mean / ip_mean), float(total[1]), float(mean), float(total[3]), float(ip_mean)
+    )
+
+
+@njit(cache=True)
+def _tree_delays(tables: Tables, nodes: Ints, parent: Ints, source: Whole) -> Floats:
+    late = np.empty(len(nodes), np.float32)
+    late[0] = 0 if source < 0 else delay(tables, source, nodes[0])
+    for node in range(1, len(nodes)):
+        above = parent[node]
+        late[node] = late[above] + delay(tables, nodes[above], nodes[node])
+    return late
+
+
+@njit(cache=True)
+def _direct_delays(tables: Tables, source: Whole, members: Ints) -> Floats:
+    late = np.empty(len(members), np.float32)
+    for at in range(len(members)):
+        late[at] = delay(tables, source, members[at])
+    return late
+
+
+@njit(cache=True)
+def _sums(tables: Tables, nodes: Ints, parent: Ints, member: Flags, source: Whole, origin: Whole) -> Counts:
+    """Sum and maximum of the members' delays, then both by IP multicast."""
+    late = _tree_delays(tables, nodes, parent, source)
+    result = np.zeros(4)
+    for node in range(len(nodes)):
+        if member[node] and nodes[node] != origin:
+            direct = delay(tables, origin, nodes[node])
+            result[0] += late[node]
+            result[1] = max(result[1], late[node])
+            result[2] += direct
+            result[3] = max(result[3], direct)
+    return result
+
+
+# --- stress
+
+
+def add_node_stress(tree: Tree, tables_count: Ints, entries_count: Ints, forwarded: Counts) -> None:
+    """Add a tree to what peers keep and do.
+
+    Args:
+        tree: one group's, or a share of it.
+        tables_count: children tables that are not empty, int32 [peers].
+        entries_count: entries in them, int32 [peers].
+        forwarded: messages that a peer sends for each event of every group, float64 [peers].
+    """
+    _add_node_stress(tree.nodes, tree.parent, tree.weight, tree.extra, tables_count, entries_count, forwarded)
+
+
+def add_link_stress(
+    topology: Topology, peers: Peers, tree: Tree, messages_core: Counts, messages_access: Counts, source: int = -1
+) -> None:
+    """Add the messages that one event of the group sends over physical links.
+
+    Args:
+        topology: a graph, or a matrix, where only the access links are known.
+        peers: who is where.
+        tree: one group's, or a share of it.
+        messages_core: over links between routers, float64 [links].
+        messages_access: over the link between a peer and its place, float64 [peers].
+        source: who sends to the root; -1 for the root itself.
+    """
+    edges = np.stack([tree.nodes[tree.parent[1:]], tree.nodes[1:]], axis=1)
+    for pairs in (edges, tree.extra):
+        _add_link_stress(*_graph(topology, peers), pairs, tree.weight, messages_core, messages_access)
+    if source >= 0 and source != tree.nodes[0]:
+        pair = np.array([[source, tree.nodes[0]]], np.int32)
+        _add_link_stress(*_graph(topology, peers), pair, tree.weight, messages_core, messages_access)
+
+
+def ip_link_stress(
+    topology: Topology, peers: Peers, source: int, members: Ints, messages_core: Counts, messages_access: Counts
+) -> None:
+    """Add what IP multicast sends: each link of the merged shortest paths from the source carries an event once.
+
+    Arguments as for `add_link_stress`.
+    """
+    reached = np.zeros(topology.places, np.bool_)
+    _add_ip_stress(*_graph(topology, peers), source, members, reached, messages_core, messages_access)
+
+
+def crossings(tables: Tables, tree: Tree) -> int:
+    """How many copies of an event cross the border of a domain."""
+    domain = tables.domain[tree.nodes]
+    inside = int(np.count_nonzero(domain[1:] != domain[tree.parent[1:]]))
+    return inside + int(np.count_nonzero(tables.domain[tree.extra[:, 0]] != tables.domain[tree.extra[:, 1]]))
+
+
+def _graph(topology: Topology, peers: Peers) -> tuple[npt.NDArray[Any], Ints, Ints]:
+    """The arrays that say which links a way uses, as kernels take them."""
+    return frozen(topology.via, topology.via.dtype), frozen(topology.link_ends, np.int32), frozen(peers.place, np.int32)
+
+
+@njit(cache=True)
+def _add_node_stress(
+    nodes: Ints, parent: Ints, weight: float, extra: Ints, tables_count: Ints, entries_count: Ints, forwarded: Counts
+) -> None:
+    counted = np.zeros(len(nodes), np.bool_)
+    for node in range(1, len(nodes)):
+        above = parent[node]
+        if not counted[above]:
+            counted[above] = True
+            tables_count[nodes[above]] += 1
+        entries_count[nodes[above]] += 1
+        forwarded[nodes[above]] += weight
+    for at in range(len(extra)):
+        forwarded[extra[at, 0]] += weight
+
+
+@njit(cache=True)
+def _add_link_stress(
+    via: npt.NDArray[Any],
+    link_ends: Ints,
+    place: Ints,
+    pairs: Ints,
+    weight: float,
+    messages_core: Counts,
+    messages_access: Counts,
+) -> None:
+    for at in range(len(pairs)):
+        messages_access[pairs[at, 0]] += weight
+        messages_access[pairs[at, 1]] += weight
+        if len(via):
+            source, here = place[pairs[at, 0]], place[pairs[at, 1]]
+            while here != source:
+                link = via[source, here]
+                messages_core[link] += weight
+                here = link_ends[link, 0] + link_ends[link, 1] - here
+
+
+@njit(cache=True)
+def _add_ip_stress(
+    via: npt.NDArray[Any],
+    link_ends: Ints,
+    place: Ints,
+    source: Whole,
+    members: Ints,
+    reached: Flags,
+    messages_core: Counts,
+    messages_access: Counts,
+) -> None:
+    home = place[source]
+    reached[home] = True
+    sent = False
+    for member in members:
+        if member == source:
+            continue
+        sent = True
+        messages_access[member] += 1
+        here = place[member]
+        while len(via) and not reached[here]:
+            reached[here] = True
+            link = via[home, here]
+            messages_core[link] += 1
+            here = link_ends[link, 0] + link_ends[link, 1] - here
+    if sent:
+        messages_access[source] += 1

@@ -1,0 +1,215 @@
+"""Continuous improvement: peers look for better parents among those that their parents tell them of (DESIGN section 4).
+
+A parent's heartbeats name a peer's grandparent, its siblings and its parent's siblings. It moves to the one by which
+most is gained, where there is room. What counts is how near the parent is, for that spares links, and how late events
+are for those below. Distance counts by its logarithm: to take the nearest of near ones spares a link as surely as to
+take a nearer one far away, and costs less delay. In a large group, of whose size heartbeats tell, lateness counts less:
+its copies crowd the links that all groups share. Nobody leaves a scope that it shares with its parent, unless events
+reach somebody below too late for the group.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from quillcast.core.errors import LocalError
+from quillcast.evaluation.network import Flags, Floats, Group, Ints, Tree
+from quillcast.evaluation.policies.kernel import Load, Modifier
+from quillcast.evaluation.policies.remover import family, shed_farthest, with_parents
+from quillcast.evaluation.policies.scoped import DOMAIN, scope_of
+from quillcast.evaluation.routing.pastry import Ms, Tables, Whole, delay, inner
+
+ROUNDS = 8
+DISTANCE_WEIGHT = 0.2  # found by trying, as `delay_percent` and what follows
+LARGE_MEMBERS = 40
+
+
+class Improve(Modifier):
+    """A tree in which nobody has more than `children`, and nobody knows a better parent, or has looked `ROUNDS` times.
+
+    Args:
+        children: the most that a peer has in one group; whoever has more sheds the farthest first.
+        delay_percent: what a later event weighs, against a nearer parent, in groups of fewer than `LARGE_MEMBERS`.
+            Members below count by their square root.
+        reach_percent: no move makes the latest member's delay longer than so much of the longest direct one, and those
+            that are later take whatever makes them earlier.
+        delay_percent_large: the same as `delay_percent` in all other groups.
+    """
+
+    def __init__(
+        self,
+        children: int = 16,
+        delay_percent: int = 100,
+        reach_percent: int = 125,
+        delay_percent_large: int = 20,
+    ) -> None:
+        super().__init__()
+        if children < 2:
+            raise LocalError(f"improve({children}): a tree of peers with fewer than 2 children is a chain")
+        self.children_max = children
+        self.aims = Aims(children, delay_percent / 100, reach_percent / 100)
+        self.aims_large = self.aims._replace(delay_weight=delay_percent_large / 100)
+
+    def change(self, tables: Tables, group: Group, tree: Tree, load: Load | None) -> Tree:
+        """The tree after the last round."""
+        room = np.full(len(tree.nodes), self.aims.children, np.int32)
+        parent, moves = shed_farthest(tables, tree.nodes, tree.parent, room)
+        aims = self.aims if np.count_nonzero(tree.member) < LARGE_MEMBERS else self.aims_large
+        _improve(tables, tree.nodes, parent, tree.member, moves, aims)
+        return with_parents(tree, parent, moves)
+
+
+class Improving(NamedTuple):
+    """A tree that changes; arrays by node. `first` and `following` list the children of each."""
+
+    nodes: Ints
+    parent: Ints
+    first: Ints
+    following: Ints
+    degree: Ints
+    below: Ints
+    """Members in the subtree, the node itself included."""
+    late_ms: Floats
+    """From the root to here."""
+    height_ms: Floats
+    """From here to the latest below."""
+
+
+class Aims(NamedTuple):
+    """What makes a parent better: see `Improve`."""
+
+    children: int
+    delay_weight: float
+    late_ms_max: float
+
+
+@njit(cache=True)
+def _improve(tables: Tables, nodes: Ints, parent: Ints, member: Flags, moves: Ints, wished: Aims) -> None:
+    """Change `parent` in rounds from the root down, and add each node's moves."""
+    count = len(nodes)
+    direct_ms = np.float32(0)
+    for node in range(1, count):
+        if member[node]:
+            direct_ms = max(direct_ms, delay(tables, nodes[0], nodes[node]))
+    aims = Aims(wished.children, wished.delay_weight, float(wished.late_ms_max * direct_ms))
+    whole, real = np.zeros(count, np.int32), np.zeros(count, np.float32)
+    for _ in range(ROUNDS):
+        first, following = family(parent)
+        tree = Improving(nodes, parent, first, following, whole.copy(), whole.copy(), real.copy(), real.copy())
+        order = _down(first, following)
+        _measure(tables, tree, member, order)
+        moved = 0
+        for node in order[1:]:
+            above = parent[node]
+            tree.late_ms[node] = tree.late_ms[above] + delay(tables, nodes[above], nodes[node])
+            if tables.place[nodes[node]] == tables.place[nodes[above]]:
+                continue  # no parent is nearer
+            better = _best_parent(tables, tree, node, aims)
+            if better >= 0:
+                _move(tables, tree, node, better)
+                moves[node] += 1
+                moved += 1
+        if moved == 0:
+            break
+
+
+@inner
+def _measure(tables: Tables, tree: Improving, member: Flags, order: Ints) -> None:
+    """How late every node is, and what is below it."""
+    for at in range(1, len(order)):
+        node, above = order[at], tree.parent[order[at]]
+        tree.degree[above] += 1
+        tree.late_ms[node] = tree.late_ms[above] + delay(tables, tree.nodes[above], tree.nodes[node])
+    for at in range(len(order) - 1, 0, -1):
+        node, above = order[at], tree.parent[order[at]]
+        tree.below[node] += member[node]
+        tree.below[above] += tree.below[node]
+        reach_ms = tree.height_ms[node] + tree.late_ms[node] - tree.late_ms[above]
+        tree.height_ms[above] = max(tree.height_ms[above], reach_ms)
+
+
+@inner
+def _best_parent(tables: Tables, tree: Improving, node: Whole, aims: Aims) -> Whole:
+    """The known peer by which most is gained; -1 if the present parent is best."""
+    above = tree.parent[node]
+    best: Whole = np.int32(-1)
+    best_gain = np.float32(1e-3)
+    for relatives in range(2):
+        if relatives == 1 and above == 0:
+            break
+        if relatives == 1:
+            grandparent = tree.parent[above]
+            gain = _gain(tables, tree, node, grandparent, aims)
+            if gain > best_gain:
+                best, best_gain = grandparent, gain
+        candidate = tree.first[above] if relatives == 0 else tree.first[tree.parent[above]]
+        while candidate >= 0:
+            gain = _gain(tables, tree, node, candidate, aims)
+            if gain > best_gain:
+                best, best_gain = candidate, gain
+            candidate = tree.following[candidate]
+    return best
+
+
+@inner
+def _gain(tables: Tables, tree: Improving, node: Whole, candidate: Whole, aims: Aims) -> Ms:
+    """What a node gains below another parent; less than nothing where it must not go."""
+    above = tree.parent[node]
+    if candidate in (node, above) or tree.degree[candidate] >= aims.children:
+        return np.float32(-1)
+    peer, parent, other = tree.nodes[node], tree.nodes[above], tree.nodes[candidate]
+    now_ms, then_ms = tree.late_ms[node] - tree.late_ms[above], delay(tables, other, peer)
+    later_ms = tree.late_ms[candidate] + then_ms - tree.late_ms[node]
+    latest_ms = tree.late_ms[node] + tree.height_ms[node]
+    if latest_ms > aims.late_ms_max and later_ms < 0:
+        return np.float32(aims.late_ms_max - later_ms)
+    level = DOMAIN  # only those that are too late leave a scope that they share with their parent
+    while scope_of(tables, parent, level) != scope_of(tables, peer, level):
+        level -= 1
+    if scope_of(tables, other, level) != scope_of(tables, peer, level):
+        return np.float32(-1)
+    if later_ms > 0 and latest_ms + later_ms > aims.late_ms_max:
+        return np.float32(-1)
+    nearer = DISTANCE_WEIGHT * aims.late_ms_max * np.log((now_ms + 1e-6) / (then_ms + 1e-6))
+    return np.float32(nearer - aims.delay_weight * np.sqrt(tree.below[node]) * later_ms)
+
+
+@inner
+def _move(tables: Tables, tree: Improving, node: Whole, better: Whole) -> None:
+    """Put a node below another parent: its grandparent, a sibling, or its parent's sibling."""
+    above = tree.parent[node]
+    if tree.first[above] == node:
+        tree.first[above] = tree.following[node]
+    else:
+        at = tree.first[above]
+        while tree.following[at] != node:
+            at = tree.following[at]
+        tree.following[at] = tree.following[node]
+    tree.following[node] = tree.first[better]
+    tree.first[better] = node
+    tree.degree[above] -= 1
+    tree.degree[better] += 1
+    if tree.parent[better] != above:
+        tree.below[above] -= tree.below[node]
+    if above == 0 or better != tree.parent[above]:
+        tree.below[better] += tree.below[node]
+    tree.parent[node] = better
+    apart_ms = delay(tables, tree.nodes[better], tree.nodes[node])
+    tree.late_ms[node] = tree.late_ms[better] + apart_ms
+    tree.height_ms[better] = max(tree.height_ms[better], tree.height_ms[node] + apart_ms)
+
+
+@njit(cache=True)
+def _down(first: Ints, following: Ints) -> Ints:
+    """Nodes by depth."""
+    order = np.empty(len(first), np.int32)
+    order[0] = 0
+    tail = 1
+    for head in range(len(order)):
+        child = first[order[head]]
+        while child >= 0:
+            order[tail] = child
+            tail += 1
+            child = following[child]
+    return order

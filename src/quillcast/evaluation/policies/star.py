@@ -1,0 +1,24 @@
+"""The rendezvous point sends to each member itself."""
+
+import numpy as np
+
+from quillcast.evaluation.network import Group, Tree
+from quillcast.evaluation.policies.kernel import Load, PolicyKernel, tree_of
+from quillcast.evaluation.policies.members import first
+from quillcast.evaluation.routing.pastry import Tables, root_of
+
+
+class Star(PolicyKernel):
+    """What Scribe would be without its trees: the topic's root (Scribe, section 3.1) keeps the list and sends to all.
+
+    Simplified: members know the root's address, so that a join is one message.
+    """
+
+    def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
+        """One tree, of the root and the members below it."""
+        nodes = first(int(root_of(tables, np.uint64(group.key))), group.members)
+        member = np.ones(len(nodes), np.bool_)
+        member[0] = len(nodes) == len(group.members)
+        parent = np.zeros(len(nodes), np.int32)
+        parent[0] = -1
+        return [tree_of(nodes, parent, member)]

@@ -1,0 +1,209 @@
+"""Which policy serves a deployment best: all of them tried on a sample of it, and judged under limits."""
+
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from rich.console import Console
+
+from quillcast.core.errors import LocalError
+from quillcast.evaluation.command import console_for, plain_table
+from quillcast.evaluation.deployment import workload_of
+from quillcast.evaluation.experiment import LAW_EXPONENT, Experiment, Workload
+from quillcast.evaluation.policies import parse
+from quillcast.evaluation.progress import display
+from quillcast.evaluation.report.figures import Figures, figure, number
+from quillcast.evaluation.run import evaluate
+from quillcast.evaluation.tasks import costs
+
+SAMPLE_PEERS = 10_000  # of a deployment; ratios against IP multicast change little with its size
+SAMPLE_GROUPS = 150
+AT_SIZE_COST = 40_000_000  # (`tasks.costs`) that counting children may take for each policy: some ten seconds of a core
+SHOWN = ("rad.median", "rad.max", "rmd.median", "messages_over_ip", "children_per_group_max", "core_link_max_over_ip")
+
+
+class Wish(NamedTuple):
+    """A deployment that a policy is wanted for.
+
+    Args:
+        peers: how many there will be.
+        groups: how many.
+        topology: as in an experiment.
+        size: members of each group; None: by the papers' law.
+        members: as in an experiment.
+        children_max: children that a peer may have in a group; None: any number.
+        link_stress_max: messages on the worst core link over those of IP multicast; None: any number.
+        policies: those to choose from; empty: `candidates`.
+        seed: decides all that chance decides.
+    """
+
+    peers: int
+    groups: int
+    topology: str = "transit-stub"
+    size: int | None = None
+    members: str = "uniform"
+    children_max: int | None = None
+    link_stress_max: float | None = None
+    policies: tuple[str, ...] = ()
+    seed: int = 1
+
+
+class Verdict(NamedTuple):
+    """One policy, judged. `against` says which limits it breaks; the less `cost`, the better."""
+
+    policy: str
+    figures: Figures
+    against: list[str]
+    cost: float
+
+
+def candidates(children_max: int | None) -> tuple[str, ...]:
+    """The policies that a deployment might choose from."""
+    cap = children_max or 16
+    return (
+        "scribe",
+        f"scribe+remover({cap})",
+        "scribe+collapse",
+        f"scribe+improve({cap})",
+        f"scoped+improve({cap})",
+        f"delay_optimised({cap})",
+        f"k_ary({cap})",
+    )
+
+
+def experiment_of(wish: Wish) -> Experiment:
+    """The experiment that tries policies on a sample: fewer peers, and groups that are as large beside them.
+
+    Raises `LocalError` if the deployment cannot be.
+    """
+    peers, groups = min(wish.peers, SAMPLE_PEERS), min(wish.groups, SAMPLE_GROUPS)
+    if wish.size is None and peers < wish.peers:  # by the papers' law, as few ranks as leave the last group its size
+        groups = max(1, min(groups, int(wish.groups * (peers / wish.peers) ** (1 / LAW_EXPONENT))))
+    policies = wish.policies or candidates(wish.children_max)
+    asked = Experiment(
+        name="recommend",
+        topology=wish.topology,
+        peers=peers,
+        seed=wish.seed,
+        policies=policies,
+        workload=of_wish(wish, groups),
+    )
+    return asked.checked("the deployment")
+
+
+def at_size(wish: Wish, sample: Experiment) -> Experiment | None:
+    """The experiment that counts children in groups as large as they will be, for policies that do not bound them.
+
+    It has all the peers, and all groups, or as many of the largest as cost no more than `AT_SIZE_COST`. None if the
+    sample has them all, or every policy bounds children.
+    """
+    free = tuple(policy for policy in sample.policies if parse(policy).children_max is None)
+    whole = msgspec.structs.replace(sample, peers=wish.peers, workload=of_wish(wish, wish.groups))
+    if whole.peers == sample.peers or not free:
+        return None
+    spent = np.cumsum(costs(workload_of(whole).sizes, wish.peers))
+    groups = max(1, int(np.searchsorted(spent, AT_SIZE_COST)))
+    return msgspec.structs.replace(whole, name="children", policies=free, workload=of_wish(wish, groups))
+
+
+def of_wish(wish: Wish, groups: int) -> Workload:
+    """The groups that are wished for, or so many of them."""
+    return Workload(groups=groups, size=wish.size, members=wish.members)
+
+
+def judge(wish: Wish, policies: dict[str, Figures]) -> list[Verdict]:
+    """The policies, the best first: those that keep the limits, and of them the one with the least median RAD.
+
+    RAD is what subscribers feel; between equal ones to 1 %, the one with fewer messages is better.
+    """
+    verdicts = []
+    for policy, figures in policies.items():
+        rad, messages = figure(figures, "rad.median"), figure(figures, "messages_over_ip")
+        cost = round((rad if rad is not None else float("inf")) / 0.01) + (messages or 0.0) / 1000
+        verdicts.append(Verdict(policy, figures, _broken(wish, figures), cost))
+    return sorted(verdicts, key=lambda verdict: (bool(verdict.against), verdict.cost, verdict.policy))
+
+
+def _broken(wish: Wish, figures: Figures) -> list[str]:
+    """The limits that a policy breaks, in words."""
+    broken = []
+    children, link = figures["children_per_group_max"], figures["core_link_max_over_ip"]
+    if wish.children_max is not None and children > wish.children_max:
+        broken.append(f"{children} children")
+    if wish.link_stress_max is not None:
+        if link is None:
+            raise LocalError(f"{wish.topology} knows no links, so --link-stress-max cannot be judged; leave it out")
+        if link > wish.link_stress_max:
+            broken.append(f"{link:.1f} times IP multicast's worst core link")
+    return broken
+
+
+def recommend_command(
+    wish: Wish, output: Path | None, *, master: str, remote: str | None, as_json: bool
+) -> dict[str, Any]:
+    """Try, judge, and show; the verdict as plain values."""
+    experiment = experiment_of(wish)
+    with tempfile.TemporaryDirectory(prefix="quillcast-recommend-") as scratch:
+        folder = output or Path(scratch) / "run"
+        result = evaluate(experiment, folder, display(Console(stderr=True)), master=master, remote=remote)
+        counted = at_size(wish, experiment)
+        if counted:
+            sizes = evaluate(
+                counted,
+                folder.with_name(f"{folder.name}-children"),
+                display(Console(stderr=True)),
+                master=master,
+                remote=remote,
+            )
+            for policy, figures in sizes["policies"].items():
+                most = max(result["policies"][policy]["children_per_group_max"], figures["children_per_group_max"])
+                result["policies"][policy]["children_per_group_max"] = most
+        if output is None:
+            result["report"] = None
+    verdicts = judge(wish, result["policies"])
+    best = None if verdicts[0].against else verdicts[0]
+    answer = {
+        "recommended": best.policy if best else None,
+        "why": words(wish, verdicts),
+        "sample": {"nodes": experiment.peers, "groups": result["groups"]},
+        "children_counted": {"nodes": counted.peers, "groups": sizes["groups"]} if counted else None,
+        "policies": [{"policy": verdict.policy, "against": verdict.against, **verdict.figures} for verdict in verdicts],
+        "report": result["report"],
+    }
+    _show(verdicts, answer["why"], console_for(as_json=as_json))
+    return answer
+
+
+def words(wish: Wish, verdicts: list[Verdict]) -> str:
+    """The verdict in a sentence: which policy, and how much better than the next one that keeps the limits."""
+    best, *others = verdicts
+    if best.against:
+        return f"no policy keeps the limits; {best.policy} comes nearest, with {', '.join(best.against)}"
+    told = f"{best.policy} serves {wish.peers:,} peers best: median RAD {number(figure(best.figures, 'rad.median'))}"
+    told += f", {number(best.figures['messages_over_ip'])} times the messages of IP multicast"
+    rivals = [verdict for verdict in others if not verdict.against]
+    if not rivals:
+        return f"{told}; no other keeps the limits"
+    later = _more(rivals[0], best, "rad.median")
+    more = _more(rivals[0], best, "messages_over_ip")
+    return f"{told}; with the next best, {rivals[0].policy}, events take {later}, at {more} messages"
+
+
+def _more(other: Verdict, best: Verdict, name: str) -> str:
+    theirs, ours = figure(other.figures, name), figure(best.figures, name)
+    if theirs is None or not ours:
+        return "an unknown share of"
+    share = 100 * (theirs / ours - 1)
+    more, less = ("longer", "shorter") if name.startswith("rad") else ("more", "fewer")
+    return f"{abs(share):.0f} % {more if share >= 0 else less}"
+
+
+def _show(verdicts: list[Verdict], why: str, console: Console) -> None:
+    table = plain_table("policy", *SHOWN, "breaks", words={0, len(SHOWN) + 1})
+    for verdict in verdicts:
+        values = [number(figure(verdict.figures, name)) for name in SHOWN]
+        table.add_row(verdict.policy, *values, f"[red]{', '.join(verdict.against)}[/]" if verdict.against else "")
+    console.print(table)
+    console.print(why, soft_wrap=True, highlight=False)

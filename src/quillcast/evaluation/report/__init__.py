@@ -1,0 +1,1 @@
+"""The figures of a run, and the page that shows them."""

@@ -1,0 +1,138 @@
+"""The pictures of a run, as SVG that takes its ink from the page."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quillcast.evaluation.report.figures import KIND_LINK, KIND_PEER, Counts
+from quillcast.pipeline.pictures import COLOURS, INK, new_figure, svg_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Histograms = Mapping[tuple[str, str], Counts]
+
+_GREY = "#808080"  # of a picture without a page: it is read on light and on dark ground
+POINTS_MAX = 400  # of a curve; more cannot be seen
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # a colour that comes again looks otherwise
+WORDS = {"rad": "average over average delay of IP multicast", "rmd": "maximum over maximum delay of IP multicast"}
+
+
+def ratios(policies: Mapping[str, Sequence[float]], name: str) -> str:
+    """Which share of the groups has at most which ratio of delays, for each policy.
+
+    Args:
+        policies: the ratio of every group, by policy.
+        name: `rad` or `rmd`.
+    """
+    figure, axes = new_figure(5.6, 3.4)
+    for at, (policy, values) in enumerate(policies.items()):
+        known = np.sort(np.array(values)[~np.isnan(np.array(values))])
+        if len(known):
+            kept = np.unique(np.linspace(0, len(known) - 1, POINTS_MAX).astype(int))
+            shares = 100 * (kept + 1) / len(known)
+            axes.step(known[kept], shares, where="post", label=policy, **_style(at))  # type: ignore[arg-type]
+    axes.set_ylim(0, 101)
+    axes.set_xlabel(f"{name.upper()}: {WORDS[name]}")
+    axes.set_ylabel("groups, %")
+    _legend(axes, len(policies))
+    return svg_of(figure, name)
+
+
+def node_stress(policies: Mapping[str, Histograms], name: str, what: str) -> str:
+    """How many peers bear which load.
+
+    Args:
+        policies: histograms, by policy.
+        name: `tables` or `entries`.
+        what: words for it.
+    """
+    figure, axes = new_figure(5.6, 3.4)
+    for at, (policy, histograms) in enumerate(policies.items()):
+        counts = histograms[KIND_PEER, name]
+        values, peers = _binned(counts)
+        axes.plot(values, peers, label=policy, marker="o", markersize=2.5, **_style(at))  # type: ignore[arg-type]
+    axes.set_yscale("log")
+    if max(histograms[KIND_PEER, name][-1][0] for histograms in policies.values()) > 100:
+        axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlabel(what)
+    axes.set_ylabel("peers")
+    _legend(axes, len(policies))
+    return svg_of(figure, name)
+
+
+def link_stress(policies: Mapping[str, Histograms]) -> str:
+    """Messages on each physical link, the busiest first; for each policy, and for IP multicast."""
+    figure, axes = new_figure(9.6, 3.6)
+    for at, (policy, histograms) in enumerate(policies.items()):
+        axes.plot(*_by_rank(histograms, "messages"), label=policy, **_style(at))  # type: ignore[arg-type]
+    baseline = next(iter(policies.values()))
+    axes.plot(*_by_rank(baseline, "ip_messages"), label="IP multicast", color=INK, linewidth=1.2, alpha=0.7)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("physical links, by rank")
+    axes.set_ylabel("messages")
+    _legend(axes, len(policies) + 1)
+    return svg_of(figure, "links")
+
+
+def growth(costs: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+    """How seconds grow with the number of peers, beside N log N from each first point on; a file of its own.
+
+    Args:
+        costs: by what they are for, the number of peers and seconds, ascending.
+    """
+    figure, axes = new_figure(6.4, 3.8)
+    for at, (what, points) in enumerate(costs.items()):
+        peers, seconds = (np.array(column, float) for column in zip(*points, strict=True))
+        axes.plot(peers, seconds, label=what, marker="o", markersize=4, **_style(at))  # type: ignore[arg-type]
+        bound = seconds[0] * (peers * np.log(peers)) / (peers[0] * np.log(peers[0]))
+        axes.plot(peers, bound, color=_style(at)["color"], linewidth=0.9, linestyle=(0, (1, 2)), label="N log N")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("peers")
+    axes.set_ylabel("seconds")
+    _legend(axes, 2 * len(costs))
+    return svg_of(figure, "growth").replace("currentColor", _GREY)
+
+
+def _by_rank(histograms: Histograms, name: str) -> tuple[list[float], list[float]]:
+    """Ranks, and messages there; links without any are left out."""
+    pairs = [pair for kind in (KIND_PEER, KIND_LINK) for pair in histograms.get((kind, name), ()) if pair[0] > 0]
+    ranks: list[float] = []
+    messages: list[float] = []
+    rank = 1
+    for value, count in sorted(pairs, reverse=True):
+        ranks += [rank, rank + count - 1]
+        messages += [value, value]
+        rank += count
+    step = max(1, len(ranks) // POINTS_MAX)
+    return ranks[::step], messages[::step]
+
+
+def _binned(counts: Counts) -> tuple[list[float], list[float]]:
+    """Values and how often they occur; where there are many values, means over bins that grow with them."""
+    if len(counts) <= POINTS_MAX // 4:
+        return [value for value, _ in counts], [count for _, count in counts]
+    values, peers = (np.array(column, float) for column in zip(*counts, strict=True))
+    edges = np.unique(np.concatenate([np.arange(20), np.geomspace(20, values[-1] + 1, 40)]))
+    bins = np.digitize(values, edges)
+    used = np.unique(bins)
+    widths = np.diff(np.append(edges, edges[-1] + 1))
+    return (
+        [float(values[bins == each].mean()) for each in used],
+        [float(peers[bins == each].sum() / max(1.0, widths[each - 1])) for each in used],
+    )
+
+
+def _style(at: int) -> dict[str, object]:
+    colour, dash = COLOURS[at % len(COLOURS)], DASHES[at // len(COLOURS) % len(DASHES)]
+    return {"color": colour, "linestyle": dash, "linewidth": 1.8}
+
+
+def _legend(axes: "Axes", count: int) -> None:
+    columns = 2 if count > 1 else 1
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, frameon=False, labelcolor=INK, fontsize=8
+    )

@@ -1,0 +1,150 @@
+"""The figures of a policy, out of its groups' delays and of loads; and beside them those that are published."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from quillcast.evaluation.experiment import Published
+
+Figures = dict[str, Any]
+Counts = Sequence[tuple[float, int]]
+"""How often each value occurs, by ascending value."""
+
+SUMMED = ("tables", "entries")
+KIND_PEER, KIND_LINK = "peer", "link"
+
+
+class Comparison(NamedTuple):
+    """A published figure beside ours."""
+
+    policy: str
+    figure: str
+    published: float
+    ours: float
+    source: str
+
+
+def summary(delays: Mapping[str, Sequence[float]], histograms: Mapping[tuple[str, str], Counts]) -> Figures:
+    """What is told of a policy.
+
+    Args:
+        delays: columns `rad`, `rmd` and `children_max` of `schemas.DELAYS`.
+        histograms: by kind and figure of `schemas.HISTOGRAMS`.
+
+    What cannot be known, such as core links where the topology is no graph, is None.
+    """
+
+    def greatest(figure: str, *kinds: str) -> float:
+        return max((counts[-1][0] for kind in kinds if (counts := histograms.get((kind, figure)))), default=0.0)
+
+    def total(figure: str) -> float:
+        return sum(
+            value * count for kind in (KIND_PEER, KIND_LINK) for value, count in histograms.get((kind, figure), ())
+        )
+
+    messages, ip_messages = total("messages"), total("ip_messages")
+    link_max, ip_link_max = (greatest(figure, KIND_PEER, KIND_LINK) for figure in ("messages", "ip_messages"))
+    core_max, ip_core_max = (greatest(figure, KIND_LINK) for figure in ("messages", "ip_messages"))
+    return {
+        **{name: _spread(delays[name]) for name in ("rad", "rmd")},
+        **{name: _moments(histograms[KIND_PEER, name]) for name in SUMMED},
+        "children_per_group_max": int(max(delays["children_max"], default=0)),
+        "messages": messages,
+        "messages_over_ip": _over(messages, ip_messages),
+        "link_max": link_max,
+        "link_max_over_ip": _over(link_max, ip_link_max),
+        "core_link_max_over_ip": _over(core_max, ip_core_max),
+    }
+
+
+def of_churn(repairs: Mapping[str, Sequence[float]]) -> Figures:
+    """What is told of deaths.
+
+    Args:
+        repairs: columns of `schemas.CHURN`.
+
+    Sums over groups; the messages of a mean orphan; the longest wait in half of the groups, and in any.
+    """
+    orphans = sum(repairs["orphans"])
+    waits = _spread([ms for ms, count in zip(repairs["max_ms"], repairs["orphans"], strict=True) if count])
+    return {
+        "killed": sum(repairs["killed"]),
+        "cut_off": sum(repairs["cut_off"]),
+        "orphans": orphans,
+        "messages_per_orphan": _over(sum(repairs["messages"]), orphans),
+        "repair_ms_median": waits["median"],
+        "repair_ms_max": waits["max"],
+    }
+
+
+def _spread(values: Sequence[float]) -> Figures:
+    """Median and maximum; groups with nobody but the source have no ratio and do not count."""
+    known = sorted(value for value in values if not math.isnan(value))
+    if not known:
+        return {"median": None, "max": None}
+    middle = len(known) // 2
+    median = known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
+    return {"median": median, "max": known[-1]}
+
+
+def _moments(counts: Counts) -> Figures:
+    count = sum(each for _, each in counts)
+    return {
+        "mean": sum(value * each for value, each in counts) / count,
+        "median": (_ranked(counts, (count - 1) // 2) + _ranked(counts, count // 2)) / 2,
+        "max": counts[-1][0],
+    }
+
+
+def _ranked(counts: Counts, rank: int) -> float:
+    """The value of this rank, the least being 0."""
+    before = accumulate(count for _, count in counts)
+    return next(value for (value, _), until in zip(counts, before, strict=True) if rank < until)
+
+
+def _over(ours: float, ip: float) -> float | None:
+    return ours / ip if ip else None
+
+
+def figure(figures: Figures, name: str) -> float | None:
+    """A figure by its place, such as `entries.mean`; None if it is not known."""
+    value: Any = figures
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value if isinstance(value, int | float) else None
+
+
+def names(columns: Iterable[Figures]) -> list[str]:
+    """The places of all figures that any of these has."""
+    return list(
+        dict.fromkeys(
+            place
+            for figures in columns
+            for name, value in figures.items()
+            for place in ([f"{name}.{part}" for part in value] if isinstance(value, dict) else [name])
+        )
+    )
+
+
+def beside_published(policies: Mapping[str, Figures], published: Sequence[Published]) -> list[Comparison]:
+    """The published figures of these policies beside ours."""
+    rows = []
+    for each in published:
+        if each.policy not in policies or (each.over and each.over not in policies):
+            continue
+        ours = figure(policies[each.policy], each.figure)
+        under = figure(policies[each.over], each.figure) if each.over else 1.0
+        if ours is not None and under:
+            name = f"{each.figure} over that of {each.over}" if each.over else each.figure
+            rows.append(Comparison(each.policy, name, each.value, ours / under, each.source))
+    return rows
+
+
+def number(value: float | None) -> str:
+    """A figure for people: three digits that count, whole above a hundred, thousands apart."""
+    if value is None:
+        return "–"
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

@@ -1,0 +1,430 @@
+"""A run: an experiment's stages one after another, each kept in the run's folder before the next one begins."""
+
+import hashlib
+import importlib.util
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.evaluation.experiment import Experiment
+from quillcast.evaluation.folder import REPORT, RESULT, Folder, of_policy
+from quillcast.evaluation.memory import Watch
+from quillcast.evaluation.progress import Display, watched
+from quillcast.evaluation.report import figures
+from quillcast.pipeline import extras
+from quillcast.pipeline.java import java_home
+from quillcast.pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+    from pyspark.sql import DataFrame, SparkSession
+
+    from quillcast.evaluation.deployment import Deployment, Shipped
+
+STAGES = ("topology", "overlay", "workload", "kernels", "spark", "trees", "delays", "stress", "churn", "report")
+"""What `seconds` tells of. `kernels`: compiling what stages will call, or finding it compiled; `spark`: the wait for
+Spark after all that is made without it."""
+
+LONG_PEERS = 3_000_000  # from where the last stage of Java's compiler pays for its start; a guess
+ARRAYS, TABLES = "arrays", "tables"
+
+
+def evaluate(
+    experiment: Experiment, path: Path, shown: Display, *, master: str = "local[*]", remote: str | None = None
+) -> dict[str, Any]:
+    """Run an experiment, or what is missing of it.
+
+    Args:
+        experiment: what is asked for.
+        path: the run's folder, which a stopped run of the same experiment may have left.
+        shown: told what is being done.
+        master: where Spark runs.
+        remote: a Spark Connect server to use instead, such as sc://host.
+
+    Returns the result, which also is in the folder, beside the report: see docs/commands.md.
+    Raises `LocalError` for what cannot be, `DiskFailed` where the disk refuses; what is complete stays.
+    """
+    check(experiment, remote)
+    began_s = time.monotonic()
+    folder = Folder(path.absolute(), experiment)
+    try:
+        with Watch() as memory, shown:
+            run = _Run(experiment, folder, shown, lambda: session(experiment, master, remote))
+            policies = run.tables(ship=remote is not None or not master.startswith("local["))
+            result = {
+                "experiment": experiment.name,
+                "nodes": experiment.peers,
+                "groups": run.groups,
+                "seed": experiment.seed,
+                "seconds": run.seconds,
+                "peak_rss_bytes": memory.peak_bytes,
+                "report": str(folder / REPORT),
+                "policies": policies,
+            }
+            run.report(result)
+        stages = {name: round(run.seconds[name], 3) for name in STAGES if name in run.seconds}
+        total_s = time.monotonic() - began_s + run.taken_over_s
+        result |= {"seconds": stages | {"total": round(total_s, 3)}, "peak_rss_bytes": memory.peak_bytes}
+        folder.write(RESULT, msgspec.json.format(msgspec.json.encode(result), indent=2))
+    finally:
+        folder.close()
+    return result
+
+
+def check(experiment: Experiment, remote: str | None = None) -> None:
+    """Raise `LocalError` if something is missing that the run will need, or a policy is none."""
+    extras.require("an evaluation", *extras.EVALUATION)
+    from quillcast.evaluation import policies
+
+    for policy in experiment.policies:
+        policies.parse(policy)
+    if remote is None:
+        java_home()
+    elif importlib.util.find_spec("grpc") is None:
+        raise LocalError(f"Spark Connect ({remote}) needs grpcio; pip install 'pyspark[connect]==4.3.*'")
+
+
+def members_max(policy: str) -> int | None:
+    """The largest group that a policy is evaluated for, where its own cost bounds that; larger ones are left out."""
+    from quillcast.evaluation import policies
+
+    most: int | None = getattr(policies.parse(policy).kernel, "members_max", None)
+    return most
+
+
+def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSession":
+    """The Spark session that suits an experiment. Raises `LocalError` where there is none to be had."""
+    from quillcast.evaluation import stages
+
+    if remote is not None:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        try:
+            spark = SparkSession.builder.remote(remote).getOrCreate()
+            for name, value in stages.SETTINGS.items():
+                spark.conf.set(name, value)
+        except PySparkException as error:
+            raise LocalError(f"no Spark Connect server answers at {remote}: {str(error).splitlines()[0]}") from error
+        return spark
+    if master.startswith("local-cluster"):
+        os.environ["SPARK_HOME"] = spark_home()
+    short = experiment.peers < LONG_PEERS
+    plain = {"spark.sql.shuffle.partitions": "4", "spark.sql.adaptive.enabled": "false"}
+    spark = spark_session(master, short=short, config=plain | stages.SETTINGS)
+    if "QUILLCAST_DEBUG" not in os.environ:
+        spark.sparkContext.setLogLevel("OFF")  # what fails is raised here too, and told in one line
+    if master.startswith("local["):
+        stages.warm_workers(spark)
+    return spark
+
+
+def spark_home() -> str:
+    """A Spark home that local clusters may fill with their work, away from the installed package."""
+    import pyspark
+
+    home = Path(tempfile.mkdtemp(prefix="quillcast-spark-"))
+    for path in Path(pyspark.__path__[0]).iterdir():
+        if path.name != "work":
+            (home / path.name).symlink_to(path)
+    return str(home)
+
+
+class _Run:
+    """One process's work on a run.
+
+    Args:
+        experiment: what is asked for.
+        folder: where its parts are kept.
+        shown: told what is being done.
+        start: starts Spark.
+    """
+
+    def __init__(
+        self, experiment: Experiment, folder: Folder, shown: Display, start: "Callable[[], SparkSession]"
+    ) -> None:
+        self.experiment, self.folder, self.shown = experiment, folder, shown
+        self.network = ""
+        self.seconds: dict[str, float] = {}
+        self.taken_over_s = 0.0  # spent by an earlier process on what was there already
+        self._spark = _Later(start)
+
+    @property
+    def groups(self) -> int:
+        """How many groups there are, which real membership decides."""
+        return len(self.deployment.arrays().workload)
+
+    @property
+    def deployment(self) -> "Deployment":
+        """Where the arrays are."""
+        return self._deployment
+
+    def tables(self, *, ship: bool) -> dict[str, figures.Figures]:
+        """Make every table that is missing; the figures of each policy."""
+        self._spark.begin()
+        self._make_arrays()
+        self._wait_for_spark(ship=ship)
+        self._make_deployment_tables()
+        return {policy: self._policy(policy) for policy in self.experiment.policies}
+
+    def _make_arrays(self) -> None:
+        """Everything that needs no Spark, while Spark starts."""
+        from quillcast.evaluation import deployment, stages
+        from quillcast.evaluation.network import Topology
+
+        folder = self.folder / ARRAYS
+        of_stage = {"topology": ("topology",), "overlay": ("peers", "routing"), "workload": ("workload",)}
+        for stage, parts in of_stage.items():
+            for part in parts:
+                make = partial(deployment.MAKERS[part], self.experiment, folder)
+                self._part(stage, f"{ARRAYS}/{part}", part, make)
+                if part == deployment.TOPOLOGY:
+                    self.network = Topology.open(folder / part).name
+                    self.shown.tell(f"network: {self.network}")
+        if self.experiment.churn is not None:
+            make = partial(deployment.make_survivors, self.experiment, folder)
+            self._part("churn", f"{ARRAYS}-of-{deployment.SURVIVORS}", deployment.SURVIVORS, make)
+        self._deployment = deployment.Deployment(deployment.Shipped(str(folder)), self.experiment.seed)
+        missing = [
+            policy for policy in self.experiment.policies if not self.folder.has(of_policy(f"{TABLES}/trees", policy))
+        ]
+        if missing:
+            self.shown.begin("kernels")
+            began_s = time.monotonic()
+            stages.warm_up(self._deployment, missing, self.experiment.workload.publishers)
+            self._took("kernels", "kernels", time.monotonic() - began_s)
+
+    def _wait_for_spark(self, *, ship: bool) -> None:
+        from quillcast.evaluation import deployment
+
+        began_s = time.monotonic()
+        self.shown.begin("Spark")
+        spark = self._spark.get()
+        if ship:
+            folder = self.folder / ARRAYS
+            archive = self.folder / f"arrays-{self.experiment.identity}.tar"
+            self._deployment = deployment.Deployment(deployment.ship(spark, folder, archive), self.experiment.seed)
+        self._took("spark", "Spark", time.monotonic() - began_s)
+
+    def _make_deployment_tables(self) -> None:
+        from quillcast.evaluation import stages
+
+        for stage, name, table in (
+            ("topology", "places", stages.places),
+            ("topology", "links", stages.links),
+            ("overlay", "peers", stages.peers),
+            ("workload", "groups", stages.groups),
+        ):
+            made = partial(_deployment_table, table, self.deployment)
+            self._table(stage, f"{TABLES}/{name}", f"table of {name}", made)
+
+    def _policy(self, policy: str) -> figures.Figures:
+        """Make the tables of a policy; its figures."""
+        from quillcast.evaluation import schemas, stages, stored
+
+        publishers = self.experiment.workload.publishers
+        load = self._load(policy)
+        most = members_max(policy)
+
+        def table(name: str) -> "DataFrame":
+            return self._files(of_policy(f"{TABLES}/{name}", policy))
+
+        def make(stage: str, name: str, table: "Callable[[Path], DataFrame]") -> None:
+            self._table(
+                stage, of_policy(f"{TABLES}/{name}", policy), f"{name} of {policy}", lambda _, into: table(into)
+            )
+
+        def groups() -> "DataFrame":
+            if most is None:
+                return self._files(f"{TABLES}/groups")
+            rows = stored.read(self._spark.get(), self.folder / f"{TABLES}/groups", schemas.GROUPS)
+            return rows.where(rows.members <= most)
+
+        make("trees", "trees", lambda into: stages.trees(groups(), self.deployment, policy, load, into))
+        make("delays", "delays", lambda into: stages.delays(table("trees"), self.deployment, publishers, into))
+        make("stress", "stress", lambda into: stages.stress(table("trees"), self.deployment, publishers, into))
+        make("stress", "histograms", lambda into: stages.histograms(table("stress"), into))
+        told = figures.summary(*self.columns(policy))
+        if self.experiment.churn is not None:
+            part = of_policy(f"{TABLES}/churn", policy)
+            make(
+                "churn", "churn", lambda into: stages.repairs(table("trees"), self.deployment, self._survivors(), into)
+            )
+            told |= {"churn": figures.of_churn(self._read(part, schemas.columns(schemas.CHURN)).to_pydict())}
+        left_out = 0 if most is None else int((self.deployment.arrays().workload.sizes > most).sum())
+        return told | {"groups_left_out": left_out} if left_out else told
+
+    def _survivors(self) -> "Shipped":
+        """Where those are who live on."""
+        from quillcast.evaluation import deployment
+
+        return self._shipped(f"{ARRAYS}-of-{deployment.SURVIVORS}")
+
+    def _shipped(self, part: str) -> "Shipped":
+        """Further arrays, seen or brought as those of the deployment are."""
+        from quillcast.evaluation import deployment
+
+        shipped = self.deployment.shipped
+        if not shipped.archive:
+            return deployment.Shipped(str(self.folder / part))
+        name = hashlib.sha256(part.encode()).hexdigest()[:12]
+        return deployment.ship(self._spark.get(), self.folder / part, self.folder / f"{name}-{shipped.archive}")
+
+    def _load(self, policy: str) -> "Shipped | None":
+        """What all groups ask of each peer, where the policy must know."""
+        from quillcast.evaluation import policies, stages
+
+        if not policies.parse(policy).needs_load:
+            return None
+        part, arrays = of_policy(f"{TABLES}/loads", policy), of_policy(f"{ARRAYS}-of-loads", policy)
+        self._table(
+            "trees",
+            part,
+            f"loads of {policy}",
+            lambda _, into: stages.loads(self._files(f"{TABLES}/groups"), self.deployment, policy, into),
+        )
+        peers = self.experiment.peers
+        self._part("trees", arrays, "loads", lambda made: stages.save_load(self.folder / part, peers, made))
+        return self._shipped(arrays)
+
+    def columns(
+        self, policy: str
+    ) -> tuple[Mapping[str, list[float]], Mapping[tuple[str, str], list[tuple[float, int]]]]:
+        """What the figures of a policy are made of: columns of its `delays`, and its `histograms`."""
+        delays = self._read(of_policy(f"{TABLES}/delays", policy), ["rad", "rmd", "children_max"])
+        rows = self._read(of_policy(f"{TABLES}/histograms", policy)).to_pylist()
+        histograms: dict[tuple[str, str], list[tuple[float, int]]] = {}
+        for row in sorted(rows, key=lambda row: row["value"]):
+            histograms.setdefault((row["kind"], row["figure"]), []).append((row["value"], row["count"]))
+        return delays.to_pydict(), histograms
+
+    def report(self, result: Mapping[str, Any]) -> None:
+        """Write the page."""
+        from quillcast.evaluation.report.page import Outcome, render
+
+        began_s = time.monotonic()
+        self.shown.begin("report")
+        columns = {policy: self.columns(policy) for policy in self.experiment.policies}
+        outcome = Outcome(
+            self.experiment,
+            self.network,
+            result,
+            figures.beside_published(result["policies"], self.experiment.published),
+            {policy: delays for policy, (delays, _) in columns.items()},
+            {policy: histograms for policy, (_, histograms) in columns.items()},
+            self._worst(self.experiment.policies[0]),
+        )
+        self.folder.write(REPORT, render(outcome).encode())
+        self._took("report", "report", time.monotonic() - began_s)
+
+    def _worst(self, policy: str) -> "Any":
+        """The tree in which events are latest, against IP multicast, of those that can be drawn."""
+        from quillcast.evaluation.report import worst
+
+        delays, trees = (self.folder / of_policy(f"{TABLES}/{name}", policy) for name in ("delays", "trees"))
+        return worst.find(delays, trees, self.deployment, policy)
+
+    # --- one part after another
+
+    def _read(self, part: str, columns: list[str] | None = None) -> "Table":
+        """A small table, here and now."""
+        from pyarrow import parquet
+
+        return parquet.read_table(self.folder / part, columns=columns)
+
+    def _files(self, part: str) -> "DataFrame":
+        from quillcast.evaluation import stored
+
+        return stored.files(self._spark.get(), self.folder / part)
+
+    def _table(self, stage: str, part: str, what: str, table: "Callable[[SparkSession, Path], DataFrame]") -> None:
+        """Have Spark's tasks write a table, if it is missing."""
+
+        def make(made: Path) -> None:
+            spark = self._spark.get()
+            with watched(spark, self.shown, what):
+                table(spark, made).collect()
+
+        self._part(stage, part, what, make)
+
+    def _part(self, stage: str, part: str, what: str, make: Callable[[Path], None]) -> None:
+        """Make a part of the folder, if it is missing."""
+        if self.folder.has(part):
+            seconds = self.folder.made(part)["seconds"]
+            self.taken_over_s += seconds
+            self._took(stage, what, seconds, was_there=True)
+            return
+        self.shown.begin(what)
+        began_s = time.monotonic()
+        try:
+            with self.folder.making(part, stage=stage) as made:
+                make(made)
+        except QuillcastError:
+            raise
+        except Exception as error:
+            raise self._told(error) from error
+        self._took(stage, what, time.monotonic() - began_s)
+
+    def _took(self, stage: str, what: str, seconds: float, *, was_there: bool = False) -> None:
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self.shown.end(what, seconds, was_there=was_there)
+
+    def _told(self, error: Exception) -> Exception:
+        """What Spark's account of a failure comes to: an error of ours from a task, a full disk, or what it is."""
+        text = str(error)
+        ours = re.search(r"^quillcast[\w.]*\.\w+: (.+)$", text, re.MULTILINE)
+        if ours:
+            return LocalError(ours[1])
+        if "No space left on device" in text:
+            return self.folder.refused("No space left on device")
+        return error
+
+
+def _deployment_table(
+    table: "Callable[[SparkSession, Deployment, Path], DataFrame]",
+    deployment: "Deployment",
+    spark: "SparkSession",
+    into: Path,
+) -> "DataFrame":
+    return table(spark, deployment, into)
+
+
+class _Later:
+    """Spark, which starts beside other work.
+
+    Args:
+        start: starts it.
+    """
+
+    def __init__(self, start: "Callable[[], SparkSession]") -> None:
+        self._start = start
+        self._thread = threading.Thread(target=self._run, name="spark", daemon=True)
+        self._session: SparkSession | None = None
+        self._error: Exception | None = None
+
+    def begin(self) -> None:
+        """Start it now."""
+        self._thread.start()
+
+    def get(self) -> "SparkSession":
+        """The session. Raises what its start raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._session is not None
+        return self._session
+
+    def _run(self) -> None:
+        try:
+            self._session = self._start()
+        except Exception as error:  # noqa: BLE001 (raised where the session is asked for)
+            self._error = error

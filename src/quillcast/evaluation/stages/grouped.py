@@ -1,0 +1,47 @@
+"""What stages read: groups by task, trees by group, and who publishes in them."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
+
+from quillcast.evaluation import schemas, stored, treetable, workload
+from quillcast.evaluation.columns import Batches
+from quillcast.evaluation.deployment import Deployment
+from quillcast.evaluation.experiment import Publishers
+from quillcast.evaluation.network import Tree
+from quillcast.evaluation.tasks import tasks
+
+PUBLISHERS = 4  # of a group, where members publish; a guess
+
+
+def by_task(groups: DataFrame, deployment: Deployment) -> DataFrame:
+    """Groups in a partition for each task, as rows; or the files of the table, which is a file for each."""
+    if groups.columns == schemas.columns(schemas.FILES):
+        return groups
+    arrays = deployment.arrays()
+    count = int(tasks(np.sort(arrays.workload.sizes)[::-1], len(arrays.peers))[-1]) + 1
+    return groups.select("group", "members", "task", "pieces").repartitionById(count, F.col("task"))
+
+
+def by_group(batches: Batches, peers: int, needed: list[str]) -> Iterator[tuple[int, list[Tree]]]:
+    """Each group of a partition with all its trees."""
+    number = -1
+    grown: list[Tree] = []
+    for group, _, tree in treetable.whole_trees(stored.opened(batches, needed), peers):
+        if grown and group != number:
+            yield number, grown
+            grown = []
+        number = group
+        grown.append(tree)
+    if grown:
+        yield number, grown
+
+
+def sources(kind: Publishers, grown: list[Tree], number: int, deployment: Deployment) -> npt.NDArray[np.int32]:
+    """The peers whose events a group carries."""
+    if kind == "root":  # whatever the members are
+        return grown[0].nodes[:1]
+    return workload.publishers(kind, deployment.group(number), int(grown[0].nodes[0]), PUBLISHERS)

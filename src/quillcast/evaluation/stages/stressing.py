@@ -1,0 +1,97 @@
+"""What events ask of peers and links."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from quillcast.evaluation import metrics, schemas, stored, sums
+from quillcast.evaluation.columns import Batches, column, record_batch
+from quillcast.evaluation.deployment import Deployment
+from quillcast.evaluation.experiment import Publishers
+from quillcast.evaluation.stages.grouped import by_group, sources
+
+
+def stress(
+    trees: DataFrame, deployment: Deployment, publishers: Publishers = "root", into: Path | None = None
+) -> DataFrame:
+    """What one event of each group asks of peers and of links (`schemas.STRESS`), a row for each of them.
+
+    Arguments as for `delays`; of several publishers the first one counts.
+    """
+
+    def rows(kind: str, numbers: npt.NDArray[Any], total: sums.Sums) -> pa.RecordBatch:
+        figures = schemas.columns(schemas.STRESS)[2:]
+        if kind == "link":
+            columns = {name: np.zeros(len(numbers)) for name in figures} | {
+                "messages": total[0],
+                "ip_messages": total[1],
+            }
+        else:
+            columns = dict(zip(figures, total, strict=True))
+        rounded = {name: values.round(6) for name, values in columns.items()}  # sums of thirds depend on their order
+        return record_batch(schemas.STRESS, {"kind": kind, "number": numbers} | rounded, len(numbers))
+
+    arrays = deployment.arrays()
+    counts = {"peer": len(arrays.peers), "link": len(arrays.topology.link_ends)}
+    partials = stored.in_tasks(trees, lambda batches: burden(batches, deployment, publishers), schemas.PARTIALS)
+    return sums.added(partials, counts, 7, rows, schemas.STRESS, into)
+
+
+def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
+    """What these trees ask of peers and links, as `schemas.PARTIALS`: what a task of `stress` does."""
+    topology, attached, _, _ = deployment.arrays()
+    peers, links = len(attached), len(topology.link_ends)
+    tables, entries = np.zeros(peers, np.int32), np.zeros(peers, np.int32)
+    of_peers, of_links = np.zeros((5, peers)), np.zeros((2, links))
+    forwarded, state, joins, access, ip_access = of_peers
+    core, ip_core = of_links
+    for number, grown in by_group(batches, peers, schemas.columns(schemas.TREES)):
+        root, source = int(grown[0].nodes[0]), int(sources(publishers, grown, number, deployment)[0])
+        for at, tree in enumerate(grown):
+            metrics.add_node_stress(tree, tables, entries, forwarded)
+            sender = source if at == 0 and source != root else -1
+            metrics.add_link_stress(topology, attached, tree, core, access, sender)
+            state[tree.nodes] += tree.state
+            joins[tree.nodes] += tree.joins
+        members = grown[0].nodes[grown[0].member]
+        metrics.ip_link_stress(topology, attached, source, members, ip_core, ip_access)
+    yield from sums.partials("peer", [tables, entries, *of_peers], 0)
+    yield from sums.partials("link", [core, ip_core], sums.blocks(peers))
+
+
+def histograms(stress: DataFrame, into: Path | None = None) -> DataFrame:
+    """How many peers and links bear which load (`schemas.HISTOGRAMS`).
+
+    Args:
+        stress: as `stress` made it, or the files of it.
+        into: where tasks are to write the table themselves; the result then names its files (`stored`).
+    """
+    figures = schemas.columns(schemas.STRESS)[2:]
+
+    def count(batches: Batches) -> Batches:
+        for batch in stored.opened(batches, schemas.columns(schemas.STRESS)):
+            kinds = column(batch, "kind")
+            for kind in ("peer", "link"):
+                chosen = kinds == kind
+                for figure in figures if kind == "peer" else ("messages", "ip_messages"):
+                    values, counts = np.unique(column(batch, figure)[chosen].astype(np.float64), return_counts=True)
+                    columns = {"kind": kind, "figure": figure, "value": values, "count": counts}
+                    yield record_batch(schemas.HISTOGRAMS, columns, len(values))
+
+    def add(batches: Batches) -> Batches:
+        counts: Counter[tuple[str, str, float]] = Counter()
+        for batch in batches:
+            for kind, figure, value, count in zip(*(each.to_pylist() for each in batch.columns), strict=True):
+                counts[kind, figure, value] += count
+        kinds, names, values = (np.array(each) for each in zip(*sorted(counts), strict=True))
+        of_each = np.array([counts[key] for key in sorted(counts)])
+        columns = {"kind": kinds, "figure": names, "value": values, "count": of_each}
+        yield record_batch(schemas.HISTOGRAMS, columns, len(counts))
+
+    counted = stored.in_tasks(stress, count, schemas.HISTOGRAMS).repartition(1)
+    return stored.mapped(counted, add, schemas.HISTOGRAMS, into)

@@ -1,0 +1,78 @@
+"""How late events are."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from pyspark.sql import DataFrame
+
+from quillcast.evaluation import metrics, schemas, stored, treetable
+from quillcast.evaluation.columns import Batches, record_batch
+from quillcast.evaluation.deployment import Deployment
+from quillcast.evaluation.experiment import Publishers
+from quillcast.evaluation.network import Tree
+from quillcast.evaluation.routing.pastry import Tables
+from quillcast.evaluation.stages.grouped import by_group, sources
+
+
+def delays(
+    trees: DataFrame, deployment: Deployment, publishers: Publishers = "root", into: Path | None = None
+) -> DataFrame:
+    """Delays of each group's events, against IP multicast from the same source (`schemas.DELAYS`).
+
+    Args:
+        trees: as `trees` made them, or read from a table with `SETTINGS`, or the files of one.
+        deployment: that they were grown in.
+        publishers: whose events they are.
+        into: where tasks are to write the table themselves; the result then names its files (`stored`).
+    """
+    return stored.mapped(trees, lambda batches: measure(batches, deployment, publishers), schemas.DELAYS, into)
+
+
+def measure(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
+    """Delays in these trees: what a task of `delays` does."""
+    arrays = deployment.arrays()
+    rows = [
+        _delays_of(arrays.tables, number, grown, source)
+        for number, grown in by_group(batches, len(arrays.peers), treetable.SHAPE)
+        for source in sources(publishers, grown, number, deployment).tolist()
+    ]
+    if rows:
+        columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        yield record_batch(schemas.DELAYS, columns, len(rows))
+
+
+def _delays_of(tables: Tables, number: int, grown: list[Tree], source: int) -> dict[str, Any]:
+    """One row of `schemas.DELAYS`."""
+    root = int(grown[0].nodes[0])
+    members = grown[0].member
+    if grown[1:]:
+        parents = np.concatenate([tree.nodes[tree.parent[1:]] for tree in grown])
+        children = np.unique(parents, return_counts=True)[1]
+        nodes = len(np.unique(np.concatenate([tree.nodes for tree in grown])))
+    else:
+        children, nodes = np.bincount(grown[0].parent[1:]), len(grown[0].nodes)
+    return {
+        "group": number,
+        "source": source,
+        "members": int(np.count_nonzero(members)),
+        "nodes": nodes,
+        "depth": max(_depth(tree.parent) for tree in grown),
+        "children_max": int(children.max(initial=0)),
+        "messages": sum(tree.weight * (len(tree.nodes) - 1 + len(tree.extra)) for tree in grown) + (source != root),
+        "border_copies": sum(tree.weight * metrics.crossings(tables, tree) for tree in grown),
+        **metrics.ratios(tables, grown, -1 if source == root else source)._asdict(),
+    }
+
+
+@njit("int64(int32[::1])", cache=True)
+def _depth(parent: npt.NDArray[np.int32]) -> int:
+    """The most steps from the root to a node."""
+    depth = np.zeros(len(parent), np.int32)
+    deepest = 0
+    for node in range(1, len(parent)):
+        depth[node] = depth[parent[node]] + 1
+        deepest = max(deepest, depth[node])
+    return deepest

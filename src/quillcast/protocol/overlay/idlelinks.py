@@ -1,0 +1,29 @@
+"""Links that this layer does not use may close."""
+
+from quillcast.protocol.neighbours.neighbours import Neighbours
+
+
+class IdleLinks:
+    """Notes which links were in use. Those of watched neighbours stay; that is for the failure detector to say."""
+
+    __slots__ = ("_neighbours", "_visited", "_visited_before")
+
+    def __init__(self, neighbours: Neighbours) -> None:
+        self._neighbours = neighbours
+        self._visited: dict[bytes, None] = {}
+        self._visited_before: dict[bytes, None] = {}
+
+    def visited(self, node_id: bytes) -> None:
+        """The link to this peer was in use."""
+        self._visited[node_id] = None
+
+    def release(self, node_id: bytes) -> None:
+        """This layer does not need the link to this peer."""
+        self._neighbours.release(node_id)
+
+    def end_round(self) -> None:
+        """Release the links that were not used for a round."""
+        for node_id in self._visited_before:
+            if node_id not in self._visited:
+                self._neighbours.release(node_id)
+        self._visited, self._visited_before = {}, self._visited

@@ -1,0 +1,69 @@
+"""Where a message goes next, by what a peer knows (Pastry; Scribe, section 2)."""
+
+from collections.abc import Callable, Collection, Iterable
+from itertools import chain
+
+from quillcast.core.ids import number, ring_distance, shared_digits
+from quillcast.core.messages import Contact
+from quillcast.protocol.overlay.leafset import LeafSet
+from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
+from quillcast.protocol.overlay.routingtable import RoutingTable
+
+
+class NextHop:
+    """Chooses out of the three tables; passes over whom the failure detector suspects."""
+
+    __slots__ = ("digit_bits", "leaf_set", "me", "neighbourhood", "routing_table", "suspected")
+
+    def __init__(
+        self,
+        me: Contact,
+        digit_bits: int,
+        leaf_set: LeafSet,
+        routing_table: RoutingTable,
+        neighbourhood: NeighbourhoodSet,
+        suspected: Callable[[bytes], bool],
+    ) -> None:
+        self.me, self.digit_bits, self.suspected = me, digit_bits, suspected
+        self.leaf_set, self.routing_table, self.neighbourhood = leaf_set, routing_table, neighbourhood
+
+    def covers(self, key: bytes) -> bool:
+        """Is the closest peer to the key this one, or in its leaf set?"""
+        return self.leaf_set.covers(number(key))
+
+    def closest(self, key: bytes, count: int) -> list[Contact]:
+        """Out of the leaf set and this peer, the `count` closest to the key, closest first."""
+        known = [self.me, *self.leaf_set]
+        return sorted(known, key=lambda contact: (ring_distance(contact.node_id, key), contact.node_id))[:count]
+
+    def to(self, key: bytes, but: Collection[bytes] = ()) -> Contact | None:
+        """The next hop `but` for some peers; None if the message has arrived (Scribe, section 2).
+
+        First the leaf set; else the table's peer with a longer prefix; else any known with as long a prefix and closer.
+        """
+        value = number(key)
+        if self.leaf_set.covers(value):
+            return self.leaf_set.closest(value, but)
+        entry = self.routing_table.lookup(value)
+        if entry is None or entry.contact.node_id in but:
+            return self._best(key, chain(self.leaf_set, self.routing_table), but)
+        if self.suspected(entry.contact.node_id):
+            return self.around(key, but) or entry.contact
+        return entry.contact
+
+    def around(self, key: bytes, silent: Collection[bytes]) -> Contact | None:
+        """Another way than over the silent peers, by anybody known at all."""
+        return self._best(key, chain(self.leaf_set, self.routing_table, self.neighbourhood), silent)
+
+    def _best(self, key: bytes, known: Iterable[Contact], but: Collection[bytes]) -> Contact | None:
+        """Out of those with a longer prefix of the key, or as long a prefix and closer, who is farthest on the way."""
+        value, me = number(key), self.me.node_id
+        mine = self.routing_table.shared(value)
+        best: tuple[int, int, bytes] = (-mine, ring_distance(me, key), me)
+        contact = None
+        for peer in known:
+            node_id = peer.node_id
+            rank = (-shared_digits(node_id, key, self.digit_bits), ring_distance(node_id, key), node_id)
+            if rank < best and node_id not in but and not self.suspected(node_id):
+                best, contact = rank, peer
+        return contact

@@ -1,0 +1,91 @@
+"""What can be observed of a run: what there is, and what has happened so far. Judges and checks know nothing else."""
+
+from collections.abc import Iterator, Sequence
+
+from quillcast.core.ids import topic_id
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.tree import Tree
+from quillcast.sim import faults
+from quillcast.sim.applications import Reader, Writer
+from quillcast.sim.crowding import Crowding
+from quillcast.sim.host import Machine, SimHost
+from quillcast.sim.ledger import Ledger
+from quillcast.sim.reach import Reach
+from quillcast.sim.scenario import Scenario
+from quillcast.sim.world import World
+
+
+class Observed:
+    """A run of a scenario under a seed, as it is seen from outside. `Simulation` makes it go on."""
+
+    def __init__(self, scenario: Scenario, seed: int, world: World) -> None:
+        self.scenario, self.seed, self.world = scenario, seed, world
+        self.readers: list[Reader] = []
+        self.writers: list[Writer] = []
+        self.happened: list[tuple[float, str]] = []
+        self.created: dict[str, Descriptor] = {}  # topics that were created, by their creator's word
+        self.topics = {plan.name: topic_id(plan.name) for plan in scenario.topics}
+        self.ledgers = {plan.name: Ledger() for plan in scenario.topics}
+        self.ledgers_by_id: dict[bytes, Ledger] = {self.topics[name]: ledger for name, ledger in self.ledgers.items()}
+        self.reach = Reach(world)
+        self.crowding = Crowding(scenario.config)
+        self._calm_at = 0.0
+
+    def running(self) -> Iterator[tuple[Machine, Peer]]:
+        """The machines whose process runs (or stands still), with their peers."""
+        for machine in self.world.machines:
+            if machine.host is not None:
+                yield machine, peer_of(machine.host)
+
+    def trees(self, topic: str) -> dict[int, Tree]:
+        """A topic's trees by machine, of every process that has part in it."""
+        id_ = self.topics[topic]
+        return {machine.number: peer.scribe.trees[id_] for machine, peer in self.running() if id_ in peer.scribe.trees}
+
+    def calm_at(self) -> float:
+        """When the last fault was over."""
+        slow = [end for reader in self.readers for _, end in reader.slow]
+        return min(max(self._calm_at, *slow, 0.0), self.world.now)
+
+    def readers_on(self, machine: int) -> list[Reader]:
+        """The readers that a machine's present process runs."""
+        host = self.world.machines[machine].host
+        return [reader for reader in self.readers if reader.host is host and reader.ended_at is None]
+
+    def select(self, selectors: Sequence[str]) -> list[int]:
+        """The machines that selectors name (see `faults`)."""
+        return faults.select(selectors, self._named)
+
+    def _named(self, selector: str) -> list[int]:
+        kind, _, topic = selector.partition(":")
+        if kind.isdecimal():
+            return [int(kind)]
+        if kind == "all":
+            return [machine.number for machine, _ in self.running()]
+        if kind in ("readers", "writers"):
+            users: Sequence[Reader | Writer] = self.readers if kind == "readers" else self.writers
+            return list(dict.fromkeys(u.host.machine.number for u in users if u.topic == topic and u.host.alive))
+        trees = self.trees(topic)
+        roots = sorted((n for n, tree in trees.items() if tree.root is not None), key=lambda n: _term(trees[n]))[-1:]
+        match kind:
+            case "root":
+                return roots
+            case "forwarders":
+                return [number for number, tree in trees.items() if tree.children and number not in roots]
+            case "children":
+                nodes = [node for root in roots for node in trees[root].children]
+                return [machine.number for machine, _ in self.running() if machine.node_id in nodes]
+            case _:  # leaves
+                return [number for number, tree in trees.items() if not tree.children and tree.parent is not None]
+
+
+def peer_of(host: SimHost) -> Peer:
+    """The peer that a host runs."""
+    peer = host.peer
+    assert isinstance(peer, Peer)
+    return peer
+
+
+def _term(tree: Tree) -> tuple[int, bytes]:
+    return tree.root.term if tree.root is not None else (0, b"")

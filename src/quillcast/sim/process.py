@@ -1,0 +1,90 @@
+"""One run of a program on a machine: it takes in one input after another, stands still for a while, and ends."""
+
+from collections.abc import Callable
+from typing import Any
+
+from quillcast.core.host import Inputs
+from quillcast.core.ids import NodeId
+from quillcast.core.messages import Contact
+from quillcast.sim.clock import Action
+from quillcast.sim.surroundings import Surroundings
+
+
+class Process:
+    """While it is paused, `backlog` collects what would have been handed in."""
+
+    __slots__ = ("alive", "backlog", "charged", "contact", "ended_at", "inputs", "me", "number", "stepped", "world")
+
+    def __init__(self, world: Surroundings, number: int, contact: Contact) -> None:
+        """`number` is that of its machine."""
+        self.world, self.number, self.contact = world, number, contact
+        self.me = NodeId(contact.node_id)
+        self.charged: dict[bytes, int] = {}  # bytes of bundles that came from a peer and were not released
+        self.alive = True
+        self.ended_at: float | None = None
+        self.backlog: list[tuple[Action, Any]] | None = None
+        self.stepped: Callable[[], None] | None = None
+        """Called after every step of the peer."""
+        self.inputs: Inputs
+        """Who is handed the peer's inputs: mostly the peer."""
+
+    # --- inputs
+
+    def hand_in(self, handler: Any, *arguments: Any) -> None:
+        """One step of the peer."""
+        self.world.steps += 1
+        handler(*arguments)
+        if self.stepped is not None:
+            self.stepped()
+
+    def act(self, call: Any) -> None:
+        """The application in this process does something: `call()`."""
+        if self.runs(self.act, call):
+            self.hand_in(call)
+
+    def charge(self, sender: bytes, size_bytes: int) -> None:
+        """A bundle came, and is charged to its sender until `release`."""
+        self.charged[sender] = self.charged.get(sender, 0) + size_bytes
+
+    def fire(self, timer: Any) -> None:
+        """A timer is due."""
+        if not self.alive:
+            return
+        if self.backlog is not None:
+            self.backlog.append((self.fire, timer))
+            return
+        self.world.steps += 1
+        self.inputs.timer(timer)
+        if self.stepped is not None:
+            self.stepped()
+
+    def disk_done(self, answer: tuple[Any, Any]) -> None:
+        """An order to the disk was carried out."""
+        if self.runs(self.disk_done, answer):
+            self.hand_in(self.inputs.disk_done, *answer)
+
+    def runs(self, action: Action, argument: Any) -> bool:
+        """Can the process take this now? If it is paused it will later, if it is dead never."""
+        if self.alive and self.backlog is not None:
+            self.backlog.append((action, argument))
+            return False
+        return self.alive
+
+    # --- its life
+
+    def pause(self) -> None:
+        """Stop it, as SIGSTOP does."""
+        if self.backlog is None:
+            self.backlog = []
+
+    def resume(self) -> None:
+        """Let it go on: timers come first, as libuv's loop runs them before it polls, then what arrived, in order."""
+        if self.backlog is None:
+            return
+        backlog, self.backlog = self.backlog, None
+        for action, argument in sorted(backlog, key=lambda entry: entry[0] != self.fire):
+            self.world.at(self.world.now, action, argument)
+
+    def end(self) -> None:
+        """It takes in nothing any more."""
+        self.alive, self.backlog, self.ended_at = False, None, self.world.now

@@ -1,0 +1,40 @@
+"""`quillcast pub` ends within its --timeout, and starts with whoever answers."""
+
+import signal
+import time
+
+import pytest
+
+from quillcast.cli import pub
+from quillcast.live.config import LiveConfig
+from tests.cli.commands import Commands
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "connect_s", "join_s"), [(45.0, 5.0, 30.0), (10.0, 5.0, 10.0), (2.0, 2.0, 2.0), (0.0, 1.0, 1.0)]
+)
+def test_joining_the_network_takes_no_longer_than_the_time_to_wait(
+    timeout_s: float, connect_s: float, join_s: float
+) -> None:
+    bounds = pub._within(timeout_s)
+    assert (bounds.connect_timeout_s, bounds.join_timeout_s) == (connect_s, join_s)
+    assert pub._within(45.0) == LiveConfig()
+
+
+@pytest.mark.parametrize(("timeout_s", "took_s", "left_s"), [(45.0, 5.0, 40.0), (2.0, 9.0, 0.5), (0.0, 1.0, 0.0)])
+def test_what_joining_took_is_no_time_to_wait_any_more(
+    monkeypatch: pytest.MonkeyPatch, timeout_s: float, took_s: float, left_s: float
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0 + took_s)
+    assert pub._left(timeout_s, began=100.0) == pytest.approx(left_s)
+
+
+@pytest.mark.live
+def test_a_stopped_peer_of_this_machine_keeps_nobody_from_publishing(quillcast: Commands) -> None:
+    stopped, hears = quillcast.subscribed("t"), quillcast.subscribed("t", "--count", "1")
+    stopped.signal(signal.SIGSTOP)
+    try:
+        assert quillcast.run("pub", "t", "heard")[0] == 0
+        assert hears.end()[:2] == (0, "heard\n")
+    finally:
+        stopped.signal(signal.SIGCONT)

@@ -1,0 +1,48 @@
+"""Who gets what: one handler for each kind of input, and none guessed."""
+
+import pytest
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.errors import Malformed
+from quillcast.core.host import Timer
+from quillcast.core.messages import Contact, Message
+
+SENDER = Contact(bytes(16), "127.0.0.1:1")
+
+
+class Ping(Message, frozen=True, tag=1):
+    number: int
+
+
+class Tick(Timer, frozen=True):
+    number: int
+
+
+def test_an_input_goes_to_the_handler_of_its_kind_and_way() -> None:
+    got: list[object] = []
+    dispatch = Dispatch()
+    dispatch.on_message(Ping, lambda sender, message: got.append((sender, message)))
+    dispatch.on_routed(Ping, got.append)
+    dispatch.on_timer(Tick, got.append)
+    dispatch.message(SENDER, Ping(1))
+    dispatch.routed(Ping(2))
+    dispatch.timer(Tick(3))
+    assert got == [(SENDER, Ping(1)), Ping(2), Tick(3)]
+
+
+def test_what_nobody_takes_by_this_way_is_malformed() -> None:
+    dispatch = Dispatch()
+    with pytest.raises(Malformed, match="a Ping only makes sense when it is routed"):
+        dispatch.message(SENDER, Ping(1))
+    with pytest.raises(Malformed, match="a Ping makes no sense when it is routed to a topic"):
+        dispatch.routed(Ping(1))
+
+
+def test_a_kind_has_one_handler() -> None:
+    dispatch = Dispatch()
+    dispatch.on_messages([Ping], lambda sender, message: None)
+    dispatch.on_timers([Tick], lambda timer: None)
+    with pytest.raises(ValueError, match="Ping has a handler already"):
+        dispatch.on_message(Ping, lambda sender, message: None)
+    with pytest.raises(ValueError, match="Tick has a handler already"):
+        dispatch.on_timer(Tick, lambda timer: None)

@@ -1,0 +1,504 @@
+"""Slow, obvious twins of the kernels of the related systems: dictionaries of peers, and no arrays."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from quillcast.evaluation.chance import below, mix
+from quillcast.evaluation.network import Group, Tree
+from quillcast.evaluation.policies.can import SPAN
+from quillcast.evaluation.routing.pastry import Tables, cell, delay, next_hop
+
+Parents = dict[int, int | None]
+ID_DIGITS = 16
+
+
+def parents_of(tree: Tree) -> Parents:
+    return {
+        int(node): None if above < 0 else int(tree.nodes[above])
+        for node, above in zip(tree.nodes, tree.parent, strict=True)
+    }
+
+
+def by_peer(tree: Tree, values: np.ndarray) -> dict[int, int]:
+    return {int(node): int(value) for node, value in zip(tree.nodes, values, strict=True)}
+
+
+def ms(tables: Tables, a: int, b: int) -> float:
+    return float(delay(tables, np.int32(a), np.int32(b)))
+
+
+def drawn(seed: int, purpose: int, number: int, bound: int) -> int:
+    return int(below(mix(seed, purpose, number), bound))
+
+
+# --- what policies of members share
+
+
+def creator(group: Group) -> int:
+    return int(group.members[drawn(group.seed, 17, group.number, len(group.members))])
+
+
+def in_random_order(group: Group, source: int) -> list[int]:
+    others = [int(member) for member in group.members if member != source]
+    order = list(range(len(others)))
+    for last in range(len(others) - 1, 0, -1):
+        other = drawn(group.seed, 32, last, last + 1)
+        order[last], order[other] = order[other], order[last]
+    return [source, *(others[at] for at in order)]
+
+
+# --- plain trees
+
+
+def creator_rooted(tables: Tables, group: Group) -> Parents:
+    parents: Parents = {creator(group): None}
+    key = tables.ids[creator(group)]
+    for member in group.members:
+        at = int(member)
+        while at != creator(group):
+            parents[at] = int(next_hop(tables, at, key))
+            at = parents[at]
+    return parents
+
+
+def k_ary(nodes: list[int], k: int) -> Parents:
+    parents: Parents = {nodes[0]: None}
+    waiting = nodes[1:]
+    for node in nodes:
+        for child in waiting[:k]:
+            parents[child] = node
+        waiting = waiting[k:]
+    return parents
+
+
+def compact(tables: Tables, group: Group, children_max: int) -> Parents:
+    """Shi, Turner and Waldvogel's compact tree, by trying all pairs at each step."""
+    root = creator(group)
+    parents, depth, came = {root: None}, {root: 0.0}, [root]
+    while len(came) < len(group.members):
+        open_ = [node for node in came if list(parents.values()).count(node) < children_max]
+        best = min(
+            (depth[node] + ms(tables, node, member), tables.place[member], member, came.index(node), node)
+            for node in open_
+            for member in map(int, group.members)
+            if member not in depth
+        )
+        through, _, member, _, node = best
+        parents[member], depth[member] = node, through
+        came.append(member)
+    return parents
+
+
+# --- Bayeux
+
+
+def digits(id_: int) -> str:
+    return f"{int(id_):0{ID_DIGITS}x}"
+
+
+def surrogate_prefixes(ids: list[str], key: str) -> Iterator[str]:
+    """The prefixes that surrogate routing resolves, until one peer is left."""
+    prefix = ""
+    yield prefix
+    while sum(id_.startswith(prefix) for id_ in ids) > 1:
+        wanted = int(key[len(prefix)], 16)
+        there = [f"{(wanted + step) % 16:x}" for step in range(16)]
+        prefix += next(digit for digit in there if any(id_.startswith(prefix + digit) for id_ in ids))
+        yield prefix
+
+
+def tapestry_route(tables: Tables, start: int, key: int) -> list[int]:
+    ids = [digits(id_) for id_ in tables.ids]
+    route = [start]
+    for prefix in surrogate_prefixes(ids, digits(key)):
+        if not ids[route[-1]].startswith(prefix):
+            route.append(int(cell(tables, route[-1], len(prefix) - 1, int(prefix[-1], 16))))
+    return route
+
+
+def bayeux(tables: Tables, group: Group) -> tuple[Parents, Counter[int], Counter[int]]:
+    """The tree, the members that each node keeps, and the messages that it handled."""
+    root = tapestry_route(tables, int(group.members[0]), group.key)[-1]
+    parents: Parents = {root: None}
+    kept: Counter[int] = Counter()
+    handled: Counter[int] = Counter()
+    for member in map(int, group.members):
+        down = tapestry_route(tables, root, int(tables.ids[member]))
+        for above, node in pairwise(down):
+            assert parents.setdefault(node, above) == above
+        kept.update(down[:-1])
+        handled.update(down[:-1])
+        handled.update(tapestry_route(tables, member, group.key)[1:])
+    return parents, kept, handled
+
+
+# --- Overcast
+
+
+def overcast(tables: Tables, group: Group, slack: float, rounds: int) -> tuple[Parents, Counter[int]]:
+    """The tree, and the messages that each node handled."""
+    order = in_random_order(group, creator(group))
+    root = order[0]
+    parents: Parents = {root: None}
+    handled: Counter[int] = Counter()
+
+    def depth(node: int) -> float:
+        total = 0.0
+        while node != root:
+            total += ms(tables, parents[node], node)
+            node = parents[node]
+        return total
+
+    def closest(node: int, at: int, depth_ms: float) -> tuple[int, float] | None:
+        children = [child for child, above in parents.items() if above == at and child != node]
+        handled.update(children)
+        good = [
+            (ms(tables, child, node), order.index(child), depth_ms + ms(tables, at, child), child)
+            for child in children
+            if depth_ms + ms(tables, at, child) + ms(tables, child, node) <= slack * ms(tables, root, node)
+        ]
+        return (min(good)[3], min(good)[2]) if good else None
+
+    for node in order[1:]:
+        at, at_ms = root, 0.0
+        handled[root] += 1
+        while (below_ := closest(node, at, at_ms)) is not None:
+            at, at_ms = below_
+        parents[node] = at
+        above: int | None = at
+        while above is not None:
+            handled[above] += 1
+            above = parents[above]
+    for node in order[1:] * rounds:
+        at = parents[node]
+        handled[at] += 1
+        found = closest(node, at, depth(at))
+        target = found[0] if found else None
+        if target is None and at != root:
+            grandparent = parents[at]
+            handled[grandparent] += 1
+            here, there = depth(at) + ms(tables, at, node), depth(grandparent) + ms(tables, grandparent, node)
+            if here > slack * ms(tables, root, node) and there < here:
+                target = grandparent
+        if target is not None:
+            parents[node] = target
+            handled.update((at, target))
+    return parents, handled
+
+
+# --- Narada
+
+
+def narada(tables: Tables, group: Group, rounds: int, add: float, drop: float) -> tuple[Parents, Counter[int]]:
+    """The tree, and the messages that each node handled."""
+    order = in_random_order(group, creator(group))
+    count = len(order)
+    latency = [[ms(tables, a, b) for b in order] for a in order]
+    links: dict[int, set[int]] = {node: set() for node in range(count)}
+    handled: Counter[int] = Counter()
+
+    def link(a: int, b: int) -> None:
+        links[a].add(b)
+        links[b].add(a)
+
+    for new in range(1, count):
+        handled.update(range(new + 1))
+        for draw in range(3):
+            other = drawn(group.seed, 0xA0, new * 3 + draw, new)
+            if other not in links[new]:
+                handled[other] += 1
+            link(new, other)
+    for number in range(rounds):
+        distance, hop = shortest(latency, links)
+        before = {node: set(neighbours) for node, neighbours in links.items()}
+        for node in range(count):
+            other = drawn(group.seed, 0xA1, number * count + node, count)
+            if other == node or other in links[node]:
+                continue
+            handled[other] += 1
+            utility = sum(
+                max((now - (latency[node][other] + then)) / now, 0)
+                for target, (now, then) in enumerate(zip(distance[node], distance[other], strict=True))
+                if target != node
+            )
+            if utility > add * count * (len(links[node]) + len(links[other])) / 2:
+                link(node, other)
+        drop_links(links, before, hop, drop)
+    _, hop = shortest(latency, links)
+    parents: Parents = {order[0]: None}
+    parents.update({order[node]: order[hop[node][0]] for node in range(1, count)})
+    return parents, Counter({order[node]: messages for node, messages in handled.items()})
+
+
+def drop_links(links: dict[int, set[int]], before: dict[int, set[int]], hop: list[list[int]], threshold: float) -> None:
+    """Each member in turn drops the link whose ends use it least, unless that would part the mesh."""
+    for node, mine in links.items():
+        costs = [(max(uses(hop, node, other), uses(hop, other, node)), other) for other in mine & before[node]]
+        cost, other = min(costs, default=(len(links), node))
+        if cost >= threshold * len(links) * (len(mine) + len(links[other])) / 2:
+            continue
+        mine.remove(other)
+        links[other].remove(node)
+        if other not in reached(links, node):
+            mine.add(other)
+            links[other].add(node)
+
+
+def uses(hop: list[list[int]], node: int, neighbour: int) -> int:
+    return sum(hop[node][target] == neighbour for target in range(len(hop)) if target != node)
+
+
+def reached(links: dict[int, set[int]], start: int) -> set[int]:
+    found = {start}
+    while more := {other for node in found for other in links[node]} - found:
+        found |= more
+    return found
+
+
+def shortest(latency: list[list[float]], links: dict[int, set[int]]) -> tuple[list[list[float]], list[list[int]]]:
+    """Distances by Bellman and Ford, and first hops; of equal ones that which is nearer to the target."""
+    count = len(latency)
+    distance = [[0.0 if node == target else float("inf") for target in range(count)] for node in range(count)]
+    changed = True
+    while changed:
+        changed = False
+        for node in range(count):
+            for other in links[node]:
+                for target in range(count):
+                    through = latency[node][other] + distance[other][target]
+                    if through < distance[node][target]:
+                        distance[node][target], changed = through, True
+    hop = [
+        [
+            -1
+            if node == target
+            else min((latency[node][b] + distance[b][target], distance[b][target], b) for b in links[node])[2]
+            for target in range(count)
+        ]
+        for node in range(count)
+    ]
+    return distance, hop
+
+
+# --- CAN
+
+Zone = tuple[tuple[int, int], tuple[int, int]]  # (low, size) in both dimensions
+WAYS = [(0, 1), (0, -1), (1, 1), (1, -1)]
+
+
+def gap(point: int, interval: tuple[int, int]) -> int:
+    low, size = interval
+    return min(min((point - at) % SPAN, (at - point) % SPAN) for at in (low, low + size - 1)) * (
+        (point - low) % SPAN >= size
+    )
+
+
+def abuts(a: Zone, b: Zone, way: tuple[int, int]) -> bool:
+    """Is b next to a on this side?"""
+    dimension, sign = way
+    first, second = (a, b) if sign > 0 else (b, a)
+
+    def overlap(side: int) -> bool:
+        low, high = max(a[side][0], b[side][0]), min(sum(a[side]), sum(b[side]))
+        return low < high
+
+    meet = sum(first[dimension]) % SPAN == second[dimension][0]
+    return meet and not overlap(dimension) and overlap(1 - dimension)
+
+
+def neighbours(zones: list[Zone], at: int) -> list[int]:
+    return [other for other in range(len(zones)) if any(abuts(zones[at], zones[other], way) for way in WAYS)]
+
+
+def can_zones(seed: int, count: int) -> tuple[list[Zone], Counter[int]]:
+    """Everybody's zone, and the messages that each handled."""
+    zones: list[Zone] = [((0, SPAN), (0, SPAN))]
+    handled: Counter[int] = Counter()
+    for new in range(1, count):
+        point = [drawn(seed, 0xCA17, 2 * new + side, SPAN) for side in range(2)]
+
+        def left(zone: int, point: list[int] = point) -> int:
+            return sum(gap(point[side], zones[zone][side]) for side in range(2))
+
+        at = 0
+        handled[at] += 1
+        while left(at) > 0:
+            at = min(neighbours(zones, at), key=lambda other: (left(other), other))
+            handled[at] += 1
+        handled.update(neighbours(zones, at))
+        (x, width), (y, height) = zones[at]
+        if width == height:
+            halves: list[Zone] = [((x, width // 2), (y, height)), ((x + width // 2, width // 2), (y, height))]
+            upper = point[0] >= x + width // 2
+        else:
+            halves = [((x, width), (y, height // 2)), ((x, width), (y + height // 2, height // 2))]
+            upper = point[1] >= y + height // 2
+        zones[at] = halves[not upper]
+        zones.append(halves[upper])
+    return zones, handled
+
+
+def can(tables: Tables, group: Group) -> tuple[Parents, list[tuple[int, int]], Counter[int], Counter[int]]:
+    """The tree of first copies, the later copies, how many neighbours each has, and messages handled."""
+    order = in_random_order(group, creator(group))
+    zones, handled = can_zones(group.seed, len(order))
+    source = [low + size // 2 for low, size in zones[0]]
+    parents: Parents = {}
+    later: list[tuple[int, int]] = []
+    served: set[tuple[int, tuple[int, int]]] = set()
+    under_way: list[tuple[float, int, int | None, int]] = [(0.0, 0, None, -1)]
+    while under_way:
+        now, at, sender, came = min(under_way, key=lambda copy: (copy[0], copy[1], -1 if copy[2] is None else copy[2]))
+        under_way.remove((now, at, sender, came))
+        if at in parents:
+            later.append((order[sender], order[at]))
+        else:
+            parents[at] = sender
+        for number, way in enumerate(WAYS):
+            if sender is not None and number != came and way[0] >= WAYS[came][0]:
+                continue
+            if (at, way) in served:
+                continue
+            served.add((at, way))
+            if sender is not None and travelled(zones[at], source, way) >= SPAN // 2:
+                continue
+            under_way += [
+                (now + ms(tables, order[at], order[other]), other, at, number)
+                for other in neighbours(zones, at)
+                if next(side for side in WAYS if abuts(zones[at], zones[other], side)) == way
+            ]
+    peers = {order[node]: None if above is None else order[above] for node, above in parents.items()}
+    degree = Counter({order[node]: len(neighbours(zones, node)) for node in range(len(order))})
+    return peers, later, degree, Counter({order[node]: messages for node, messages in handled.items()})
+
+
+def travelled(zone: Zone, source: list[int], way: tuple[int, int]) -> int:
+    """How far the zone's far side is from the source, in this direction."""
+    dimension, sign = way
+    low, size = zone[dimension]
+    point = source[dimension]
+    if (point - low) % SPAN < size:
+        return low + size - point if sign > 0 else point - low
+    return ((low - point) % SPAN if sign > 0 else (point - low - size) % SPAN) + size
+
+
+# --- SplitStream
+
+
+def shared(a: int, b: int) -> int:
+    return next((at for at, (x, y) in enumerate(zip(digits(a), digits(b), strict=True)) if x != y), ID_DIGITS)
+
+
+class Forest:
+    """SplitStream's trees: per stripe each node's parent and its children, the latest first."""
+
+    def __init__(self, tables: Tables, group: Group, keys: list[int], children_max: int) -> None:
+        self.tables, self.keys, self.children_max, self.seed = tables, keys, children_max, group.seed
+        self.parents: list[Parents] = []
+        self.children: list[dict[int, list[int]]] = [{} for _ in keys]
+        self.handled: list[Counter[int]] = [Counter() for _ in keys]
+        self.spare: list[int] = []
+        self.draws = 0
+        routes = [{int(member): self.route(int(member), key) for member in group.members} for key in keys]
+        self.parents = [{next(iter(stripe.values()))[-1]: None} for stripe in routes]
+        self.nodes = sorted({node for stripe in routes for route in stripe.values() for node in route})
+        for member in in_random_order(group, int(group.members[0])):
+            self.spare.append(member)
+            for stripe, way in enumerate(routes):
+                route = way[member]
+                end = next(at for at, node in enumerate(route) if node in self.parents[stripe])
+                for at in range(end - 1, -1, -1):
+                    self.join(stripe, route[at], route[at + 1])
+
+    def route(self, start: int, key: int) -> list[int]:
+        way = [start]
+        while (hop := int(next_hop(self.tables, way[-1], np.uint64(key)))) >= 0:
+            way.append(hop)
+        return way
+
+    def of(self, stripe: int, node: int) -> list[int]:
+        return self.children[stripe].setdefault(node, [])
+
+    def total(self, node: int) -> int:
+        return sum(len(self.of(stripe, node)) for stripe in range(len(self.keys)))
+
+    def id(self, node: int) -> int:
+        return int(self.tables.ids[node])
+
+    def draw(self, bound: int) -> int:
+        self.draws += 1
+        return drawn(self.seed, 33, self.draws, bound)
+
+    def attach(self, stripe: int, child: int, parent: int) -> None:
+        self.parents[stripe][child] = parent
+        self.of(stripe, parent).insert(0, child)
+        self.handled[stripe][parent] += 1
+
+    def detach(self, stripe: int, child: int) -> None:
+        self.of(stripe, self.parents[stripe].pop(child)).remove(child)
+
+    def join(self, stripe: int, child: int, parent: int) -> None:
+        for _ in range(64):
+            self.attach(stripe, child, parent)
+            if self.total(parent) <= self.children_max:
+                return
+            stripe, child = self.given_up(stripe, child, parent)
+            self.detach(stripe, child)
+            fits = [node for node in self.of(stripe, parent) if shared(self.id(node), self.keys[stripe]) > 0]
+            if not fits:
+                break
+            parent = fits[self.draw(len(fits))]
+        else:
+            raise AssertionError("too small an example to push down so often")
+        if self.finds_room(stripe, child):
+            return
+        for other_stripe in range(len(self.keys)):
+            for other in list(self.of(other_stripe, parent)):
+                self.detach(other_stripe, other)
+                self.attach(stripe, child, parent)
+                if self.finds_room(other_stripe, other):
+                    return
+                self.detach(stripe, child)
+                self.attach(other_stripe, other, parent)
+        self.attach(stripe, child, parent)
+
+    def given_up(self, stripe: int, child: int, parent: int) -> tuple[int, int]:
+        def rank(of_stripe: int, node: int) -> int:
+            foreign = shared(self.id(parent), self.keys[of_stripe]) == 0
+            return -1 if foreign else shared(self.id(node), self.keys[of_stripe])
+
+        all_ = [(other, node) for other in range(len(self.keys)) for node in self.of(other, parent)]
+        least = min(rank(*pair) for pair in all_)
+        if rank(stripe, child) == least:
+            return stripe, child
+        fits = [pair for pair in all_ if rank(*pair) == least]
+        return fits[self.draw(len(fits))]
+
+    def receives(self, stripe: int, node: int | None) -> bool:
+        while node in self.parents[stripe]:
+            node = self.parents[stripe][node]
+        return node is None
+
+    def finds_room(self, stripe: int, orphan: int) -> bool:
+        fits: list[int] = []
+        left = len(self.spare)
+        at = self.draw(left) if left else 0
+        while left > 0 and len(fits) < 8:
+            left -= 1
+            at = at if at < len(self.spare) else 0
+            node = self.spare[at]
+            if self.total(node) >= self.children_max:
+                last = self.spare.pop()
+                if at < len(self.spare):
+                    self.spare[at] = last
+                continue
+            at += 1
+            if self.receives(stripe, node):
+                fits.append(node)
+        if not fits:
+            return False
+        self.attach(stripe, orphan, min(fits, key=lambda node: (ms(self.tables, node, orphan), node)))
+        return True

@@ -1,0 +1,137 @@
+"""Figures out of tables, and verdicts out of figures; no Spark here."""
+
+import math
+from typing import Any
+
+import pytest
+
+from quillcast.core.errors import LocalError
+from quillcast.evaluation.experiment import Published
+from quillcast.evaluation.recommend import Wish, at_size, experiment_of, judge, words
+from quillcast.evaluation.report.figures import beside_published, number, of_churn, summary
+
+HISTOGRAMS = {
+    ("peer", "tables"): [(0.0, 2), (1.0, 1), (5.0, 1)],
+    ("peer", "entries"): [(0.0, 1), (2.0, 1), (4.0, 1), (10.0, 1)],
+    ("peer", "messages"): [(1.0, 3), (7.0, 1)],
+    ("peer", "ip_messages"): [(1.0, 4)],
+    ("link", "messages"): [(0.0, 1), (6.0, 1)],
+    ("link", "ip_messages"): [(0.0, 1), (4.0, 1)],
+}
+
+
+def test_a_summary_of_small_tables_by_hand() -> None:
+    delays = {"rad": [1.5, 1.0, math.nan, 3.0], "rmd": [2.0, 1.0, math.nan, 4.0], "children_max": [3, 9, 0, 1]}
+    assert summary(delays, HISTOGRAMS) == {
+        "rad": {"median": 1.5, "max": 3.0},
+        "rmd": {"median": 2.0, "max": 4.0},
+        "tables": {"mean": 1.5, "median": 0.5, "max": 5.0},
+        "entries": {"mean": 4.0, "median": 3.0, "max": 10.0},
+        "children_per_group_max": 9,
+        "messages": 16.0,
+        "messages_over_ip": 2.0,
+        "link_max": 7.0,
+        "link_max_over_ip": 1.75,
+        "core_link_max_over_ip": 1.5,
+    }
+
+
+def test_without_links_nothing_is_said_of_them() -> None:
+    of_peers = {key: counts for key, counts in HISTOGRAMS.items() if key[0] == "peer"}
+    told = summary({"rad": [], "rmd": [], "children_max": []}, of_peers)
+    assert told["core_link_max_over_ip"] is None
+    assert told["rad"] == {"median": None, "max": None}
+
+
+def test_published_figures_stand_beside_those_of_policies_that_were_run() -> None:
+    told = {"a": {"messages": 30.0, "rad": {"median": 1.5}}, "b": {"messages": 20.0}}
+    published = (
+        Published(policy="a", figure="rad.median", value=1.68, source="s"),
+        Published(policy="a", figure="messages", over="b", value=1.85, source="s"),
+        Published(policy="c", figure="messages", value=1, source="s"),
+    )
+    rows = beside_published(told, published)
+    assert [(row.figure, row.published, row.ours) for row in rows] == [
+        ("rad.median", 1.68, 1.5),
+        ("messages over that of b", 1.85, 1.5),
+    ]
+
+
+def test_churn_is_summed_over_groups_that_lost_somebody() -> None:
+    repairs = {"killed": [1, 0], "cut_off": [4, 0], "orphans": [2, 0], "messages": [5, 0], "max_ms": [30.0, 0.0]}
+    told = of_churn(repairs)
+    assert (told["killed"], told["cut_off"], told["messages_per_orphan"]) == (1, 4, 2.5)
+    assert (told["repair_ms_median"], told["repair_ms_max"]) == (30.0, 30.0)
+
+
+def test_numbers_for_people() -> None:
+    assert [number(value) for value in (None, 2.0, 1.678, 2_489_824.0, 123.4)] == ["–", "2", "1.68", "2,489,824", "123"]
+
+
+def figures(rad: float, messages: float, children: int, link: float | None) -> dict[str, Any]:
+    return {
+        "rad": {"median": rad, "max": 2.0},
+        "rmd": {"median": rad, "max": 2.0},
+        "messages_over_ip": messages,
+        "children_per_group_max": children,
+        "core_link_max_over_ip": link,
+    }
+
+
+POLICIES = {
+    "star": figures(1.0, 6.0, 999, 40.0),
+    "scribe": figures(1.5, 3.0, 64, 5.0),
+    "scoped": figures(1.2, 2.0, 16, 3.0),
+}
+
+
+def test_the_best_is_the_fastest_that_keeps_the_limits() -> None:
+    free = judge(Wish(peers=1000, groups=10), POLICIES)
+    assert [verdict.policy for verdict in free] == ["star", "scoped", "scribe"]
+    wish = Wish(peers=1000, groups=10, children_max=64, link_stress_max=10)
+    bound = judge(wish, POLICIES)
+    assert [(verdict.policy, verdict.against) for verdict in bound] == [
+        ("scoped", []),
+        ("scribe", []),
+        ("star", ["999 children", "40.0 times IP multicast's worst core link"]),
+    ]
+    told = words(wish, bound)
+    assert told.startswith("scoped serves 1,000 peers best: median RAD 1.2, 2 times the messages of IP multicast;")
+    assert told.endswith("with the next best, scribe, events take 25 % longer, at 50 % more messages")
+
+
+def test_where_no_policy_keeps_the_limits_that_is_the_answer() -> None:
+    wish = Wish(peers=1000, groups=10, children_max=2)
+    assert words(wish, judge(wish, POLICIES)) == "no policy keeps the limits; star comes nearest, with 999 children"
+
+
+def test_link_stress_cannot_be_bound_where_links_are_unknown() -> None:
+    wish = Wish(peers=1000, groups=10, topology="aws", link_stress_max=3)
+    with pytest.raises(LocalError, match="aws knows no links, so --link-stress-max cannot be judged"):
+        judge(wish, {"scribe": figures(1.5, 3.0, 64, None)})
+
+
+def test_a_sample_is_smaller_and_its_groups_are_not() -> None:
+    asked = experiment_of(Wish(peers=1_000_000, groups=15_000))
+    assert (asked.peers, asked.workload.groups) == (10_000, 150)
+    assert experiment_of(Wish(peers=500, groups=20)).workload.groups == 20
+    assert "scoped+improve(8)" in experiment_of(Wish(peers=500, groups=20, children_max=8)).policies
+
+
+def test_children_of_policies_without_a_cap_are_counted_at_full_size() -> None:
+    wish = Wish(peers=1_000_000, groups=15_000)
+    counted = at_size(wish, experiment_of(wish))
+    assert counted is not None
+    assert counted.policies == ("scribe", "scribe+collapse")
+    assert (counted.peers, counted.workload.groups) == (1_000_000, 15_000)
+    fixed = Wish(peers=100_000, groups=1000, size=11, policies=("scribe",))
+    counted = at_size(fixed, experiment_of(fixed))
+    assert counted is not None
+    assert (counted.peers, counted.workload.groups) == (100_000, 1000), "few members: all groups"
+    huge = at_size(wish._replace(peers=10_000_000), experiment_of(wish))
+    assert huge is not None
+    assert 1 < huge.workload.groups < 100, "only the largest"
+    small = Wish(peers=500, groups=20)
+    assert at_size(small, experiment_of(small)) is None, "the sample is the deployment"
+    capped = Wish(peers=1_000_000, groups=15_000, policies=("scoped+improve(16)", "scribe+remover(64)", "k_ary(4)"))
+    assert at_size(capped, experiment_of(capped)) is None

@@ -1,0 +1,80 @@
+"""Whom a peer that starts asks for the way in."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from quillcast.core.errors import Unreachable
+from quillcast.core.messages import Contact
+from quillcast.live import finding
+from quillcast.live.links import Links
+
+ALICE, BOB = Contact(b"a" * 16, "alice:1"), Contact(b"b" * 16, "bob:1")
+
+
+class Answering:
+    """The side of `Links` that asks who is there; who is neither here nor nobody never answers."""
+
+    def __init__(self, here: Mapping[str, Contact], nobody: tuple[str, ...] = ()) -> None:
+        self.here, self.nobody = here, nobody
+        self.asked: list[str] = []
+        self.ended: list[str] = []
+        self.waiting = asyncio.Event()
+
+    async def greet(self, address: str) -> Contact:
+        self.asked.append(address)
+        try:
+            if address in self.nobody:
+                raise Unreachable(f"nobody is at {address}")
+            if address not in self.here:
+                self.waiting.set()
+                await asyncio.Event().wait()
+            return self.here[address]
+        finally:
+            self.ended.append(address)
+
+
+async def greet(links: Answering, *addresses: str) -> tuple[list[Contact], dict[str, Unreachable]]:
+    return await finding._greet(cast(Links, links), addresses)
+
+
+def test_those_that_are_stopped_hold_up_nobody_once_somebody_has_answered() -> None:
+    links = Answering({"alice:1": ALICE, "bob:1": BOB}, nobody=("gone:1",))
+    found, problems = asyncio.run(greet(links, "stopped:1", "alice:1", "gone:1", "bob:1", "stopped:2"))
+    assert found == [ALICE, BOB]
+    assert list(problems) == ["gone:1"]
+    assert sorted(links.ended) == sorted(links.asked), "nobody is asked any more"
+
+
+def test_who_answers_last_is_waited_for_where_nobody_else_does() -> None:
+    links = Answering({}, nobody=("gone:1", "gone:2"))
+    found, problems = asyncio.run(greet(links, "gone:1", "gone:2"))
+    assert found == []
+    assert list(problems) == ["gone:1", "gone:2"]
+
+
+def test_asking_that_is_given_up_asks_nobody_any_more() -> None:
+    links = Answering({})
+
+    async def give_up() -> None:
+        asking = asyncio.create_task(greet(links, "stopped:1", "stopped:2"))
+        await links.waiting.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(give_up())
+    assert sorted(links.ended) == ["stopped:1", "stopped:2"]
+
+
+def test_what_goes_wrong_and_is_no_silence_is_not_swallowed() -> None:
+    class Broken(Answering):
+        async def greet(self, address: str) -> Contact:
+            if address == "broken:1":
+                raise MemoryError
+            return await super().greet(address)
+
+    with pytest.raises(MemoryError):
+        asyncio.run(greet(Broken({}), "stopped:1", "broken:1"))

@@ -1,0 +1,244 @@
+"""Each part of the overlay by itself: one input, then what was sent and which effects were yielded."""
+
+from typing import Any
+
+import pytest
+
+from quillcast.core.messages import Contact, Message
+from quillcast.protocol.neighbours.config import NeighbourConfig
+from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.overlay.agreement import Agreement
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.distances import Distances
+from quillcast.protocol.overlay.effects import (
+    Activate,
+    FirstState,
+    Introduced,
+    JoinThrough,
+    MembersChanged,
+    SeekCompany,
+    Settled,
+)
+from quillcast.protocol.overlay.idlelinks import IdleLinks
+from quillcast.protocol.overlay.joinhelp import JoinHelp
+from quillcast.protocol.overlay.joining import Joining, JoinLate, look_up
+from quillcast.protocol.overlay.lazyrepair import LazyRepair
+from quillcast.protocol.overlay.leafset import LeafSet
+from quillcast.protocol.overlay.lifecycle import Lifecycle
+from quillcast.protocol.overlay.lostpeers import LostPeers, ProbeLost
+from quillcast.protocol.overlay.messages import (
+    JoinReply,
+    JoinRequest,
+    LeafSetProbe,
+    LeafSetReply,
+    MemberLost,
+    Routed,
+    RoutedAck,
+    RowRequest,
+    State,
+    StateRequest,
+)
+from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
+from quillcast.protocol.overlay.nexthop import NextHop
+from quillcast.protocol.overlay.router import Router
+from quillcast.protocol.overlay.routingtable import RoutingTable
+from tests.protocol.overlay.world import CODEC, Note
+from tests.protocol.recording import ALICE, BOB, CAROL, RecordingHost
+
+CONFIG = OverlayConfig()
+
+
+class Host(RecordingHost):
+    """Measures who is asked for at once: everybody is ten milliseconds away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.near: dict[bytes, float] = {}
+        self.closed: list[bytes] = []
+
+    def proximity(self, node: bytes) -> float | None:
+        return self.near.get(node)
+
+    def disconnect(self, node: bytes) -> None:
+        self.closed.append(node)
+
+
+class Above:
+    """An application that writes down what it is given."""
+
+    def __init__(self) -> None:
+        self.delivered: list[Any] = []
+
+    def deliver(self, message: Any, key: bytes, source: Contact) -> None:
+        self.delivered.append(message)
+
+    def forward(self, message: Any, key: bytes, next_hop: Contact, source: Contact) -> tuple[Message, Contact] | None:
+        return message, next_hop
+
+    def leaf_set_changed(self) -> None: ...
+
+
+class Parts:
+    """What Alice knows, and the parts that keep it."""
+
+    def __init__(self) -> None:
+        self.host, self.lifecycle = Host(), Lifecycle()
+        self.neighbours = Neighbours(self.host, NeighbourConfig())
+        self.leaf_set = LeafSet(ALICE.node_id, 4)
+        self.table = RoutingTable(ALICE.node_id, CONFIG.digit_bits)
+        self.neighbourhood = NeighbourhoodSet(4)
+        self.links, self.repair = IdleLinks(self.neighbours), LazyRepair(self.host, self.table)
+        self.distances = Distances(self.host, self.neighbours, self.table)
+        self.lost_peers = LostPeers(self.host, CONFIG, self.lifecycle, self.leaf_set)
+
+    def agreement(self) -> Agreement:
+        tables = self.leaf_set, self.table, self.neighbourhood
+        return Agreement(self.host, CONFIG, self.neighbours, *tables, self.lost_peers, self.distances, self.lifecycle)
+
+    def joining(self) -> Joining:
+        return Joining(self.host, CONFIG, self.lifecycle, self.leaf_set, self.distances, self.links, {})
+
+    def help(self) -> JoinHelp:
+        tables = self.leaf_set, self.table, self.neighbourhood
+        return JoinHelp(self.host, self.lifecycle, *tables, self.links, (CAROL,))
+
+    def router(self, above: Above) -> Router:
+        tables = self.leaf_set, self.table, self.neighbourhood
+        next_hop = NextHop(ALICE, CONFIG.digit_bits, *tables, self.neighbours.suspected)
+        rest = self.distances, self.repair, self.links, self.help()
+        router = Router(self.host, CONFIG, CODEC, self.lifecycle, next_hop, *rest)
+        router.application = above
+        return router
+
+
+@pytest.fixture
+def parts() -> Parts:
+    return Parts()
+
+
+def test_who_joins_through_nobody_is_the_first(parts: Parts) -> None:
+    assert list(parts.joining().start([])) == [Activate()]
+
+
+def test_a_near_contact_is_asked_whom_it_knows_and_then_joined_through(parts: Parts) -> None:
+    parts.host.near[BOB.node_id] = 0.01
+    joining = parts.joining()
+    assert list(joining.start([BOB])) == []
+    assert parts.host.sent == [(BOB, StateRequest())]
+    assert list(joining.state(BOB, State(True, (), (), ()))) == [JoinThrough(BOB, JoinRequest(ALICE, 1))]
+
+
+def test_the_answer_to_a_join_request_is_the_first_state(parts: Parts) -> None:
+    parts.host.near[BOB.node_id] = 0.01
+    joining = parts.joining()
+    list(joining.start([BOB]))
+    assert list(joining.reply(CAROL, JoinReply(1, (CAROL,), ()))) == [FirstState((CAROL,), (BOB,))]
+    assert list(joining.reply(CAROL, JoinReply(7, (CAROL,), ()))) == [], "of another attempt"
+
+
+def test_an_active_peer_that_looks_for_its_place_is_introduced(parts: Parts) -> None:
+    parts.lifecycle.activate()
+    attempt = look_up(ALICE).attempt
+    assert list(parts.joining().reply(BOB, JoinReply(attempt, (CAROL,), ()))) == [Introduced((CAROL,))]
+
+
+def test_contacts_that_never_answered_are_named_once_active(parts: Parts) -> None:
+    joining = parts.joining()
+    list(joining.start([BOB, CAROL]))
+    parts.host.near[CAROL.node_id] = 0.01
+    assert joining.done() == [BOB]
+
+
+def test_a_late_step_of_an_earlier_attempt_means_nothing(parts: Parts) -> None:
+    joining = parts.joining()
+    list(joining.start([BOB]))
+    assert list(joining.late(JoinLate(0, 0))) == []
+
+
+def test_who_probes_is_answered_and_becomes_a_member(parts: Parts) -> None:
+    agreement = parts.agreement()
+    assert list(agreement.probed(BOB, LeafSetProbe(()))) == [MembersChanged()]
+    assert parts.host.sent == [(BOB, LeafSetReply((), joining=True))]
+    assert list(agreement.probed(BOB, LeafSetProbe(()))) == [], "it is one already"
+
+
+def test_the_last_answer_settles_the_leaf_set(parts: Parts) -> None:
+    agreement = parts.agreement()
+    agreement.consider((BOB, CAROL))
+    assert list(agreement.replied(BOB, LeafSetReply(()))) == [MembersChanged()]
+    assert list(agreement.replied(CAROL, LeafSetReply(()))) == [MembersChanged(), Settled()]
+
+
+def test_a_lost_member_is_told_of_and_its_side_repaired(parts: Parts) -> None:
+    agreement = parts.agreement()
+    for contact in (BOB, CAROL):
+        list(agreement.probed(contact, LeafSetProbe(())))
+    parts.host.sent.clear()
+    assert list(agreement.lost(CAROL)) == [MembersChanged()]
+    assert parts.host.sent == [(BOB, MemberLost(CAROL.node_id)), (BOB, LeafSetProbe((BOB,)))]
+
+
+def test_who_lost_its_last_member_seeks_company(parts: Parts) -> None:
+    agreement = parts.agreement()
+    list(agreement.probed(BOB, LeafSetProbe(())))
+    parts.table.remove(BOB.node_id)
+    assert list(agreement.lost(BOB)) == [MembersChanged(), SeekCompany(), Settled()]
+
+
+def test_a_lonely_active_peer_seeks_company_while_it_probes_the_lost(parts: Parts) -> None:
+    parts.lost_peers.remember(BOB)
+    assert list(parts.lost_peers.due(ProbeLost())) == [], "it only joins"
+    parts.lifecycle.activate()
+    assert list(parts.lost_peers.due(ProbeLost())) == [SeekCompany()]
+    assert parts.host.sent == [(BOB, LeafSetProbe(()))] * 2
+
+
+def test_a_joining_peer_tells_whom_it_tries_and_an_active_one_whom_it_knows(parts: Parts) -> None:
+    help_ = parts.help()
+    help_.requested(BOB, StateRequest())
+    parts.lifecycle.activate()
+    parts.leaf_set.add(BOB)
+    help_.requested(BOB, StateRequest())
+    assert parts.host.sent == [(BOB, State(False, (CAROL,), (), ())), (BOB, State(True, (BOB,), (), ()))]
+
+
+def test_the_closest_peer_answers_a_joiner_with_its_leaf_set(parts: Parts) -> None:
+    parts.leaf_set.add(BOB)
+    parts.help().answer(JoinRequest(CAROL, 3))
+    assert parts.host.sent == [(CAROL, JoinReply(3, (ALICE, BOB), (ALICE,)))]
+
+
+def test_a_message_for_this_peer_is_acknowledged_and_delivered_once(parts: Parts) -> None:
+    above, note = Above(), Note("note")
+    router = parts.router(above)
+    parts.lifecycle.activate()
+    for _ in range(2):
+        router.accept(BOB, Routed(ALICE.node_id, CAROL, 1, 2, CODEC.encode(note)))
+    assert above.delivered == [note]
+    assert parts.host.sent == [(BOB, RoutedAck(CAROL.node_id, 1))] * 2
+
+
+def test_an_empty_cell_is_asked_for_once_a_round(parts: Parts) -> None:
+    for _ in range(2):
+        parts.repair.lacks(bytes(16), BOB)
+    assert parts.host.sent == [(BOB, RowRequest(0))]
+    parts.repair.end_round()
+    parts.repair.lacks(bytes(16), BOB)
+    assert len(parts.host.sent) == 2
+
+
+def test_a_link_that_was_not_used_for_a_round_is_released(parts: Parts) -> None:
+    parts.links.visited(BOB.node_id)
+    parts.links.end_round()
+    assert parts.host.closed == []
+    parts.links.end_round()
+    assert parts.host.closed == [BOB.node_id]
+
+
+def test_the_next_hop_is_the_closest_member_where_the_leaf_set_covers_the_key(parts: Parts) -> None:
+    next_hop = NextHop(ALICE, 4, parts.leaf_set, parts.table, parts.neighbourhood, lambda node_id: False)
+    assert next_hop.to(BOB.node_id) is None, "nobody else is known"
+    parts.leaf_set.add(BOB)
+    assert next_hop.to(BOB.node_id) == BOB
+    assert next_hop.to(BOB.node_id, but=(BOB.node_id,)) is None
+    assert next_hop.closest(CAROL.node_id, 2) == [BOB, ALICE]

@@ -1,0 +1,113 @@
+"""What a peer remembers of topics that it has nothing to do with: to a bound, and never what it is to keep."""
+
+import pytest
+
+from quillcast.core.ids import ring_distance
+from quillcast.protocol.config import Config
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Settings, described
+from tests.protocol.topics.village import Reader, Village
+
+BOUND = 4
+CONFIG = Config(topics=TopicConfig(replicas=2, idle_topics_max=BOUND))
+NAMES = [f"topic/{number}" for number in range(40)]
+
+
+def keepers(village: Village, name: str) -> list[int]:
+    """The peers that are to keep a topic's state."""
+    topic = described(name).topic
+    return sorted(village.alive(), key=lambda peer: ring_distance(village.world.machines[peer].node_id, topic))[:2]
+
+
+def known(peer: Peer) -> set[bytes]:
+    return {*peer.scribe.descriptors}
+
+
+def idle_room(peer: Peer) -> int:
+    return BOUND + peer.scribe.forgetting.slack
+
+
+def test_topics_that_a_subscriber_has_left_are_forgotten_beyond_a_bound_and_their_settings_stand() -> None:
+    village = Village(8, config=CONFIG)
+    village.run(5)
+    for name in NAMES:
+        village.act(3, lambda peer, name=name: peer.create(name, Settings(slow="wait"), lambda answer: None))
+        village.run(1)
+        for peer in (3, 4):
+            subscription = village.subscribe(peer, name, Reader())
+            village.act(peer, lambda peer, s=subscription: peer.unsubscribe(s))
+        village.run(1)
+    village.run(70)  # who was root, or forwarded, stays for a while
+    for number in village.alive():
+        peer = village.peers[number]
+        kept = {described(name).topic for name in NAMES if number in keepers(village, name)}
+        assert kept <= known(peer), "what it is to keep for others it does not forget"
+        assert len(known(peer) - kept) <= idle_room(peer)
+        assert peer.scribe.publishing.holders.keys() <= known(peer)
+        peer.check()
+    for name in NAMES[:3]:
+        village.subscribe(4, name, Reader())
+        village.run(2)
+        tree = village.tree(4, name)
+        assert tree is not None
+        assert tree.descriptor.settings.slow == "wait", "the keepers know"
+
+
+def test_topics_that_a_publisher_has_closed_are_forgotten_beyond_a_bound() -> None:
+    village = Village(8, config=CONFIG)
+    village.run(5)
+    for name in NAMES:
+        publisher = village.publisher(5, name)
+        village.publish(5, publisher, b"event")
+        village.run(1)
+        village.act(5, lambda peer, p=publisher: peer.close_publisher(p))
+        village.run(1)
+    village.run(70)
+    peer = village.peers[5]
+    kept = {described(name).topic for name in NAMES if 5 in keepers(village, name)}
+    assert len(known(peer) - kept) <= idle_room(peer)
+    peer.check()
+
+
+def test_what_is_used_is_not_forgotten_however_many_topics_there_are() -> None:
+    village = Village(8, config=CONFIG)
+    village.run(5)
+    for name in NAMES:
+        village.subscribe(6, name, Reader())
+    village.run(5)
+    assert {described(name).topic for name in NAMES} <= known(village.peers[6])
+
+
+def test_who_keeps_topics_no_more_forgets_them_once_others_do() -> None:
+    village = Village(4, config=CONFIG)
+    village.run(5)
+    for name in NAMES:
+        village.act(0, lambda peer, name=name: peer.create(name, Settings(slow="wait"), lambda answer: None))
+        village.run(0.5)
+    village.run(5)
+    for _ in range(12):
+        village.add()
+        village.run(3)
+    village.run(120)
+    for number in village.alive():
+        peer = village.peers[number]
+        kept = {described(name).topic for name in NAMES if number in keepers(village, name)}
+        assert kept <= peer.scribe.replication.terms.keys()
+        assert len(peer.scribe.replication.terms.keys() - kept) <= idle_room(peer)
+        assert peer.scribe.replication.terms.keys() <= known(peer)
+        peer.check()
+
+
+def test_a_topic_that_is_known_and_not_kept_track_of_is_found() -> None:
+    village = Village(2, config=CONFIG)
+    village.run(2)
+    scribe = village.peers[0].scribe
+    scribe.publishing.holders[described("nobody/knows").topic] = 1
+    with pytest.raises(AssertionError):
+        scribe.forgetting.check()
+    scribe.publishing.holders.clear()
+    for name in NAMES:
+        scribe.descriptors[described(name).topic] = described(name)
+    with pytest.raises(AssertionError, match="40 topics are known that nobody here needs"):
+        scribe.forgetting.check()

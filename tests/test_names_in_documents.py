@@ -1,0 +1,195 @@
+"""Every file, module, class, function, command, option and setting that the documents name exists."""
+
+import ast
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+BASES = (ROOT, ROOT / "src" / "quillcast", ROOT / "docs", ROOT / "src" / "quillcast" / "evaluation")
+SOURCES = ("src", "tests", "benchmarks", "examples", "scripts")
+
+FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+PATH = re.compile(r"(?<![\w/.:~$-])(?:[\w.-]+/)+[\w.*-]*|\b[\w-]+\.(?:py|md|toml|json|svg|html|jsonl\.gz)\b")
+NAME = re.compile(r"--[a-z][a-z-]*|[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+SECTION = re.compile(r"\]\((([\w./-]*)#([\w-]+))\)")
+CAMEL = re.compile(r"_?[A-Z][a-z0-9]+\w*$")
+
+# Names of other programs and libraries, of files that users have or that runs make, and words of examples.
+EXTERNAL = set((Path(__file__).parent / "external_names.txt").read_text().split())
+
+
+def spans(page: Path) -> Iterator[str]:
+    """What a page marks as code within a line."""
+    return iter(dict.fromkeys(SPAN.findall(FENCE.sub("", page.read_text()))))
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    paths = [path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py"))]
+    return {path: ast.parse(path.read_text()) for path in paths if path != Path(__file__)}
+
+
+@cache
+def classes() -> dict[str, set[str]]:
+    """Every class, and what it and the classes that it names as its bases have."""
+    members: dict[str, set[str]] = {}
+    bases: dict[str, set[str]] = {}
+    for tree in trees().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                members.setdefault(node.name, set()).update(names_in(node))
+                bases.setdefault(node.name, set()).update(name.split(".")[-1] for name in map(ast.unparse, node.bases))
+    for name, inherited in bases.items():
+        members[name].update(*(members.get(base.split("[")[0], ()) for base in inherited))
+    return members
+
+
+def names_in(tree: ast.AST) -> Iterator[str]:
+    """Every name in a piece of source, and what strings without spaces hold."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                yield name
+            case ast.alias(name=name):
+                yield from name.split(".")
+            case ast.Constant(value=str(text)):  # of prose only the options
+                yield from re.findall(r"--[a-z][a-z-]*" if " " in text else r"--[a-z][a-z-]*|[A-Za-z_]\w*", text)
+
+
+@cache
+def modules() -> dict[str, set[str]]:
+    """The package's modules and what is in each, by every end of their dotted names: `core.ids`, `ids`."""
+    found: dict[str, set[str]] = {}
+    for path, tree in trees().items():
+        if path.is_relative_to(ROOT / "src"):
+            parts = path.relative_to(ROOT / "src").with_suffix("").parts
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            for start in range(len(parts)):
+                found.setdefault(".".join(parts[start:]), set()).update(names_in(tree))
+    return found
+
+
+@cache
+def strings() -> set[str]:
+    """Strings of the source that are names as they stand, such as those of files."""
+    constants = (node.value for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return {value for value in constants if isinstance(value, str) and NAME.fullmatch(value)}
+
+
+@cache
+def known() -> set[str]:
+    """Every single name: of source, settings files, make targets, dependencies."""
+    names = {name for tree in trees().values() for name in names_in(tree)} | EXTERNAL
+    for path in (*ROOT.glob("scenarios/*.toml"), *(ROOT / "src").rglob("*.toml"), ROOT / "pyproject.toml"):
+        names |= set(re.findall(r"\w+", path.read_text()))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    names |= {word for group in groups for line in group for word in re.findall(r"\w+", line)}
+    return names | set(re.findall(r"\w+", (ROOT / "Makefile").read_text()))
+
+
+@cache
+def tracked() -> frozenset[str]:
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("which files are tracked is known only in a git checkout")
+    listed = subprocess.run([git, "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return frozenset(listed.split("\n"))
+
+
+def is_file(name: str, page: Path) -> bool:
+    """Is there such a file or folder: from the top, in the package, beside the page, or anywhere by its name alone?"""
+    if "/" not in name:
+        return any(Path(path).name == name for path in tracked())
+    return any(any(base.glob(name.rstrip("/"))) for base in (*BASES, page.parent))
+
+
+def is_name(name: str) -> bool:
+    """Does a name stand for something: a class, a member of one, a module, something in one, or any single name?"""
+    if name in EXTERNAL or name in modules():
+        return True
+    *owners, last = name.split(".")
+    if owners and owners[-1] in classes():
+        return last in classes()[owners[-1]]
+    if owners:
+        owner, found = ".".join(owners), modules()
+        inside = found.get(owner, known()) | found.get(f"{owner}.config", set())  # also settings: `topics.lease_s`
+        return (last in inside and all(map(is_name, owners))) or name in strings()
+    return name in classes() if CAMEL.match(name) and name not in known() else name in known()
+
+
+def unknown(span: str, page: Path) -> Iterator[str]:
+    for path in PATH.findall(span):
+        if path not in EXTERNAL and not is_file(path.partition("::")[0], page):
+            yield path
+    for name in NAME.findall(PATH.sub(" ", span)):
+        if not is_name(name):
+            yield name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_names_exists(page: Path) -> None:
+    assert [(span, name) for span in spans(page) for name in unknown(span, page)] == []
+
+
+def test_links_to_sections_lead_to_headings() -> None:
+    broken = [
+        (str(page.relative_to(ROOT)), link)
+        for page in PAGES
+        for link, target, section in SECTION.findall(page.read_text())
+        if section not in sections((page.parent / target) if target else page)
+    ]
+    assert broken == []
+
+
+def sections(page: Path) -> set[str]:
+    """How links name a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_import_chain_that_is_drawn_is_one() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    chain = re.search(r"longest import chain has (\d+) modules: (.*?)\.\n", page, re.DOTALL)
+    assert chain is not None
+    names = [f"quillcast.{name}" for name in re.findall(r"`([\w.]+)`", chain[2])]
+    assert len(names) == int(chain[1])
+    for name, imported in pairwise(names):
+        source = (ROOT / "src" / Path(*name.split("."))).with_suffix(".py").read_text()
+        parent, _, last = imported.rpartition(".")
+        assert f"from {imported} import" in source or re.search(rf"from {parent} import .*\b{last}\b", source)
+
+
+def test_external_names_are_used() -> None:
+    """What no page names any more leaves the list."""
+    words = {word for page in PAGES for span in spans(page) for word in (*PATH.findall(span), *NAME.findall(span))}
+    words |= {part for word in words for part in word.split(".")}
+    assert sorted(EXTERNAL - words) == []
+
+
+def test_a_name_that_does_not_exist_is_noticed() -> None:
+    page = ROOT / "README.md"
+    wrong = [
+        "Node.absentee",
+        "live.absentee",
+        "Absentee",
+        "--absentee",
+        "docs/absentee.md",
+        "absentee.py",
+        "absent_setting",
+    ]
+    assert [name for name in wrong if not list(unknown(name, page))] == []
+    right = ["Node.publish", "live.node", "ForwardingTable.move", "--wait", "docs/live.md", "node.py", "lease_s"]
+    assert [name for name in right if list(unknown(name, page))] == []
