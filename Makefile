@@ -1,25 +1,29 @@
-# Every target makes the environment first; when it is up to date that takes a tenth of a second.
+# Every target sets up the environment first, which takes a tenth of a second if it is up to date.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench sim chaos mutants fmt
+.PHONY: help setup demo test test-all check bench sim chaos mutants fmt
 
 BIN := .venv/bin
+PYTEST := $(BIN)/pytest -n 4 --dist loadfile
 SEEDS ?= 500
 MINUTES ?= 10
 ARGS ?=
 
-help:  ## say what there is
+help:  ## list the targets
 	@echo "quillcast: publish/subscribe without a broker"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-setup:  ## make .venv with everything the other targets need
+setup:  ## create .venv with everything that the other targets need
 	@scripts/bootstrap
 
-demo: setup  ## sixteen peers, real events, three kills, and the proof (ARGS="--no-kill", ...)
+demo: setup  ## sixteen peers, real events, three kills, and proof that nothing was lost (ARGS="--no-kill", ...)
 	@$(BIN)/quillcast demo $(ARGS)
 
-test: setup  ## run the tests (ARGS="-m 'not slow'", ...)
-	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+test: setup  ## run the tests, in minutes (ARGS="-m 'not slow'", ...)
+	@$(PYTEST) -m "not long" $(ARGS)
+
+test-all: setup  ## run all tests, the long ones too
+	@$(PYTEST) $(ARGS)
 
 check: setup  ## lint, format check, strict types
 	@$(BIN)/ruff check
@@ -30,13 +34,13 @@ bench: setup  ## run the benchmarks (ARGS="--quick", ...)
 	@scripts/servers
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
-sim: setup  ## fault simulations (SEEDS=500)
+sim: setup  ## simulate networks with faults (SEEDS=500)
 	@$(BIN)/python -m quillcast.sim --seeds $(SEEDS) $(ARGS)
 
-chaos: setup  ## kill, stop and split real processes under load; as root (MINUTES=10 SEED=...)
+chaos: setup  ## kill, stop and partition real processes under load; needs root (MINUTES=10 SEED=...)
 	@$(BIN)/python -m tests.live.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-mutants: setup  ## break the protocol on purpose; do tests or simulations notice? (ARGS="--only NAME", ...)
+mutants: setup  ## break the protocol on purpose, and check that tests notice (ARGS="--only NAME", ...)
 	@$(BIN)/python -m tests.mutants --jobs 2 $(ARGS)
 
 fmt: setup  ## format the source and sort imports

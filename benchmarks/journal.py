@@ -80,7 +80,7 @@ def throughput(size_bytes: int, pairs: int, seconds: float) -> Row:
 
 def main() -> None:
     options = parser(__doc__).parse_args()
-    with tempfile.TemporaryDirectory() as folder, Journal(folder, PEER) as journal:  # loads pyarrow
+    with tempfile.TemporaryDirectory() as folder, Journal(folder, PEER) as journal:  # loads nanoarrow
         journal.trace(MIXES["delivered"](0), 0)
     rows: list[dict[str, Any]] = []
     for kind, make in MIXES.items():

@@ -10,6 +10,15 @@ from hypothesis import settings
 settings.register_profile("quillcast", deadline=None, print_blob=True)
 settings.load_profile("quillcast")
 
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is long is slow, so that `-m "not slow"` leaves it out too."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker("slow")
+
+
 # Processes that tests start hear Ctrl-C; what a shell runs in the background does not, nor do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

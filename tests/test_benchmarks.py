@@ -20,7 +20,7 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.live
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_tell_speed_processor_time_and_memory_of_every_process() -> None:
     systems = ["quillcast", "quillcast, TLS", "zenoh, router", "pyzmq, forwarder"]
     options = ["--json", "--sizes", "16", "--rounds", "1", "--seconds", "0.1", "--systems", *systems]
@@ -38,7 +38,7 @@ def test_rows_tell_speed_processor_time_and_memory_of_every_process() -> None:
 
 
 @pytest.mark.live
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_tell_what_a_faulty_subscriber_does_to_the_others() -> None:
     ran = subprocess.run(
         [sys.executable, BENCHMARKS / "stalls.py", "--json", "--quick", "--systems", "quillcast"],

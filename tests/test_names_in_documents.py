@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
+from keyword import kwlist
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BASES = (ROOT, ROOT / "src" / "quillcast", ROOT / "docs", ROOT / "src" / "quillcast" / "evaluation")
-SOURCES = ("src", "tests", "benchmarks", "examples", "scripts")
+SOURCES = ("src", "benchmarks", "examples", "scripts")
 
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -36,7 +37,12 @@ def spans(page: Path) -> Iterator[str]:
 @cache
 def trees() -> dict[Path, ast.Module]:
     paths = [path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py"))]
-    return {path: ast.parse(path.read_text()) for path in paths if path != Path(__file__)}
+    return {path: ast.parse(path.read_text()) for path in paths}
+
+
+@cache
+def names_by_file() -> dict[Path, set[str]]:
+    return {path: set(names_in(tree)) for path, tree in trees().items()}
 
 
 @cache
@@ -72,12 +78,12 @@ def names_in(tree: ast.AST) -> Iterator[str]:
 def modules() -> dict[str, set[str]]:
     """The package's modules and what is in each, by every end of their dotted names: `core.ids`, `ids`."""
     found: dict[str, set[str]] = {}
-    for path, tree in trees().items():
+    for path, names in names_by_file().items():
         if path.is_relative_to(ROOT / "src"):
             parts = path.relative_to(ROOT / "src").with_suffix("").parts
             parts = parts[:-1] if parts[-1] == "__init__" else parts
             for start in range(len(parts)):
-                found.setdefault(".".join(parts[start:]), set()).update(names_in(tree))
+                found.setdefault(".".join(parts[start:]), set()).update(names)
     return found
 
 
@@ -91,7 +97,10 @@ def strings() -> set[str]:
 @cache
 def known() -> set[str]:
     """Every single name: of source, settings files, make targets, dependencies."""
-    names = {name for tree in trees().values() for name in names_in(tree)} | EXTERNAL
+    names = EXTERNAL.union(kwlist, *names_by_file().values())
+    for path in {*(ROOT / "tests").rglob("*.py")} - {Path(__file__)}:
+        names |= set(re.findall(r"^(?:def|class) (\w+)", text := path.read_text(), re.MULTILINE))
+        names |= set(re.findall(r"\"((?:--)?[\w-]+)\"", text))
     for path in (*ROOT.glob("scenarios/*.toml"), *(ROOT / "src").rglob("*.toml"), ROOT / "pyproject.toml"):
         names |= set(re.findall(r"\w+", path.read_text()))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

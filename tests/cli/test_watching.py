@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quillcast.cli import judging
+from quillcast.cli import judging, top
 from quillcast.cli.judging import Bounds, Finding, State
 from tests.cli.commands import Commands, read_terminal, topic_near
 
@@ -259,6 +259,19 @@ def test_top_draws_on_a_terminal_until_ctrl_c(quillcast: Commands) -> None:
     os.close(ours)
     assert top.returncode == 130
     assert b"Traceback" not in shown
+
+
+@pytest.mark.parametrize("coloured", [True, False])
+def test_top_draws_what_fits_the_terminal(coloured: bool) -> None:
+    link = {"from": "ab" * 16, "to": "cd" * 16, "round_trip_ms": 1.5, "suspected": True, "connected": True}
+    seen = {"network": "n", "seconds": 1.0, "peers": [], "topics": [], "subscribers": [], "silent": ["ef" * 16] * 20}
+    seen["links"] = [link | {"waiting_bytes": 0, "room_bytes": 4096}]
+    picture = top._picture(seen, os.terminal_size((40, 9)), coloured=coloured)
+    lines = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", picture).split("\r\n")
+    assert lines[0] == "network n: 0 peers, 0 topics, 0 events/s"  # there is no room for how to end
+    assert lines[4] == "  abababab  cdcdcdcd  1.50 ms     suspec"
+    assert len(lines) == 9
+    assert ("\x1b[33m  abababab" in picture) == coloured
 
 
 @pytest.mark.live

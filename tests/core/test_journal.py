@@ -1,7 +1,5 @@
 """The layout of the journal: every record type goes in and comes out, and a cut costs nothing before it."""
 
-import subprocess
-import sys
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -14,6 +12,7 @@ from quillcast.core import journal
 from quillcast.core.envelope import Term
 from quillcast.core.errors import Malformed
 from quillcast.core.trace import AnyRecord, Attached, Delivered, Mark, Record, Stopped
+from quillcast.pipeline import reading
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 VALUES: dict[Any, st.SearchStrategy[Any]] = {
@@ -45,7 +44,7 @@ def file_of(*flushes: list[Record]) -> bytes:
 
 
 def read(data: bytes) -> list[journal.Entry]:
-    found = [entry for batch in journal.batches(data) for entry in journal.entries(batch)]
+    found = [entry for batch in reading.batches(data) for entry in reading.entries(batch)]
     return sorted(found, key=lambda entry: entry.entry)
 
 
@@ -63,7 +62,7 @@ def test_every_record_comes_back_as_it_was_noted(records: list[Record]) -> None:
 
 
 def test_a_sheet_is_as_long_as_its_rows_and_empty_after_every_lay_out() -> None:
-    ledger, size = journal.Ledger(b"p" * 16, 1, 1000), len(file_of(SOME[1:2])) - len(file_of())
+    ledger, size = journal.Ledger(b"peer", 1, 1000), len(file_of(SOME[1:2])) - len(file_of())
     for round_ in range(3):
         for n in range(round_, 1 + 2 * round_):
             ledger.note(n, SOME[1])
@@ -85,7 +84,7 @@ def test_a_cut_anywhere_keeps_all_batches_before_it_and_counts_the_bytes_after_t
     ends = [len(file_of(*flushes[:n])) for n in range(4)]
     for size in range(len(data)):
         whole_bytes = max((end for end in ends if end <= size), default=0)
-        assert journal.whole(data[:size]) == journal.Whole(whole_bytes, size - whole_bytes, False)
+        assert reading.whole(data[:size]) == reading.Whole(whole_bytes, size - whole_bytes, False)
         assert (
             read(data[:size]) == read(data)[: max(0, ends.index(whole_bytes))] if whole_bytes else not read(data[:size])
         )
@@ -93,7 +92,7 @@ def test_a_cut_anywhere_keeps_all_batches_before_it_and_counts_the_bytes_after_t
 
 def test_a_closed_journal_says_so() -> None:
     data = file_of(SOME) + journal.END
-    assert journal.whole(data) == journal.Whole(len(data), 0, True)
+    assert reading.whole(data) == reading.Whole(len(data), 0, True)
 
 
 @given(st.data())
@@ -101,13 +100,13 @@ def test_damage_never_raises_and_keeps_what_stands_before_it(draw: st.DataObject
     data = bytearray(file_of(SOME, [Attached(b"t", b"p", "joined", 1)], SOME))
     at = draw.draw(st.integers(len(file_of(SOME)), len(data) - 1))
     data[at] ^= draw.draw(st.integers(1, 255))
-    tables = list(journal.batches(bytes(data)))
+    tables = list(reading.batches(bytes(data)))
     assert sum(table.num_rows for table in tables) >= len(SOME)
 
 
 def test_another_arrow_stream_is_no_journal() -> None:
     with pytest.raises(Malformed, match="other columns"):
-        list(journal.batches(pa.schema([("a", pa.int64())]).serialize()))
+        list(reading.batches(pa.schema([("a", pa.int64())]).serialize()))
 
 
 def test_a_record_that_does_not_fit_is_refused_where_it_is_declared() -> None:
@@ -117,24 +116,3 @@ def test_a_record_that_does_not_fit_is_refused_where_it_is_declared() -> None:
 
     with pytest.raises(TypeError, match="Odd does not fit"):
         journal._columns(Odd)
-
-
-def test_the_layout_does_not_load_pyarrow() -> None:
-    code = "import sys, quillcast.core.journal, quillcast.live.journal; sys.exit('pyarrow' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_writing_a_journal_does_not_load_pandas() -> None:
-    """pyarrow's own conversions do: 0.4 s in which a peer does nothing else, and 50 MB."""
-    program = (
-        "import sys; from quillcast.core import journal\n"
-        "from quillcast.core.trace import LeafSetChanged, Mark, Published\n"
-        "ledger = journal.Ledger(bytes(16), 1, 3)\n"
-        "ledger.note(1, Mark('x'))\n"
-        "ledger.note(2, LeafSetChanged((bytes(16),)))\n"
-        "ledger.note(3, Published(bytes(16), bytes(16), 0, 1, 100))\n"
-        "ledger.lay_out()\n"
-        "print('pandas' in sys.modules)"
-    )
-    written = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert written.stdout == "False\n"

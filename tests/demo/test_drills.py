@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.commands import Command, Commands, commands
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.spark]
 
 
 AUDIT_S = 240.0  # at most, for Spark on a busy machine

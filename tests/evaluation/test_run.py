@@ -184,7 +184,7 @@ for name, master in json.loads(sys.argv[1]).items():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tables_are_the_same_on_every_master(whole: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
     """One Java machine, in which a session follows the other."""
     folder, first, _ = whole
@@ -198,7 +198,7 @@ def test_tables_are_the_same_on_every_master(whole: tuple[Path, dict[str, Any], 
         assert tables(tmp_path / name) == tables(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_that_is_stopped_again_and_again_goes_on_and_leaves_equal_tables(
     whole: tuple[Path, dict[str, Any], str], here: Here, tmp_path: Path
 ) -> None:

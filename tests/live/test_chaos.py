@@ -25,7 +25,7 @@ def drawn(seed: int, *, splits: bool = False) -> plan.Plan:
 
 
 @pytest.mark.live
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_minute_of_chaos_breaks_no_promise(tmp_path: Path) -> None:
     planned = drawn(SEED)
     print(planned)  # noqa: T201 - what happened, where the test fails

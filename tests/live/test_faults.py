@@ -76,18 +76,19 @@ def play(stage: Stage) -> Play:
     return Play(stage.start_many(PEERS, config=RING))
 
 
-@pytest.mark.parametrize("role", ["forwarder", "root"])
+@pytest.mark.parametrize("role", [pytest.param("forwarder", marks=pytest.mark.long), "root"])
 def test_a_killed_peer_loses_and_repeats_nothing(play: Play, role: str) -> None:
     play.begin(role).kill()
     play.end()
 
 
+@pytest.mark.long
 def test_a_killed_root_loses_and_repeats_nothing_of_publishers_that_share_blocks(play: Play) -> None:
     play.begin("root", publishers=20).kill()
     play.end()
 
 
-@pytest.mark.parametrize("role", ["forwarder", "root"])
+@pytest.mark.parametrize("role", ["forwarder", pytest.param("root", marks=pytest.mark.long)])
 def test_a_peer_that_stands_still_and_goes_on_loses_and_repeats_nothing(play: Play, role: str) -> None:
     victim = play.begin(role)
     victim.stop()
@@ -102,7 +103,7 @@ def test_a_peer_that_stands_still_and_goes_on_loses_and_repeats_nothing(play: Pl
     assert victim.ask("status")["active"]
 
 
-@pytest.mark.parametrize("role", ["forwarder", "root"])
+@pytest.mark.parametrize("role", [pytest.param("forwarder", marks=pytest.mark.long), "root"])
 def test_a_peer_cut_off_in_silence_loses_and_repeats_nothing(stage: Stage, network: Wires, role: str) -> None:
     def spawn() -> Puppet:
         namespace, listen = network.host()

@@ -14,7 +14,8 @@ from quillcast.core import journal as layout
 from quillcast.core.envelope import Term
 from quillcast.core.errors import DiskFailed
 from quillcast.core.trace import Delivered, Mark
-from quillcast.live.journal import FLUSH_S, ROWS_MAX, Journal, Tail
+from quillcast.live.journal import FLUSH_S, ROWS_MAX, Journal
+from quillcast.pipeline.reading import Tail, whole
 
 PEER = bytes(range(16))
 
@@ -31,7 +32,7 @@ def test_what_was_noted_is_read_back_in_order(tmp_path: Path) -> None:
     assert [entry.entry for entry in entries] == list(range(3 * ROWS_MAX + 5))
     assert all(entry.peer == PEER and entry.started_ns == journal.started_ns for entry in entries)
     assert [entry.record for entry in entries[:3]] == [Mark("0"), delivered(1), Mark("2")]
-    assert layout.whole(journal.path.read_bytes()).closed
+    assert whole(journal.path.read_bytes()).closed
 
 
 def test_what_is_noted_turn_by_turn_is_laid_out_before_there_is_too_much(tmp_path: Path) -> None:
@@ -114,15 +115,15 @@ def test_a_killed_process_leaves_every_record_up_to_its_last_flush(tmp_path: Pat
     assert len(numbers) >= seen
     assert numbers == list(range(len(numbers)))
     (path,) = tmp_path.iterdir()
-    assert not layout.whole(path.read_bytes()).closed
+    assert not whole(path.read_bytes()).closed
 
 
 FILLER = """
 import logging, resource, sys
 from pathlib import Path
-from quillcast.core.journal import whole
 from quillcast.core.trace import Mark
-from quillcast.live.journal import Journal, Tail
+from quillcast.live.journal import Journal
+from quillcast.pipeline.reading import Tail, whole
 
 logging.basicConfig(format="%(message)s")
 if sys.argv[2:]:

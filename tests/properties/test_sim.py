@@ -15,9 +15,9 @@ from quillcast.sim.hard import PEERS_MIN as HARD_MIN
 from quillcast.sim.leases import bound_s
 from quillcast.sim.simulation import Simulation
 
-SEEDS = range(1000, 1025)
+SEEDS, LONG_SEEDS = range(1000, 1005), range(1005, 1025)
 PEERS = 12  # at most, so that all of it stays well under a minute
-HARD_SEEDS = range(2000, 2100)
+HARD_SEEDS, LONG_HARD_SEEDS = range(2000, 2030), range(2030, 2100)
 MARKS: Counter[str] = Counter()
 
 TRACE = """
@@ -31,7 +31,7 @@ print(simulation.world.steps, len(records), hashlib.sha256(msgspec.msgpack.encod
 """
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG_SEEDS)])
 def test_the_promises_hold_whatever_goes_wrong(seed: int) -> None:
     simulation = Simulation(drawn(seed, PEERS), seed)
     simulation.run()
@@ -70,7 +70,9 @@ def test_hard_histories_draw_what_wide_ones_do_not() -> None:
     assert max(fault.loss for fault in happening if isinstance(fault, Disturb)) == 0.3
 
 
-@pytest.mark.parametrize("seed", HARD_SEEDS)
+@pytest.mark.parametrize(
+    "seed", [*HARD_SEEDS, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG_HARD_SEEDS)]
+)
 def test_the_promises_hold_in_hard_histories(seed: int) -> None:
     Simulation(hard(seed), seed).run()
 

@@ -413,6 +413,32 @@ def test_what_is_remembered_of_a_publisher_that_is_gone_is_found(sound: Simulati
     checks.check_tables(sound)
 
 
+def test_a_root_that_stood_still_and_calls_something_stable_before_it_has_heard_of_others_is_found(
+    sound: Simulation,
+) -> None:
+    rooted = {number: tree for number, tree in sound.trees("news").items() if tree.root is not None}
+    ((number, tree),) = rooted.items()
+    peer = next(peer for machine, peer in sound.running() if machine.number == number)
+    judges, root, before = sound.judges, tree.root, sound.world.now
+    assert root is not None
+    stable = root.stable
+    try:
+        judges.went_on(number, peer, 3.0)  # too short to be noticed
+        assert not judges.holding
+        judges.went_on(number, peer, 10.0)
+        judges.holds_back(number, peer)
+        root.stable += 1
+        judges.holds_back(number + 1, peer)
+        with pytest.raises(Broken, match=rf"hold: peer {number}, the root of topic news, stood still .* stable before"):
+            judges.holds_back(number, peer)
+        sound.world.now += 0.1
+        judges.holds_back(number, peer)
+        assert not judges.holding, "they may have answered"
+    finally:
+        root.stable, sound.world.now = stable, before
+        judges.holding.clear()
+
+
 def test_former_parents_that_are_remembered_for_too_long_are_found(sound: Simulation) -> None:
     peer = next(peer for _, peer in sound.running() if sound.topics["news"] in peer.scribe.trees)
     former = peer.scribe.joining.former

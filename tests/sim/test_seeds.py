@@ -55,6 +55,7 @@ HARD_SEEDS = {
     302260: "a root forgot no publisher whose peer was lost, came back and was lost again",
     302285: "a joining peer whose one request was lost waited for half a minute",
     402192: "a root looked for the end of lost publishers' leases once per lease, and so remembered some for two",
+    407473: "a lease ended when its owner came back elsewhere, and the parent was not told what was covered then",
     402602: "a joining peer whose one contact had died tried nobody else, though others spoke to it",
     400484: "an event went out as recovered before the report that it may have been lost",
     310667: "what the subscription's term had admitted before it began was told lost as a void hole",
@@ -67,7 +68,7 @@ def test_what_failed_once_in_a_hard_history_holds(seed: int) -> None:
     Simulation(hard(seed), seed).run()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_failed_once_holds(seed: int) -> None:
     try:

@@ -6,6 +6,7 @@ import click
 
 from quillcast.cli.options import JSON, Place
 from quillcast.cli.running import interruptible
+from quillcast.pipeline import extras
 
 
 @click.command(short_help="Prove from journals what happened.")
@@ -19,6 +20,7 @@ def command(folder: Path, report: Path | None, master: str, as_json: bool) -> No
     Peers write journals when they are told where: `quillcast node --journal DIR`, Node(journal=...). Ends with 0 if
     every promise held, else with 1.
     """
+    extras.require("an audit", *extras.SPARK, *(() if report is None else extras.REPORT))
     from quillcast.pipeline.command import audit_command
 
     with interruptible():

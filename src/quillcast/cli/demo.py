@@ -11,6 +11,7 @@ from quillcast.cli.options import JSON, Amount, Place
 from quillcast.cli.running import interruptible, run
 from quillcast.cli.tables import table
 from quillcast.core.errors import LocalError, Unreachable
+from quillcast.pipeline import extras
 
 WIDTH = 120  # of tables that go to a file or a pipe
 ANSWER_TIMEOUT_S = 60.0  # a repair is waited for, and others before it
@@ -67,6 +68,7 @@ def command(
     """
     if context.invoked_subcommand is not None:
         return
+    extras.require("the demo ends with an audit, which", *extras.SPARK, *extras.REPORT)
     from rich.console import Console
 
     from quillcast.demo.performance import Performance, plan
@@ -75,7 +77,6 @@ def command(
     if not console.is_terminal:
         console.width = WIDTH
     performance = Performance(plan(peers, rate, file, limit, seed, output, kill=not no_kill, stay=stay), console)
-    performance.prepare()
     told = run(performance.play())
     with interruptible():
         result, sound = performance.prove(told)

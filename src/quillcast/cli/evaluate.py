@@ -94,6 +94,7 @@ def run(
 @JSON
 def compare(runs: tuple[Path, ...], as_json: bool) -> None:
     """Put finished runs side by side; each RUN is the folder of one."""
+    extras.require("a comparison", *extras.EVALUATION)
     from quillcast.evaluation.compare import compare_command
 
     _ended(lambda: compare_command(runs, as_json=as_json), as_json=as_json)

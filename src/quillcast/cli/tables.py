@@ -19,12 +19,21 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def table(title: str, columns: list[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Rows under their columns' names; nothing if there are none."""
+def table(
+    title: str, columns: list[str], rows: Iterable[Sequence[object]], left_count: int | None = None
+) -> Iterator[str]:
+    """Rows under their columns' names; nothing if there are none.
+
+    The first `left_count` columns begin on the left (all if it is None), the others end on the right.
+    """
     shown = [[str(cell) for cell in row] for row in rows]
     if not shown:
         return
     widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
     yield f"{title}:"
     for row in (columns, *shown):
-        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        aligned = [
+            cell.ljust(width) if left_count is None or at < left_count else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  " + "  ".join(aligned).rstrip()

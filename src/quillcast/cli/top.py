@@ -1,20 +1,18 @@
 """`quillcast top`: live rates, queues and neighbours of every peer of this machine that answers."""
 
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
 from quillcast.cli.asking import ask_each, peers_here
-from quillcast.cli.options import JSON, NETWORK, Amount
+from quillcast.cli.options import JSON, NETWORK, Amount, coloured
 from quillcast.cli.tables import counted, sized, table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 ROWS_MAX = 30  # of a table that people read
 LATE_S = 0.5  # a guess: who lacks what is younger is not shown as behind
@@ -294,35 +292,37 @@ def _link_row(link: Mapping[str, Any]) -> list[str]:
 
 
 def _show(looks: Iterable[Mapping[str, Any]]) -> None:
-    """Draw every look on the terminal, until Ctrl-C."""
-    from rich.live import Live
-
-    with Live(screen=True, auto_refresh=False) as live:
+    """Draw every look on the terminal's other screen, until Ctrl-C."""
+    click.echo(_ENTER, nl=False, color=True)
+    try:
         for seen in looks:
-            live.update(_picture(seen), refresh=True)
+            click.echo(_picture(seen, shutil.get_terminal_size(), coloured=coloured(1)), nl=False, color=True)
+    finally:
+        click.echo(_LEAVE, nl=False, color=True)
 
 
-def _picture(seen: Mapping[str, Any]) -> "RenderableType":
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    parts: list[RenderableType] = [Text(f"{_head(seen)}; Ctrl-C ends", style="bold")]
+def _picture(seen: Mapping[str, Any], size: os.terminal_size, *, coloured: bool) -> str:
+    """A look over what stood on the terminal before, as much of it as there is room for."""
+    lines: list[tuple[str, dict[str, Any]]] = [(f"{_head(seen)}; Ctrl-C ends", {"bold": True})]
     for title, columns, rows in _tables(seen):
         if rows:
-            drawn = Table(title=title, title_justify="left", title_style="cyan", box=None, pad_edge=False)
-            for at, column in enumerate(columns):
-                drawn.add_column(column, justify="left" if at < _LEFT[title] else "right", no_wrap=True)
-            for row in rows[:ROWS_MAX]:
-                drawn.add_row(*row, style=_style(row))
-            parts += [Text(), drawn, *map(Text, _more(rows))]
-    parts += [Text(problem, style="red") for problem in _problems(seen)]
-    return Group(*parts)
+            heading, names, *drawn = table(title, columns, rows[:ROWS_MAX], _LEFT[title])
+            lines += [("", {}), (heading, {"fg": "cyan"}), (names, {"bold": True})]
+            lines += [(line, _style(row)) for line, row in zip(drawn, rows, strict=False)]
+            lines += [(line, {}) for line in _more(rows)]
+    lines += [(problem, {"fg": "red"}) for problem in _problems(seen)]
+    shown = [(line[: size.columns], style if coloured else {}) for line, style in lines[: size.lines]]
+    return _HOME + "\r\n".join(click.style(line, **style) + _REST_OF_LINE for line, style in shown) + _BELOW
 
 
 _LEFT = {"peers": 2, "topics": 2, "subscribers that are behind": 3, "links that are not well": 4}
 """How many columns of a table are words."""
 
+# Control sequences of terminals (ECMA-48, and xterm's other screen).
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_HOME, _REST_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
-def _style(row: Sequence[str]) -> str:
-    return "yellow" if any("suspected" in cell or "joining" in cell or cell == "down" for cell in row) else ""
+
+def _style(row: Sequence[str]) -> dict[str, Any]:
+    bad = any("suspected" in cell or "joining" in cell or cell == "down" for cell in row)
+    return {"fg": "yellow"} if bad else {}

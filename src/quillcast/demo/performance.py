@@ -22,7 +22,6 @@ from quillcast.demo.display import display
 from quillcast.demo.network import HOW_TO
 from quillcast.demo.state import State
 from quillcast.live.rendezvous import Rendezvous
-from quillcast.pipeline import extras
 from quillcast.pipeline.auditing import run_audit
 from quillcast.pipeline.command import print_findings
 from quillcast.pipeline.findings import Findings
@@ -73,10 +72,6 @@ class Performance:
         )
         self._spark: Future[SparkSession] = Future()
         self._warm_up = threading.Thread(target=self._start_spark, daemon=True)
-
-    def prepare(self) -> None:
-        """Raise `LocalError` if something is missing that the audit will need."""
-        extras.require("the demo ends with an audit, which", *extras.SPARK, *extras.REPORT)
 
     async def play(self) -> Run:
         """Run the network."""

@@ -24,7 +24,7 @@ from quillcast.core.trace import (
     Subscribed,
     Unsubscribed,
 )
-from quillcast.live.journal import Tail
+from quillcast.pipeline.reading import Tail
 
 
 class TopicView:

@@ -7,19 +7,15 @@ leave in one `write` a turn later, so a killed process loses what came in that t
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quillcast.core import journal
 from quillcast.core.errors import DiskFailed
 from quillcast.core.ids import short
-from quillcast.core.journal import Entry
 from quillcast.core.trace import Record
-
-if TYPE_CHECKING:
-    import pyarrow
 
 FLUSH_S = 0.25  # a kill loses no more; flushes twice as often are what one event in a hundred waits for
 ROWS_MAX = 1024  # records laid out in one step: about a millisecond in which the peer does nothing else
@@ -69,7 +65,7 @@ class Journal:
         self._file_bytes_max, self._bytes_max = file_bytes_max, bytes_max
         self._came: list[tuple[int, Record]] = []
         self._ledger = journal.Ledger(peer, self.started_ns, ROWS_MAX)
-        self._laid_out: list[pyarrow.Buffer] = []
+        self._laid_out: list[bytes] = []
         self._part = self._size = 0
         self._file: int | None = None
         try:
@@ -233,25 +229,3 @@ class Journal:
         while files and sum(sizes) + self._file_bytes_max > self._bytes_max:
             files.pop(0).unlink()
             sizes.pop(0)
-
-
-class Tail:
-    """Follows the journals of a folder while peers write them: for displays, stories and tests."""
-
-    def __init__(self, folder: Path | str) -> None:
-        self._folder = Path(folder)
-        self._read_bytes: dict[Path, int] = {}
-
-    def read(self) -> list[Entry]:
-        """Every complete record that was written since the last call, in order of time."""
-        entries = [entry for path in sorted(self._folder.rglob(f"*{SUFFIX}")) for entry in self._news(path)]
-        return sorted(entries, key=lambda entry: (entry.at_ns, entry.started_ns, entry.entry))
-
-    def _news(self, path: Path) -> Iterator[Entry]:
-        start = self._read_bytes.get(path, 0)
-        with path.open("rb") as file:
-            file.seek(start)
-            data = file.read()
-        self._read_bytes[path] = start + journal.whole(data).whole_bytes
-        for batch in journal.batches(data):
-            yield from journal.entries(batch)

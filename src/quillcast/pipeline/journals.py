@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from quillcast.core import journal
 from quillcast.core.errors import LocalError, Malformed
+from quillcast.pipeline import reading
+from quillcast.pipeline.reading import SUFFIX
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
-SUFFIX = ".arrows"
 BATCH_ROWS = 65_536  # rows handed to Spark at once (SPARK.md, 3.1: larger gains nothing)
 TASK_BYTES = 16 << 20  # a guess: a second's work
 
@@ -35,7 +36,7 @@ def journal_files(folder: Path) -> list[Path]:
     for path in paths:
         with path.open("rb") as file:
             try:
-                journal.whole(file.read(2 * len(journal.beginning())))
+                reading.whole(file.read(2 * len(journal.beginning())))
             except Malformed as error:
                 raise LocalError(f"{path} is no journal of this version: {error}") from error
     return paths
@@ -59,7 +60,7 @@ def _of_files(spark: "SparkSession", paths: Sequence[Path]) -> "DataFrame":
 
 def _records(files: Iterable["pyarrow.RecordBatch"]) -> Iterator["pyarrow.RecordBatch"]:
     for path in _paths(files):
-        yield from _coalesced(journal.batches(path.read_bytes()))
+        yield from _coalesced(reading.batches(path.read_bytes()))
 
 
 def _coalesced(batches: Iterable["pyarrow.RecordBatch"]) -> Iterator["pyarrow.RecordBatch"]:
@@ -87,7 +88,7 @@ def _files(files: Iterable["pyarrow.RecordBatch"]) -> Iterator["pyarrow.RecordBa
 
     for path in _paths(files):
         data = path.read_bytes()
-        whole, first = journal.whole(data), next(journal.batches(data), None)
+        whole, first = reading.whole(data), next(reading.batches(data), None)
         row = {
             "file": str(path),
             "peer": first["peer"][0].as_py() if first else None,

@@ -3,6 +3,7 @@
 ======== ==============================================================================================================
 stable   when a writer is told that an event is stable, every subscriber that was owed it and has a live lease was
          given it
+hold     a root whose process stood still calls nothing stable before others can have said that no other one followed
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
          it, and if the report is uncertain, none knows what it was, unless buffers were full
 bounds   what a peer keeps is within the bound that its settings name, at every step that is looked at
@@ -13,9 +14,12 @@ The texts of docs/delivery.md that they go by, and how each was read, stand in d
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from quillcast.core.envelope import Term
 from quillcast.core.trace import Admitted
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.sweeping import PAUSE_SWEEPS
 from quillcast.sim import holdings
 from quillcast.sim.applications import Event, Reader, Told, Writer
 from quillcast.sim.leases import JOINED_S, MEET_S, Leases
@@ -24,14 +28,48 @@ from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
 
 
+class Holding(NamedTuple):
+    """A reign whose root stood still: up to where it had called its events stable, and when it went on."""
+
+    term: Term
+    stable: int
+    at: float
+
+
 class Judges:
     """Those of one run. Each raises `Broken` at the moment at which a promise is broken."""
 
     def __init__(self, run: Observed) -> None:
         self.run, self.reach, self.config = run, run.reach, run.scenario.config
         self.leases = Leases(run.reach, self.config)
+        self.holding: dict[tuple[int, bytes], Holding] = {}  # by machine and topic
         self.known_since: dict[tuple[int, bytes, bytes], float] = {}  # settings of topics, by who knows them
         self.plans: dict[bytes, TopicPlan] = {run.topics[plan.name]: plan for plan in run.scenario.topics}
+
+    # --- hold
+
+    def went_on(self, machine: int, peer: Peer, stood_s: float) -> None:
+        """A process stood still for so long and goes on: of which reigns has it to ask others first?"""
+        if stood_s > (PAUSE_SWEEPS + 1) * self.config.topics.sweep_s and len(peer.overlay.leaf_set):
+            for topic, tree in peer.scribe.trees.items():
+                if tree.root is not None and tree.keeps:
+                    self.holding[machine, topic] = Holding(tree.root.term, tree.root.stable, self.run.world.now)
+
+    def holds_back(self, machine: int, peer: Peer) -> None:
+        """A step of a peer is over: has it called something stable that it should not have?"""
+        for place, holding in list(self.holding.items()):
+            if place[0] != machine:
+                continue
+            tree = peer.scribe.trees.get(place[1])
+            root = tree.root if tree is not None else None
+            if root is None or root.term != holding.term or self.run.world.now > holding.at:
+                del self.holding[place]
+            elif root.stable > holding.stable:
+                raise Broken(
+                    f"hold: peer {machine}, the root of topic {root.descriptor.name}, stood still and calls events up "
+                    f"to {root.stable} stable before anybody can have answered whether another root followed",
+                    f"topic:{root.descriptor.name}",
+                )
 
     # --- stable
 

@@ -143,7 +143,7 @@ class Simulation(Observed):
             self._note(f"peer {machine} stands still for {for_s:g} s")
             host.pause()
             self._changed(for_s)
-            self.world.after(for_s, self._resume, host)
+            self.world.after(for_s, self._resume, (host, for_s))
 
     def cut_for(self, cut: Cut, for_s: float) -> None:
         """Drop what `cut` says for a while."""
@@ -320,8 +320,11 @@ class Simulation(Observed):
                 self._armed.remove(fault)
                 self.world.at(self.world.now, self._strike, fault)
 
-    def _resume(self, host: SimHost) -> None:
+    def _resume(self, order: tuple[SimHost, float]) -> None:
+        host, stood_s = order
         self._note(f"peer {host.machine.number} goes on")
+        if host.alive:
+            self.judges.went_on(host.machine.number, peer_of(host), stood_s)
         host.resume()
         self._changed()
 
@@ -371,6 +374,7 @@ class Simulation(Observed):
         if self.world.steps % self.scenario.check_every == 0:
             peer = peer_of(host)
             peer.check()
+            self.judges.holds_back(host.machine.number, peer)
             if self.world.steps % (WEIGH_EVERY * self.scenario.check_every) == 0:
                 self.judges.within_bounds(peer, sum(host.charged.values()))
 

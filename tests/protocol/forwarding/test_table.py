@@ -1,5 +1,7 @@
 """The data path: ranges, logs, channels and filters."""
 
+import pytest
+
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Kind
 from quillcast.core.trace import Dropped, Repeated
@@ -72,6 +74,10 @@ def test_a_repair_that_brings_nothing_new_ends_here() -> None:
     assert not table.move(down(FIRST, 0, block(PAUL, 0), kind=Kind.REPAIR))
     assert table.repeats == 1
     assert (len(flow.holding(FIRST, [(0, 1)])), table.budget.used_bytes) == (1, kept_bytes)
+    flow.check()
+    flow.past[FIRST].bundles *= 2
+    with pytest.raises(AssertionError, match=r"a repeat is kept: \[\(0, 1\), \(0, 1\)\]"):
+        flow.check()
 
 
 def test_a_bundle_is_kept_until_all_of_it_is_stable() -> None:

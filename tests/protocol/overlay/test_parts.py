@@ -89,6 +89,7 @@ class Parts:
         self.neighbourhood = NeighbourhoodSet(4)
         self.links, self.repair = IdleLinks(self.neighbours), LazyRepair(self.host, self.table)
         self.distances = Distances(self.host, self.neighbours, self.table)
+        self.acquaintances: dict[bytes, Contact] = {}
         self.lost_peers = LostPeers(self.host, CONFIG, self.lifecycle, self.leaf_set)
 
     def agreement(self) -> Agreement:
@@ -96,7 +97,7 @@ class Parts:
         return Agreement(self.host, CONFIG, self.neighbours, *tables, self.lost_peers, self.distances, self.lifecycle)
 
     def joining(self) -> Joining:
-        return Joining(self.host, CONFIG, self.lifecycle, self.leaf_set, self.distances, self.links, {})
+        return Joining(self.host, CONFIG, self.lifecycle, self.leaf_set, self.distances, self.links, self.acquaintances)
 
     def help(self) -> JoinHelp:
         tables = self.leaf_set, self.table, self.neighbourhood
@@ -126,6 +127,13 @@ def test_a_near_contact_is_asked_whom_it_knows_and_then_joined_through(parts: Pa
     assert list(joining.start([BOB])) == []
     assert parts.host.sent == [(BOB, StateRequest())]
     assert list(joining.state(BOB, State(True, (), (), ()))) == [JoinThrough(BOB, JoinRequest(ALICE, 1))]
+
+
+def test_who_spoke_to_this_peer_is_tried_too(parts: Parts) -> None:
+    parts.acquaintances[CAROL.node_id] = CAROL
+    parts.host.near |= {BOB.node_id: 0.02, CAROL.node_id: 0.01}
+    list(parts.joining().start([BOB]))
+    assert parts.host.sent == [(CAROL, StateRequest())]
 
 
 def test_the_answer_to_a_join_request_is_the_first_state(parts: Parts) -> None:

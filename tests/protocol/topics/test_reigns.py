@@ -16,7 +16,7 @@ from quillcast.protocol.topics.joining import FORMER_MAX
 from quillcast.protocol.topics.messages import Accepted, HandOver, Have, Join, Leave
 from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.root import NOBODY
-from quillcast.protocol.topics.tree import Child
+from quillcast.protocol.topics.tree import NEVER, SINCE, Child
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -861,3 +861,21 @@ def test_a_forwarder_with_full_buffers_lets_go_of_what_its_child_has_and_ends_no
     assert list(tree.departed) == [contacts[gone].node_id]
     assert tree.cover(village.peers[forwarder].host.now()) == 0
     assert village.peers[root].table.budget.used_bytes >= 200_000
+
+
+def test_what_a_lease_held_back_is_told_above_when_its_owner_speaks_as_a_child_again() -> None:
+    village = Village(2)
+    root, child = by_distance(village)
+    village.subscribe(child, NAME, Reader())
+    village.run(5)
+    tree, reports = village.tree(root, NAME), village.peers[root].scribe.reports
+    assert tree is not None
+    node = village.world.machines[child].node_id
+    entry = tree.children[node]
+    entry.spoken = NEVER
+    tree.depart(entry, village.peers[root].host.now() + 30, [node])
+    assert TOPIC not in reports.dirty
+    entry.spoken = SINCE
+    village.act(root, lambda peer: peer.scribe.children.came(tree, entry))
+    assert not tree.departed
+    assert TOPIC in reports.dirty

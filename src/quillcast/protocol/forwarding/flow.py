@@ -357,6 +357,9 @@ class Flow:
         assert all(channel.cursor <= self.log.end for channel in self.channels)
         if self.keeps:
             assert all(channel.cursor >= self.log.base for channel in self.channels), "a channel passed over in silence"
+        for past in self.past.values():
+            kept = [(bundle.envelope.first, bundle.last) for bundle in past.bundles]
+            assert len(kept) == len({*kept}), f"a repeat is kept: {kept}"
         held = RangeSet((b.envelope.first, b.last) for b in self.log.bundles())
         assert all(self.seen.covers(first, last) for first, last in held)
 

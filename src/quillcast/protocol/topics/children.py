@@ -178,9 +178,9 @@ class ChildrenTables:
         """A child speaks for itself and for those that came below it: they are not waited for as departed any more."""
         nodes = child.speaks_for
         if nodes:
-            tree.came(nodes)
+            ended = tree.came(nodes)
             self.scribe.rendezvous.came(tree, nodes)
-            if child.named_until:
+            if ended or child.named_until:
                 self.scribe.reports.touch(tree)
 
     # ---- letting go

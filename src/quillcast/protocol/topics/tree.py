@@ -159,13 +159,18 @@ class Tree(Flow):
             self.came(other.speaks_for)
         self.came(self.ended)
 
-    def came(self, nodes: Iterable[bytes]) -> None:
-        """These speak for themselves in the tree, or have left: nobody waits for them as departed any more."""
-        for node in nodes if self.departed else ():
+    def came(self, nodes: Iterable[bytes]) -> bool:
+        """These speak for themselves in the tree, or have left: nobody waits for them as departed any more.
+
+        True if a lease ended by that: what it held back is to be told.
+        """
+        before = len(self.departed)
+        for node in nodes if before else ():
             for former, lease in list(self.departed.items()):
                 lease.awaited.pop(node, None)
                 if not lease.awaited:
                     del self.departed[former]
+        return len(self.departed) < before
 
     def forgot(self, node: bytes) -> None:
         """A peer comes again that knows nothing, as after a restart: it does not speak for those that were below it."""
