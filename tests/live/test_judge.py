@@ -247,6 +247,25 @@ def test_an_event_is_stable_without_those_whose_lease_has_ended(notes: Notes) ->
     assert notes.kinds() == []
 
 
+def test_a_reader_that_goes_away_again_before_it_is_back_was_away_all_the_time(notes: Notes) -> None:
+    notes.stop("carol", 108.5, 118.0)
+    notes.stop("carol", 118.0 + BOUNDS.report_s - 0.5, 130.0)
+    notes.stable = {9: 128.0}
+    notes.came["carol"][9] = 139.0
+    assert "was not there when it was said to be stable" not in notes.kinds()
+
+
+@pytest.mark.parametrize(("began_at", "kinds"), [(104.5, []), (101.0, ["neither came nor was reported lost"])])
+def test_a_subscription_that_began_beyond_a_split_is_owed_what_is_published_once_the_sides_met(
+    notes: Notes, began_at: float, kinds: list[str]
+) -> None:
+    notes.add("conductor", entry.Split(103.0, ("dave",)), entry.Mended(106.0, ("dave",)))
+    notes.add("dave", entry.Subscribing(1.0, "dave", "t", False), entry.Started(began_at, "dave"))
+    notes.acknowledged = {n: at for n, at in notes.acknowledged.items() if n < 9}
+    notes.stable = {}
+    assert [kind for kind in notes.kinds() if "neither" in kind] == kinds
+
+
 def test_what_an_author_hears_when_it_goes_on_was_said_while_it_stood_still(notes: Notes) -> None:
     notes.stop("carol", 108.5, 120.0)
     notes.stop("alice", 110.0, 140.0)

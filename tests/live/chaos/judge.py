@@ -115,14 +115,21 @@ def owed(history: History, reader: Reader, bounds: Bounds) -> Iterator[Event]:
             if after > before + 1 and reader.got[author.name, after] <= decided_at:
                 yield from ((author.name, number) for number in range(before + 1, after))
         if lives_on:
-            yield from _acknowledged_outside(author, reader, numbers)
+            owed_from = _owed_from(history, reader, author, bounds)
+            yield from _acknowledged_outside(author, reader, numbers, owed_from)
 
 
-def _acknowledged_outside(author: Author, reader: Reader, numbers: list[int]) -> Iterator[Event]:
+def _owed_from(history: History, reader: Reader, author: Author, bounds: Bounds) -> float:
+    """From when on it is owed what an author publishes: one that began beyond a split, once the two sides have met."""
+    began, apart = reader.started_at, history.apart(reader.life, author.life)
+    return max([until + bounds.rivals_s for since, until in apart if since < began < until + bounds.rivals_s] + [began])
+
+
+def _acknowledged_outside(author: Author, reader: Reader, numbers: list[int], owed_from: float) -> Iterator[Event]:
     """What was acknowledged and is due before the first that came, or after the last."""
     for number in author.acknowledged:
         outside = not numbers or number < numbers[0] or number > numbers[-1]
-        if outside and author.published[number] > reader.started_at:
+        if outside and author.published[number] > owed_from:
             yield author.name, number
 
 
@@ -140,7 +147,7 @@ def untrue_stable(history: History, bounds: Bounds) -> Iterator[Violation]:
     for reader in filter(history.reliable, history.readers.values()):
         untrue: list[Event] = []
         for author in history.of(reader.topic):
-            away = history.stopped[reader.life.name] + history.apart(reader.life, author.life)
+            away = _away(history.stopped[reader.life.name] + history.apart(reader.life, author.life), bounds)
             told = [number for number in author.stable if author.published[number] > reader.started_at]
             untrue += [(author.name, n) for n in told if not _has_by(history, reader, author, n, away, bounds)]
         yield from _found("was not there when it was said to be stable", reader.name, untrue)
@@ -157,6 +164,17 @@ def _has_by(history: History, reader: Reader, author: Author, number: int, away:
         told = _told(history, reader, (author.name, number)) or reader.uncertain > 0
         return told and not history.healthy(reader)
     return reader.slow or came_at <= at + bounds.stable_s or any(s < came_at and e > at for s, e in away)
+
+
+def _away(spans: list[Span], bounds: Bounds) -> list[Span]:
+    """When a reader was away, with the time that it takes to be back, which another absence may cut short."""
+    joined: list[Span] = []
+    for span in sorted(spans):
+        if joined and span[0] < joined[-1][1] + bounds.report_s:
+            joined[-1] = (joined[-1][0], max(span[1], joined[-1][1]))
+        else:
+            joined.append(span)
+    return joined
 
 
 def _said(stood_still: list[Span], at: float, bounds: Bounds) -> Span:

@@ -94,7 +94,7 @@ class Parts:
 
     def agreement(self) -> Agreement:
         tables = self.leaf_set, self.table, self.neighbourhood
-        return Agreement(self.host, CONFIG, self.neighbours, *tables, self.lost_peers, self.distances)
+        return Agreement(self.host, CONFIG, self.neighbours, *tables, self.lost_peers, self.distances, self.lifecycle)
 
     def joining(self) -> Joining:
         return Joining(self.host, CONFIG, self.lifecycle, self.leaf_set, self.distances, self.links, self.acquaintances)
@@ -166,7 +166,7 @@ def test_a_late_step_of_an_earlier_attempt_means_nothing(parts: Parts) -> None:
 def test_who_probes_is_answered_and_becomes_a_member(parts: Parts) -> None:
     agreement = parts.agreement()
     assert list(agreement.probed(BOB, LeafSetProbe(()))) == [MembersChanged()]
-    assert parts.host.sent == [(BOB, LeafSetReply(()))]
+    assert parts.host.sent == [(BOB, LeafSetReply((), joining=True))]
     assert list(agreement.probed(BOB, LeafSetProbe(()))) == [], "it is one already"
 
 
@@ -183,7 +183,16 @@ def test_a_lost_member_is_told_of_and_its_side_repaired(parts: Parts) -> None:
         list(agreement.probed(contact, LeafSetProbe(())))
     parts.host.sent.clear()
     assert list(agreement.lost(CAROL)) == [MembersChanged()]
-    assert parts.host.sent == [(BOB, MemberLost(CAROL.node_id)), (BOB, LeafSetProbe((BOB,)))]
+    assert parts.host.sent == [(BOB, MemberLost(CAROL.node_id)), (BOB, LeafSetProbe((BOB,), joining=True))]
+
+
+def test_a_member_that_was_joining_says_when_it_is_not_any_more(parts: Parts) -> None:
+    agreement = parts.agreement()
+    assert list(agreement.probed(BOB, LeafSetProbe((), joining=True))) == [MembersChanged()]
+    assert list(agreement.probed(BOB, LeafSetProbe((), joining=True))) == []
+    assert list(agreement.joining) == [BOB.node_id]
+    assert list(agreement.replied(BOB, LeafSetReply(()))) == [MembersChanged(), Settled()]
+    assert not agreement.joining
 
 
 def test_who_lost_its_last_member_seeks_company(parts: Parts) -> None:
@@ -198,7 +207,7 @@ def test_a_lonely_active_peer_seeks_company_while_it_probes_the_lost(parts: Part
     assert list(parts.lost_peers.due(ProbeLost())) == [], "it only joins"
     parts.lifecycle.activate()
     assert list(parts.lost_peers.due(ProbeLost())) == [SeekCompany()]
-    assert parts.host.sent == [(BOB, LeafSetProbe(()))] * 2
+    assert parts.host.sent == [(BOB, LeafSetProbe((), joining=joining)) for joining in (True, False)]
 
 
 def test_a_joining_peer_tells_whom_it_tries_and_an_active_one_whom_it_knows(parts: Parts) -> None:

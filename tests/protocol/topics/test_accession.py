@@ -734,3 +734,31 @@ def test_of_topics_that_were_handed_over_the_latest_are_remembered(monkeypatch: 
     village.run(3)
     moved = [len(village.peers[peer].scribe.handing_over.moved_to) for peer in village.alive()]
     assert max(moved) == 3
+
+
+def test_a_root_goes_on_while_the_peer_that_is_closer_is_still_joining() -> None:
+    village = Village(6)
+    root, *others = by_distance(village)
+    reader_at, slow = [peer for peer in others if peer][:2]  # the newcomer joins through peer 0
+    reader = Reader()
+    village.subscribe(reader_at, NAME, reader)
+    publisher = village.publisher(root, NAME)
+    village.run(3)
+    host = village.world.machines[slow].host
+    assert host is not None
+    host.pause()  # the newcomer waits for its answer
+    newcomer = village.add(TOPIC).number
+    while village.peers[root].overlay.is_closest(TOPIC):
+        village.run(0.1)
+    assert not village.peers[newcomer].active
+    for count in (1, 2):
+        village.publish(root, publisher, b"event")
+        village.run(0.5)
+        assert (publisher.admitted, village.root(NAME)) == (count, root)
+    host.resume()
+    village.run(3)
+    assert village.peers[newcomer].active
+    assert village.root(NAME) == newcomer
+    village.publish(root, publisher, b"event")
+    village.run(1)
+    assert reader.payloads == [b"event"] * 3

@@ -16,7 +16,7 @@ from quillcast.protocol.topics.joining import FORMER_MAX
 from quillcast.protocol.topics.messages import Accepted, HandOver, Have, Join, Leave
 from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.root import NOBODY
-from quillcast.protocol.topics.tree import NEVER, SINCE
+from quillcast.protocol.topics.tree import NEVER, SINCE, Child
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -827,6 +827,40 @@ def test_a_forwarder_that_was_restarted_speaks_for_nobody_that_was_below_it() ->
     village.act(root, lambda peer: peer.scribe.children.adopt(anew))
     village.run(1)
     assert [list(lease.awaited) for lease in tree.departed.values()] == [[NOBODY]]
+
+
+def test_a_forwarder_with_full_buffers_lets_go_of_what_its_child_has_and_ends_no_lease() -> None:
+    """Somebody below its child lacks the events, and another one is gone: the root keeps them until they are stable."""
+    village = Village(6)
+    root, forwarder, below, gone = by_distance(village)[:4]
+    reader = Reader()
+    subscription = village.subscribe(forwarder, NAME, reader)
+    publisher = village.publisher(root, NAME)
+    village.run(3)
+    reader.room_bytes = 0
+    for _ in range(20):
+        village.publish(root, publisher, bytes(10_000))
+    village.run(1)
+    tree, contacts = village.tree(forwarder, NAME), [machine.contact for machine in village.world.machines]
+    assert tree is not None
+
+    def crowd(peer: Peer) -> Child:
+        child = peer.scribe.children.enter(tree, contacts[below], 0)
+        child.claim(ChildClaim(tree.term, 0, tree.term, frontier=20))
+        lease = Child(peer.host, contacts[gone], 0, tree.term, 0)
+        tree.depart(lease, peer.host.now() + 30, (contacts[gone].node_id,))
+        reader.room_bytes = 1 << 20
+        peer.drained(subscription)
+        peer.table.budget.limit_bytes = 50_000
+        peer.scribe.pacing.cut()
+        return child
+
+    child = village.act(forwarder, crowd)
+    assert village.peers[forwarder].table.budget.used_bytes <= 50_000
+    assert child.cut is None
+    assert list(tree.departed) == [contacts[gone].node_id]
+    assert tree.cover(village.peers[forwarder].host.now()) == 0
+    assert village.peers[root].table.budget.used_bytes >= 200_000
 
 
 def test_what_a_lease_held_back_is_told_above_when_its_owner_speaks_as_a_child_again() -> None:

@@ -15,6 +15,7 @@ from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.distances import Distances
 from quillcast.protocol.overlay.effects import Effects, MembersChanged, SeekCompany, Settled
 from quillcast.protocol.overlay.leafset import LeafSet
+from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.lostpeers import LostPeers
 from quillcast.protocol.overlay.messages import (
     LeafSetDigest,
@@ -58,15 +59,18 @@ class Agreement:
         neighbourhood: NeighbourhoodSet,
         lost_peers: LostPeers,
         distances: Distances,
+        lifecycle: Lifecycle,
     ) -> None:
         self.host, self.config, self.neighbours, self.distances = host, config, neighbours, distances
         self.leaf_set, self.routing_table, self.neighbourhood = leaf_set, routing_table, neighbourhood
-        self.lost_peers = lost_peers
+        self.lost_peers, self.lifecycle = lost_peers, lifecycle
         self._probes: dict[bytes, Probe] = {}
         self._hoped = self.leaf_set
         """The leaf set, were all who are being probed alive; the same object while nobody is."""
         self._timer_set = False
         self._told: dict[bytes, None] = {}
+        self.joining: dict[bytes, None] = {}
+        """Members that answer for no keys yet, as they said."""
 
     @property
     def settled(self) -> bool:
@@ -101,8 +105,8 @@ class Agreement:
 
     def probed(self, sender: Contact, probe: LeafSetProbe) -> Effects:
         """Answer a probe. The answer still holds those that the prober itself pushes out: they may be news to it."""
-        self.host.send(sender, LeafSetReply(tuple(self.leaf_set)))
-        if self._admit(sender):
+        self.host.send(sender, LeafSetReply(tuple(self.leaf_set), joining=not self.lifecycle.active))
+        if self._admit(sender, joining=probe.joining):
             yield MembersChanged()
         self.consider(probe.leaf_set)
 
@@ -111,7 +115,7 @@ class Agreement:
         probe = self._probes.pop(sender.node_id, None)
         if probe is not None and probe.tries == 1:
             self.neighbours.answered(sender.node_id, self.host.now() - probe.sent)
-        if self._admit(sender):
+        if self._admit(sender, joining=reply.joining):
             yield MembersChanged()
         self.consider(reply.leaf_set)
         self._hope()
@@ -152,15 +156,17 @@ class Agreement:
         if self.settled:
             yield Settled()
 
-    def _admit(self, contact: Contact) -> bool:
-        """Enter a peer that just spoke, if it is close enough; True if it is new."""
+    def _admit(self, contact: Contact, *, joining: bool) -> bool:
+        """Enter a peer that just spoke, if it is close enough; True if it is new, or has joined meanwhile."""
         known = self.leaf_set.members.get(contact.node_id)
         if known == contact:
-            return False
+            return not joining and self.joining.pop(contact.node_id, self) is None
         self.lost_peers.replaced(contact)
         gone = self.leaf_set.add(contact)
         if gone is contact:
             return False
+        if joining:
+            self.joining[contact.node_id] = None
         if self._hoped is not self.leaf_set:
             self._hoped.add(contact)
         self.neighbours.watch(contact, _USER, self.config.keep_alive_s)
@@ -169,6 +175,7 @@ class Agreement:
             self.neighbourhood.readdress(contact)
             return False
         if gone is not None:
+            self.joining.pop(gone.node_id, None)
             self.neighbours.unwatch(gone.node_id, _USER)
         self.routing_table.consider(contact, self.distances.to(contact.node_id))
         self.host.trace(LeafSetChanged((contact.node_id,), () if gone is None else (gone.node_id,)))
@@ -177,6 +184,7 @@ class Agreement:
     def remove(self, node_id: bytes) -> Contact | None:
         """Take a member out that is lost or left."""
         self._told.pop(node_id, None)
+        self.joining.pop(node_id, None)
         contact = self.leaf_set.remove(node_id)
         self._hope(anew=True)
         if contact is not None:
@@ -257,11 +265,15 @@ class Agreement:
             for probe in self._probes.values():
                 self._hoped.add(probe.contact)
 
+    def question(self) -> LeafSetProbe:
+        """What a probe says."""
+        return LeafSetProbe(tuple(self.leaf_set), joining=not self.lifecycle.active)
+
     def _send(self, probe: Probe) -> None:
         probe.sent = self.host.now()
         probe.tries += 1
         probe.due = probe.sent + self.neighbours.timeout(probe.contact.node_id) * (1 + probe.tries) / 2
-        self.host.send(probe.contact, LeafSetProbe(tuple(self.leaf_set)))
+        self.host.send(probe.contact, self.question())
         if not self._timer_set:
             self._arm()
 
@@ -276,3 +288,4 @@ class Agreement:
         assert self.host.me not in self._probes, "a peer probes itself"
         assert self._probes or self._hoped is self.leaf_set, "nobody is probed and still hoped for"
         assert len(self._told) <= _TOLD_MAX, len(self._told)
+        assert all(node_id in self.leaf_set for node_id in self.joining)

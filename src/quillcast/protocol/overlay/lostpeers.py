@@ -100,7 +100,9 @@ class LostPeers:
 
     def _probe(self, node_id: bytes) -> None:
         self._probed_at[node_id] = self.host.now()
-        self.host.send(self._peers[node_id].contact, LeafSetProbe(tuple(self.leaf_set)))
+        self.host.send(
+            self._peers[node_id].contact, LeafSetProbe(tuple(self.leaf_set), joining=not self.lifecycle.active)
+        )
 
     def _set_timer(self) -> None:
         if self._peers and not self._timer_set:

@@ -66,12 +66,16 @@ class LeafSetProbe(Message, frozen=True, tag=25):
     """The sender lives and believes in this leaf set. Take it in, answer with yours, probe whom it introduces."""
 
     leaf_set: Contacts
+    joining: bool = False
+    """The sender answers for no keys yet."""
 
 
 class LeafSetReply(Message, frozen=True, tag=26):
     """Answer to a `LeafSetProbe`: the sender's leaf set before it took the prober in."""
 
     leaf_set: Contacts
+    joining: bool = False
+    """The sender answers for no keys yet."""
 
 
 class LeafSetDigest(Message, frozen=True, tag=27):

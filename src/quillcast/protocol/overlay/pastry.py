@@ -108,7 +108,7 @@ class Pastry:
         self.distances = distances = Distances(host, neighbours, table)
         repair = LazyRepair(host, table)
         self.lost_peers = lost = LostPeers(host, config, lifecycle, leaf_set)
-        self.agreement = Agreement(host, config, neighbours, leaf_set, table, around, lost, distances)
+        self.agreement = Agreement(host, config, neighbours, leaf_set, table, around, lost, distances, lifecycle)
         self.upkeep = Upkeep(host, config, lifecycle, leaf_set, table, around, lost, distances, repair, links)
         self.joining = Joining(host, config, lifecycle, leaf_set, distances, links, self.acquaintances)
         self.join_help = JoinHelp(host, lifecycle, leaf_set, table, around, links, self.joining)
@@ -166,6 +166,10 @@ class Pastry:
     def is_closest(self, key: bytes) -> bool:
         """Is no live leaf-set member closer to the key than this active peer?"""
         return self.active and self.leaf_set.closest(number(key)) is None
+
+    def is_joining(self, contact: Contact) -> bool:
+        """Does a member of the leaf set answer for no keys yet? What is routed to it waits until it does."""
+        return contact.node_id in self.agreement.joining
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
         """Out of the leaf set and this peer, the `count` closest to the key, closest first."""

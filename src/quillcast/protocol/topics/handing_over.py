@@ -31,6 +31,13 @@ class HandOverNow(Timer, frozen=True):
     term: Term
 
 
+class LookAgain(Timer, frozen=True):
+    """The peer that is to follow this reign was still joining: ask whether it is."""
+
+    topic: bytes
+    term: Term
+
+
 class Offer(NamedTuple):
     """A topic that was handed over, and what the root of that reign knew."""
 
@@ -54,6 +61,7 @@ class HandingOver:
         self.closed = False
         scribe.dispatch.on_message(HandOver, lambda _, message: self.handed_over(message))
         scribe.dispatch.on_timer(HandOverNow, self.due)
+        scribe.dispatch.on_timer(LookAgain, self.look_again)
 
     # ---- the root that goes
 
@@ -67,6 +75,8 @@ class HandingOver:
             return
         if self.overlay.is_closest(tree.topic):
             self._reopen(tree, root)
+        elif self.overlay.is_joining(self.overlay.closest(tree.topic, 1)[0]):
+            self.host.set_timer(LookAgain(tree.topic, root.term), self.config.ask_s)  # else nobody would reign
         elif root.stable == root.index or not root.descriptor.settings.reliable:
             self.resign(tree)
         elif root.held_until > now + self.config.linger_s:
@@ -74,6 +84,16 @@ class HandingOver:
         elif not root.closing:
             root.closing = True
             self.host.set_timer(HandOverNow(tree.topic, root.term), self.config.linger_s)
+
+    def look_again(self, timer: LookAgain) -> None:
+        """Its answer says whether the peer that is to follow has joined, and then the topic is handed over."""
+        tree = self.scribe.trees.get(timer.topic)
+        if tree is None or tree.root is None or tree.root.term != timer.term:
+            return
+        closest = self.overlay.closest(tree.topic, 1)[0]
+        if self.overlay.is_joining(closest):
+            self.overlay.agreement.probe(closest)
+        self.move(tree)
 
     def _reopen(self, tree: Tree, root: Root) -> None:
         if root.closing and not self.closed:

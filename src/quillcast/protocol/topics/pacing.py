@@ -2,12 +2,14 @@
 
 Where the budget is used up, a peer gives in this order:
 
-1. Copies that it keeps for others only: what all live leases at this peer and below cover, stable or not, oldest first,
-   of the busiest topic. That costs nobody an event, so nobody waits for it.
+1. Copies that it keeps for others only, stable or not, oldest first, of the busiest topic: at a root what all live
+   leases cover; elsewhere what its children have themselves and its subscribers took, for the root keeps what somebody
+   far below lacks, or a peer that is gone. That costs nobody an event, so nobody waits for it.
 2. Time: it gives no credit back for `patience_s`. Whoever can keep up has caught up by then.
-3. The lease of whoever holds back the most, in all topics that may be cut at once, so that one culprit is waited for
-   once. It is excused until it has caught up (`channels.Cut`): served from the buffer as far as that reaches, and told
-   what it lost. A child that is up to date itself is asked to do the same with those below it (`CutLeases`).
+3. The lease of whoever needs the most of what is kept here, in all topics that may be cut at once, so that one culprit
+   is waited for once. It is excused until it has caught up (`channels.Cut`): served from the buffer as far as that
+   reaches, and told what it lost. A child that is up to date itself is asked to do the same with those below it
+   (`CutLeases`).
 
 A topic that waits for its slow subscribers would fill the budget, and hold up all others. So its root holds back its
 publishers' credit before: while the topic keeps more than the budget has left (the dynamic threshold of shared-memory
@@ -203,7 +205,7 @@ class Pacing:
     def _shed_tree(self, tree: Tree, now: float) -> None:
         """Bring a topic's copies down by as much as the buffers are over the goal; whoever still needed one lost it."""
         over_bytes = self.budget.used_bytes - self._goal_bytes
-        needed_from = min([tree.frontier, *(position for position, _ in tree.needs(now))])
+        needed_from = min([tree.frontier, *(position for position, _ in tree.kept_for(now))])
         if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
             self.host.trace(Mark("shed_copies"))
             self.scribe.reports.touch(tree)

@@ -316,12 +316,25 @@ class Tree(Flow):
         return self.release(min([self.stable, self.frontier, *(position for position, _ in self.needs(now))]))
 
     def shed(self, now: float, goal_bytes: int) -> int:
-        """Keep no copies any more but for live leases here and below, down to a goal: the budget is used up.
+        """Keep no copies any more but for those who need them, down to a goal: the budget is used up.
 
         A root's are nobody's copies, so it keeps what is not stable.
         """
-        cover = self.cover(now)
-        return self.release(cover if self.root is None else min(cover, self.root.stable), goal_bytes)
+        needs = [position for position, holder in self.kept_for(now) if not excused(holder)]
+        below = min([self.frontier, *needs])
+        return self.release(below if self.root is None else min(below, self.root.stable), goal_bytes)
+
+    def kept_for(self, now: float) -> Iterator[tuple[int, "Subscription | Child | Departed"]]:
+        """Who needs what is kept here, where there is no room for more, and from which index on.
+
+        At a root that is everybody who needs the term. Elsewhere a child needs no copy of what it has itself, though
+        somebody below it may lack that, and whoever comes in place of a departed one finds it at the root.
+        """
+        for position, holder in self.needs(now):
+            if self.root is not None or isinstance(holder, Subscription):
+                yield position, holder
+            elif isinstance(holder, Child):
+                yield (holder.frontier if holder.cover_term == self.term else 0), holder
 
     def front(self, term: Term) -> int | None:
         """What lacks first in a term: of a past one, of what is owed here or a neighbour asked for."""
@@ -336,10 +349,10 @@ class Tree(Flow):
         return any(edge.waits_for(term) for edge in self.edges.values())
 
     def last(self, now: float) -> "Subscription | Child | Departed | None":
-        """Who holds back this peer's cover the most, first of those that stand still; None if nobody is behind."""
+        """Who needs the most of what is kept here, first of those that stand still; None if nobody is behind."""
         behind = [
             (not stands_still(holder, now), position, holder)
-            for position, holder in self.needs(now)
+            for position, holder in self.kept_for(now)
             if position < self.frontier and not excused(holder)
         ]
         return min(behind, key=lambda need: need[:2])[2] if behind else None
