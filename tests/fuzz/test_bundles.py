@@ -24,7 +24,7 @@ READERS = {
     "times": Block.times,
     "keys": Block.keys,
     "attributes": Block.attributes,
-    "authors": lambda block: list(zip(*block.authors(), strict=True)),
+    "authors": lambda block: list(zip(*block.publishers(), strict=True)),
     "arrow": lambda block: block.arrow().validate(full=True),
 }
 

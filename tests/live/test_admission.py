@@ -49,7 +49,7 @@ async def refusal(line: JoinLine, peer: ToyPeer, *, wall_ns: Callable[[], int] =
     with pytest.raises(Unreachable) as refused:
         await apply(line, [Identity.new()], wall_ns=wall_ns, timeout_s=10)
     async with asyncio.timeout(10):
-        while peer.links.strangers_count or not peer.links.problems:  # noqa: ASYNC110 - nothing is handed in
+        while peer.links.unauthenticated_count or not peer.links.problems:  # noqa: ASYNC110 - nothing is handed in
             await asyncio.sleep(0)
     assert len(peer.links.problems) == 1
     assert "\n" not in str(refused.value) + peer.links.problems[0]

@@ -238,16 +238,16 @@ def test_a_peer_that_starts_while_the_credential_is_made_becomes_a_member(monkey
 
     async def scenario() -> None:
         newcomer = Node(network="n", config=QUICK)
-        find = newcomer._seeker.find
+        find = newcomer._resolver.find
         async with _Later() as later:
 
             async def found_none(timeout_s: float) -> Any:
-                monkeypatch.setattr(newcomer._seeker, "find", find)
+                monkeypatch.setattr(newcomer._resolver, "find", find)
                 make_credential()
                 later.member = Node(network="n", config=QUICK)
                 await later.member.start()
 
-            monkeypatch.setattr(newcomer._seeker, "find", found_none)
+            monkeypatch.setattr(newcomer._resolver, "find", found_none)
             async with newcomer:
                 assert newcomer.status()["credential"] is not None
 

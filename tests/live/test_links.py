@@ -527,13 +527,13 @@ def test_a_link_outlives_the_wait_for_its_transport(monkeypatch: pytest.MonkeyPa
 
 def test_strangers_that_say_nothing_are_bounded_and_sent_away() -> None:
     async def scenario() -> None:
-        config = LiveConfig(strangers_max=3, connect_timeout_s=0.3)
+        config = LiveConfig(unauthenticated_max=3, connect_timeout_s=0.3)
         async with toy(config=config) as bob:
             opened = [await asyncio.open_connection(*bob.contact.address.split(":")) for _ in range(5)]
             for reader, writer in opened:
                 await asyncio.wait_for(read_all(reader), 10)
                 writer.close()
-            assert bob.links.counters["strangers_refused"] == 2
+            assert bob.links.counters["unauthenticated_refused"] == 2
             assert bob.links.counters["refused_silence"] == 3
 
     run(scenario())

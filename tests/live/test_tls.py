@@ -15,7 +15,7 @@ from quillcast.live.certificates import Authority
 from quillcast.live.config import LiveConfig
 from quillcast.live.framing import FrameType, frame
 from quillcast.live.hello import Hello
-from quillcast.live.keyring import Membership
+from quillcast.live.keyring import CertifiedIdentity
 from quillcast.live.tls import Tls
 from tests.live.toys import ToyPeer, bundle, member, run, toy
 
@@ -143,7 +143,7 @@ async def refused(alice: ToyPeer, bob: ToyPeer, mine: str, theirs: str) -> None:
         await alice.links.greet(bob.contact.address)
     assert mine in str(problem.value)
     async with asyncio.timeout(10):
-        while bob.links.strangers_count or not bob.links.problems:  # noqa: ASYNC110 - he closes later than she does
+        while bob.links.unauthenticated_count or not bob.links.problems:  # noqa: ASYNC110 - he closes later than she does
             await asyncio.sleep(0)
     assert theirs in bob.links.problems[-1]
     assert "\n" not in str(problem.value) + bob.links.problems[-1]
@@ -268,7 +268,7 @@ def test_a_tls_client_that_is_no_member_is_refused(words: Callable[[], bytes], c
     run(scenario())
 
 
-def _claim(one: Membership) -> Hello:
+def _claim(one: CertifiedIdentity) -> Hello:
     """A hello as the member's own would be."""
     said = Hello("toys", one.identity.public_key, "127.0.0.1:1", hello.nonce(), b"i" * 8, 1 << 20)
     return Hello(
@@ -281,12 +281,12 @@ def _claim(one: Membership) -> Hello:
 
 def test_half_open_connections_are_bounded_and_the_oldest_go_first() -> None:
     async def scenario() -> None:
-        async with toy(membership=member(NETWORK), config=LiveConfig(strangers_max=50)) as bob:
+        async with toy(membership=member(NETWORK), config=LiveConfig(unauthenticated_max=50)) as bob:
             opened = [await asyncio.open_connection(*bob.contact.address.split(":")) for _ in range(200)]
             for reader, _ in opened[:150]:
                 await asyncio.wait_for(read_all(reader), 10)
-            assert bob.links.counters["strangers_refused"] == 150
-            assert bob.links.strangers_count == 50
+            assert bob.links.counters["unauthenticated_refused"] == 150
+            assert bob.links.unauthenticated_count == 50
             async with toy(membership=member(NETWORK)) as alice:
                 alice.say(bob, "through the crowd")
                 await bob.until(lambda: bob.texts == ["through the crowd"])

@@ -13,7 +13,7 @@ import msgspec
 
 from quillcast.cli.options import NETWORK
 from quillcast.core.errors import LocalError
-from quillcast.live import nearby
+from quillcast.live import local_ipc
 from quillcast.live.joinline import JoinLine
 from quillcast.live.node import Node
 from quillcast.protocol.config import Config
@@ -130,7 +130,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def looked(node: Node) -> str:
     """Where a node that found nobody has looked, and whether there are others whom it could not find there."""
-    elsewhere = len([address for address in nearby.listening() if address != node.address])
+    elsewhere = len([address for address in local_ipc.listening() if address != node.address])
     if not elsewhere:
         return f"looked in {node.looked_in}"
     others = "another peer of this machine is" if elsewhere == 1 else f"{elsewhere} other peers of this machine are"

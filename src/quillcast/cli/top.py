@@ -150,8 +150,8 @@ def _subscribers(look: Look) -> list[dict[str, Any]]:
     parts = [(node, part) for node, status in look.statuses.items() for part in status["topics"] if "term" in part]
     ends: dict[tuple[str, str], int] = {}
     for _, part in parts:
-        reign = (part["topic"], part["term"])
-        ends[reign] = max(ends.get(reign, 0), part["frontier"])
+        term = (part["topic"], part["term"])
+        ends[term] = max(ends.get(term, 0), part["frontier"])
     found = []
     for node, part in parts:
         beyond = max(0, ends[part["topic"], part["term"]] - part["known_end"]) if part["delivery"] == "reliable" else 0

@@ -85,7 +85,7 @@ class Host(Protocol):
         ...
 
     def set_timer(self, timer: Timer, delay_s: float) -> None:
-        """Hand `timer` in once, `delay_s` or more later. Nothing needs cancelling."""
+        """Hand `timer` in once, `delay_s` or more later. EmptyDict needs cancelling."""
         ...
 
     def proximity(self, node: bytes) -> float | None:

@@ -18,9 +18,9 @@ from quillcast.core.errors import LocalError
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
 from quillcast.live import arguments
+from quillcast.live.batcher import Wait
 from quillcast.live.credentials import Credentials
 from quillcast.live.node import Node
-from quillcast.live.outlet import Wait
 from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.runner import loop_factory
 from quillcast.live.subscription import Event, Subscription

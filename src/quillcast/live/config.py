@@ -24,10 +24,10 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     messages_waiting_max: int = 1 << 16
     """Control messages waiting for a link that is being opened; over that it is given up. A guess."""
 
-    nearby: bool = True
+    local_ipc: bool = True
     """Peers of one machine are linked by a Unix socket, and lend each other large blocks, where both say so."""
 
-    strangers_max: int = 128
+    unauthenticated_max: int = 128
     """Connections that have not proven who they are; beyond it the oldest are closed. A guess."""
 
     connect_timeout_s: float = 5.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, RemoteError
-from quillcast.live import addresses, hello, nearby
+from quillcast.live import addresses, hello, local_ipc
 from quillcast.live.framing import BUNDLE, FRAME_BYTES_MAX, HELLO_BYTES_MAX, FrameReader, FrameType, frame
 from quillcast.live.hello import Hello, HelloRefused
 from quillcast.protocol.security.members import Unadmitted
@@ -40,7 +40,7 @@ class Connection(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
     link: "Link | None" = None
-    other_end = "a stranger"
+    other_end = "an unauthenticated peer"
     """Where the other side is, as the kernel says, in words."""
     pid = 0
     """The process at the other end, if it is one of this machine and linked as such."""
@@ -107,8 +107,8 @@ class Connection(asyncio.BufferedProtocol):
     def _set_up(self, own: socket.socket) -> None:
         """Find out who is at the other end, and set the socket's options. Raises `OSError`."""
         if own.family == socket.AF_UNIX:
-            nearby.widen(own)
-            self.pid, user = nearby.process(own)
+            local_ipc.widen(own)
+            self.pid, user = local_ipc.process(own)
             self.process = self.pid if user == os.geteuid() else 0
             self.other_end = f"process {self.pid} of this machine"
         else:
@@ -136,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise HelloRefused("encrypted", _ENCRYPTED)
             for type_, content in self._reader.frames(count):
                 if self.link is None:
-                    self._stranger(type_, bytes(content))
+                    self._before_authentication(type_, bytes(content))
                 elif type_ is BUNDLE:
                     self.links.bundle_came(self.link, Bundle.decode(content))
                 else:
@@ -181,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.closing:
             return
         if self.theirs is None and not isinstance(problem, Unadmitted):
-            problem = HelloRefused("stranger", "it is no quillcast peer")
+            problem = HelloRefused("not_quillcast", "it is no quillcast peer")
         self.links.count_refusal(self, problem)
         if self.tls is not None and self.tls.handshaken and self.link is None and not isinstance(problem, RefusedThere):
             self.transport.write(frame(FrameType.REFUSED, str(problem).encode()[:_REASON_BYTES_MAX]))
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._made:
             self.transport.abort()
 
-    def _stranger(self, type_: FrameType, content: bytes) -> None:
+    def _before_authentication(self, type_: FrameType, content: bytes) -> None:
         match type_:
             case FrameType.HELLO if self.theirs is None:
                 self._greeted(hello.decode(content))

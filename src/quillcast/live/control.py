@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from quillcast.core.errors import LocalError, QuillcastError, Unreachable
-from quillcast.live import nearby
+from quillcast.live import local_ipc
 
 QUESTION_BYTES_MAX = 64 << 10
 ANSWER_TIMEOUT_S = 10.0  # a guess: a tree is walked in at most two
@@ -80,7 +80,7 @@ def ask(path: Path, question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arg
             link.settimeout(timeout_s)
             with _short(path) as short:
                 link.connect(short)
-            if nearby.process(link)[1] not in (os.geteuid(), 0):
+            if local_ipc.process(link)[1] not in (os.geteuid(), 0):
                 raise Unreachable(f"the socket {path} belongs to another user, and is not trusted")
             link.sendall(msgspec.json.encode({"ask": question, **arguments}) + b"\n")
             answer = msgspec.json.decode(_all(link), type=dict[str, Any])

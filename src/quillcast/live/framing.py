@@ -38,7 +38,7 @@ _BUFFER_BYTES_MIN = 16 << 10
 _BUFFER_BYTES_MAX = 64 << 10  # of small frames; a frame that is larger is read into memory of its own
 _SPARE_BYTES = 832 << 10  # memory of frames up to this size is used again: a batch with its columns and its head
 _SPARE_MAX = 18  # 15 MiB at most, of a process; a guess: three windows
-_NOTHING = memoryview(b"")
+_EMPTY = memoryview(b"")
 _UNHELD = 2  # references to what only the deque holds, as `getrefcount` counts
 _FIRST_BYTES = 256 << 10  # what a large frame begins in, whatever its header says; a guess
 _GROWTH = 4  # a frame's memory is then at most so many times what has come, and a third of a frame is copied; a guess
@@ -74,11 +74,11 @@ class FrameType(IntEnum):
     """Take these keys in as members: `live.admission.Application`."""
     ADMITTED = 13
     """Their certificates: `live.admission.Admitted`."""
-    BORROWS = 14
-    """This side may open what the other one's process lends: `live.lending`."""
-    LENT = 15
+    SHARED_MEMORY = 14
+    """This side may open what the other one's process lends: `live.shared_memory`."""
+    SHARED_BUNDLE = 15
     """One bundle, with places where its blocks are lent instead of them."""
-    TAKEN = 16
+    OPENED = 16
     """8 bytes: how many more lent bundles this side has opened."""
 
 
@@ -190,7 +190,7 @@ class FrameReader:
     def release(self) -> None:
         """Nothing more is read: let all memory go, also that of a frame that has not arrived in full."""
         self._holds(0)
-        self._large, self._end, self._view = None, 0, _NOTHING
+        self._large, self._end, self._view = None, 0, _EMPTY
 
     def frames(self, count: int) -> Iterable[tuple[FrameType, bytes | memoryview]]:
         """Take note of `count` bytes put into the buffer; yields every frame that is whole now.

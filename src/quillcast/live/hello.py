@@ -48,8 +48,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     """The network's public key, for who knows its fingerprint only."""
     clock_ns: Number = 0
     """This peer's wall clock, nanoseconds since 1970 UTC; 0 in a network without a credential."""
-    lends: bytes = b""
-    """Where its process lends the incarnation, for who may open that; nothing if it lends nothing (`live.lending`)."""
+    shared_memory: bytes = b""
+    """The incarnation, for those who may open its shared memory; else empty (`live.shared_memory`)."""
 
     @property
     def contact(self) -> Contact:
@@ -109,7 +109,7 @@ def encode(hello: Hello, version: int = PROTOCOL_VERSION) -> bytes:
 def decode(content: bytes) -> Hello:
     """The hello of a frame. Raises `HelloRefused` where it is none, or of another version."""
     if not content.startswith(_MAGIC):
-        raise HelloRefused("stranger", "it is no quillcast peer")
+        raise HelloRefused("not_quillcast", "it is no quillcast peer")
     version = int.from_bytes(content[_VERSION_AT:_BODY_AT], "little")
     if version != PROTOCOL_VERSION:
         raise HelloRefused(
@@ -118,7 +118,7 @@ def decode(content: bytes) -> Hello:
     try:
         return decoded(_DECODER, content[_BODY_AT:], "hello")
     except Malformed as problem:
-        raise HelloRefused("stranger", f"its hello makes no sense ({problem})") from problem
+        raise HelloRefused("not_quillcast", f"its hello makes no sense ({problem})") from problem
 
 
 def check(mine: Hello, theirs: Hello, wanted: bytes | None) -> None:
@@ -129,7 +129,7 @@ def check(mine: Hello, theirs: Hello, wanted: bytes | None) -> None:
             f"it belongs to the network {theirs.network!r}, this peer to {mine.network!r}; say --network to choose",
         )
     if len(theirs.nonce) != NONCE_BYTES:
-        raise HelloRefused("stranger", f"its nonce has {len(theirs.nonce)} bytes instead of {NONCE_BYTES}")
+        raise HelloRefused("not_quillcast", f"its nonce has {len(theirs.nonce)} bytes instead of {NONCE_BYTES}")
     if bool(theirs.authority_key) != bool(mine.authority_key):
         raise HelloRefused("network", "only one of the two belongs to a network with a credential")
     found = theirs.contact.node_id

@@ -38,7 +38,7 @@ class HoldUps:
         walk = self._walk
         if walk is None:
             return []
-        nodes = [*(contact.node_id for contact in (*walk.behind, *walk.silent)), *walk.departed]
+        nodes = [*(contact.node_id for contact in (*walk.behind, *walk.silent)), *walk.orphaned_leases]
         return [node.hex() for node in dict.fromkeys(nodes)]
 
     def lagging(self) -> str:
@@ -65,8 +65,8 @@ class HoldUps:
         if self._publisher.descriptor.settings.slow == "wait" and names:
             return f"the topic waits for its slow subscribers (slow = wait): {names}"
         root = self._walk.root
-        if self._walk.paces:
-            waiting = ", ".join(map(repr, self._walk.paces))
+        if self._walk.blocked_topics:
+            waiting = ", ".join(map(repr, self._walk.blocked_topics))
             return (
                 f"its root {_named(root)} holds back credit for {waiting}, which waits for slow subscribers "
                 "(slow = wait)"
@@ -94,7 +94,7 @@ class HoldUps:
         names += [f"{_named(contact)} does not answer" for contact in self._walk.silent]
         names += [
             f"{short(node)} is gone, and its lease ends in {left_s:.0f} s"
-            for node, left_s in self._walk.departed.items()
+            for node, left_s in self._walk.orphaned_leases.items()
         ]
         more = len(names) - NAMED_MAX
         return [*names[:NAMED_MAX], f"and {more} others"] if more > 0 else names

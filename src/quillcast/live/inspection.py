@@ -44,7 +44,7 @@ class Inspector:
             "active": peer.active,
             "credential": links.tls.fingerprint if links.tls is not None else None,
             "admits": links.admissions is not None,
-            "strangers": links.strangers_count,
+            "unauthenticated": links.unauthenticated_count,
             "neighbours": [self._neighbour(link) for link in links.links.values()],
             "leaf_set": [_contact(contact) for contact in peer.overlay.leaf_set],
             "topics": self.topics(),
@@ -114,7 +114,7 @@ class Inspector:
         return {
             **_settings(descriptor),
             "topic": topic.hex(),
-            "publishers": sum(publisher.shared_by for publisher in publishers.values()),
+            "publishers": sum(publisher.writers_count for publisher in publishers.values()),
             "never_stable": sum(publisher.dropped.count for publisher in publishers.values()),
             **(self._place(tree) if tree is not None else {"role": "publisher" if publishers else "keeper"}),
             "events_per_s": round(self._rates.get(topic, 0.0), 1),
@@ -227,7 +227,7 @@ def _drawn(name: str, branches: dict[bytes, Branch], addresses: dict[bytes, str]
     addresses = named | addresses
     inside = {node: branch for node, branch in sorted(branches.items()) if not _says_none(branch)}
     roots = sorted((node for node, branch in inside.items() if branch.root), key=lambda node: inside[node].term)
-    reign = inside[roots[-1]] if roots else None
+    root_branch = inside[roots[-1]] if roots else None
     known = [branch.descriptor for branch in branches.values() if branch.descriptor is not None]
     return {
         "topic": name,
@@ -235,12 +235,12 @@ def _drawn(name: str, branches: dict[bytes, Branch], addresses: dict[bytes, str]
         "events": max((branch.events for branch in inside.values()), default=0),
         "root": roots[-1].hex() if roots else None,
         "settings": _settings(max(known, key=lambda each: each.version)) if known else None,
-        "peers": [_peer(node, branch, addresses, reign) for node, branch in inside.items()],
-        "silent": [_silent(node, inside, addresses, reign) for node in _unheard(inside)],
+        "peers": [_peer(node, branch, addresses, root_branch) for node, branch in inside.items()],
+        "silent": [_silent(node, inside, addresses, root_branch) for node in _unheard(inside)],
     }
 
 
-def _peer(node: bytes, branch: Branch, addresses: dict[bytes, str], reign: Branch | None) -> dict[str, Any]:
+def _peer(node: bytes, branch: Branch, addresses: dict[bytes, str], root_branch: Branch | None) -> dict[str, Any]:
     return {
         "node_id": node.hex(),
         "address": addresses.get(node),
@@ -250,31 +250,35 @@ def _peer(node: bytes, branch: Branch, addresses: dict[bytes, str], reign: Branc
         "subscribers": branch.subscribers,
         "term": _term(branch.term),
         "frontier": branch.frontier,
-        "readers": [_reader(reader, _end_for(branch, reader, reign)) for reader in branch.readers],
+        "readers": [_reader(reader, _end_for(branch, reader, root_branch)) for reader in branch.readers],
     }
 
 
-def _end_for(branch: Branch, reader: Reader, reign: Branch | None) -> int:
+def _end_for(branch: Branch, reader: Reader, root_branch: Branch | None) -> int:
     """How far the peer's subscription is to get: to the root's frontier; from an earlier term, through all of that."""
-    if reign is None or reign.descriptor is None or not reign.descriptor.settings.reliable:
+    if root_branch is None or root_branch.descriptor is None or not root_branch.descriptor.settings.reliable:
         return 0
-    return reign.frontier if branch.term == reign.term else max(branch.frontier, reader.taken) + reign.frontier
+    return (
+        root_branch.frontier
+        if branch.term == root_branch.term
+        else max(branch.frontier, reader.taken) + root_branch.frontier
+    )
 
 
 def _silent(
-    node: bytes, branches: dict[bytes, Branch], addresses: dict[bytes, str], reign: Branch | None
+    node: bytes, branches: dict[bytes, Branch], addresses: dict[bytes, str], root_branch: Branch | None
 ) -> dict[str, Any]:
     """A peer that somebody named and that did not answer: what is known of it from whoever named it last."""
     said = [lease for branch in branches.values() for lease in branch.leases if lease.node == node]
-    lease = max(said, key=lambda each: (each.term, each.cover), default=None)
+    lease = max(said, key=lambda each: (each.term, each.acknowledged), default=None)
     return {
         "node_id": node.hex(),
         "address": addresses.get(node),
         "lost": lease is not None and lease.lost,
-        "behind_events": None if lease is None or reign is None else _uncovered(lease, reign),
+        "behind_events": None if lease is None or root_branch is None else _unacknowledged(lease, root_branch),
     }
 
 
-def _uncovered(lease: Lease, reign: Branch) -> int:
+def _unacknowledged(lease: Lease, root_branch: Branch) -> int:
     """Events of the root's term that a peer and all below it do not cover, by their last word."""
-    return max(0, reign.frontier - lease.cover) if lease.term == reign.term else reign.frontier
+    return max(0, root_branch.frontier - lease.acknowledged) if lease.term == root_branch.term else root_branch.frontier

@@ -49,7 +49,7 @@ create table if not exists tokens (hash blob primary key, until_ns integer not n
 """
 
 
-class Membership:
+class CertifiedIdentity:
     """An identity with its certificate, in use by this process alone until it is closed."""
 
     def __init__(self, identity: Identity, certificate: bytes, authority: bytes, lock: int | None = None) -> None:
@@ -158,7 +158,7 @@ class Keyring:
                 "insert into members (secret, certificate) values (?, ?)", list(secrets_and_certificates)
             )
 
-    def claim(self) -> Membership | None:
+    def claim(self) -> CertifiedIdentity | None:
         """The first identity that no running process uses; None if there is none. Close it in the end."""
         authority = self.certificate
         if authority is None:
@@ -168,7 +168,7 @@ class Keyring:
         for number, secret, certificate in rows:
             lock = self._lock(number)
             if lock is not None:
-                return Membership(_identity(secret, certificate, authority), certificate, authority, lock)
+                return CertifiedIdentity(_identity(secret, certificate, authority), certificate, authority, lock)
         return None
 
     def take(self) -> tuple[bytes, bytes] | None:

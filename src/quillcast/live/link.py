@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from quillcast.core.bundle import BUNDLE_BYTES, Bundle
 from quillcast.core.errors import Malformed, Unreachable
 from quillcast.core.messages import Contact, Message
-from quillcast.live import lending
+from quillcast.live import shared_memory
 from quillcast.live.connection import Connection
 from quillcast.live.framing import BUNDLE, CONTROL_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES, FrameType, frame, header
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DATA = attrgetter("data")  # of a block
 NUMBER_BYTES = 8  # of credit and pings
 _JOINED_BYTES_MAX = 64 << 10  # less than that is written as one piece; a guess: a copy is cheaper than a vector
-_LENT_WINDOWS = 2  # bundles of so many windows may be lent and not said to be taken; more are sent
+_SHARED_WINDOWS = 2  # bundles of so many windows may be lent and not said to be taken; more are sent
 
 
 class ControlCodec(Protocol):
@@ -45,20 +45,20 @@ class Link:
         self.links, self.contact = links, contact
         self.connection: Connection | None = None
         self.opening: asyncio.Task[None] | None = None
-        self.stands = asyncio.Event()
+        self.established = asyncio.Event()
         self.credit = self.window = links.config.window_bytes  # the other side's, as soon as that is known
         self.charged = 0  # bytes of bundles that came and were not released
         self.owed = 0  # bytes released and not yet given back as credit
         self.paused = False
-        self.starved = False  # there was no room, and nobody was told yet that there is again
-        self.half_starved = False  # ... or less than half of the window
+        self.blocked = False  # there was no room, and nobody was told yet that there is again
+        self.half_blocked = False  # ... or less than half of the window
         self.idle_here = self.idle_there = False
         self.measuring = False
-        self.lends = False  # blocks, to a process that may open what this one lends
-        self.borrows = False  # blocks of a process that lends what this one may open
-        self.taken = 0  # lent bundles opened, of which the other side does not know yet
-        self._lent: deque[Bundle] = deque()  # kept until the other side has them
-        self._lent_bytes = 0
+        self.exports = False  # blocks, to a process that may open what this one lends
+        self.imports = False  # blocks of a process that lends what this one may open
+        self.opened = 0  # lent bundles opened, of which the other side does not know yet
+        self._exported: deque[Bundle] = deque()  # kept until the other side has them
+        self._exported_bytes = 0
         self._closing = False  # when they are taken
         self._dirty = False
         self._frames: list[bytes] = []
@@ -71,7 +71,7 @@ class Link:
         return 0 if self.paused else self.credit
 
     @property
-    def is_nearby(self) -> bool:
+    def is_local(self) -> bool:
         """Is a process of this machine and user at the other end?"""
         return self.connection is not None and self.connection.process > 0
 
@@ -81,7 +81,7 @@ class Link:
         queued = self.connection.transport.get_write_buffer_size() if self.connection else 0
         return queued + sum(bundle.size for bundle in self._bundles)
 
-    def carries_nothing(self) -> bool:
+    def is_idle(self) -> bool:
         """Does no bundle wait here?"""
         return not self._bundles
 
@@ -92,7 +92,7 @@ class Link:
         if self.connection is None and len(self._messages) > self.links.config.messages_waiting_max:
             self.links.give_up(self, Unreachable(f"{len(self._messages)} messages wait for {self.contact.address}"))
         else:
-            self.soil()
+            self.mark_dirty()
 
     def carry(self, bundle: Bundle) -> None:
         """Queue a bundle, at the cost of credit."""
@@ -100,9 +100,9 @@ class Link:
         self._bundles.append(bundle)
         self.credit -= bundle.size
         if self.paused or self.credit <= 0:
-            self.starved = True
+            self.blocked = True
         if self.credit <= self.window // 2:
-            self.half_starved = True
+            self.half_blocked = True
         if not self._dirty:
             self._dirty = True
             self.links.flush_soon(self)
@@ -110,12 +110,12 @@ class Link:
     def say(self, type_: FrameType, content: bytes = b"") -> None:
         """Queue a small frame."""
         self._frames.append(frame(type_, content))
-        self.soil()
+        self.mark_dirty()
 
     def credited(self, size_bytes: int) -> None:
         """Credit came back."""
         self.credit = min(self.credit + size_bytes, self.window)
-        self._quench()
+        self._unblock()
 
     def arrives(self, size_bytes: int) -> None:
         """A bundle that has not come in full takes so much. Raises `Malformed` when that overdraws the credit."""
@@ -123,26 +123,26 @@ class Link:
         if self.charged + size_bytes > window_bytes + FRAME_BYTES_MAX:
             raise Malformed(f"{self.charged} bytes came, and {size_bytes} of one more, on a window of {window_bytes}")
 
-    def lent(self, content: bytes) -> Bundle:
+    def imported(self, content: bytes) -> Bundle:
         """The bundle of a frame that says where its blocks are lent. Raises `Malformed`."""
         assert self.connection is not None
-        bundle = lending.borrowed(content, self.connection.process)
-        self.taken += 1
+        bundle = shared_memory.open_bundle(content, self.connection.process)
+        self.opened += 1
         return bundle
 
-    def took(self, count: int) -> None:
+    def opened_there(self, count: int) -> None:
         """The other side has opened so many more lent bundles. Raises `Malformed`."""
-        if count > len(self._lent):
-            raise Malformed(f"{count} bundles are said to be taken, {len(self._lent)} were lent")
+        if count > len(self._exported):
+            raise Malformed(f"{count} bundles are said to be taken, {len(self._exported)} were lent")
         for _ in range(count):
-            self._lent_bytes -= self._lent.popleft().size
-        if self._closing and not self._lent and self.connection is not None:
+            self._exported_bytes -= self._exported.popleft().size
+        if self._closing and not self._exported and self.connection is not None:
             self.connection.close()
 
     def close(self) -> None:
         """Close the connection, once the other side has what was lent to it; it is given some time for that."""
         assert self.connection is not None
-        if not self._lent:
+        if not self._exported:
             self.connection.close()
         elif not self._closing:
             self._closing = True
@@ -151,13 +151,13 @@ class Link:
 
     def pause(self) -> None:
         """The socket takes no more for now."""
-        self.paused = self.starved = True
+        self.paused = self.blocked = True
 
     def resume(self) -> None:
         """The socket takes more again."""
         self.paused = False
-        self.soil()
-        self._quench()
+        self.mark_dirty()
+        self._unblock()
 
     def adopt(self, connection: Connection) -> None:
         """Serve on this connection: it is proven."""
@@ -167,17 +167,17 @@ class Link:
         self.credit += connection.peer.window_bytes - self.window
         self.window = connection.peer.window_bytes
         connection.serve(self)
-        self.stands.set()
-        if self.links.may_borrow(connection):
-            self.borrows = True
-            self.say(FrameType.BORROWS)
-        self.soil()
+        self.established.set()
+        if self.links.may_open(connection):
+            self.imports = True
+            self.say(FrameType.SHARED_MEMORY)
+        self.mark_dirty()
 
     def lost(self, connection: Connection) -> None:
         """A connection of this link ended: let go of it, and of all that waited for it."""
         if self.connection is connection:
-            self.connection, self._lent_bytes = None, 0
-            for waiting in (self._frames, self._messages, self._bundles, self._lent):
+            self.connection, self._exported_bytes = None, 0
+            for waiting in (self._frames, self._messages, self._bundles, self._exported):
                 waiting.clear()
 
     def finish(self) -> None:
@@ -202,7 +202,7 @@ class Link:
             transport.writelines(parts)
         self.links.counters["bytes_out"] += size_bytes
         if self._bundles and not self.paused:
-            self.soil()
+            self.mark_dirty()
         if transport.get_write_buffer_size() > self.links.config.unread_bytes_max:
             connection.abort()
         elif self.idle_here and self.idle_there:
@@ -216,9 +216,9 @@ class Link:
         if self.owed:
             parts.append(frame(FrameType.CREDIT, self.owed.to_bytes(NUMBER_BYTES, "little")))
             self.owed = 0
-        if self.taken:
-            parts.append(frame(FrameType.TAKEN, self.taken.to_bytes(NUMBER_BYTES, "little")))
-            self.taken = 0
+        if self.opened:
+            parts.append(frame(FrameType.OPENED, self.opened.to_bytes(NUMBER_BYTES, "little")))
+            self.opened = 0
         if self._messages:
             messages, self._messages = self._messages, []
             parts += self._control_frames(messages)
@@ -239,37 +239,37 @@ class Link:
         while self._bundles and not self.paused and added < self.links.config.write_bytes_max:
             bundle = self._bundles.popleft()
             head = bundle.head
-            places = self._lend(bundle) if self.lends and bundle.size > lending.LENT_BYTES_MIN else None
+            places = self._export(bundle) if self.exports and bundle.size > shared_memory.SHARED_BYTES_MIN else None
             if places is None:
                 size = len(head) + bundle.size - BUNDLE_BYTES
                 parts.append(header(size, BUNDLE) + head)
                 parts += map(_DATA, bundle.blocks)
             else:
                 size = len(head) + len(places)
-                parts.append(header(size, FrameType.LENT) + head + places)
+                parts.append(header(size, FrameType.SHARED_BUNDLE) + head + places)
             added += HEADER_BYTES + size
         return added
 
-    def _lend(self, bundle: Bundle) -> bytes | None:
+    def _export(self, bundle: Bundle) -> bytes | None:
         """Where the bundle's blocks are lent from now on; None if they are to be sent."""
-        if self._lent_bytes > _LENT_WINDOWS * self.links.config.window_bytes:
+        if self._exported_bytes > _SHARED_WINDOWS * self.links.config.window_bytes:
             return None
-        places = self.links.lender.places(bundle.blocks)
+        places = self.links.shared_memory.places(bundle.blocks)
         if places is not None:
-            self._lent.append(bundle)
-            self._lent_bytes += bundle.size
+            self._exported.append(bundle)
+            self._exported_bytes += bundle.size
             self.links.counters["bytes_out"] += bundle.size - BUNDLE_BYTES
         return places
 
-    def soil(self) -> None:
+    def mark_dirty(self) -> None:
         """Have the link write at the end of this turn."""
         if not self._dirty:
             self._dirty = True
             self.links.flush_soon(self)
 
-    def _quench(self) -> None:
+    def _unblock(self) -> None:
         room_bytes = self.room
         half_bytes = self.window // 2
-        if (self.starved and room_bytes > 0) or (self.half_starved and room_bytes > half_bytes):
-            self.starved, self.half_starved = False, room_bytes <= half_bytes
+        if (self.blocked and room_bytes > 0) or (self.half_blocked and room_bytes > half_bytes):
+            self.blocked, self.half_blocked = False, room_bytes <= half_bytes
             self.links.pump.hand(self.links.pump.inputs.room, self.contact)

@@ -1,6 +1,6 @@
 """Links: one connection per pair of peers, opened on demand by the first message or bundle.
 
-It is TCP, or a Unix socket between peers of one machine (`live.nearby`).
+It is TCP, or a Unix socket between peers of one machine (`live.local_ipc`).
 
 Peers that open at once keep the connection that the smaller nodeId opened. A link that breaks is told to the peer and
 forgotten; the next message opens another.
@@ -20,18 +20,18 @@ import msgspec
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import DiskFailed, Malformed, QuillcastError, RemoteError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.live import addresses, certificates, hello, lending, nearby
+from quillcast.live import addresses, certificates, hello, local_ipc, shared_memory
 from quillcast.live.admission import Admissions
 from quillcast.live.config import LiveConfig
 from quillcast.live.connection import Connection, Superseded
 from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, Spare, Unfinished
 from quillcast.live.hello import Hello, HelloRefused, Identity
-from quillcast.live.lending import Lender
 from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
 from quillcast.live.patience import Patience, within
 from quillcast.live.problems import Problems
 from quillcast.live.pump import Pump
 from quillcast.live.roundtrips import RoundTrips
+from quillcast.live.shared_memory import SharedMemory
 from quillcast.live.tls import Tls
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
 
@@ -60,15 +60,15 @@ class Links:
         self.links: dict[bytes, Link] = {}
         self.counters: Counter[str] = Counter()
         self.problems = Problems()
-        self._strangers: dict[Connection, None] = {}
+        self._unauthenticated: dict[Connection, None] = {}
         self._ending: dict[Connection, None] = {}  # nothing more is sent on them, but something may still come
         self._debts: dict[bytes, int] = {}  # bytes of bundles of links that are gone, not yet released
         self._dirty: list[Link] = []
         self.spare, self.unfinished = Spare(), Unfinished(config.unfinished_bytes_max)
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
-        self.lender = Lender()
-        self._lends, self._borrows = False, config.nearby
-        self._sample = self.lender.sample(incarnation) if config.nearby else None
+        self.shared_memory = SharedMemory()
+        self._exports, self._imports = False, config.local_ipc
+        self._sample = self.shared_memory.sample(incarnation) if config.local_ipc else None
         self._servers: list[asyncio.Server] = []
         self._death_watches: set[asyncio.Task[None]] = set()  # see whether processes whose links closed have ended
         self.admissions: Admissions | None = None
@@ -92,13 +92,13 @@ class Links:
         bound = addresses.bound(server)
         host, port = reached_at or bound
         self.contact = Contact(self.identity.node_id, addresses.written(host, port or bound[1]))
-        if self.config.nearby and port in (0, bound[1]):
-            await self._listen_nearby()
+        if self.config.local_ipc and port in (0, bound[1]):
+            await self._listen_local()
 
-    async def _listen_nearby(self) -> None:
+    async def _listen_local(self) -> None:
         """Accept links of this machine's peers at the same address. Without that they come by TCP."""
         try:
-            own = nearby.listener(self.contact.address)
+            own = local_ipc.listener(self.contact.address)
         except OSError as problem:
             self.problems.append(f"peers of this machine come by TCP: {problem.strerror}: {self.contact.address}")
         else:
@@ -124,9 +124,9 @@ class Links:
         return link
 
     @property
-    def strangers_count(self) -> int:
+    def unauthenticated_count(self) -> int:
         """Connections of whom nobody knows yet who they are."""
-        return len(self._strangers)
+        return len(self._unauthenticated)
 
     def room(self, to: Contact) -> int:
         """Bytes of credit left towards a peer."""
@@ -153,11 +153,11 @@ class Links:
             link.charged -= size_bytes
             link.owed += size_bytes
             if link.owed * _CREDIT_PARTS >= self.config.window_bytes:
-                link.soil()
+                link.mark_dirty()
 
     def join(self, parts: list[bytes]) -> bytes | memoryview:
-        """Lay the pieces of a block down: where it can be lent from, if anybody ever borrowed here."""
-        return self.lender.join(parts) if self._lends else b"".join(parts)
+        """Lay the pieces of a block down: where it can be lent from, if anybody ever open_bundle here."""
+        return self.shared_memory.join(parts) if self._exports else b"".join(parts)
 
     def measure(self, to: Contact) -> None:
         """Measure the round trip over the link, once it stands."""
@@ -214,7 +214,7 @@ class Links:
     def unplug(self) -> None:
         """A drill: as if the cable were pulled. All links break, and none comes to stand until `plug_in`."""
         self._unplugged = True
-        for connection in [*self._strangers, *self._ending, *[link.connection for link in self.links.values()]]:
+        for connection in [*self._unauthenticated, *self._ending, *[link.connection for link in self.links.values()]]:
             if connection is not None:
                 connection.abort()
 
@@ -232,7 +232,7 @@ class Links:
         tasks = [*self._death_watches, *(link.opening for link in self.links.values() if link.opening is not None)]
         for task in tasks:
             task.cancel()
-        for connection in [*open_, *self._strangers, *self._ending]:
+        for connection in [*open_, *self._unauthenticated, *self._ending]:
             (connection if connection.link is None else connection.link).close()
         open_ += self._ending
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -249,7 +249,7 @@ class Links:
         """What a new connection says first."""
         said = Hello(
             self.network, self.identity.public_key, self.contact.address, hello.nonce(), self.incarnation,
-            self.config.window_bytes, lends=lending.place(self._sample or b""),
+            self.config.window_bytes, shared_memory=shared_memory.place(self._sample or b""),
         )  # fmt: skip
         if self.tls is None:
             return said
@@ -268,21 +268,21 @@ class Links:
         link.idle_here = False
         link.finish()
 
-    def opened(self, stranger: Connection) -> None:
+    def opened(self, connection: Connection) -> None:
         """Somebody connected, and nobody knows yet who."""
         if self._closing or self._unplugged:
-            stranger.abort()
+            connection.abort()
             return
-        if len(self._strangers) >= self.config.strangers_max:
-            self._send_away(next(iter(self._strangers)))
-        self._strangers[stranger] = None
-        Patience(self.loop, self.config.connect_timeout_s, partial(self._expire, stranger))
+        if len(self._unauthenticated) >= self.config.unauthenticated_max:
+            self._refuse(next(iter(self._unauthenticated)))
+        self._unauthenticated[connection] = None
+        Patience(self.loop, self.config.connect_timeout_s, partial(self._expire, connection))
 
-    def _send_away(self, stranger: Connection) -> None:
+    def _refuse(self, connection: Connection) -> None:
         """There are too many that have not said who they are: the oldest has had the most time, and goes."""
-        del self._strangers[stranger]
-        self.counters["strangers_refused"] += 1
-        stranger.abort()
+        del self._unauthenticated[connection]
+        self.counters["unauthenticated_refused"] += 1
+        connection.abort()
 
     def check_admitted(self, connection: Connection, theirs: Hello) -> None:
         """Raise `Unadmitted` unless TLS has proven that who says this is the member it claims to be, as of now."""
@@ -310,26 +310,26 @@ class Links:
         self.counters["admitted"] += 1
         return answer
 
-    def is_welcome(self, stranger: Connection) -> bool:
+    def is_welcome(self, connection: Connection) -> bool:
         """Of two connections that both sides opened at once, both keep the one that the smaller nodeId opened."""
-        link = self.links.get(stranger.peer.contact.node_id)
+        link = self.links.get(connection.peer.contact.node_id)
         if link is None:
             return True
         smaller = min(self.contact.node_id, link.contact.node_id)
         if link.connection is None:
-            return stranger.opened_here or link.opening is None or stranger.opener == smaller
+            return connection.opened_here or link.opening is None or connection.opener == smaller
         stands = link.connection
         at_once = self.loop.time() - stands.proven_at < self.config.connect_timeout_s
-        same_run = stands.peer.incarnation == stranger.peer.incarnation
-        return stranger.opener == smaller or stands.opener != smaller or not (at_once and same_run)
+        same_run = stands.peer.incarnation == connection.peer.incarnation
+        return connection.opener == smaller or stands.opener != smaller or not (at_once and same_run)
 
-    def proved(self, stranger: Connection) -> None:
-        """A stranger is who it says: the connection serves its link, unless another one is to."""
-        self._strangers.pop(stranger, None)
-        if self._closing or not self.is_welcome(stranger):
-            stranger.supersede()
+    def proved(self, connection: Connection) -> None:
+        """A connection is who it says: the connection serves its link, unless another one is to."""
+        self._unauthenticated.pop(connection, None)
+        if self._closing or not self.is_welcome(connection):
+            connection.supersede()
             return
-        contact = stranger.peer.contact
+        contact = connection.peer.contact
         link = self.links.get(contact.node_id)
         if link is not None and link.connection is not None:
             link.connection.supersede()
@@ -337,7 +337,7 @@ class Links:
             link = None
         if link is None:
             link = self.links[contact.node_id] = Link(self, contact)
-        link.adopt(stranger)
+        link.adopt(connection)
         self.pump.hand(self.pump.inputs.link_up, link.contact)
         if link.measuring:
             link.measuring = False
@@ -364,12 +364,12 @@ class Links:
                 for message in self.codec.decode_all(content):
                     self.counters["messages_in"] += 1
                     self.pump.hand(self.pump.inputs.message, link.contact, message)
-            case FrameType.LENT if link.borrows:
-                self._lent_came(link, content)
-            case FrameType.TAKEN if len(content) == NUMBER_BYTES:
-                link.took(int.from_bytes(content, "little"))
-            case FrameType.BORROWS if not content and self._sample and link.is_nearby:
-                link.lends = self._lends = True
+            case FrameType.SHARED_BUNDLE if link.imports:
+                self._shared_bundle_came(link, content)
+            case FrameType.OPENED if len(content) == NUMBER_BYTES:
+                link.opened_there(int.from_bytes(content, "little"))
+            case FrameType.SHARED_MEMORY if not content and self._sample and link.is_local:
+                link.exports = self._exports = True
             case FrameType.CREDIT if len(content) == NUMBER_BYTES:
                 link.credited(int.from_bytes(content, "little"))
             case FrameType.PING if len(content) == NUMBER_BYTES:
@@ -386,14 +386,14 @@ class Links:
             case _:
                 raise Malformed(f"a {type_.name} frame of {len(content)} bytes came out of turn")
 
-    def may_borrow(self, connection: Connection) -> bool:
+    def may_open(self, connection: Connection) -> bool:
         """Can this process open what the one at the other end lends?"""
         pid, peer = connection.process, connection.peer
-        return pid > 0 and self._borrows and lending.may_borrow(pid, peer.lends, peer.incarnation)
+        return pid > 0 and self._imports and shared_memory.may_open(pid, peer.shared_memory, peer.incarnation)
 
     def closed(self, connection: Connection) -> None:
         """A connection ended."""
-        self._strangers.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
         self._ending.pop(connection, None)
         link = connection.link
         if link is None:
@@ -422,12 +422,12 @@ class Links:
 
     # --- within -------------------------------------------------------------------------------------------------
 
-    def _lent_came(self, link: Link, content: bytes) -> None:
+    def _shared_bundle_came(self, link: Link, content: bytes) -> None:
         try:
-            bundle = link.lent(content)
-        except lending.Gone as problem:  # with what it still had to lend: as if the link had broken before
+            bundle = link.imported(content)
+        except shared_memory.Released as problem:  # with what it still had to lend: as if the link had broken before
             assert link.connection is not None
-            self._borrows = self._borrows and not isinstance(problem, lending.Short)
+            self._imports = self._imports and not isinstance(problem, shared_memory.OutOfDescriptors)
             self.problems.keep(f"lost the link with {link.connection.other_end}: {problem}")
             link.connection.abort()
         else:
@@ -435,7 +435,7 @@ class Links:
 
     async def _see_if_ended(self, contact: Contact, pid: int) -> None:
         """A process closed its link, as the kernel does for one that ends: then nobody need wait for the peer."""
-        if not await nearby.has_ended(pid, _ENDING_S):
+        if not await local_ipc.has_ended(pid, _ENDING_S):
             return
         link = self.links.get(contact.node_id)
         if link is None or link.connection is None:  # else it has started again
@@ -454,16 +454,16 @@ class Links:
         try:
             await self._connect(link.contact.address, link.contact.node_id)
         except Superseded:
-            await link.stands.wait()
+            await link.established.wait()
 
     async def _connect(self, address: str, wanted: bytes | None, *, curious: bool = False) -> Connection:
         host, port = addresses.parse_loopback(address) if self.tls is None else addresses.parse(address)
         if self._unplugged:
             raise OSError(errno.ENETUNREACH, "unplugged, which is a drill")
         connection = Connection(self, wanted, opened_here=True, curious=curious)
-        own = nearby.connected(addresses.written(host, port)) if self.config.nearby else None
+        own = local_ipc.connected(addresses.written(host, port)) if self.config.local_ipc else None
         if own is not None:
-            await connection.made_by(nearby.transport(self.loop, lambda: self._protocol(connection), own))
+            await connection.made_by(local_ipc.transport(self.loop, lambda: self._protocol(connection), own))
         else:
             await connection.made_by(self.loop.create_connection(lambda: self._protocol(connection), host, port))
         try:
@@ -481,9 +481,11 @@ class Links:
         """What serves the connection's socket."""
         return connection if self.tls is None else self.tls.protocol(connection)
 
-    def _expire(self, stranger: Connection) -> None:
-        if stranger in self._strangers:
-            stranger.refuse(HelloRefused("silence", f"it did not say hello within {self.config.connect_timeout_s:g} s"))
+    def _expire(self, connection: Connection) -> None:
+        if connection in self._unauthenticated:
+            connection.refuse(
+                HelloRefused("silence", f"it did not say hello within {self.config.connect_timeout_s:g} s")
+            )
 
     def _remove(self, link: Link) -> None:
         """The link is no more; what waited on it is gone."""
@@ -517,7 +519,7 @@ class Links:
             return False
         dirty, self._dirty = self._dirty, []
         if len(dirty) > 1:
-            dirty.sort(key=Link.carries_nothing)  # receipts and credit can wait for a system call, events cannot
+            dirty.sort(key=Link.is_idle)  # receipts and credit can wait for a system call, events cannot
         carried = False
         for link in dirty:
             carried = self.write(link) or carried

@@ -10,20 +10,20 @@ from quillcast.live.admission import apply
 from quillcast.live.certificates import Authority
 from quillcast.live.hello import Identity
 from quillcast.live.joinline import JoinLine
-from quillcast.live.keyring import MEMBERS_MAX, Keyring, Membership, admit_here, read_authority, user_folder
+from quillcast.live.keyring import MEMBERS_MAX, CertifiedIdentity, Keyring, admit_here, read_authority, user_folder
 
 _FAR_NS = 1 << 62  # the contact of a line is not pushed out by those seen later
 
 
-class Standing(msgspec.Struct, frozen=True):
+class Membership(msgspec.Struct, frozen=True):
     """What a node is in a network with a credential: who it is, where that is kept, and whether it may admit others."""
 
-    membership: Membership
+    membership: CertifiedIdentity
     keyring: Keyring
     authority: Authority | None
 
 
-class Seeker:
+class MembershipResolver:
     """Finds a node's membership, or gets it one. `make` makes the credential of a new network where there is none."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Seeker:
         self.keyring = Keyring(data) if data is not None else self.users
 
     @property
-    def hopeful(self) -> bool:
+    def expects_membership(self) -> bool:
         """Will there be a membership, as far as one can tell beforehand?"""
         asked = self.make or self.join is not None or self.credential is not None
         return asked or self.keyring.certificate is not None or self.users.certificate is not None
@@ -52,7 +52,7 @@ class Seeker:
         """The fingerprint of the network that a node which is no member yet would be a member of if it began now."""
         return self.keyring.fingerprint or self.users.fingerprint
 
-    async def find(self, timeout_s: float) -> Standing | None:
+    async def find(self, timeout_s: float) -> Membership | None:
         """The node's standing; None: this is no network with a credential.
 
         Raises `LocalError` where what was asked for and what the folder remembers do not agree, or where all identities
@@ -67,7 +67,7 @@ class Seeker:
             self._move_in(authority)
         if not self.keyring.fingerprint:
             return None
-        return Standing(self._claim(authority), self.keyring, authority)
+        return Membership(self._claim(authority), self.keyring, authority)
 
     def give_back(self) -> None:
         """The node could not start: a credential that it made for its network is none."""
@@ -118,7 +118,7 @@ class Seeker:
         self.keyring.add([member])
         self.keyring.note_contacts(self.users.contacts(), now_ns)
 
-    def _claim(self, authority: Authority | None) -> Membership:
+    def _claim(self, authority: Authority | None) -> CertifiedIdentity:
         claimed = self.keyring.claim()
         while claimed is None and authority is not None:  # another process may claim what this one added
             self.keyring.add([admit_here(authority, self.wall_ns)])

@@ -18,6 +18,7 @@ from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
 from quillcast.live import addresses, arguments, runner
 from quillcast.live.adoption import ASK_S, QUESTION, STEP_S, Adoption, bring_over, unheard
+from quillcast.live.batcher import Batcher, Wait
 from quillcast.live.config import LiveConfig
 from quillcast.live.control import Answerer
 from quillcast.live.credentials import Credentials
@@ -26,14 +27,13 @@ from quillcast.live.hello import Identity
 from quillcast.live.inspection import Inspector
 from quillcast.live.joinline import DEFAULT_NETWORK, JoinLine
 from quillcast.live.links import Links
-from quillcast.live.membership import Seeker, Standing
-from quillcast.live.outlet import Outlet, Wait
+from quillcast.live.membership import Membership, MembershipResolver
 from quillcast.live.presence import Presence, Setting, listening
 from quillcast.live.publisher import TIMEOUT_S, Publisher
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
 from quillcast.live.store import Store
-from quillcast.live.subscription import Desk, Event, Handler, Inbox, Make, Subscription, events, payloads
+from quillcast.live.subscription import DecodeCache, Event, Handler, Inbox, Make, Subscription, events, payloads
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import ENTRIES_MAX, Warrant, entry
@@ -120,7 +120,7 @@ class Node:
             journal=arguments.path("journal", journal),
             on_problem=on_problem,
         )  # fmt: skip
-        self._seeker = Seeker(
+        self._resolver = MembershipResolver(
             self.network,
             self._setting.data,
             credential=arguments.path("credential", credential),
@@ -128,13 +128,13 @@ class Node:
             make=make_credential and self._beyond,
             wall_ns=time.time_ns,
         )
-        if self._beyond and not self._seeker.hopeful:
+        if self._beyond and not self._resolver.expects_membership:
             raise self._beyond_loopback()
         self._publishers: dict[str, Publisher] = {}
         self._running_publishers: dict[Publisher, None] = {}
-        self._outlets: dict[str, Outlet] = {}
-        self._credentials: dict[str, Credentials | None] = {}  # of whom the outlets are
-        self._desk = Desk(self.live.join_timeout_s)
+        self._batchers: dict[str, Batcher] = {}
+        self._credentials: dict[str, Credentials | None] = {}  # of whom the batchers are
+        self._decode_cache = DecodeCache(self.live.join_timeout_s)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._stack = AsyncExitStack()
         self._opened = asyncio.Event()
@@ -147,7 +147,7 @@ class Node:
         self._adoption = Adoption(
             {"join": self._join_members, "publish": self._publish_to_members, "leave": self._leave_former}, self._run
         )
-        self._handed_over: list[Outlet] = []  # those of the former peer
+        self._moved_batchers: list[Batcher] = []  # those of the former peer
         self._held = False  # publishers wait until all peers here are members
         self._notices: list[str] = []
 
@@ -176,7 +176,7 @@ class Node:
             self._stopped = True
             self._opened.set()
             try:
-                self._seeker.give_back()
+                self._resolver.give_back()
             finally:
                 await self._stack.aclose()
             raise
@@ -188,7 +188,7 @@ class Node:
         self._presence.keep_contacts()
         if self._presence.memory is not None:
             self._run(self._presence.memory.keep_regularly())
-        if self._presence.standing is None and self._rendezvous.is_shared and not self._given:
+        if self._presence.membership is None and self._rendezvous.is_shared and not self._given:
             self._run(self._watch_for_members())
 
     async def leave(self, timeout_s: float | None = None) -> None:
@@ -200,7 +200,7 @@ class Node:
         if self._stopped or not self._opened.is_set():
             return
         self._leave_within_s = timeout_s
-        self._stopped, outlets = True, list(self._outlets.values())
+        self._stopped, batchers = True, list(self._batchers.values())
         try:
             for publisher in list(self._running_publishers):
                 publisher.close()
@@ -208,9 +208,9 @@ class Node:
                 if isinstance(inbox, Inbox):
                     inbox.close()  # `async for` ends after what came
             await self._leave_networks()
-            self._end_former_outlets()
-            for outlet in outlets:
-                outlet.end()
+            self._end_former_batchers()
+            for batcher in batchers:
+                batcher.end()
             await self._cancel_tasks()
         finally:
             await self._stack.aclose()
@@ -419,7 +419,7 @@ class Node:
         inbox = Inbox(self.live.subscription_bytes, arguments.label(name))
         inbox.on_lost = on_lost
         make: Make[Any] = payloads if only_payloads else events
-        subscription = Subscription(topic, make, inbox, self._desk, credentials)
+        subscription = Subscription(topic, make, inbox, self._decode_cache, credentials)
         subscription.open(start=start, delivery=delivery, warrant=self._warrant(topic, credentials))
         if handler is not None:
             subscription.serve(handler, self._run)
@@ -459,7 +459,7 @@ class Node:
         Raises `LocalError` unless this node holds the network's credential.
         """
         self._check_open()
-        standing = self._presence.standing
+        standing = self._presence.membership
         if standing is None:
             raise LocalError(
                 "this network has no credential and stays on this machine; `quillcast node --listen HOST:PORT` with an "
@@ -515,7 +515,7 @@ class Node:
                     self._opened.set()
                 found = await self._find(is_patient=is_patient)
             except OtherCredential as problem:
-                if self._seeker.adoptable != problem.credential:
+                if self._resolver.adoptable != problem.credential:
                     raise
                 pause_s = 0.0  # the credential was made just now
             except Unreachable as problem:
@@ -532,7 +532,7 @@ class Node:
 
     async def _find(self, *, is_patient: bool) -> list[Contact]:
         presence = self._presence
-        may_be_first = presence.standing is None or presence.admits or self._listen is not None
+        may_be_first = presence.membership is None or presence.admits or self._listen is not None
         return await presence.find(self._given, may_be_first=may_be_first, patient=is_patient)
 
     async def _open(self) -> None:
@@ -545,7 +545,7 @@ class Node:
         if self._setting.data is not None:
             self._store = Store(self._setting.data)
             stack.callback(self._store.close)
-        standing = await self._seeker.find(self.live.join_timeout_s)
+        standing = await self._resolver.find(self.live.join_timeout_s)
         if standing is None and self._beyond:
             raise self._beyond_loopback()
         self._install(await self._present(listener, standing))
@@ -560,7 +560,7 @@ class Node:
             addresses.reached(self._listen[0])
         return listening(*self._listen)
 
-    async def _present(self, listener: socket.socket | None, standing: Standing | None) -> Presence:
+    async def _present(self, listener: socket.socket | None, standing: Membership | None) -> Presence:
         """A peer of this node with its sockets and files."""
         presence = Presence(self._setting, self._rendezvous, self._store, standing)
         self._stack.push_async_callback(presence.close)
@@ -574,7 +574,7 @@ class Node:
     def _install(self, presence: Presence) -> None:
         """From now on this is the node's peer."""
         self._presence = presence
-        self._desk.pump, self._desk.peer = presence.pump, presence.peer
+        self._decode_cache.pump, self._decode_cache.peer = presence.pump, presence.peer
 
     @property
     def _pump(self) -> Pump:
@@ -627,26 +627,26 @@ class Node:
         _check_name(topic)
         self._check_open()
         who = _by(credentials, topic)
-        outlet = self._outlets.get(who)
-        if outlet is None or outlet.failure is not None:
+        batcher = self._batchers.get(who)
+        if batcher is None or batcher.failure is not None:
             warrant = self._warrant(topic, credentials)
-            outlet = self._make_outlet(who, topic, warrant)
-            self._outlets[who], self._credentials[who] = outlet, credentials
-        return Publisher(outlet, self._pump, self._peer, self._running_publishers, timed=timed)
+            batcher = self._make_batcher(who, topic, warrant)
+            self._batchers[who], self._credentials[who] = batcher, credentials
+        return Publisher(batcher, self._pump, self._peer, self._running_publishers, timed=timed)
 
-    def _make_outlet(self, who: str, topic: str, warrant: Warrant | None) -> Outlet:
-        outlet = Outlet(
+    def _make_batcher(self, who: str, topic: str, warrant: Warrant | None) -> Batcher:
+        batcher = Batcher(
             topic, self._pump, self._peer, self.live.publish_bytes, self._links.join, warrant,
             partial(self._ended, who),
         )  # fmt: skip
         if self._held:
-            outlet.pause()
-        return outlet
+            batcher.pause()
+        return batcher
 
-    def _ended(self, who: str, outlet: Outlet) -> None:
-        """The last publisher of an outlet closed; another may stand in its place, if it failed."""
-        if self._outlets.get(who) is outlet:
-            del self._outlets[who], self._credentials[who]
+    def _ended(self, who: str, batcher: Batcher) -> None:
+        """The last publisher of an batcher closed; another may stand in its place, if it failed."""
+        if self._batchers.get(who) is batcher:
+            del self._batchers[who], self._credentials[who]
 
     def _warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
         """What shows a topic's root on whose behalf this node acts. Raises `LocalError` for a bad name."""
@@ -677,17 +677,17 @@ class Node:
             return  # it is on its way out
         await self._ready(STEP_S)
         try:
-            if self._presence.standing is None and self._seeker.adoptable != credential:
+            if self._presence.membership is None and self._resolver.adoptable != credential:
                 raise LocalError("this user was not admitted to it")
             await self._adoption.take(step)
         except QuillcastError as problem:
-            if self._presence.standing is None:
+            if self._presence.membership is None:
                 self._cut_off(pid, str(problem))
             raise
 
     async def _watch_for_members(self) -> None:
         """Members that other users run cannot ask this peer to take their credential on, and it could not."""
-        while self._presence.standing is None:
+        while self._presence.membership is None:
             members = [other for other in self._rendezvous.all_entries() if other.credential and not other.is_own]
             if members:
                 self._cut_off(members[0].pid, f"user {members[0].user} runs it, and this user was not admitted")
@@ -697,7 +697,7 @@ class Node:
     async def _join_members(self) -> None:
         """Become a member, and subscribe there to all that this node subscribes to."""
         former = self._presence
-        if former.standing is not None:
+        if former.membership is not None:
             return
         presence = await self._become_member()
         for descriptor in list(former.peer.scribe.descriptors.values()):
@@ -722,7 +722,7 @@ class Node:
     async def _become_member(self) -> Presence:
         """A second peer of this node, which is part of the members' network."""
         timeout_s = self.live.join_timeout_s
-        standing = await self._seeker.find(timeout_s)
+        standing = await self._resolver.find(timeout_s)
         presence = await self._present(None, standing)
         try:
             contacts = await presence.find((), may_be_first=False)
@@ -747,21 +747,21 @@ class Node:
         former = self._former
         if former is None:
             return
-        outlets = {who: outlet for who, outlet in self._outlets.items() if outlet.peer is former.peer}
-        for outlet in outlets.values():
-            outlet.pause()
+        batchers = {who: batcher for who, batcher in self._batchers.items() if batcher.peer is former.peer}
+        for batcher in batchers.values():
+            batcher.pause()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ASK_S / 2):
-                await former.pump.until(lambda: all(outlet.safe for outlet in outlets.values()))
+                await former.pump.until(lambda: all(batcher.safe for batcher in batchers.values()))
         self._held = False
-        for who, outlet in outlets.items():
-            if self._outlets.get(who) is outlet and outlet.failure is None:
-                warrant = self._warrant(outlet.topic, self._credentials[who])
-                self._outlets[who] = successor = self._make_outlet(who, outlet.topic, warrant)
-                outlet.hand_over(successor, self._pump, self._peer)
-                self._handed_over.append(outlet)
-        for outlet in self._outlets.values():
-            outlet.go_on()
+        for who, batcher in batchers.items():
+            if self._batchers.get(who) is batcher and batcher.failure is None:
+                warrant = self._warrant(batcher.topic, self._credentials[who])
+                self._batchers[who] = successor = self._make_batcher(who, batcher.topic, warrant)
+                batcher.move_to(successor, self._pump, self._peer)
+                self._moved_batchers.append(batcher)
+        for batcher in self._batchers.values():
+            batcher.go_on()
 
     async def _leave_former(self) -> None:
         """Leave the network without the credential, once what was published there is safe or had a lease's time."""
@@ -770,20 +770,20 @@ class Node:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.config.topics.lease_s + _SAFE_S):
-                await former.pump.until(lambda: all(outlet.safe for outlet in self._handed_over))
+                await former.pump.until(lambda: all(batcher.safe for batcher in self._moved_batchers))
         if self._stopped:
             return
         await former.leave()
-        self._end_former_outlets()
+        self._end_former_batchers()
         self._former = None
         await former.close()
 
-    def _end_former_outlets(self) -> None:
+    def _end_former_batchers(self) -> None:
         """Who still waits for an acknowledgement in the network that was left waits in vain."""
-        for outlet in self._handed_over:
-            if not outlet.safe:
-                outlet.end()
-        self._handed_over.clear()
+        for batcher in self._moved_batchers:
+            if not batcher.safe:
+                batcher.end()
+        self._moved_batchers.clear()
 
     def _cut_off(self, pid: int, why: str) -> None:
         """Process `pid` is a member of this node's network, and this node is not and cannot be: say so to everybody."""
@@ -795,8 +795,8 @@ class Node:
         self._note(str(error))
         for inbox in list(self._peer.subscribers()):
             inbox.failed(error)
-        for outlet in list(self._outlets.values()):
-            outlet.failed(error)
+        for batcher in list(self._batchers.values()):
+            batcher.failed(error)
 
     # --- stopping -------------------------------------------------------------------------------------------------
 

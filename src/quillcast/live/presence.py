@@ -25,7 +25,7 @@ from quillcast.live.host import LiveHost, new_incarnation
 from quillcast.live.inspection import Inspector
 from quillcast.live.journal import Journal
 from quillcast.live.links import Links
-from quillcast.live.membership import Standing
+from quillcast.live.membership import Membership
 from quillcast.live.memory import Memory, neighbours
 from quillcast.live.pump import Pump
 from quillcast.live.rendezvous import Rendezvous
@@ -58,9 +58,9 @@ class Presence:
     inspector: Inspector
 
     def __init__(
-        self, setting: Setting, rendezvous: Rendezvous, store: Store | None, standing: Standing | None
+        self, setting: Setting, rendezvous: Rendezvous, store: Store | None, standing: Membership | None
     ) -> None:
-        self.setting, self.rendezvous, self.standing = setting, rendezvous, standing
+        self.setting, self.rendezvous, self.membership = setting, rendezvous, standing
         self.pump = Pump(asyncio.get_running_loop())
         self.memory: Memory | None = None
         self.journal: Journal | None = None
@@ -149,36 +149,36 @@ class Presence:
     @property
     def admits(self) -> bool:
         """Does it hold the network's credential?"""
-        return self.standing is not None and self.standing.authority is not None
+        return self.membership is not None and self.membership.authority is not None
 
     def remembered(self) -> list[str]:
         """Addresses that may lead to the network."""
-        members = self.standing.keyring.contacts() if self.standing is not None else []
+        members = self.membership.keyring.contacts() if self.membership is not None else []
         return [*(self.memory.contacts() if self.memory is not None else []), *members]
 
     def keep_contacts(self) -> None:
         """In a network with a credential the next command of this user finds it again."""
-        if self.standing is None or not self.peer.active:
+        if self.membership is None or not self.peer.active:
             return
         known = [contact.address for contact in neighbours(self.peer)]
         try:
-            self.standing.keyring.note_contacts(known, time.time_ns())
+            self.membership.keyring.note_contacts(known, time.time_ns())
         except DiskFailed as problem:
             self.links.problems.append(str(problem))
 
     def _who(self) -> tuple[Identity, Tls | None]:
         """Who this peer is, and its side of TLS in a network with a credential."""
         given = self.setting.identity
-        if self.standing is None:
+        if self.membership is None:
             return given or (self._store.identity() if self._store is not None else Identity.new()), None
         if given is not None:
             raise LocalError("identity is for networks without a credential; here the credential gives identities")
-        membership = self.standing.membership
+        membership = self.membership.membership
         return membership.identity, Tls(membership.identity, membership.certificate, membership.authority)
 
     def _admit_others(self) -> None:
         """Who holds the network's credential admits others."""
-        standing = self.standing
+        standing = self.membership
         if standing is not None and standing.authority is not None:
             self.links.admissions = Admissions(self.setting.network, standing.authority, standing.keyring, time.time_ns)
 
@@ -190,7 +190,7 @@ class Presence:
 
     def _place(self, given: Sequence[str]) -> str:
         """The host to listen at if nobody said: where the peers that this one knows of can reach it."""
-        if self.standing is None:
+        if self.membership is None:
             return "127.0.0.1"
         here = [entry.address for entry in self.rendezvous.all_entries()]
         return addresses.listening_host([*given, *here, *self.remembered()])

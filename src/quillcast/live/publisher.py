@@ -2,7 +2,7 @@
 
 A lone event leaves in the same turn of the event loop. While tasks publish without a pause the batch grows to
 `publish_bytes`; then it is sealed and the task that filled it lets the event loop run, so that links are written,
-receipts are read and heartbeats are answered. All publishers of a node to a topic share the batch (`live.outlet`).
+receipts are read and heartbeats are answered. All publishers of a node to a topic share the batch (`live.batcher`).
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from quillcast.core.bundle import Block
 from quillcast.core.errors import LocalError, NotAdmitted, NotJoined, NotStable, QuillcastError
 from quillcast.core.ranges import RangeSet
 from quillcast.live import arguments
+from quillcast.live.batcher import EVENT_BYTES, NO_PAYLOADS, Batcher, Wait, too_large
 from quillcast.live.holdups import HoldUps
-from quillcast.live.outlet import EVENT_BYTES, NO_PAYLOADS, Outlet, Wait, too_large
 from quillcast.live.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.publisher import DROPPED_RANGES_MAX
@@ -30,26 +30,26 @@ class Publisher:
     """
 
     def __init__(
-        self, outlet: Outlet, pump: Pump, peer: Peer, running: dict["Publisher", None], *, timed: bool = False
+        self, batcher: Batcher, pump: Pump, peer: Peer, running: dict["Publisher", None], *, timed: bool = False
     ) -> None:
-        self.topic, self.timed = outlet.topic, timed
-        self._outlet, self._pump, self._peer, self._running = outlet, pump, peer, running
+        self.topic, self.timed = batcher.topic, timed
+        self._batcher, self._pump, self._peer, self._running = batcher, pump, peer, running
         self.plain, self.room = not timed, 0
         self.payloads = NO_PAYLOADS
         self.next = self.last = 0
         self.dropped = 0
         """Events that were discarded at `retain_bytes` or `retain_s` before they were stable: they never count so."""
         self._dropped = RangeSet()
-        self._dropped_before = 0  # of those, how many it published before it went over to another outlet
-        self._before: tuple[Outlet, int] | None = None  # where it published before, and how far, if that is not safe
+        self._dropped_before = 0  # of those, how many it published before it went over to another batcher
+        self._before: tuple[Batcher, int] | None = None  # where it published before, and how far, if that is not safe
         self.failure: QuillcastError | None = None
         """Why the topic takes no more events of this publisher."""
         self._closed = False
-        self.id = outlet.enter(self)
+        self.id = batcher.enter(self)
         """Its PublisherId: that of its events."""
         running[self] = None
-        if outlet.failure is not None:
-            self.failed(outlet.failure)
+        if batcher.failure is not None:
+            self.failed(batcher.failure)
 
     async def publish(
         self,
@@ -88,7 +88,7 @@ class Publisher:
                 self.room = room
                 self.payloads.append(payload)
                 return
-            if self._outlet.add(self, payload):
+            if self._batcher.add(self, payload):
                 return
         await self._publish(payload, key, attributes, wait, timeout_s)
 
@@ -106,7 +106,7 @@ class Publisher:
             self.room = room
             self.payloads.append(payload)
             return True
-        return self._outlet.add(self, payload)
+        return self._batcher.add(self, payload)
 
     async def _publish(
         self,
@@ -119,7 +119,7 @@ class Publisher:
         """Publish an event that opens or fills a batch, or has more to it than a payload."""
         timeout_s = arguments.seconds("timeout_s", timeout_s)
         deadline, place = self._pump.monotonic() + timeout_s, None
-        if self._outlet.stopped or self._closed or self.failure is not None:
+        if self._batcher.stopped or self._closed or self.failure is not None:
             place = await self._until_open(timeout_s, wait)
         try:
             if wait is not None:
@@ -128,7 +128,7 @@ class Publisher:
             is_full = self._append(payload, key, attributes)
         finally:
             if place is not None:
-                self._outlet.leave_queue(place)
+                self._batcher.leave_queue(place)
         if is_full:
             await asyncio.sleep(0)
         if wait is not None:
@@ -137,13 +137,13 @@ class Publisher:
 
     def _append(self, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> bool:
         """Check an event and add it to the batch; True if that filled it, and it was sealed."""
-        outlet = self._outlet
+        batcher = self._batcher
         payload, key = _as_bytes("payload", payload), None if key is None else _as_bytes("key", key)
-        if len(payload) > outlet.limit:
-            raise too_large(len(payload), outlet.limit, self.topic)
-        is_full = outlet.append(self, payload, key, attributes)
+        if len(payload) > batcher.limit:
+            raise too_large(len(payload), batcher.limit, self.topic)
+        is_full = batcher.append(self, payload, key, attributes)
         if is_full:
-            outlet.flush()
+            batcher.flush()
         return is_full
 
     async def opened(self, wait: Wait | None = None, timeout_s: float = TIMEOUT_S) -> None:
@@ -154,8 +154,8 @@ class Publisher:
         """
         timeout_s = arguments.seconds("timeout_s", timeout_s)
         self._check_open()
-        if self._outlet.limit <= 0:
-            self._outlet.leave_queue(await self._until_open(timeout_s, wait))
+        if self._batcher.limit <= 0:
+            self._batcher.leave_queue(await self._until_open(timeout_s, wait))
         if wait is not None:
             self._check_wait(wait)
 
@@ -173,50 +173,50 @@ class Publisher:
 
         For the end of that time other peers are asked who holds it up.
         """
-        await self._outlet.sealed()
-        outlet, pump, peer = self._outlet, self._pump, self._peer
-        if self.failure is not None and self.failure is not outlet.failure:
+        await self._batcher.sealed()
+        batcher, pump, peer = self._batcher, self._pump, self._peer
+        if self.failure is not None and self.failure is not batcher.failure:
             raise self.failure  # some of it was never sealed
         last = self.last
         try:
             async with asyncio.timeout(left_s - _WALK_S):
-                await self._reached(outlet, wait, last, in_vain)
+                await self._reached(batcher, wait, last, in_vain)
         except TimeoutError:
-            with HoldUps(pump, peer, outlet.inner, last) as holdups:
+            with HoldUps(pump, peer, batcher.inner, last) as holdups:
                 try:
                     async with asyncio.timeout(_WALK_S):
-                        await self._reached(outlet, wait, last, in_vain)
+                        await self._reached(batcher, wait, last, in_vain)
                 except TimeoutError as problem:
-                    raise self._unacknowledged(outlet, last, timeout_s, holdups) from problem
+                    raise self._unacknowledged(batcher, last, timeout_s, holdups) from problem
         if wait == "stable" and in_vain():
             raise self._never_stable()
 
-    async def _reached(self, outlet: Outlet, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
-        """Wait for an outlet's acknowledgement, and for that of the one before it."""
+    async def _reached(self, batcher: Batcher, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
+        """Wait for an batcher's acknowledgement, and for that of the one before it."""
         if self._before is not None:
             await self._before[0].acknowledged(wait, self._before[1], in_vain)
-        await outlet.acknowledged(wait, last, in_vain)
+        await batcher.acknowledged(wait, last, in_vain)
 
     @property
     def sequence(self) -> int:
         """The sequence that the next event will get."""
-        return self.next + self._outlet.waiting(self)
+        return self.next + self._batcher.waiting(self)
 
     @property
     def reliable(self) -> bool:
         """Does the topic acknowledge events? A topic that is not known yet counts as reliable."""
-        return self._outlet.inner.reliable
+        return self._batcher.inner.reliable
 
     @property
     def admitted(self) -> int:
         """Events that the root admitted."""
-        inner = self._outlet.inner
+        inner = self._batcher.inner
         return self._events_before(inner.admitted, inner.waiting)
 
     @property
     def stable(self) -> int:
         """How many events every subscriber with a live lease holds, as far as the root has told."""
-        inner = self._outlet.inner
+        inner = self._batcher.inner
         if not inner.reliable:
             return 0
         kept = inner.retained
@@ -229,10 +229,10 @@ class Publisher:
 
         Then it holds on the root's side of the split only.
         """
-        return self._outlet.inner.partitioned
+        return self._batcher.inner.partitioned
 
     def _events_before(self, mark: int, blocks: Iterable[Block]) -> int:
-        """Events of this publisher before a mark, where these are the outlet's blocks beyond it."""
+        """Events of this publisher before a mark, where these are the batcher's blocks beyond it."""
         if mark < self.last:
             for block in blocks:
                 for publisher, first, _ in block.runs() if block.last > mark else ():
@@ -244,10 +244,10 @@ class Publisher:
         """Send what waits, and publish no more. The peer keeps what is not stable until it is."""
         if not self._closed:
             self._closed, self.plain = True, False
-            self._outlet.leave(self)
+            self._batcher.leave(self)
         self._running.pop(self, None)
 
-    # --- the outlet's side (`live.outlet.Sharer`)
+    # --- the batcher's side (`live.batcher.TopicWriter`)
 
     def failed(self, error: QuillcastError) -> None:
         self.failure, self.plain, self.room = error, False, 0
@@ -258,33 +258,33 @@ class Publisher:
         if len(self._dropped) > DROPPED_RANGES_MAX:
             self._dropped.join_closest()
 
-    def move(self, outlet: Outlet, pump: Pump, peer: Peer) -> None:
-        if not self._outlet.safe:
-            self._before = self._outlet, self.last
-        self._outlet, self._pump, self._peer = outlet, pump, peer
+    def move(self, batcher: Batcher, pump: Pump, peer: Peer) -> None:
+        if not self._batcher.safe:
+            self._before = self._batcher, self.last
+        self._batcher, self._pump, self._peer = batcher, pump, peer
         self.payloads, self.room = NO_PAYLOADS, 0
         self.next = self.last = 0
         self._dropped, self._dropped_before = RangeSet(), self.dropped
-        self.id = outlet.enter(self)
-        if outlet.failure is not None:
-            self.failed(outlet.failure)
+        self.id = batcher.enter(self)
+        if batcher.failure is not None:
+            self.failed(batcher.failure)
 
     # --- within
 
     async def _until_open(self, timeout_s: float, wait: Wait | None) -> asyncio.Event:
         """Wait for the topic's root at first, and later for room: as long as it takes, or with `wait` as it may.
 
-        Returns the place in the outlet's queue whose turn it is, for the caller to leave.
+        Returns the place in the batcher's queue whose turn it is, for the caller to leave.
         """
         self._check_open()
-        place = self._outlet.queue_up()
+        place = self._batcher.queue_up()
         try:
             await self._until_turn(place, timeout_s, wait)
         except BaseException as problem:
-            self._outlet.leave_queue(place)
+            self._batcher.leave_queue(place)
             if not isinstance(problem, TimeoutError):
                 raise
-            if self._outlet.limit > 0:
+            if self._batcher.limit > 0:
                 raise await self._no_room(timeout_s) from problem
             raise NotJoined(
                 f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
@@ -293,8 +293,8 @@ class Publisher:
 
     async def _until_turn(self, place: asyncio.Event, timeout_s: float, wait: Wait | None) -> None:
         async with asyncio.timeout(timeout_s) as patience:
-            while not self._outlet.is_turn_of(place):
-                if self._outlet.limit > 0 and wait is None:
+            while not self._batcher.is_turn_of(place):
+                if self._batcher.limit > 0 and wait is None:
                     patience.reschedule(None)  # the topic stands; back-pressure is waited for
                 place.clear()
                 await place.wait()
@@ -307,7 +307,7 @@ class Publisher:
             raise LocalError(f"the publisher of {self.topic!r} is closed; open another")
 
     async def _no_room(self, timeout_s: float) -> QuillcastError:
-        inner = self._outlet.inner
+        inner = self._batcher.inner
         with HoldUps(self._pump, self._peer, inner, max(inner.stable, inner.admitted) + 1) as holdups:
             await asyncio.sleep(_WALK_S)
             return NotAdmitted(
@@ -323,8 +323,8 @@ class Publisher:
         if not self.reliable:
             raise LocalError(f"topic {self.topic!r} is best_effort and acknowledges nothing; publish without wait")
 
-    def _unacknowledged(self, outlet: Outlet, last: int, timeout_s: float, holdups: HoldUps) -> QuillcastError:
-        inner = outlet.inner
+    def _unacknowledged(self, batcher: Batcher, last: int, timeout_s: float, holdups: HoldUps) -> QuillcastError:
+        inner = batcher.inner
         if inner.admitted < last and inner.root is None:
             return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event; it is "
                              "still tried")  # fmt: skip

@@ -170,7 +170,7 @@ def _wake(waiter: "asyncio.Future[None]") -> None:
         waiter.set_result(None)
 
 
-class Desk:
+class DecodeCache:
     """What all subscriptions of a node share: the peer, and the turning of blocks into events or payloads.
 
     Subscriptions to one topic mostly read a block in the same turn of the event loop; who is late makes its own events.
@@ -224,13 +224,18 @@ class Subscription(Generic[Item]):
     """
 
     __slots__ = (
-        "_desk", "_handle", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events", "credentials", "topic",
+        "_decode_cache", "_handle", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events", "credentials", "topic",
     )  # fmt: skip
 
     def __init__(
-        self, topic: str, make: Make[Item], inbox: Inbox, desk: Desk, credentials: Credentials | None = None
+        self,
+        topic: str,
+        make: Make[Item],
+        inbox: Inbox,
+        decode_cache: DecodeCache,
+        credentials: Credentials | None = None,
     ) -> None:
-        self.topic, self._make, self._inbox, self._desk = topic, make, inbox, desk
+        self.topic, self._make, self._inbox, self._decode_cache = topic, make, inbox, decode_cache
         self.credentials = credentials
         self._items: Iterator[Item] = _NO_ITEMS
         self._taken_bytes = 0  # of the block whose events are being handed out
@@ -279,12 +284,12 @@ class Subscription(Generic[Item]):
         subscription in time.
         """
         try:
-            async with asyncio.timeout(self._desk.join_timeout_s):
+            async with asyncio.timeout(self._decode_cache.join_timeout_s):
                 while self._inbox.position is None and self._inbox.failure is None:
                     await self._inbox.changed()
         except TimeoutError as problem:
             raise NotJoined(
-                f"no peer accepted the subscription to {self.topic!r} within {self._desk.join_timeout_s:g} s; "
+                f"no peer accepted the subscription to {self.topic!r} within {self._decode_cache.join_timeout_s:g} s; "
                 "it is still tried"
             ) from problem
         if self._inbox.position is None:
@@ -317,21 +322,21 @@ class Subscription(Generic[Item]):
         self._inbox.close()
         self._inbox.blocks.clear()
         deque(self._items, maxlen=0)  # whoever is in the midst of them gets no more
-        desk, handle = self._desk, self._handle
+        decode_cache, handle = self._decode_cache, self._handle
         if handle is not None:
-            desk.pump.call(desk.peer.unsubscribe, handle)
-            desk.note(self.topic, handle)
+            decode_cache.pump.call(decode_cache.peer.unsubscribe, handle)
+            decode_cache.note(self.topic, handle)
             self._handle = self._inbox.subscription = None
 
     # --- the node's side
 
     def open(self, *, start: str, delivery: str | None, warrant: Warrant | None = None) -> None:
         """Subscribe at the peer."""
-        desk = self._desk
-        subscribe = partial(desk.peer.subscribe, start=start, delivery=delivery, warrant=warrant)
+        decode_cache = self._decode_cache
+        subscribe = partial(decode_cache.peer.subscribe, start=start, delivery=delivery, warrant=warrant)
         self._inbox.subscription = self
-        self._handle = desk.pump.call(subscribe, self.topic, self._inbox)
-        desk.note(self.topic, self._handle)
+        self._handle = decode_cache.pump.call(subscribe, self.topic, self._inbox)
+        decode_cache.note(self.topic, self._handle)
 
     def move(self, warrant: Warrant | None) -> None:
         """The node has another peer now: subscribe there, as it was asked for. The former peer goes on delivering."""
@@ -346,7 +351,7 @@ class Subscription(Generic[Item]):
         That is at the end of the turn in which the event came, or in a task where the handler wants to be awaited. An
         error in a handler is reported to the event loop's exception handler, and the next event goes on.
         """
-        Service(self, handler, self._desk.pump, run).go_on_soon()
+        Service(self, handler, self._decode_cache.pump, run).go_on_soon()
 
     async def _next(self) -> Item:
         items = self._items
@@ -397,8 +402,8 @@ class Subscription(Generic[Item]):
         self._turn_events += stop - skip
         inbox.turned_at = time.monotonic()
         try:
-            if self.topic in self._desk.shared:
-                self._items, inbox.left = self._desk.read(make, self.topic, block, skip, stop)
+            if self.topic in self._decode_cache.shared:
+                self._items, inbox.left = self._decode_cache.read(make, self.topic, block, skip, stop)
             else:
                 self._items, inbox.left = make(self.topic, block, skip, stop)
             inbox.current = (block, stop)
@@ -414,7 +419,7 @@ class Subscription(Generic[Item]):
         inbox.size_bytes -= self._taken_bytes
         self._taken_bytes = 0
         if was_full and inbox.room() > 0 and self._handle is not None:
-            self._desk.pump.call(self._desk.peer.drained, self._handle)
+            self._decode_cache.pump.call(self._decode_cache.peer.drained, self._handle)
 
 
 class Service(Generic[Item]):
@@ -510,7 +515,7 @@ def events(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[Eve
     publishers: Iterable[bytes] = repeat(block.publisher)
     sequences: Iterable[int] = range(block.first + skip, block.first + stop)
     if block.shared:
-        authors, numbers = block.authors()
+        authors, numbers = block.publishers()
         publishers, sequences = authors[skip:stop], numbers[skip:stop]
     made = map(
         Event,

@@ -24,7 +24,7 @@ class Doubt:
         self.positions = RangeSet()
         self.most = 0  # as many events of one publisher may have stood there and not gone out yet
         self.met: dict[bytes, int] = {}  # by publisher, how many of its next events came since, that may be those
-        self.looks = 0  # since the last of them was reported (`grow_old`)
+        self.looks = 0  # since the last of them was reported (`age`)
 
 
 class Doubts:
@@ -67,7 +67,7 @@ class Doubts:
         doubt = self.terms.get(term)
         return doubt.most if doubt is not None else 0
 
-    def grow_old(self, publishers: Collection[bytes]) -> None:
+    def age(self, publishers: Collection[bytes]) -> None:
         """Between two calls publishers let go of what they had published before: then they send it no more.
 
         Of all but these `publishers` nothing is remembered.

@@ -7,8 +7,8 @@ import msgspec
 
 from quillcast.core.errors import LocalError, quoted
 from quillcast.core.ids import NETWORK_CREATOR, TopicId, topic_id
+from quillcast.core.interning import interned
 from quillcast.core.messages import Number
-from quillcast.core.sparing import shared
 from quillcast.protocol.security.access import ENTRIES_MAX, Key, Signature, is_signed, refusal
 
 CHOICES = {
@@ -94,9 +94,9 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """The topic's id: the hash of its name and its creator."""
         return topic_id(self.name, self.creator)
 
-    def sparing(self) -> "Descriptor":
+    def interned(self) -> "Descriptor":
         """The same, with settings that other topics have too in one place: most have those of first use."""
-        settings = shared(self.settings)
+        settings = interned(self.settings)
         return self if settings is self.settings else msgspec.structs.replace(self, settings=settings)
 
     @property

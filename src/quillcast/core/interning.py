@@ -5,10 +5,10 @@ from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T", bound=Hashable)
 
-SHARED_MAX = 2048  # values that are looked for; those before go on living where they are used. A guess
+INTERNED_MAX = 2048  # values that are looked for; those before go on living where they are used. A guess
 
 
-class Nothing(dict[Any, Any]):
+class EmptyDict(dict[Any, Any]):
     """An empty dict that many objects share until they have something to keep: writing to it is a mistake."""
 
     __slots__ = ()
@@ -25,14 +25,14 @@ class Nothing(dict[Any, Any]):
         raise TypeError("a dict that others share was to be updated: give its owner one of its own")
 
 
-NOTHING: Final = Nothing()
+EMPTY: Final = EmptyDict()
 
-_shared: dict[Hashable, Hashable] = {}
+_interned: dict[Hashable, Hashable] = {}
 
 
-def shared(value: T) -> T:
+def interned(value: T) -> T:
     """An equal value that others hold already, if there was one lately; values that never change only."""
-    found = _shared.setdefault(value, value)
-    if len(_shared) > SHARED_MAX:
-        _shared.clear()
+    found = _interned.setdefault(value, value)
+    if len(_interned) > INTERNED_MAX:
+        _interned.clear()
     return cast("T", found)

@@ -23,11 +23,11 @@ _NEAR_ASKED = 2  # nearest peers asked for their first row by one that became ac
 _MET_MAX = 512  # peers looked at per message; eight rows of base 2^6 fit
 
 
-class Maintain(Timer, frozen=True):
-    """Timer: one round of upkeep."""
+class MaintenanceDue(Timer, frozen=True):
+    """Timer: one round of maintenance."""
 
 
-class Upkeep:
+class Maintenance:
     """Measures peers, enters the near ones in the tables, and asks row members for their rows."""
 
     def __init__(
@@ -126,7 +126,7 @@ class Upkeep:
 
     # Rounds
 
-    def maintain(self, _: Maintain) -> None:
+    def maintain(self, _: MaintenanceDue) -> None:
         """One round: a row member gives its row, idle links close."""
         if self._asked is not None and self._asked.node_id in self.table:
             self.distances.doubt(self._asked)  # it did not answer in the last round
@@ -155,5 +155,5 @@ class Upkeep:
         self.meet(row.contacts)
 
     def _set_timer(self) -> None:
-        self.host.set_timer(Maintain(), self._interval_s * (0.75 + self.host.random.random() / 2))
+        self.host.set_timer(MaintenanceDue(), self._interval_s * (0.75 + self.host.random.random() / 2))
         self._interval_s = min(2 * self._interval_s, self.config.maintenance_s)

@@ -11,7 +11,7 @@ import quillcast
 from quillcast import Event, LiveConfig, Node
 from quillcast.core.errors import EventTooLarge
 from quillcast.core.ids import ring_distance, topic_id
-from quillcast.live.outlet import LONE_S, Batch
+from quillcast.live.batcher import LONE_S, Batch
 from quillcast.live.publisher import Publisher
 from quillcast.protocol.topics.config import TopicConfig
 from tests.live.test_node import QUICK, pair, refused, run, take
@@ -65,10 +65,10 @@ def test_what_comes_together_from_many_publishers_is_one_block() -> None:
             await publishers[0].publish(b"first", wait="stable")
             for publisher in publishers:
                 await publisher.publish(b"x")
-            outlet = publishers[0]._outlet
-            outlet.flush()
+            batcher = publishers[0]._batcher
+            batcher.flush()
             assert all(publisher.payloads == [] for publisher in publishers), "what was sealed is held once"
-            (block,) = outlet.inner.retained
+            (block,) = batcher.inner.retained
             assert block.count == len(block.runs()) == 100
             assert len(await take(subscription, 101)) == 101
             (shown,) = alice._inspector.topics()
@@ -84,7 +84,7 @@ def test_a_lone_publishers_blocks_name_nobody_else() -> None:
             for _ in range(3):
                 await publisher.publish(b"x")
             await asyncio.sleep(0)
-            inner = publisher._outlet.inner
+            inner = publisher._batcher.inner
             assert [block.shared for block in inner.retained] == [False]
             other = node.publisher("t")
             await other.publish(b"y")
@@ -107,7 +107,7 @@ def test_a_lone_event_leaves_in_the_call_and_what_comes_close_behind_waits_for_t
             await subscription.started()
             first, second = alice.publisher(topic), alice.publisher(topic)
             await first.publish(b"0", wait="stable")
-            inner = first._outlet.inner
+            inner = first._batcher.inner
             await first.publish(b"1")
             assert inner.next == 1, "one turn with one event is no rule yet"
             await asyncio.sleep(0)
@@ -155,7 +155,7 @@ def test_each_publisher_is_told_of_its_own_events() -> None:
             assert (first.stable, second.stable) == (2, 1)
             assert first.admitted == first.sequence == 2
             await second.publish(b"3")
-            second._outlet.flush()
+            second._batcher.flush()
             assert (second.sequence, second.admitted, second.stable) == (2, 1, 1)
             assert (first.sequence, first.admitted, first.stable) == (2, 2, 2)
 
@@ -175,7 +175,7 @@ def test_who_closes_leaves_the_others_alone() -> None:
             assert "is closed" in text
             await second.publish(b"y", wait="stable")
             second.close()
-            assert not alice._outlets
+            assert not alice._batchers
             third = alice.publisher("t")
             await third.publish(b"z")
             events = await take(subscription, 4)
@@ -194,8 +194,8 @@ def test_a_limit_that_was_lowered_meanwhile_fails_those_whose_events_are_larger_
             small, large = node.publisher("t"), node.publisher("t")
             await small.publish(b"first", wait="root")
             await node.change("t", event_bytes_max=1000)
-            outlet = large._outlet
-            outlet.limit = 1 << 20  # as it was before the word came
+            batcher = large._batcher
+            batcher.limit = 1 << 20  # as it was before the word came
             for _ in range(3):
                 await large.publish(bytes(2000))
                 await small.publish(b"x")
@@ -223,7 +223,7 @@ def test_a_topic_that_fails_fails_all_its_publishers_and_a_new_one_tries_again()
             await refused(quillcast.AccessDenied, again.publish(b"x"))
             welcome = bob.publisher("mine", credentials=owner)
             await welcome.publish(b"x", wait="root")
-            assert welcome._outlet is not again._outlet, "who publishes on another's behalf shares nothing with it"
+            assert welcome._batcher is not again._batcher, "who publishes on another's behalf shares nothing with it"
 
     run(scenario())
 
@@ -255,8 +255,8 @@ def test_calls_that_wait_for_room_are_served_in_the_order_in_which_they_were_mad
             await subscription.started()
             first, second = alice.publisher("t"), alice.publisher("t")
             await first.publish(b"begin", wait="root")
-            outlet = first._outlet
-            outlet.pause()
+            batcher = first._batcher
+            batcher.pause()
             calls = [
                 asyncio.create_task((first if number % 3 else second).publish(b"%d" % number)) for number in range(10)
             ]
@@ -266,13 +266,13 @@ def test_calls_that_wait_for_room_are_served_in_the_order_in_which_they_were_mad
             for number in (0, 4):
                 calls[number].cancel()
                 assert (await asyncio.gather(calls[number], return_exceptions=True))[0] is not None
-            outlet.go_on()
+            batcher.go_on()
             calls[1].cancel()  # its turn has come, and it does not know yet
             assert not second.publish_nowait(b"overtakes")
-            await refused(EventTooLarge, first.publish(bytes(outlet.limit + 1)))
+            await refused(EventTooLarge, first.publish(bytes(batcher.limit + 1)))
             await first.publish(b"20")
             await asyncio.gather(*calls, return_exceptions=True)
-            assert not outlet.stopped, "nobody waits any more"
+            assert not batcher.stopped, "nobody waits any more"
             assert second.publish_nowait(b"21")
             events = await take(subscription, 20)
             assert [event.payload for event in events[1:]] == [b"%d" % n for n in range(22) if n not in (0, 1, 4)]
@@ -307,13 +307,13 @@ def test_calls_that_wait_keep_their_order_when_their_publisher_moves_to_another_
             await subscription.started()
             publisher = alice.publisher("t")
             await publisher.publish(b"begin", wait="stable")
-            outlet = publisher._outlet
-            outlet.pause()
+            batcher = publisher._batcher
+            batcher.pause()
             calls = [asyncio.create_task(publisher.publish(b"%d" % number)) for number in range(10)]
             await asyncio.sleep(0)
-            successor = alice._make_outlet("", "t", None)
+            successor = alice._make_batcher("", "t", None)
             successor.pause()
-            outlet.hand_over(successor, alice._pump, alice._peer)
+            batcher.move_to(successor, alice._pump, alice._peer)
             await asyncio.sleep(0)
             successor.go_on()
             await publisher.publish(b"10")
@@ -329,12 +329,12 @@ def test_whoever_waits_for_room_hears_that_the_publisher_was_closed() -> None:
         async with Node(config=QUICK) as node:
             first, second = node.publisher("t"), node.publisher("t")
             await first.publish(b"begin", wait="root")
-            first._outlet.pause()
+            first._batcher.pause()
             calls = [asyncio.create_task(publisher.publish(b"x")) for publisher in (first, second)]
             await asyncio.sleep(0)
             first.close()
             await refused(quillcast.LocalError, calls[0])
-            second._outlet.go_on()
+            second._batcher.go_on()
             await calls[1]
 
     run(scenario())
@@ -346,10 +346,10 @@ class Somebody:
 
 def test_a_batch_without_some_publishers_keeps_the_others_columns() -> None:
     batch, (first, second) = Batch(1000), (Somebody(), Somebody())
-    for number, sharer in enumerate((first, second, first, second)):
+    for number, writer in enumerate((first, second, first, second)):
         if number >= 2:
             batch.add_extras(b"k%d" % number, None, timed=False)
-        batch.runs.append((sharer, len(batch.payloads)))  # type: ignore[arg-type]
+        batch.runs.append((writer, len(batch.payloads)))  # type: ignore[arg-type]
         batch.payloads.append(b"%d" % number)
     kept = batch.without({first: None})  # type: ignore[dict-item]
     assert (kept.payloads, kept.keys, kept.attributes) == ([b"1", b"3"], [b"", b"k3"], None)

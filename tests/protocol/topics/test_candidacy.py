@@ -1,4 +1,4 @@
-"""What a peer does before it reigns over a topic, and what others keep for it (docs/delivery.md, *Roots that move*)."""
+"""What a peer does before it becomes a root, and what others keep for it (docs/delivery.md, *Roots that move*)."""
 
 from typing import Any
 
@@ -15,32 +15,32 @@ from quillcast.live.credentials import Credentials
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.security.access import AccessDenied, entry
-from quillcast.protocol.topics import handing_over
-from quillcast.protocol.topics.accession import WAITING_MAX, AskAgain
+from quillcast.protocol.topics import leadership_transfer
+from quillcast.protocol.topics.candidacy import WAITING_MAX, RootCheckDue
 from quillcast.protocol.topics.comparing import CompareDue
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.messages import (
     Accepted,
-    Ask,
     Create,
     Created,
     Denied,
-    Entry,
     FindRoot,
-    HandOver,
     Join,
-    Kept,
-    Known,
     NotRoot,
-    Replicas,
+    Recorded,
+    RecordState,
     RootIs,
+    StateAnswer,
     StateDigest,
+    StateQuery,
+    TopicEntry,
+    TransferLeadership,
 )
 from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.replication import RoundsDue
 from quillcast.sim.host import SimHost
-from tests.protocol.topics.test_reigns import NAME, TOPIC, by_distance
+from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village, Writer
 
 OWNER, FRIEND, STRANGER = (Credentials.new() for _ in range(3))
@@ -95,11 +95,11 @@ def pause(village: Village, *peers: int) -> list[SimHost]:
     return [host for host in hosts if host is not None]
 
 
-def reigns(village: Village) -> list[str]:
+def terms(village: Village) -> list[str]:
     return [record.how for _, _, record in village.world.journal.records if isinstance(record, BecameRoot)]
 
 
-# ---- before a reign
+# ---- before a term
 
 
 def test_a_peer_asks_the_keepers_then_has_its_term_noted_and_then_takes_children_in(
@@ -111,15 +111,15 @@ def test_a_peer_asks_the_keepers_then_has_its_term_noted_and_then_takes_children
     sent = Sent(village, monkeypatch)
     village.subscribe(by_distance(village)[-1], NAME, Reader())
     village.run(1)
-    steps = [(to, type(message)) for by, to, message in sent.of(Ask, Replicas, Accepted) if by == root]
+    steps = [(to, type(message)) for by, to, message in sent.of(StateQuery, RecordState, Accepted) if by == root]
     assert {to for to, _ in steps[:5]} == {*asked}
     assert {to for to, _ in steps[5:9]} == {*keepers}
-    assert [what for _, what in steps] == [Ask] * 5 + [Replicas] * 4 + [Accepted]
-    answers = [message for _, to, message in sent.of(Known, Kept) if to == root]
+    assert [what for _, what in steps] == [StateQuery] * 5 + [RecordState] * 4 + [Accepted]
+    answers = [message for _, to, message in sent.of(StateAnswer, Recorded) if to == root]
     term = Term(1, village.world.machines[root].node_id[:8] + village.peers[root].host.incarnation)
-    assert answers[:5] == [Known([Entry(TOPIC, None, NO_TERM)])] * 5
+    assert answers[:5] == [StateAnswer([TopicEntry(TOPIC, None, NO_TERM)])] * 5
     assert [message.topics[0][:2] for message in answers[5:]] == [(TOPIC, term)] * 4
-    assert reigns(village) == ["created"]
+    assert terms(village) == ["created"]
 
 
 def test_one_that_is_alone_has_nobody_to_ask() -> None:
@@ -130,7 +130,7 @@ def test_one_that_is_alone_has_nobody_to_ask() -> None:
     assert village.peers[0].scribe.publishing.holders[TOPIC] == 1
 
 
-def test_whoever_asks_for_the_root_before_it_reigns_waits_and_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_asks_for_the_root_before_it_terms_waits_and_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     village = Village(8)
     root, *keepers = by_distance(village)[:5]
     resting = pause(village, *keepers[:3])  # most of those to be asked; nobody suspects them yet
@@ -141,8 +141,8 @@ def test_whoever_asks_for_the_root_before_it_reigns_waits_and_is_not_refused(mon
     answers = create(village, far[1])
     village.run(1.5)
     assert (reader.start, publisher.root, answers) == (None, None, [])
-    accession = village.peers[root].scribe.accessions.by_topic[TOPIC]
-    assert len(accession.requests) == 3
+    candidacy = village.peers[root].scribe.candidacies.by_topic[TOPIC]
+    assert len(candidacy.requests) == 3
     for host in resting:
         host.resume()
     village.run(1)
@@ -159,7 +159,7 @@ def test_so_many_wait_and_no_more() -> None:
     for count in range(WAITING_MAX + 5):
         asker = Contact(count.to_bytes(16), "nowhere:1")
         village.act(root, lambda peer, c=asker: peer.scribe.rendezvous.find(FindRoot(TOPIC, c, None, NO_TERM)))
-    assert len(village.peers[root].scribe.accessions.by_topic[TOPIC].requests) == WAITING_MAX
+    assert len(village.peers[root].scribe.candidacies.by_topic[TOPIC].requests) == WAITING_MAX
 
 
 def test_most_answers_are_enough_once_the_others_had_time() -> None:
@@ -202,7 +202,7 @@ def test_a_keeper_that_is_joining_is_not_waited_for_and_its_word_does_not_count(
     assert village.root(NAME) == root
 
 
-def test_a_keeper_that_knows_of_a_later_reign_is_outbid() -> None:
+def test_a_keeper_that_knows_of_a_later_term_is_outbid() -> None:
     village = Village(8)
     root, keeper = by_distance(village)[:2]
     village.act(keeper, lambda peer: peer.scribe.replication.enter(TOPIC, Term(7, bytes(16))))
@@ -211,7 +211,7 @@ def test_a_keeper_that_knows_of_a_later_reign_is_outbid() -> None:
     tree = village.tree(root, NAME)
     assert tree is not None
     assert tree.term.counter == 8
-    assert reigns(village) == ["took_over"], "orphans of the seventh may be on their way"
+    assert terms(village) == ["took_over"], "orphans of the seventh may be on their way"
 
 
 def test_a_term_that_a_keeper_has_noted_for_another_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_a_term_that_a_keeper_has_noted_for_another_is_not_used(monkeypatch: pyt
     root, keeper = by_distance(village)[:2]
     sent = Sent(village, monkeypatch)
     village.subscribe(root, NAME, Reader())
-    while not any(by == root for by, _, _ in sent.of(Replicas)):
+    while not any(by == root for by, _, _ in sent.of(RecordState)):
         village.run(0.005)
     village.act(keeper, lambda peer: peer.scribe.replication.enter(TOPIC, Term(4, bytes(16))))
     village.run(1)
@@ -241,15 +241,15 @@ def test_a_topic_that_is_about_to_be_handed_over_is_waited_for() -> None:
     asked = FindRoot(TOPIC, village.world.machines[3].contact, None, NO_TERM)
     new = village.world.add(from_number(number(TOPIC)))
     village.world.start(new)
-    village.act(old, lambda peer: setattr(peer.scribe.handing_over, "move", lambda tree: None))
+    village.act(old, lambda peer: setattr(peer.scribe.leadership_transfer, "move", lambda tree: None))
     village.run(2)
     village.act(new.number, lambda peer: peer.scribe.dispatch.routed(asked))
     village.run(1)
     assert village.root(NAME) == old
-    village.act(old, lambda peer: peer.scribe.handing_over.resign(tree))
+    village.act(old, lambda peer: peer.scribe.leadership_transfer.resign(tree))
     village.run(1)
     assert village.root(NAME) == new.number
-    assert reigns(village) == ["created", "handed_over"]
+    assert terms(village) == ["created", "transferred"]
 
 
 def test_one_that_is_not_handed_the_topic_takes_over_in_the_end() -> None:
@@ -260,24 +260,24 @@ def test_one_that_is_not_handed_the_topic_takes_over_in_the_end() -> None:
     asked = FindRoot(TOPIC, village.world.machines[3].contact, None, NO_TERM)
     new = village.world.add(from_number(number(TOPIC)))
     village.world.start(new)
-    village.act(old, lambda peer: setattr(peer.scribe.handing_over, "move", lambda tree: None))
+    village.act(old, lambda peer: setattr(peer.scribe.leadership_transfer, "move", lambda tree: None))
     village.run(2)
     village.act(new.number, lambda peer: peer.scribe.dispatch.routed(asked))
-    village.run(TopicConfig().hand_over_s + 2)
+    village.run(TopicConfig().transfer_s + 2)
     assert village.root(NAME) == new.number
-    assert reigns(village) == ["created", "took_over"]
+    assert terms(village) == ["created", "took_over"]
 
 
 def test_a_topic_that_was_handed_to_a_peer_and_that_nobody_needed_is_handed_on_to_a_closer_one() -> None:
     """Else that one takes over from it, and waits a lease's time for those that the last root had named."""
     village = Village(6)
     holder, gone = by_distance(village)[1], village.world.machines[by_distance(village)[-1]].contact
-    message = HandOver(Descriptor(NAME), Term(3, bytes(16)), 0, 0, hold_s=9.0)
+    message = TransferLeadership(Descriptor(NAME), Term(3, bytes(16)), 0, 0, hold_s=9.0)
     village.act(holder, lambda peer: peer.message(gone, message))
-    village.act(holder, lambda peer: peer.scribe.handing_over.pass_on())
-    assert village.peers[holder].scribe.handing_over.offers == {}
+    village.act(holder, lambda peer: peer.scribe.leadership_transfer.pass_on())
+    assert village.peers[holder].scribe.leadership_transfer.offers == {}
     village.run(3)
-    assert reigns(village) == ["handed_over"]
+    assert terms(village) == ["transferred"]
     tree = village.tree(village.root(NAME), NAME)
     assert tree is not None
     assert tree.root is not None
@@ -304,12 +304,12 @@ def test_requests_go_on_to_a_closer_peer_that_turns_up() -> None:
     reader = Reader()
     village.subscribe(by_distance(village)[-1], NAME, reader)
     village.run(0.5)
-    assert TOPIC in village.peers[root].scribe.accessions.by_topic
+    assert TOPIC in village.peers[root].scribe.candidacies.by_topic
     closer = Contact(from_number(number(TOPIC)), "nowhere:1")
     village.act(root, lambda peer: peer.overlay.leaf_set.add(closer))
     village.act(root, lambda peer: peer.scribe.leaf_set_changed())
-    assert village.peers[root].scribe.accessions.by_topic == {}
-    assert village.marks["accession_abandoned"] == 1
+    assert village.peers[root].scribe.candidacies.by_topic == {}
+    assert village.marks["candidacy_abandoned"] == 1
     for host in resting:
         host.resume()
 
@@ -319,19 +319,19 @@ def test_a_noted_term_of_a_new_topic_that_is_never_used_holds_nothing_back(monke
     village = Village(8)
     root = by_distance(village)[0]
     village.subscribe(by_distance(village)[-1], NAME, Reader())
-    accessions = village.peers[root].scribe.accessions
-    while TOPIC not in accessions.by_topic or not accessions.by_topic[TOPIC].noting:
+    candidacies = village.peers[root].scribe.candidacies
+    while TOPIC not in candidacies.by_topic or not candidacies.by_topic[TOPIC].noting:
         village.run(0.001)
     sent = Sent(village, monkeypatch)
     closer = Contact(from_number(number(TOPIC)), "nowhere:1")
     village.act(root, lambda peer: peer.overlay.leaf_set.add(closer))
     village.act(root, lambda peer: peer.scribe.leaf_set_changed())
-    ((_, _, message),) = sent.of(HandOver)
+    ((_, _, message),) = sent.of(TransferLeadership)
     assert (message.index, message.hold_s, message.leases) == (0, 0.0, ())
     village.act(root, lambda peer: peer.overlay.leaf_set.remove(closer.node_id))
-    village.act(root, lambda peer: peer.scribe.handing_over.handed_over(message))
+    village.act(root, lambda peer: peer.scribe.leadership_transfer.received(message))
     village.run(3)
-    assert reigns(village) == ["handed_over"]
+    assert terms(village) == ["transferred"]
     tree = village.tree(root, NAME)
     assert tree is not None
     assert tree.root is not None
@@ -348,7 +348,7 @@ def test_a_request_that_is_routed_nowhere_else_is_answered_here(monkeypatch: pyt
     asked = FindRoot(TOPIC, village.world.machines[root].contact, Descriptor(NAME), NO_TERM)
     village.act(root, lambda peer: peer.scribe.dispatch.routed(asked))
     village.run(1)
-    assert reigns(village) == ["created"]
+    assert terms(village) == ["created"]
 
 
 def test_a_peer_that_has_left_the_overlay_drops_what_waits_for_it() -> None:
@@ -357,10 +357,10 @@ def test_a_peer_that_has_left_the_overlay_drops_what_waits_for_it() -> None:
     resting = pause(village, *keepers)
     village.publisher(by_distance(village)[-1], NAME)
     village.run(0.5)
-    assert TOPIC in village.peers[root].scribe.accessions.by_topic
+    assert TOPIC in village.peers[root].scribe.candidacies.by_topic
     village.act(root, lambda peer: peer.overlay.leave())
-    village.act(root, lambda peer: peer.scribe.accessions.leaf_set_changed())
-    assert village.peers[root].scribe.accessions.by_topic == {}
+    village.act(root, lambda peer: peer.scribe.candidacies.leaf_set_changed())
+    assert village.peers[root].scribe.candidacies.by_topic == {}
     for host in resting:
         host.resume()
 
@@ -519,7 +519,7 @@ def test_neighbours_that_agreed_say_nothing_more(monkeypatch: pytest.MonkeyPatch
     village.run(20)
     sent = Sent(village, monkeypatch)
     village.run(120)
-    assert sent.of(StateDigest, Replicas, Ask) == []
+    assert sent.of(StateDigest, RecordState, StateQuery) == []
 
 
 def test_only_the_part_that_differs_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -531,7 +531,7 @@ def test_only_the_part_that_differs_is_sent(monkeypatch: pytest.MonkeyPatch) -> 
     replication = village.peers[1].scribe.replication
     village.act(1, lambda _: replication.enter(next(iter(replication.terms)), Term(9, bytes(16))))
     village.run(20)
-    assert 0 < sum(len(message.entries) for _, _, message in sent.of(Replicas)) < 100
+    assert 0 < sum(len(message.entries) for _, _, message in sent.of(RecordState)) < 100
     terms = [village.peers[peer].scribe.replication.terms for peer in (0, 1)]
     assert terms[0] == terms[1]
 
@@ -541,7 +541,7 @@ def test_timers_of_rounds_that_are_over_do_nothing(monkeypatch: pytest.MonkeyPat
     village.subscribe(0, NAME, Reader())
     village.run(5)
     sent = Sent(village, monkeypatch)
-    for timer in (RoundsDue(again=True), RoundsDue(again=False), CompareDue(0), AskAgain(TOPIC, 0.0)):
+    for timer in (RoundsDue(again=True), RoundsDue(again=False), CompareDue(0), RootCheckDue(TOPIC, 0.0)):
         village.act(0, lambda peer, t=timer: peer.timer(t))
     assert sent == []
 
@@ -692,7 +692,7 @@ def test_a_keeper_counts_that_noted_this_very_descriptor_and_no_other() -> None:
     village.act(root, lambda _: replication.note(newer, tree.term, lambda round_: done.append(round_.holders)))
     for digest, answered in ((tree.descriptor.digest, []), (newer.digest, [3])):
         for keeper in keepers[:2]:
-            kept = Kept([(TOPIC, tree.term, digest)])
+            kept = Recorded([(TOPIC, tree.term, digest)])
             village.act(root, lambda peer, k=keeper, m=kept: peer.message(village.world.machines[k].contact, m))
         assert done == answered
 
@@ -723,7 +723,7 @@ def test_a_root_remembers_so_many_bearers_and_none_once_the_topic_is_another_pee
 
 
 def test_of_topics_that_were_handed_over_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handing_over, "MOVED_MAX", 3)
+    monkeypatch.setattr(leadership_transfer, "MOVED_MAX", 3)
     village = Village(2)
     names = [f"topic/{number}" for number in range(30)]
     for name in names:
@@ -732,7 +732,7 @@ def test_of_topics_that_were_handed_over_the_latest_are_remembered(monkeypatch: 
     for _ in range(6):
         village.add()
     village.run(3)
-    moved = [len(village.peers[peer].scribe.handing_over.moved_to) for peer in village.alive()]
+    moved = [len(village.peers[peer].scribe.leadership_transfer.moved_to) for peer in village.alive()]
     assert max(moved) == 3
 
 

@@ -9,13 +9,13 @@ from quillcast.core.trace import BecameRoot, Repeated
 from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.claims import ChildClaim, ParentClaim, encode
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
-from quillcast.protocol.topics.joining import FORMER_MAX
-from quillcast.protocol.topics.messages import Accepted, HandOver, Have, Join, Leave
+from quillcast.protocol.topics.link_reports import ChildReport, ParentReport, encode
+from quillcast.protocol.topics.membership import FORMER_MAX
+from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, TransferLeadership
 from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.root import NOBODY
+from quillcast.protocol.topics.root import UNKNOWN_PEER
 from quillcast.protocol.topics.tree import NEVER, SINCE, Child
 from tests.protocol.topics.village import Reader, Village
 
@@ -137,7 +137,7 @@ def test_a_forwarder_that_leaves_names_those_below_it_and_costs_nobody_a_lease()
     tree = village.tree(root, NAME)
     assert tree is not None
     village.run(20)
-    assert [child.came for child in tree.children.values()] == [(), ()], "it is told for a while, not for good"
+    assert [child.newcomers for child in tree.children.values()] == [(), ()], "it is told for a while, not for good"
 
 
 def test_whoever_was_below_a_leaving_forwarder_and_does_not_come_is_waited_for() -> None:
@@ -151,7 +151,7 @@ def test_whoever_was_below_a_leaving_forwarder_and_does_not_come_is_waited_for()
     assert not stable_after(village, publisher, 10)
     tree = village.tree(root, NAME)
     assert tree is not None
-    assert [list(lease.awaited) for lease in tree.departed.values()] == [[village.world.machines[gone].node_id]]
+    assert [list(lease.awaited) for lease in tree.orphaned_leases.values()] == [[village.world.machines[gone].node_id]]
     village.run(22)
     assert publisher.stable == publisher.next
 
@@ -168,35 +168,37 @@ def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
     left = Leave(TOPIC, moved=True, leases=(contacts[child].node_id,))
     village.act(root, lambda peer: peer.message(contacts[forwarder], left))
     village.act(root, lambda peer: peer.scribe.children.enter(tree, contacts[child], 5))
-    assert [list(lease.awaited) for lease in tree.departed.values()] == [[contacts[child].node_id]]
-    claim = ChildClaim(tree.term, 2, tree.term)
+    assert [list(lease.awaited) for lease in tree.orphaned_leases.values()] == [[contacts[child].node_id]]
+    claim = ChildReport(tree.term, 2, tree.term)
     village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(claim)))
-    assert not tree.departed
+    assert not tree.orphaned_leases
 
 
-@pytest.mark.parametrize("another_reign", [True, False])
-def test_what_a_root_said_when_it_handed_over_counts_for_nothing_after_another_reign(another_reign: bool) -> None:
+@pytest.mark.parametrize("another_term", [True, False])
+def test_what_a_root_said_when_it_handed_over_counts_for_nothing_after_another_term(another_term: bool) -> None:
     village = Village(6)
     peer, gone = by_distance(village)[-1], village.world.machines[by_distance(village)[2]].contact
     term = Term(3, bytes(16))
-    village.act(peer, lambda p: p.message(gone, HandOver(described(NAME), term, 1, 1, frontiers=((bytes(16), 7),))))
+    village.act(
+        peer, lambda p: p.message(gone, TransferLeadership(described(NAME), term, 1, 1, frontiers=((bytes(16), 7),)))
+    )
     tree = village.tree(peer, NAME)
     assert tree is not None
-    if another_reign:
-        village.act(peer, lambda p: p.scribe.reigns.heard_of(tree, Term(4, bytes(16))))
+    if another_term:
+        village.act(peer, lambda p: p.scribe.terms.heard_of(tree, Term(4, bytes(16))))
     village.act(peer, lambda p: p.scribe.rendezvous.become(tree, "took_over", p.scribe.rendezvous.next_term(tree)))
     assert tree.root is not None
-    assert tree.root.frontiers == ({} if another_reign else {bytes(16): 7})
-    assert (tree.root.hold_until > village.peers[peer].host.now() + 20) == another_reign
+    assert tree.root.frontiers == ({} if another_term else {bytes(16): 7})
+    assert (tree.root.hold_until > village.peers[peer].host.now() + 20) == another_term
 
 
 def test_a_subscription_to_a_topic_that_was_handed_over_is_owed_nothing_that_was_admitted_before() -> None:
-    """The next root knows how far the reign before it went, though nothing of it came along."""
+    """The next root knows how far the term before it went, though nothing of it came along."""
     village = Village(2)
     root, other = by_distance(village)
     term, reader = Term(3, bytes(16)), Reader()
     gone = village.world.machines[other].contact
-    village.act(root, lambda peer: peer.message(gone, HandOver(described(NAME), term, 8, 8)))
+    village.act(root, lambda peer: peer.message(gone, TransferLeadership(described(NAME), term, 8, 8)))
     village.run(2)
     village.subscribe(root, NAME, reader)
     village.run(2)
@@ -204,7 +206,7 @@ def test_a_subscription_to_a_topic_that_was_handed_over_is_owed_nothing_that_was
     assert tree is not None
     assert tree.root is not None
     assert tree.root.term > term
-    village.act(root, lambda peer: peer.scribe.reigns.recall(tree, term, 8))  # a peer of that time says so
+    village.act(root, lambda peer: peer.scribe.terms.recall(tree, term, 8))  # a peer of that time says so
     village.run(90)
     assert reader.gone == []
 
@@ -214,10 +216,10 @@ def test_a_peer_that_was_handed_a_topic_knows_how_far_it_had_gone_though_another
     *_, gone, peer = by_distance(village)
     term = Term(3, bytes(16))
     contact = village.world.machines[gone].contact
-    village.act(peer, lambda p: p.message(contact, HandOver(described(NAME), term, 8, 8)))
+    village.act(peer, lambda p: p.message(contact, TransferLeadership(described(NAME), term, 8, 8)))
     tree = village.tree(peer, NAME)
     assert tree is not None
-    village.act(peer, lambda p: p.scribe.reigns.enter(tree, Term(4, bytes(16)), 0))
+    village.act(peer, lambda p: p.scribe.terms.enter(tree, Term(4, bytes(16)), 0))
     assert tree.past[term].end == 8
 
 
@@ -250,7 +252,7 @@ def test_what_a_parent_claimed_before_its_answer_to_the_join_came_counts() -> No
     assert tree is not None
     tree.parent_frontier = 0
     answer = Accepted(TOPIC, tree.term, 0, (contact.node_id,), ())
-    village.act(child, lambda peer: peer.scribe.joining.accepted(contact, answer))
+    village.act(child, lambda peer: peer.scribe.membership.accepted(contact, answer))
     assert tree.parent_frontier == 3
 
 
@@ -267,17 +269,17 @@ def test_a_former_parent_that_answers_late_keeps_the_lease_there() -> None:
     assert tree.parent is not None
     contacts = [machine.contact for machine in village.world.machines]
     for known, leases in ((True, [contacts[child].node_id]), (False, [])):
-        joining = village.peers[child].scribe.joining
+        joining = village.peers[child].scribe.membership
         joining.former.pop(TOPIC, None)
         if known:
             joining.note_former(TOPIC, contacts[former].node_id)
             joining.note_former(TOPIC, contacts[root].node_id)
         village.act(former, lambda peer: peer.scribe.children.enter(there, contacts[child], 0))
         answer = Accepted(TOPIC, tree.term, 0, (contacts[former].node_id,), ())
-        village.act(child, lambda peer, a=answer: peer.scribe.joining.accepted(contacts[former], a))
+        village.act(child, lambda peer, a=answer: peer.scribe.membership.accepted(contacts[former], a))
         village.run(1)
-        assert list(there.departed) == leases
-        there.departed.clear()
+        assert list(there.orphaned_leases) == leases
+        there.orphaned_leases.clear()
 
 
 def test_former_parents_are_remembered_to_a_bound_and_for_as_long_as_a_lease() -> None:
@@ -286,7 +288,7 @@ def test_former_parents_are_remembered_to_a_bound_and_for_as_long_as_a_lease() -
     for peer in range(3):
         village.subscribe(peer, NAME, Reader())
     village.run(5)
-    joining = village.peers[child].scribe.joining
+    joining = village.peers[child].scribe.membership
     parents = [bytes([number]) * 16 for number in range(FORMER_MAX + 1)]
     village.act(child, lambda _: [joining.note_former(TOPIC, node) for node in parents])
     assert list(joining.former[TOPIC]) == parents[1:]
@@ -316,10 +318,10 @@ def test_a_root_that_is_about_to_seal_is_looked_over_again_though_nothing_new_wa
 
     def repeat_sweep_and_publish(peer: Peer) -> None:
         peer.scribe.rendezvous.up(sender, repeat)
-        peer.scribe.sweeping.sweep()
+        peer.scribe.housekeeping.housekeep()
         publisher.offer([b"b"])
         tree = peer.scribe.trees[TOPIC]
-        assert TOPIC in peer.scribe.sweeping.restless or not tree.restless
+        assert TOPIC in peer.scribe.housekeeping.due or not tree.is_due
         peer.check()
 
     village.act(root, repeat_sweep_and_publish)
@@ -398,7 +400,7 @@ def test_what_a_root_admitted_keeps_its_position_when_the_topic_is_handed_over_w
     busy = Busy()
     busy.arrive()
     busy.settle()
-    assert busy.hand_overs() == ["handed_over"]
+    assert busy.hand_overs() == ["transferred"]
     assert busy.repeated("edge") == 0
 
 
@@ -408,7 +410,7 @@ def test_what_a_leaving_root_admitted_keeps_its_position() -> None:
     busy.village.act(busy.old, lambda peer: peer.leave())
     busy.publish(6)
     busy.settle()
-    assert busy.hand_overs() == ["handed_over"]
+    assert busy.hand_overs() == ["transferred"]
     assert busy.repeated("edge") == 0
 
 
@@ -432,7 +434,7 @@ def test_events_that_only_the_old_root_had_come_from_their_publisher_after_a_han
         busy.village.run(0.05)
     assert busy.publisher.admitted == busy.publisher.next > busy.publisher.stable
     assert [len(r.payloads) < busy.publisher.next for p, r in busy.readers.items() if p not in machines] == [True] * 6
-    busy.village.act(busy.old, lambda peer: peer.scribe.handing_over.resign(peer.scribe.trees[TOPIC]))
+    busy.village.act(busy.old, lambda peer: peer.scribe.leadership_transfer.resign(peer.scribe.trees[TOPIC]))
     busy.village.kill(busy.old)
     del busy.readers[busy.old]
     busy.settle()
@@ -463,7 +465,7 @@ def test_a_topic_most_of_whose_keepers_were_just_lost_may_have_been_in_use() -> 
     assert publisher.stable == 1
 
 
-def test_after_a_long_split_readers_hear_of_a_reign_that_nobody_over_there_read() -> None:
+def test_after_a_long_split_readers_hear_of_a_term_that_nobody_over_there_read() -> None:
     """Its events were stable among nobody, its root hands over and needs the topic no more: yet its length is told."""
     village = Village(8)
     closest = by_distance(village)
@@ -521,7 +523,7 @@ def test_the_last_copy_is_found_in_a_peer_that_was_handed_the_topic_by_mistake()
     term, gone = Term(7, bytes(16)), village.world.machines[by_distance(village)[2]].contact
     block = Block.seal(bytes(16), 0, [b"last copy"], time_ns=0)
     bundle = Bundle(Envelope(TOPIC, Kind.REPAIR, term), (block,))
-    village.act(by_mistake, lambda peer: peer.message(gone, HandOver(described(NAME), term, 1, 0)))
+    village.act(by_mistake, lambda peer: peer.message(gone, TransferLeadership(described(NAME), term, 1, 0)))
     village.act(by_mistake, lambda peer: peer.scribe.table.move(bundle))
     village.run(20)
     assert reader.payloads == [b"last copy"]
@@ -529,8 +531,8 @@ def test_the_last_copy_is_found_in_a_peer_that_was_handed_the_topic_by_mistake()
     assert village.tree(by_mistake, NAME) is None, "it stays no longer than others may lack it"
 
 
-@pytest.mark.parametrize("another_reign", [True, False])
-def test_a_child_in_two_reigns_keeps_its_lease_in_the_one_it_does_not_follow(another_reign: bool) -> None:
+@pytest.mark.parametrize("another_term", [True, False])
+def test_a_child_in_two_terms_keeps_its_lease_in_the_one_it_does_not_follow(another_term: bool) -> None:
     """Else the root there calls stable what nobody below this child has."""
     village = Village(6)
     child, stranger = by_distance(village)[2], by_distance(village)[3]
@@ -538,16 +540,16 @@ def test_a_child_in_two_reigns_keeps_its_lease_in_the_one_it_does_not_follow(ano
     village.run(5)
     tree = village.tree(child, NAME)
     assert tree is not None
-    term = Term(tree.term.counter - 1, tree.term.node) if another_reign else tree.term
+    term = Term(tree.term.counter - 1, tree.term.node) if another_term else tree.term
     sent: list[object] = []
     encode = village.world.encode
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
     accepted = Accepted(TOPIC, term, 0, [], [])
     village.act(child, lambda peer: peer.message(village.world.machines[stranger].contact, accepted))
-    assert [message for message in sent if isinstance(message, Leave)] == [Leave(TOPIC, moved=another_reign)]
+    assert [message for message in sent if isinstance(message, Leave)] == [Leave(TOPIC, moved=another_term)]
 
 
-def test_a_subscriber_is_told_of_what_it_lacked_in_a_reign_that_is_let_go_because_many_followed() -> None:
+def test_a_subscriber_is_told_of_what_it_lacked_in_a_term_that_is_let_go_because_many_followed() -> None:
     village = Village(4)
     reader = Reader()
     peer = by_distance(village)[1]
@@ -557,8 +559,8 @@ def test_a_subscriber_is_told_of_what_it_lacked_in_a_reign_that_is_let_go_becaus
     assert tree is not None
     first = tree.term
     for counter in range(first.counter + 1, first.counter + 2 + TERMS_KEPT_MAX):
-        village.act(peer, lambda p, c=counter: p.scribe.reigns.enter(tree, Term(c, bytes(16)), 0))
-    village.act(peer, lambda p: p.scribe.reigns.recall(tree, Term(first.counter, b"\xff" * 16), 5))
+        village.act(peer, lambda p, c=counter: p.scribe.terms.enter(tree, Term(c, bytes(16)), 0))
+    village.act(peer, lambda p: p.scribe.terms.recall(tree, Term(first.counter, b"\xff" * 16), 5))
     village.run(3)
     assert len(tree.past) <= TERMS_KEPT_MAX + 1
     assert [gone[:3] for gone in reader.gone] == [(Term(first.counter, b"\xff" * 16), 0, 5)]
@@ -579,7 +581,7 @@ def test_a_forwarder_that_leaves_and_comes_back_still_speaks_for_the_child_that_
         assert village.tree(forwarder, NAME) is None
         above = village.tree(root, NAME)
         assert above is not None
-        assert village.world.machines[forwarder].node_id in above.departed
+        assert village.world.machines[forwarder].node_id in above.orphaned_leases
     village.publish(root, publisher, b"event")
     village.run(10)
     assert publisher.stable == 0
@@ -596,14 +598,16 @@ def test_what_a_child_covers_is_not_more_because_its_join_comes_twice() -> None:
     tree = village.tree(root, NAME)
     assert tree is not None
     contact = village.world.machines[child].contact
-    tree.children[contact.node_id].cover = 3
+    tree.children[contact.node_id].acknowledged = 3
     village.act(root, lambda peer: peer.scribe.lost(contact))
     assert not tree.children
-    again = [village.act(root, lambda peer: peer.scribe.children.enter(tree, contact, 7).cover) for _ in range(2)]
+    again = [
+        village.act(root, lambda peer: peer.scribe.children.enter(tree, contact, 7).acknowledged) for _ in range(2)
+    ]
     assert again == [3, 3]
 
 
-def test_a_child_that_speaks_of_a_later_reign_says_nothing_of_this_one() -> None:
+def test_a_child_that_speaks_of_a_later_term_says_nothing_of_this_one() -> None:
     village = Village(6)
     root, child = by_distance(village)[0], by_distance(village)[2]
     village.subscribe(child, NAME, Reader())
@@ -612,10 +616,10 @@ def test_a_child_that_speaks_of_a_later_reign_says_nothing_of_this_one() -> None
     village.run(5)
     tree = village.tree(root, NAME)
     assert tree is not None
-    assert tree.cover(village.world.now) == 4
+    assert tree.acknowledged_position(village.world.now) == 4
     claimed = tree.children[village.world.machines[child].node_id]
-    claimed.cover_term = Term(tree.term.counter + 1, tree.term.node)
-    assert tree.cover(village.world.now) == 0
+    claimed.acknowledged_term = Term(tree.term.counter + 1, tree.term.node)
+    assert tree.acknowledged_position(village.world.now) == 0
 
 
 def test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it() -> None:
@@ -627,10 +631,10 @@ def test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it() -> None:
     assert tree is not None
     join = Join(TOPIC, contact, Have(tree.term, 5), b"", described(NAME), moved=True)
     village.act(above, lambda peer: peer.scribe.children.adopt(join))
-    assert tree.child_claim(village.world.now).came == (), "what it has itself may be more than they have"
-    claim = ChildClaim(tree.term, 2, tree.term)
+    assert tree.child_report(village.world.now).newcomers == (), "what it has itself may be more than they have"
+    claim = ChildReport(tree.term, 2, tree.term)
     village.act(above, lambda peer: peer.scribe.changed(contact, TOPIC, encode(claim)))
-    assert tree.child_claim(village.world.now).came == (contact.node_id,)
+    assert tree.child_report(village.world.now).newcomers == (contact.node_id,)
 
 
 def test_the_lease_of_a_lost_child_is_counted_from_its_loss() -> None:
@@ -641,10 +645,10 @@ def test_the_lease_of_a_lost_child_is_counted_from_its_loss() -> None:
     tree = village.tree(root, NAME)
     assert tree is not None
     village.act(root, lambda peer: peer.scribe.lost(village.world.machines[child].contact))
-    assert [lease.until for lease in tree.departed.values()] == [village.peers[root].host.now() + 30]
+    assert [lease.until for lease in tree.orphaned_leases.values()] == [village.peers[root].host.now() + 30]
 
 
-def test_a_subscription_begins_in_every_reign_where_its_parent_knows_that_to_have_gone() -> None:
+def test_a_subscription_begins_in_every_term_where_its_parent_knows_that_to_have_gone() -> None:
     village = Village(4)
     peer, parent = by_distance(village)[2], village.world.machines[by_distance(village)[1]].contact
     reader, past = Reader(), Term(5, bytes(16))
@@ -693,7 +697,7 @@ def test_a_root_that_hands_over_names_those_whom_it_waits_for_itself() -> None:
     encode = village.world.encode
     village.world.encode = lambda message: (sent.append(message), encode(message))[1]
     village.act(root, lambda peer: peer.leave(within_s=0.0))
-    (message,) = [message for message in sent if isinstance(message, HandOver)]
+    (message,) = [message for message in sent if isinstance(message, TransferLeadership)]
     assert message.leases == (nodes[first], nodes[second])
 
 
@@ -706,7 +710,7 @@ def test_a_peer_that_finds_itself_above_its_parent_leaves_it() -> None:
     assert tree is not None
     assert tree.parent == parent
     me = village.world.machines[child].node_id
-    claim = ParentClaim(tree.term, 0, 0, (b"r" * 16, me, parent.node_id), ())
+    claim = ParentReport(tree.term, 0, 0, (b"r" * 16, me, parent.node_id), ())
     village.act(child, lambda peer: peer.scribe.changed(parent, TOPIC, encode(claim)))
     assert tree.parent is None
     village.run(3)
@@ -725,7 +729,7 @@ def test_what_the_last_root_admitted_and_nobody_got_is_lost_though_the_next_one_
     village.run(3)
     tree, contact = village.tree(first, NAME), village.world.machines[first].contact
     assert tree is not None
-    last_words = HandOver(tree.descriptor, tree.term, 5, 1, tree.term, 0.0)
+    last_words = TransferLeadership(tree.descriptor, tree.term, 5, 1, tree.term, 0.0)
     village.kill(first)  # with it goes the publisher of four more events
     village.act(second, lambda peer: peer.message(contact, last_words))
     village.run(150)
@@ -733,7 +737,7 @@ def test_what_the_last_root_admitted_and_nobody_got_is_lost_though_the_next_one_
     assert [gone[1:] for gone in reader.gone] == [(1, 5, "unavailable")]
 
 
-def test_a_reign_that_came_went_and_was_forgotten_meanwhile_is_reported() -> None:
+def test_a_term_that_came_went_and_was_forgotten_meanwhile_is_reported() -> None:
     village = Village(8)
     first, second, *_, other, away, writer = by_distance(village)[:7]
     reader = Reader()
@@ -754,7 +758,7 @@ def test_a_reign_that_came_went_and_was_forgotten_meanwhile_is_reported() -> Non
     village.act(writer, lambda peer: peer.close_publisher(publisher))
     village.run(1)
     village.kill(second)
-    village.run(90)  # the second reign is forgotten
+    village.run(90)  # the second term is forgotten
     village.world.mend(cut)
     village.run(150)
     assert reader.payloads == [b"first"]
@@ -772,12 +776,12 @@ def test_a_pause_holds_though_the_last_one_that_was_waited_for_comes() -> None:
     rendezvous, now = village.peers[root].scribe.rendezvous, village.peers[root].host.now()
     tree.root.awaited, tree.root.awaited_until, tree.root.hold_until = {node: None}, now - 1, now + 10
     rendezvous.hold(tree, now)
-    rendezvous.came(tree, [node])
+    rendezvous.heard_from(tree, [node])
     assert tree.root.held_until >= now + village.peers[root].scribe.config.lease_s
 
 
 @pytest.mark.parametrize("reaches_all", [True, False])
-def test_a_pause_holds_until_all_who_would_know_say_that_no_other_reigns(reaches_all: bool) -> None:
+def test_a_pause_holds_until_all_who_would_know_say_that_no_other_terms(reaches_all: bool) -> None:
     village = Village(4)
     root, child = by_distance(village)[:2]
     village.subscribe(child, NAME, Reader())
@@ -796,7 +800,7 @@ def test_a_pause_holds_until_all_who_would_know_say_that_no_other_reigns(reaches
     assert publisher.stable == 1
 
 
-def test_a_root_that_stood_still_learns_of_the_next_reign_from_those_who_noted_it() -> None:
+def test_a_root_that_stood_still_learns_of_the_next_term_from_those_who_noted_it() -> None:
     village = Village(6)
     root, keeper = by_distance(village)[:2]
     village.subscribe(keeper, NAME, Reader())
@@ -826,7 +830,7 @@ def test_a_forwarder_that_was_restarted_speaks_for_nobody_that_was_below_it() ->
     anew = Join(TOPIC, contacts[forwarder], None, b"", described(NAME))
     village.act(root, lambda peer: peer.scribe.children.adopt(anew))
     village.run(1)
-    assert [list(lease.awaited) for lease in tree.departed.values()] == [[NOBODY]]
+    assert [list(lease.awaited) for lease in tree.orphaned_leases.values()] == [[UNKNOWN_PEER]]
 
 
 def test_a_forwarder_with_full_buffers_lets_go_of_what_its_child_has_and_ends_no_lease() -> None:
@@ -846,20 +850,20 @@ def test_a_forwarder_with_full_buffers_lets_go_of_what_its_child_has_and_ends_no
 
     def crowd(peer: Peer) -> Child:
         child = peer.scribe.children.enter(tree, contacts[below], 0)
-        child.claim(ChildClaim(tree.term, 0, tree.term, frontier=20))
+        child.note_report(ChildReport(tree.term, 0, tree.term, frontier=20))
         lease = Child(peer.host, contacts[gone], 0, tree.term, 0)
-        tree.depart(lease, peer.host.now() + 30, (contacts[gone].node_id,))
+        tree.orphan_lease(lease, peer.host.now() + 30, (contacts[gone].node_id,))
         reader.room_bytes = 1 << 20
         peer.drained(subscription)
         peer.table.budget.limit_bytes = 50_000
-        peer.scribe.pacing.cut()
+        peer.scribe.flow_control.cut()
         return child
 
     child = village.act(forwarder, crowd)
     assert village.peers[forwarder].table.budget.used_bytes <= 50_000
     assert child.cut is None
-    assert list(tree.departed) == [contacts[gone].node_id]
-    assert tree.cover(village.peers[forwarder].host.now()) == 0
+    assert list(tree.orphaned_leases) == [contacts[gone].node_id]
+    assert tree.acknowledged_position(village.peers[forwarder].host.now()) == 0
     assert village.peers[root].table.budget.used_bytes >= 200_000
 
 
@@ -868,14 +872,14 @@ def test_what_a_lease_held_back_is_told_above_when_its_owner_speaks_as_a_child_a
     root, child = by_distance(village)
     village.subscribe(child, NAME, Reader())
     village.run(5)
-    tree, reports = village.tree(root, NAME), village.peers[root].scribe.reports
+    tree, reports = village.tree(root, NAME), village.peers[root].scribe.reporting
     assert tree is not None
     node = village.world.machines[child].node_id
     entry = tree.children[node]
     entry.spoken = NEVER
-    tree.depart(entry, village.peers[root].host.now() + 30, [node])
+    tree.orphan_lease(entry, village.peers[root].host.now() + 30, [node])
     assert TOPIC not in reports.dirty
     entry.spoken = SINCE
-    village.act(root, lambda peer: peer.scribe.children.came(tree, entry))
-    assert not tree.departed
+    village.act(root, lambda peer: peer.scribe.children.heard_from(tree, entry))
+    assert not tree.orphaned_leases
     assert TOPIC in reports.dirty

@@ -18,12 +18,21 @@ import pytest
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.errors import Malformed
-from quillcast.live import lending, nearby
+from quillcast.live import local_ipc, shared_memory
 from quillcast.live.certificates import Authority
 from quillcast.live.config import LiveConfig
 from quillcast.live.framing import FRAME_BYTES_MAX, FrameType
-from quillcast.live.lending import LENT_BYTES_MIN, Gone, Lender, Memory, borrow, borrowed, may_borrow, place
 from quillcast.live.link import NUMBER_BYTES, Link
+from quillcast.live.shared_memory import (
+    SHARED_BYTES_MIN,
+    MemoryFile,
+    Released,
+    SharedMemory,
+    may_open,
+    open_block,
+    open_bundle,
+    place,
+)
 from tests.live import toys
 from tests.live.conftest import MODEST_BYTES
 from tests.live.toys import ToyPeer, bundle, member, run, toy
@@ -38,12 +47,12 @@ HERE = os.getpid()
 @pytest.fixture(autouse=True)
 def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Old kernels grant little unless told otherwise; and whatever a test lends, no descriptor is left of it."""
-    monkeypatch.setattr(nearby, "BUFFER_BYTES", MODEST_BYTES)
+    monkeypatch.setattr(local_ipc, "BUFFER_BYTES", MODEST_BYTES)
     gc.collect()
-    before = Memory.held
+    before = MemoryFile.held
     yield
     gc.collect()
-    assert Memory.held == before
+    assert MemoryFile.held == before
 
 
 def large(first: int = 0, blocks: int = 1, size_bytes: int = SIZE) -> Bundle:
@@ -61,7 +70,7 @@ def payloads(peer: ToyPeer) -> list[bytes]:
     return [payload for _, came in peer.bundles for block in came.blocks for payload in block.payloads()]
 
 
-def lent(peer: ToyPeer) -> list[bool]:
+def imported(peer: ToyPeer) -> list[bool]:
     """Of the bundles that came: were they lent?"""
     return [all(place(block.data) for block in came.blocks) for _, came in peer.bundles]
 
@@ -112,19 +121,19 @@ def test_members_of_a_network_with_a_credential_lend_too() -> None:
         async with toy(membership=member(authority)) as alice, toy(membership=member(authority)) as bob:
             (await meet(alice, bob)).carry(large())
             await bob.until(lambda: len(bob.bundles) == 1)
-            assert (lent(bob), payloads(bob)) == ([True], [bytes(SIZE)])
+            assert (imported(bob), payloads(bob)) == ([True], [bytes(SIZE)])
 
     run(scenario())
 
 
-@pytest.mark.parametrize(("size_bytes", "expected"), [(SIZE, True), (LENT_BYTES_MIN // 2, False)])
+@pytest.mark.parametrize(("size_bytes", "expected"), [(SIZE, True), (SHARED_BYTES_MIN // 2, False)])
 def test_only_large_blocks_are_lent(size_bytes: int, expected: bool) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
             link.carry(large(0, 3, size_bytes))
             await bob.until(lambda: len(bob.bundles) == 1)
-            assert lent(bob) == [expected]
+            assert imported(bob) == [expected]
             assert payloads(bob) == [bytes([n]) * size_bytes for n in range(3)]
 
     run(scenario())
@@ -136,7 +145,7 @@ def test_a_bundle_with_one_small_block_is_sent() -> None:
             mixed = Bundle(large().envelope, large().blocks + bundle(100, 1).blocks)
             (await meet(alice, bob)).carry(mixed)
             await bob.until(lambda: len(bob.bundles) == 1)
-            assert (lent(bob), bob.bundles[0][1]) == ([False], mixed)
+            assert (imported(bob), bob.bundles[0][1]) == ([False], mixed)
 
     run(scenario())
 
@@ -145,10 +154,10 @@ def test_peers_linked_by_tcp_send(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
-            assert (link.lends, link.borrows) == (False, False)
+            assert (link.exports, link.imports) == (False, False)
             link.carry(large())
             await bob.until(lambda: len(bob.bundles) == 1)
-            assert (lent(bob), payloads(bob)) == ([False], [bytes(SIZE)])
+            assert (imported(bob), payloads(bob)) == ([False], [bytes(SIZE)])
 
     monkeypatch.setattr(toys, "NEARBY", False)
     run(scenario())
@@ -162,47 +171,47 @@ def test_a_process_that_cannot_lend_sends(monkeypatch: pytest.MonkeyPatch) -> No
         async with toy() as alice, toy() as bob:
             (await meet(alice, bob)).carry(large())
             await bob.until(lambda: len(bob.bundles) == 1)
-            assert (lent(bob), payloads(bob)) == ([False], [bytes(SIZE)])
+            assert (imported(bob), payloads(bob)) == ([False], [bytes(SIZE)])
 
     monkeypatch.setattr(os, "memfd_create", forbidden)
     run(scenario())
 
 
 def test_a_kernel_that_does_not_tell_who_has_a_file_open_is_lent_nothing_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Memory, "take_back", lambda self: True)
-    assert Lender().sample(b"content") is None
+    monkeypatch.setattr(MemoryFile, "take_back", lambda self: True)
+    assert SharedMemory().sample(b"content") is None
 
 
 # --- memory
 
 
 def test_memory_is_used_again_once_nobody_has_it_open() -> None:
-    lender = Lender()
-    first = lender.lay([b"a" * SIZE])
+    pool = SharedMemory()
+    first = pool.lay([b"a" * SIZE])
     assert first is not None
     where = place(first)
-    found = borrow(HERE, where, SIZE)
+    found = open_block(HERE, where, SIZE)
     del first
-    other = lender.lay([b"b" * SIZE])
+    other = pool.lay([b"b" * SIZE])
     assert file_of(place(other)) != file_of(where), "somebody else has it open"
     assert bytes(found) == b"a" * SIZE
-    held = Memory.held
+    held = MemoryFile.held
     del found, other
-    assert Memory.held == held - 1
-    again = [lender.lay([b"c" * SIZE]), lender.lay([b"d" * SIZE])]
+    assert MemoryFile.held == held - 1
+    again = [pool.lay([b"c" * SIZE]), pool.lay([b"d" * SIZE])]
     assert file_of(where) in [file_of(place(each)) for each in again]
     assert [bytes(each[:1]) for each in again] == [b"c", b"d"]
-    assert Memory.held == held - 1
+    assert MemoryFile.held == held - 1
 
 
 def test_memory_that_another_process_maps_is_not_written_to_until_it_ends() -> None:
-    lender = Lender()
-    view = lender.lay([b"a" * SIZE])
+    pool = SharedMemory()
+    view = pool.lay([b"a" * SIZE])
     assert view is not None
     code = f"""
         import sys
-        from quillcast.live.lending import borrow
-        found = borrow({HERE}, {place(view)!r}, {SIZE})
+        from quillcast.live.shared_memory import open_block
+        found = open_block({HERE}, {place(view)!r}, {SIZE})
         print("open", flush=True)
         sys.stdin.read()
     """
@@ -218,95 +227,95 @@ def test_memory_that_another_process_maps_is_not_written_to_until_it_ends() -> N
 
 
 def test_what_is_larger_than_any_batch_gets_memory_of_its_own() -> None:
-    lender = Lender()
-    view = lender.lay([bytes(1 << 20), b"end"])
+    pool = SharedMemory()
+    view = pool.lay([bytes(1 << 20), b"end"])
     assert view is not None
     assert bytes(view[-4:]) == b"\0end"
     assert (len(view), len(view.obj)) == ((1 << 20) + 3, (1 << 20) + 11)
-    held = Memory.held
+    held = MemoryFile.held
     del view
-    assert Memory.held == held - 1
+    assert MemoryFile.held == held - 1
 
 
 def test_a_block_of_many_events_is_laid_down_whole() -> None:
     values = [b"%06d" % n for n in range(20_000)]
-    view = Lender().lay(values)
+    view = SharedMemory().lay(values)
     assert view is not None
     assert bytes(view) == b"".join(values)
 
 
 def test_a_lender_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lending, "_MEMORIES_MAX", 3)
-    lender = Lender()
-    kept = [lender.lay([bytes(SIZE)]) for _ in range(5)]
+    monkeypatch.setattr(shared_memory, "_MEMORIES_MAX", 3)
+    pool = SharedMemory()
+    kept = [pool.lay([bytes(SIZE)]) for _ in range(5)]
     assert [each is None for each in kept] == [False, False, False, True, True]
     del kept
-    assert lender.lay([bytes(SIZE)]) is not None
+    assert pool.lay([bytes(SIZE)]) is not None
 
 
 def test_who_has_too_many_descriptors_open_copies_and_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
-            most = Memory.held + 3  # two at bob's end for one at alice's
-            monkeypatch.setattr(lending, "held_max", lambda: most)
+            most = MemoryFile.held + 3  # two at bob's end for one at alice's
+            monkeypatch.setattr(shared_memory, "held_max", lambda: most)
             for first in range(4):
                 link.carry(large(first))
             await bob.until(lambda: len(bob.bundles) == 4)
             assert payloads(bob) == [bytes([n]) * SIZE for n in range(4)]
-            assert not all(lent(bob))
+            assert not all(imported(bob))
 
     run(scenario())
 
 
 def test_a_place_of_an_earlier_use_leads_to_nothing() -> None:
-    lender = Lender()
-    first = place(lender.lay([b"a" * SIZE]))
-    second = place(lender.lay([b"b" * SIZE]))
+    pool = SharedMemory()
+    first = place(pool.lay([b"a" * SIZE]))
+    second = place(pool.lay([b"b" * SIZE]))
     assert (file_of(first), first != second) == (file_of(second), True)
-    with pytest.raises(Gone):
-        borrow(HERE, first, SIZE)
-    assert borrow(HERE, second, SIZE) == b"b" * SIZE
+    with pytest.raises(Released):
+        open_block(HERE, first, SIZE)
+    assert open_block(HERE, second, SIZE) == b"b" * SIZE
 
 
 def test_a_lender_outlives_whoever_opens_its_memory_at_the_wrong_moment() -> None:
     """The kernel tells the holder of a lease that somebody wants to open the file, by a signal."""
     code = """
         import sys
-        from quillcast.live.lending import Memory
-        memory = Memory.new(100)
+        from quillcast.live.shared_memory import MemoryFile
+        memory = MemoryFile.new(100)
         print(memory.place.hex(), flush=True)
         taken = 0
         while taken < 20_000:
             taken += memory.take_back()
     """
-    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE) as lender:
-        assert lender.stdout is not None
-        where = bytes.fromhex(lender.stdout.readline().decode())
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE) as pool:
+        assert pool.stdout is not None
+        where = bytes.fromhex(pool.stdout.readline().decode())
         opened = 0
-        while lender.poll() is None:
-            with contextlib.suppress(Gone):
-                borrow(lender.pid, where[:16] + bytes(8), 100)
+        while pool.poll() is None:
+            with contextlib.suppress(Released):
+                open_block(pool.pid, where[:16] + bytes(8), 100)
             opened += 1
-    assert (lender.returncode, opened > 0) == (0, True)
+    assert (pool.returncode, opened > 0) == (0, True)
 
 
 def test_a_fork_ends_the_use_of_what_its_child_may_look_at() -> None:
-    lender = Lender()
-    before = file_of(place(lender.lay([bytes(SIZE)])))
+    pool = SharedMemory()
+    before = file_of(place(pool.lay([bytes(SIZE)])))
     child = os.fork()
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
-    assert file_of(place(lender.lay([bytes(SIZE)]))) != before
+    assert file_of(place(pool.lay([bytes(SIZE)]))) != before
 
 
 def test_memory_that_cannot_be_mapped_is_not_held() -> None:
-    held = Memory.held
+    held = MemoryFile.held
     with pytest.raises(OSError, match="Bad file descriptor"):
-        Memory(1 << 20, 0, SIZE)
+        MemoryFile(1 << 20, 0, SIZE)
     gc.collect()
-    assert Memory.held == held
+    assert MemoryFile.held == held
 
 
 def test_who_never_says_what_was_taken_is_lent_two_windows_and_sent_the_rest() -> None:
@@ -321,7 +330,7 @@ def test_who_never_says_what_was_taken_is_lent_two_windows_and_sent_the_rest() -
                 await bob.until(lambda count=first + 1: len(bob.bundles) == count)
                 theirs.taken = 0
                 bob.links.release(alice.contact.node_id, bob.bundles[-1][1].size)
-            assert lent(bob) == [True] * 6 + [False] * 4
+            assert imported(bob) == [True] * 6 + [False] * 4
             assert payloads(bob) == [bytes([n]) * SIZE for n in range(10)]
 
     run(scenario())
@@ -333,10 +342,10 @@ def test_a_peer_of_another_user_is_linked_and_sent_to(monkeypatch: pytest.Monkey
             monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
             link = await meet(alice, bob)
             monkeypatch.undo()
-            assert (link.lends, link.borrows) == (False, False)
+            assert (link.exports, link.imports) == (False, False)
             link.carry(large())
             await bob.until(lambda: len(bob.bundles) == 1)
-            assert (lent(bob), payloads(bob)) == ([False], [bytes(SIZE)])
+            assert (imported(bob), payloads(bob)) == ([False], [bytes(SIZE)])
 
     run(scenario())
 
@@ -358,7 +367,7 @@ def test_a_peer_without_descriptors_loses_the_link_once_and_borrows_no_more(monk
             await alice.until(lambda: alice.losses == [bob.contact.node_id])
             (await meet(alice, bob)).carry(large())
             await bob.until(lambda: len(bob.bundles) == 1)
-            assert (lent(bob), payloads(bob)) == ([False], [bytes(SIZE)])
+            assert (imported(bob), payloads(bob)) == ([False], [bytes(SIZE)])
 
     run(scenario())
 
@@ -380,7 +389,7 @@ def test_what_crosses_the_end_of_a_link_comes() -> None:
             assert alice.contact.node_id not in bob.links.links, "bob has said that he is done"
             link.carry(large())
             link.flush()
-            alice.links.lender.retire()
+            alice.links.pool.retire()
             del link
             gc.collect()
             await bob.until(lambda: len(bob.bundles) == 1)
@@ -397,7 +406,7 @@ def test_a_peer_that_closes_waits_for_links_that_are_ending_too() -> None:
                 link.carry(large())
                 link.flush()
                 alice.links.end(link)
-                alice.links.lender.retire()
+                alice.links.pool.retire()
                 del link
             assert payloads(bob) == [bytes(SIZE)]
 
@@ -408,17 +417,17 @@ def test_what_was_lent_is_kept_until_it_is_taken() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             await meet(alice, bob)
-            held = Memory.held
+            held = MemoryFile.held
             await lend_unread(alice, bob)
-            alice.links.lender.retire()  # nobody but the link holds the block now
+            alice.links.pool.retire()  # nobody but the link holds the block now
             gc.collect()
-            assert Memory.held == held + 1
+            assert MemoryFile.held == held + 1
             read_on(bob, alice)
             await bob.until(lambda: len(bob.bundles) == 1)
             assert payloads(bob) == [bytes(SIZE)]
             bob.bundles.clear()
             await meet(alice, bob)
-            assert Memory.held == held, "bob said that he has it, along with his message"
+            assert MemoryFile.held == held, "bob said that he has it, along with his message"
 
     run(scenario())
 
@@ -439,8 +448,8 @@ def test_a_lender_that_is_gone_is_a_lost_link_and_no_broken_promise() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await lend_unread(alice, bob)
-            link._lent.clear()
-            alice.links.lender.retire()
+            link._exported.clear()
+            alice.links.pool.retire()
             gc.collect()
             read_on(bob, alice)
             await bob.until(lambda: bob.losses == [alice.contact.node_id])
@@ -456,13 +465,13 @@ def test_a_link_that_breaks_lets_go_of_what_it_lent() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await lend_unread(alice, bob)
-            where = alice.links.lender._all[0].place
-            assert file_of(place(alice.links.lender.lay([bytes(SIZE)]))) != file_of(where)
+            where = alice.links.pool._all[0].place
+            assert file_of(place(alice.links.pool.lay([bytes(SIZE)]))) != file_of(where)
             link.connection.abort()
             await alice.until(lambda: alice.losses == [bob.contact.node_id])
             del link
             gc.collect()
-            again = [place(alice.links.lender.lay([b"\1" * SIZE])) for _ in range(2)]
+            again = [place(alice.links.pool.lay([b"\1" * SIZE])) for _ in range(2)]
             assert file_of(where) in map(file_of, again)
             assert where not in again
             read_on(bob, alice)
@@ -487,7 +496,7 @@ async def is_cut_off(bob: ToyPeer, alice: ToyPeer, words: str) -> None:
 
 
 def place_of(descriptor: int) -> bytes:
-    return lending._PLACE.pack(descriptor, os.fstat(descriptor).st_ino, 0)
+    return shared_memory._PLACE.pack(descriptor, os.fstat(descriptor).st_ino, 0)
 
 
 @pytest.mark.parametrize("what", ["a file", "a pipe", "what can shrink", "too short", "a part"])
@@ -508,11 +517,11 @@ def test_who_lends_what_is_not_as_said_is_cut_off(what: str, tmp_path) -> None:
                     fcntl.fcntl(opened[0], fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
                 case "too short":
                     size = 100
-            memory = Memory.new(size)
+            memory = MemoryFile.new(size)
             where = place_of(opened[0]) if opened else memory.place
             if what == "a part":
                 where = where[:12]
-            frames(link, FrameType.LENT, said.head + where)
+            frames(link, FrameType.SHARED_BUNDLE, said.head + where)
             await is_cut_off(bob, alice, "lends")
             for descriptor in opened:
                 os.close(descriptor)
@@ -528,37 +537,37 @@ def test_who_says_that_more_was_taken_than_lent_or_lends_unasked_is_cut_off(
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
             if nearby_:
-                frames(link, FrameType.TAKEN, (1).to_bytes(NUMBER_BYTES, "little"))
+                frames(link, FrameType.OPENED, (1).to_bytes(NUMBER_BYTES, "little"))
                 await is_cut_off(bob, alice, "1 bundles are said to be taken, 0 were lent")
             else:
-                frames(link, FrameType.LENT, large().head + Memory.new(SIZE).place)
-                await is_cut_off(bob, alice, "a LENT frame of")
+                frames(link, FrameType.SHARED_BUNDLE, large().head + MemoryFile.new(SIZE).place)
+                await is_cut_off(bob, alice, "a SHARED_BUNDLE frame of")
                 await alice.until(lambda: alice.losses == [bob.contact.node_id])
-                (await meet(alice, bob)).say(FrameType.BORROWS)
+                (await meet(alice, bob)).say(FrameType.SHARED_MEMORY)
                 await bob.until(lambda: len(bob.losses) == 2)
-                assert "a BORROWS frame of 0 bytes came out of turn" in bob.links.problems[-1]
+                assert "a SHARED_MEMORY frame of 0 bytes came out of turn" in bob.links.problems[-1]
 
     monkeypatch.setattr(toys, "NEARBY", nearby_)
     run(scenario())
 
 
 def test_what_cannot_be_opened_is_not_borrowed() -> None:
-    memory = Memory.new(SIZE)
+    memory = MemoryFile.new(SIZE)
     memory.fill([b"incarnation"])
-    assert may_borrow(HERE, memory.place, b"incarnation")
-    assert not may_borrow(HERE, memory.place, b"another one")
-    assert not may_borrow(HERE, b"", b"")
+    assert may_open(HERE, memory.place, b"incarnation")
+    assert not may_open(HERE, memory.place, b"another one")
+    assert not may_open(HERE, b"", b"")
     where = memory.place
     del memory
-    assert not may_borrow(HERE, where, b"incarnation")
-    with pytest.raises(Gone):
-        borrow(HERE, where, SIZE)
-    assert not may_borrow(HERE, where, b"")
-    small = Memory.new(1)
-    with pytest.raises(Gone):
-        borrow(HERE, small.place[:8] + where[8:], SIZE)  # the number is another file's by now
+    assert not may_open(HERE, where, b"incarnation")
+    with pytest.raises(Released):
+        open_block(HERE, where, SIZE)
+    assert not may_open(HERE, where, b"")
+    small = MemoryFile.new(1)
+    with pytest.raises(Released):
+        open_block(HERE, small.place[:8] + where[8:], SIZE)  # the number is another file's by now
     with pytest.raises(Malformed, match="lends 1 blocks, and 0 bytes say where"):
-        borrowed(large().head, HERE)
+        open_bundle(large().head, HERE)
 
 
 @pytest.mark.parametrize("size", [0, FRAME_BYTES_MAX + 1])
@@ -567,25 +576,25 @@ def test_a_size_that_no_block_has_is_malformed(size: int) -> None:
     at = head.rindex(large().blocks[0].size.to_bytes(4, "little"))
     head[at : at + 4] = size.to_bytes(4, "little")
     with pytest.raises(Malformed, match=f"lends blocks of {size} bytes"):
-        borrowed(bytes(head) + Memory.new(SIZE).place, HERE)
+        open_bundle(bytes(head) + MemoryFile.new(SIZE).place, HERE)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user for a moment")
 def test_another_user_opens_nothing() -> None:
-    memory = Memory.new(SIZE)
+    memory = MemoryFile.new(SIZE)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        assert may_borrow(HERE, memory.place, bytes(SIZE))
+        assert may_open(HERE, memory.place, bytes(SIZE))
         os.seteuid(NOBODY)
         try:
             with pytest.raises(Malformed, match="cannot be opened: Permission denied"):
-                borrow(other.pid, lending._PLACE.pack(0, 0, 0), 1)
+                open_block(other.pid, shared_memory._PLACE.pack(0, 0, 0), 1)
         finally:
             os.seteuid(0)
             other.communicate(b"\n")
 
 
 def test_what_is_lent_keeps_its_size() -> None:
-    memory = Memory.new(SIZE)
+    memory = MemoryFile.new(SIZE)
     for size in (SIZE - 1, SIZE + 1):
         with pytest.raises(PermissionError):
             os.ftruncate(memory.descriptor, size)
@@ -606,7 +615,7 @@ def test_a_process_that_ends_after_closing_loses_nothing() -> None:
                 link = alice.links.link(Contact(bytes.fromhex(sys.argv[1]), sys.argv[2]))
                 alice.links.measure(link.contact)
                 await alice.until(lambda: alice.measures)
-                assert link.lends
+                assert link.exports
                 for first in range(8):
                     link.carry(large(first))
             os._exit(0)
@@ -616,12 +625,12 @@ def test_a_process_that_ends_after_closing_loses_nothing() -> None:
 
     async def scenario() -> None:
         async with toy() as bob:
-            lender = await asyncio.create_subprocess_exec(
+            pool = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", textwrap.dedent(code), bob.contact.node_id.hex(), bob.contact.address
             )
-            assert await lender.wait() == 0
+            assert await pool.wait() == 0
             await bob.until(lambda: len(bob.losses) == 1)
             assert payloads(bob) == [bytes([n]) * SIZE for n in range(8)]
-            assert any(lent(bob))
+            assert any(imported(bob))
 
     run(scenario())

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from quillcast.live import links as live_links
-from quillcast.live import nearby
+from quillcast.live import local_ipc
 from quillcast.live.config import LiveConfig
 from quillcast.live.hello import Identity
 from quillcast.live.host import new_incarnation
@@ -31,7 +31,7 @@ NOBODY = 65534
 @pytest.fixture(autouse=True)
 def modest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old kernels grant little unless told otherwise; these tests are about the rest."""
-    monkeypatch.setattr(nearby, "BUFFER_BYTES", MODEST_BYTES)
+    monkeypatch.setattr(local_ipc, "BUFFER_BYTES", MODEST_BYTES)
 
 
 def family(peer: ToyPeer, other: ToyPeer) -> int:
@@ -76,13 +76,13 @@ def test_a_peer_that_has_none_is_reached_by_tcp(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_name_that_is_taken_is_said_and_peers_come_by_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        monkeypatch.setattr(nearby, "_name", lambda address: f"\0quillcast test {os.getpid()}")
+        monkeypatch.setattr(local_ipc, "_name", lambda address: f"\0quillcast test {os.getpid()}")
         async with toy() as alice, toy() as bob:
             assert not alice.links.problems
             assert list(bob.links.problems) == [
                 f"peers of this machine come by TCP: Address already in use: {bob.contact.address}"
             ]
-            monkeypatch.setattr(nearby, "_name", lambda address: "\0nobody's")
+            monkeypatch.setattr(local_ipc, "_name", lambda address: "\0nobody's")
             assert await exchange(alice, bob) == socket.AF_INET
 
     run(scenario())
@@ -91,17 +91,17 @@ def test_a_name_that_is_taken_is_said_and_peers_come_by_tcp(monkeypatch: pytest.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user for a moment")
 def test_a_name_that_another_user_took_is_no_peer_s() -> None:
     address = f"of the test process {os.getpid()}"
-    with nearby.listener(address) as thief:
+    with local_ipc.listener(address) as thief:
         os.seteuid(NOBODY)
         try:
             thief.listen()
         finally:
             os.seteuid(0)
-        assert nearby.connected(address) is None
+        assert local_ipc.connected(address) is None
         thief.listen()
-        own = nearby.connected(address)
+        own = local_ipc.connected(address)
         assert own is not None
-        assert nearby.process(own) == (os.getpid(), 0)
+        assert local_ipc.process(own) == (os.getpid(), 0)
         own.close()
 
 
@@ -116,7 +116,7 @@ def test_who_is_reached_at_a_port_that_leads_elsewhere_is_reached_through_it() -
             port = tunnel.getsockname()[1]
             await links.listen("127.0.0.1", 0, reached_at=("127.0.0.1", port))
             assert links.contact.address == f"127.0.0.1:{port}"
-            assert nearby.connected(links.contact.address) is None
+            assert local_ipc.connected(links.contact.address) is None
         await links.close()
 
     run(scenario())
@@ -125,7 +125,7 @@ def test_who_is_reached_at_a_port_that_leads_elsewhere_is_reached_through_it() -
 def test_a_kernel_that_grants_too_little_memory_leaves_it_to_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
-            monkeypatch.setattr(nearby, "BUFFER_BYTES", 1 << 30)
+            monkeypatch.setattr(local_ipc, "BUFFER_BYTES", 1 << 30)
             assert await exchange(alice, bob) == socket.AF_INET
 
     run(scenario())
@@ -156,7 +156,7 @@ def test_a_connection_that_ends_as_it_is_made_closes_its_descriptor_once(
     async def scenario() -> None:
         own, other = socket.socketpair()
         number = own.fileno()
-        await nearby.transport(asyncio.get_running_loop(), Hasty, own)
+        await local_ipc.transport(asyncio.get_running_loop(), Hasty, own)
         other.settimeout(10)
         assert await asyncio.to_thread(other.recv, 1) == b""
         taken = os.open(os.devnull, os.O_RDONLY)
@@ -174,13 +174,13 @@ def test_a_process_has_ended_once_its_parent_may_learn_of_it_and_not_before() ->
     program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
     async def scenario() -> None:
-        assert not await nearby.has_ended(program.pid, 0.01)
-        looking = asyncio.create_task(nearby.has_ended(program.pid, 30))
+        assert not await local_ipc.has_ended(program.pid, 0.01)
+        looking = asyncio.create_task(local_ipc.has_ended(program.pid, 30))
         program.kill()
         assert await looking
-        assert await nearby.has_ended(program.pid, 30)
+        assert await local_ipc.has_ended(program.pid, 30)
         program.communicate()
-        assert await nearby.has_ended(program.pid, 30), "nobody has this number any more"
+        assert await local_ipc.has_ended(program.pid, 30), "nobody has this number any more"
 
     run(scenario())
 

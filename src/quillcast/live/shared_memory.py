@@ -25,7 +25,7 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.errors import Malformed
 from quillcast.live.framing import FRAME_BYTES_MAX
 
-LENT_BYTES_MIN = 64 << 10
+SHARED_BYTES_MIN = 64 << 10
 """Smaller blocks are sent: a copy costs less than the system calls; a guess."""
 
 _POSSIBLE = hasattr(os, "memfd_create")
@@ -39,15 +39,15 @@ _UNHELD = 2  # references to what only the deque holds, as `getrefcount` counts
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-class Gone(Exception):
+class Released(Exception):
     """Whoever lent something has let go of it: mostly its process has ended."""
 
 
-class Short(Gone):
+class OutOfDescriptors(Released):
     """This process has no descriptors or memory left to open what is lent."""
 
 
-class Memory(mmap.mmap):
+class MemoryFile(mmap.mmap):
     """A file in memory, mapped. It is closed when nobody looks at it any more."""
 
     held: ClassVar[int] = 0
@@ -56,15 +56,15 @@ class Memory(mmap.mmap):
     descriptor = -1
     inode = 0
 
-    def __new__(cls, descriptor: int, inode: int, content_bytes: int, access: int = mmap.PROT_READ) -> "Memory":
+    def __new__(cls, descriptor: int, inode: int, content_bytes: int, access: int = mmap.PROT_READ) -> "MemoryFile":
         """Raises `OSError`; else the descriptor is this one's."""
         made = super().__new__(cls, descriptor, _USE.size + content_bytes, mmap.MAP_SHARED, access)
         made.descriptor, made.inode = descriptor, inode
-        Memory.held += 1
+        MemoryFile.held += 1
         return made
 
     @classmethod
-    def new(cls, content_bytes: int) -> "Memory":
+    def new(cls, content_bytes: int) -> "MemoryFile":
         """One of this process. Raises `OSError`."""
         made = os.memfd_create("quillcast", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         own = -1
@@ -112,16 +112,16 @@ class Memory(mmap.mmap):
 
     def __del__(self) -> None:
         if self.descriptor >= 0:
-            Memory.held -= 1
+            MemoryFile.held -= 1
             os.close(self.descriptor)
 
 
-class Lender:
+class SharedMemory:
     """What a node lends from."""
 
     def __init__(self) -> None:
-        self._all: deque[Memory] = deque()
-        _LENDERS.add(self)
+        self._all: deque[MemoryFile] = deque()
+        _POOLS.add(self)
 
     def join(self, parts: list[bytes]) -> bytes | memoryview:
         """The pieces of a block, one after the other: where they can be lent, if that is worth it."""
@@ -134,7 +134,7 @@ class Lender:
         None if they are too few to be worth it, or this process can lend no more for now.
         """
         size = sum(map(len, parts))
-        if size < LENT_BYTES_MIN:
+        if size < SHARED_BYTES_MIN:
             return None
         try:
             memory = self._unused() if size <= _MEMORY_BYTES else _new(size)
@@ -150,7 +150,7 @@ class Lender:
         if not _POSSIBLE:
             return None
         try:
-            memory = Memory.new(len(content))
+            memory = MemoryFile.new(len(content))
             other = os.open(f"/proc/self/fd/{memory.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
             told = not memory.take_back()
             os.close(other)
@@ -160,7 +160,7 @@ class Lender:
 
     def places(self, blocks: Sequence[Block]) -> bytes | None:
         """Where these blocks are lent, which are moved there if need be; None if they are to be sent."""
-        if min([block.size for block in blocks]) < LENT_BYTES_MIN:
+        if min([block.size for block in blocks]) < SHARED_BYTES_MIN:
             return None
         for block in blocks:
             if not place(block.data):
@@ -174,7 +174,7 @@ class Lender:
         """Use none of the memory again that was lent until now."""
         self._all.clear()
 
-    def _unused(self) -> Memory | None:
+    def _unused(self) -> MemoryFile | None:
         for _ in range(min(len(self._all), 2)):  # the oldest is mostly free; one that is not may be held for long
             self._all.rotate(-1)
             if sys.getrefcount(self._all[-1]) == _UNHELD and self._all[-1].take_back():
@@ -185,12 +185,12 @@ class Lender:
         return made
 
 
-_LENDERS: weakref.WeakSet[Lender] = weakref.WeakSet()
+_POOLS: weakref.WeakSet[SharedMemory] = weakref.WeakSet()
 
 
 def _retire_all() -> None:
-    for lender in _LENDERS:
-        lender.retire()
+    for shared_memory in _POOLS:
+        shared_memory.retire()
 
 
 os.register_at_fork(before=_retire_all)  # a child looks at what its parent looks at, and the kernel takes them for one
@@ -201,43 +201,43 @@ def held_max() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
 
 
-def _new(size_bytes: int) -> Memory | None:
-    return Memory.new(size_bytes) if Memory.held < held_max() else None
+def _new(size_bytes: int) -> MemoryFile | None:
+    return MemoryFile.new(size_bytes) if MemoryFile.held < held_max() else None
 
 
 def place(data: bytes | memoryview) -> bytes:
     """Where these bytes are lent, if they are all of a memory's content; else nothing."""
     memory = data.obj if isinstance(data, memoryview) else None
-    return memory.place if isinstance(memory, Memory) else b""
+    return memory.place if isinstance(memory, MemoryFile) else b""
 
 
-def borrowed(content: bytes, pid: int) -> Bundle:
+def open_bundle(content: bytes, pid: int) -> Bundle:
     """The bundle whose head this is, with places instead of blocks, as a process of this machine said them.
 
-    Raises `Gone` or `Malformed`.
+    Raises `Released` or `Malformed`.
     """
 
-    def borrow_all(data: bytes | memoryview, at: int, sizes: tuple[int, ...]) -> tuple[Block, ...]:
+    def open_all(data: bytes | memoryview, at: int, sizes: tuple[int, ...]) -> tuple[Block, ...]:
         if len(data) != at + len(sizes) * _PLACE.size:
             raise Malformed(f"a bundle lends {len(sizes)} blocks, and {len(data) - at} bytes say where")
         if not min(sizes) or sum(sizes) > FRAME_BYTES_MAX:
             raise Malformed(f"a bundle lends blocks of {min(sizes)} bytes and more, {sum(sizes)} together")
         places = [data[start : start + _PLACE.size] for start in range(at, len(data), _PLACE.size)]
-        return tuple([Block.parse(borrow(pid, place, size)) for place, size in zip(places, sizes, strict=True)])
+        return tuple([Block.parse(open_block(pid, place, size)) for place, size in zip(places, sizes, strict=True)])
 
-    return Bundle.decode(content, borrow_all)
+    return Bundle.decode(content, open_all)
 
 
-def may_borrow(pid: int, place: bytes, content: bytes) -> bool:
+def may_open(pid: int, place: bytes, content: bytes) -> bool:
     """May this process open what that one lends? It lends this content at this place, to find out."""
     try:
-        return len(place) == _PLACE.size and len(content) > 0 and borrow(pid, place, len(content)) == content
-    except (Gone, Malformed):
+        return len(place) == _PLACE.size and len(content) > 0 and open_block(pid, place, len(content)) == content
+    except (Released, Malformed):
         return False
 
 
-def borrow(pid: int, place: bytes | memoryview, size_bytes: int) -> memoryview:
-    """What another process lends. Raises `Gone`, or `Malformed` if it is nothing that is lent."""
+def open_block(pid: int, place: bytes | memoryview, size_bytes: int) -> memoryview:
+    """What another process lends. Raises `Released`, or `Malformed` if it is nothing that is lent."""
     descriptor, inode, use = _PLACE.unpack(place)
     own = -1
     try:
@@ -246,22 +246,22 @@ def borrow(pid: int, place: bytes | memoryview, size_bytes: int) -> memoryview:
         )  # from now on it is not used again
         found = os.fstat(own)
         if found.st_ino != inode:
-            raise Gone(f"process {pid} lends nothing there any more")
+            raise Released(f"process {pid} lends nothing there any more")
         if fcntl.fcntl(own, fcntl.F_GET_SEALS) & _SEALS != _SEALS or found.st_size < _USE.size + size_bytes:
             raise Malformed(f"process {pid} lends {size_bytes} bytes, and something else is there")
-        if Memory.held < held_max():
-            whole = memoryview(Memory(own, inode, size_bytes))
+        if MemoryFile.held < held_max():
+            whole = memoryview(MemoryFile(own, inode, size_bytes))
             own = -1
         else:
             whole = memoryview(os.pread(own, _USE.size + size_bytes, 0))
         if _USE.unpack_from(whole)[0] != use:
-            raise Gone(f"process {pid} lends nothing there any more")
+            raise Released(f"process {pid} lends nothing there any more")
         return whole[_USE.size :]
     except (FileNotFoundError, ProcessLookupError, BlockingIOError) as problem:  # the last while it is taken back
-        raise Gone(f"process {pid} lends nothing there any more") from problem
+        raise Released(f"process {pid} lends nothing there any more") from problem
     except OSError as problem:
         if problem.errno in _SHORTAGES:
-            raise Short(f"what process {pid} lends cannot be opened: {problem.strerror}") from problem
+            raise OutOfDescriptors(f"what process {pid} lends cannot be opened: {problem.strerror}") from problem
         raise Malformed(f"what process {pid} lends cannot be opened: {problem.strerror}") from problem
     finally:
         if own >= 0:

@@ -11,8 +11,8 @@ from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark, ResignedRoot
-from quillcast.protocol.topics.claims import CAME_MAX
-from quillcast.protocol.topics.messages import HandOver
+from quillcast.protocol.topics.link_reports import NEWCOMERS_MAX
+from quillcast.protocol.topics.messages import TransferLeadership
 from quillcast.protocol.topics.root import Root
 from quillcast.protocol.topics.tree import Tree
 
@@ -24,33 +24,33 @@ FRONTIERS_MAX = 4096  # publishers that a hand-over tells of, the latest; a gues
 MOVED_MAX = 4096  # topics of which a former root still says who came next, the latest; a guess: 500 kB
 
 
-class HandOverNow(Timer, frozen=True):
-    """This reign's events had time to become stable: hand the topic over."""
+class TransferDue(Timer, frozen=True):
+    """This term's events had time to become stable: hand the topic over."""
 
     topic: bytes
     term: Term
 
 
 class LookAgain(Timer, frozen=True):
-    """The peer that is to follow this reign was still joining: ask whether it is."""
+    """The peer that is to follow this term was still joining: ask whether it is."""
 
     topic: bytes
     term: Term
 
 
 class Offer(NamedTuple):
-    """A topic that was handed over, and what the root of that reign knew."""
+    """A topic that was handed over, and what the root of that term knew."""
 
-    message: HandOver
+    message: TransferLeadership
     hold_until: float  # that root would have called nothing stable until then
 
     @property
     def term(self) -> Term:
-        """The reign that is over."""
+        """The term that is over."""
         return self.message.term
 
 
-class HandingOver:
+class LeadershipTransfer:
     """A peer's part in hand-overs, as the root that goes and as the one that comes."""
 
     def __init__(self, scribe: "Scribe") -> None:
@@ -59,8 +59,8 @@ class HandingOver:
         self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were handed over to this peer
         self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
         self.closed = False
-        scribe.dispatch.on_message(HandOver, lambda _, message: self.handed_over(message))
-        scribe.dispatch.on_timer(HandOverNow, self.due)
+        scribe.dispatch.on_message(TransferLeadership, lambda _, message: self.received(message))
+        scribe.dispatch.on_timer(TransferDue, self.due)
         scribe.dispatch.on_timer(LookAgain, self.look_again)
 
     # ---- the root that goes
@@ -83,7 +83,7 @@ class HandingOver:
             self.resign(tree)  # nothing becomes stable so soon
         elif not root.closing:
             root.closing = True
-            self.host.set_timer(HandOverNow(tree.topic, root.term), self.config.linger_s)
+            self.host.set_timer(TransferDue(tree.topic, root.term), self.config.linger_s)
 
     def look_again(self, timer: LookAgain) -> None:
         """Its answer says whether the peer that is to follow has joined, and then the topic is handed over."""
@@ -100,13 +100,13 @@ class HandingOver:
             root.reopen()
             self.scribe.rendezvous.send_receipts(tree)
 
-    def covered(self, root: Root) -> None:
+    def stable_moved(self, root: Root) -> None:
         """What a root admitted may all be stable: then it has nothing more to wait for."""
         if root.closing and root.stable == root.index and not self.closed:
-            self.host.set_timer(HandOverNow(root.descriptor.topic, root.term), 0.0)
+            self.host.set_timer(TransferDue(root.descriptor.topic, root.term), 0.0)
 
-    def due(self, timer: HandOverNow) -> None:
-        """That reign's time to hand the topic over has come."""
+    def due(self, timer: TransferDue) -> None:
+        """That term's time to hand the topic over has come."""
         tree = self.scribe.trees.get(timer.topic)
         root = tree.root if tree is not None else None
         if tree is None or root is None or root.term != timer.term or not root.closing or self.closed:
@@ -131,11 +131,11 @@ class HandingOver:
             return
         if not others:  # this peer is all there is: leaving, it takes the topic along
             if self.scribe.leaving:
-                self.scribe.rendezvous.forget_reign(tree)
-                self.scribe.joining.leave_if_idle(tree)  # children that leave as well may not have gone yet
+                self.scribe.rendezvous.forget_term(tree)
+                self.scribe.membership.leave_if_idle(tree)  # children that leave as well may not have gone yet
             return
         to = others[0]
-        publishers = self.scribe.rendezvous.forget_reign(tree)
+        publishers = self.scribe.rendezvous.forget_term(tree)
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
         self.host.send(to, self._last_words(tree, root, to))
         for bundle in tree.holding(tree.term, [(root.stable, root.index)]):
@@ -148,12 +148,12 @@ class HandingOver:
             del self.moved_to[next(iter(self.moved_to))]
         self.scribe.rendezvous.tell_publishers(tree, publishers)
         if tree.needed and not self.scribe.leaving:
-            self.host.trace(Mark("root_handed_over"))
+            self.host.trace(Mark("root_transferred"))
             self.scribe.repair.follow(tree, to)
         elif not tree.needed:
-            self.scribe.joining.close(tree)
+            self.scribe.membership.close(tree)
 
-    def _last_words(self, tree: Tree, root: Root, to: Contact) -> HandOver:
+    def _last_words(self, tree: Tree, root: Root, to: Contact) -> TransferLeadership:
         now = self.host.now()
         hold_until = max(root.awaited_until if root.awaited else root.hold_until, root.paused_until)
         leases = dict(root.awaited)
@@ -161,15 +161,16 @@ class HandingOver:
             leases[self.host.me] = None
         else:
             leases |= dict.fromkeys(tree.children)
-            for node, lease in tree.departed.items():
+            for node, lease in tree.orphaned_leases.items():
                 if node in lease.awaited:
                     hold_until = max(hold_until, lease.until)
                 leases |= dict.fromkeys(other for other in lease.awaited if other != node)
         leases.pop(to.node_id, None)
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
-        return HandOver(
+        return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
-            tuple(leases), frontiers, tuple(tree.ended)[-CAME_MAX:], tree.past_ends(), tuple(tree.forgotten.items()),
+            tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:], tree.past_ends(),
+            tuple(tree.forgotten.items()),
         )  # fmt: skip
 
     def _follows(self, tree: Tree, root: Root) -> bool:
@@ -177,15 +178,15 @@ class HandingOver:
         return not self.scribe.leaving and (tree.needed or root.index > 0)
 
     def renounce(self, tree: Tree, term: Term) -> None:
-        """A new topic's first term is noted, and a closer peer has come: nobody need wait for that reign."""
+        """A new topic's first term is noted, and a closer peer has come: nobody need wait for that term."""
         hold_s = max(0.0, self.scribe.replication.doubtful_until(tree.topic) - self.host.now())
         for closest in self.overlay.closest(tree.topic, 1):
             if closest.node_id != self.host.me:
-                self.host.send(closest, HandOver(tree.descriptor, term, 0, 0, tree.heard, hold_s))
+                self.host.send(closest, TransferLeadership(tree.descriptor, term, 0, 0, tree.heard, hold_s))
 
     # ---- the root that comes
 
-    def handed_over(self, message: HandOver) -> None:
+    def received(self, message: TransferLeadership) -> None:
         """A topic was handed to this peer: be its root, or keep what the last one knew for whoever is."""
         self.scribe.learn(message.descriptor)
         tree = self.scribe.tree(self.scribe.descriptors[message.descriptor.topic])
@@ -196,19 +197,19 @@ class HandingOver:
         self.scribe.replication.enter(topic, tree.heard)
         if tree.root is None:
             self.offers[topic] = Offer(message, self.host.now() + message.hold_s)
-            self._enter_reign(tree, message)
+            self._enter_term(tree, message)
         for term, end in message.past:
-            self.scribe.reigns.recall(tree, term, end)
+            self.scribe.terms.recall(tree, term, end)
         tree.note_forgotten(message.forgotten)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:
                 self.scribe.rendezvous.outdone(tree)
         elif self.overlay.active and self.overlay.is_closest(topic):
-            self.scribe.accessions.claim(tree, "handed_over")
-        self.scribe.reigns.recall(tree, message.term, message.index)
+            self.scribe.candidacies.begin(tree, "transferred")
+        self.scribe.terms.recall(tree, message.term, message.index)
         if not tree.attached and tree.needed and not tree.joining:
-            self.scribe.joining.join(tree)
+            self.scribe.membership.join(tree)
 
     def pass_on(self) -> None:
         """A topic that was handed to this peer and that it is not root of is handed on to whoever is closer by now."""
@@ -219,12 +220,12 @@ class HandingOver:
                 hold_s = max(0.0, offer.hold_until - self.host.now())
                 self.host.send(self.overlay.closest(topic, 1)[0], msgspec.structs.replace(offer.message, hold_s=hold_s))
 
-    def _enter_reign(self, tree: Tree, message: HandOver) -> None:
-        """The buffer of the reign that ended follows: be this peer root or not, that may be the last copy."""
+    def _enter_term(self, tree: Tree, message: TransferLeadership) -> None:
+        """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""
         if message.index:
-            self.scribe.reigns.keep(tree)
+            self.scribe.terms.keep(tree)
         if message.term > tree.term:
-            self.scribe.reigns.enter(tree, message.term, 0)
+            self.scribe.terms.enter(tree, message.term, 0)
             tree.parent_frontier = message.index
         if message.term == tree.term:
             self.ends[tree.topic] = message.term, message.index
@@ -236,7 +237,7 @@ class HandingOver:
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""
-        below = (node for child in tree.children.values() for node in child.came)
+        below = (node for child in tree.children.values() for node in child.newcomers)
         here = {self.host.me, *tree.children, *tree.ended, *below}
         root.awaited = {node: None for node in offer.message.leases if node not in here}
         root.awaited_until = offer.hold_until

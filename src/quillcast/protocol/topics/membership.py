@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Timer
+from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
-from quillcast.core.sparing import shared
 from quillcast.core.trace import Attached, Detached, Mark
 from quillcast.protocol.forwarding.ledger import Gone
-from quillcast.protocol.topics import claims
+from quillcast.protocol.topics import link_reports
 from quillcast.protocol.topics.links import TreeLinks
 from quillcast.protocol.topics.messages import Accepted, Join, Leave
-from quillcast.protocol.topics.tree import Departed, Tree
+from quillcast.protocol.topics.tree import OrphanedLease, Tree
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -31,7 +31,7 @@ class JoinTimeout(Timer, frozen=True):
     attempt: int
 
 
-class Joining:
+class TreeMembership:
     """A peer as the child of its parents, one per topic."""
 
     def __init__(self, scribe: "Scribe") -> None:
@@ -39,14 +39,16 @@ class Joining:
         self.parents = TreeLinks(scribe.neighbours, "parent", scribe.config.tree_heartbeat_s)
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
         self.began_at = scribe.host.now()
-        self.left_behind: dict[bytes, dict[bytes, Departed]] = {}  # leases that go on, by topics that were forgotten
+        self.left_behind: dict[
+            bytes, dict[bytes, OrphanedLease]
+        ] = {}  # leases that go on, by topics that were forgotten
         scribe.dispatch.on_message(Accepted, self.accepted)
         scribe.dispatch.on_timer(JoinTimeout, self.timed_out)
 
     # ---- joining
 
     def join(self, tree: Tree, *, fault: bool = False) -> None:
-        """Ask the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6)."""
+        """StateQuery the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6)."""
         if tree.attached or not tree.needed:
             return
         tree.joining = True
@@ -54,7 +56,7 @@ class Joining:
         if self.overlay.active:
             if self.overlay.is_closest(tree.topic):
                 how = "took_over" if tree.heard != NO_TERM or tree.begun else "created"
-                self.scribe.accessions.claim(tree, how)
+                self.scribe.candidacies.begin(tree, how)
                 return
             self.overlay.route(self.join_message(tree, fault=fault), tree.topic)
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
@@ -82,7 +84,7 @@ class Joining:
         return handlers.fault_handler(join) if fault and handlers is not None else join
 
     def expect_parent(self, tree: Tree, wait_s: float) -> None:
-        """Ask the overlay (again) unless some parent answered within about this time."""
+        """StateQuery the overlay (again) unless some parent answered within about this time."""
         self.host.set_timer(JoinTimeout(tree.topic, tree.attempt), wait_s * (1 + self.host.random.random() / 4))
 
     def timed_out(self, timer: JoinTimeout) -> None:
@@ -101,7 +103,7 @@ class Joining:
     def refuse(self, other: Contact, topic: bytes, term: Term) -> None:
         """Somebody who is not this peer's parent takes it for a child, under this term.
 
-        A lease goes on there if the other was its parent, or where reigns are two. Else there is none: a Join that is
+        A lease goes on there if the other was its parent, or where the terms differ. Else there is none: a Join that is
         sent twice, as in a busy process, comes to two peers, and the other one's answer was late.
         """
         tree = self.scribe.trees.get(topic)
@@ -111,8 +113,8 @@ class Joining:
         elif tree is None or not tree.needed:
             word = self.last_word(topic)
         else:
-            two_reigns = tree.parent is None or term != tree.term  # neither speaks for the other's leases
-            word = Leave(topic, two_reigns or self._was_parent(topic, other.node_id))
+            two_terms = tree.parent is None or term != tree.term  # neither speaks for the other's leases
+            word = Leave(topic, two_terms or self._was_parent(topic, other.node_id))
         self.host.send(other, word)
 
     def _was_parent(self, topic: bytes, node: bytes) -> bool:
@@ -143,31 +145,31 @@ class Joining:
             self._attach(tree, parent, message)
 
     def _attach(self, tree: Tree, parent: Contact, message: Accepted) -> None:
-        reigns = self.scribe.reigns
+        terms = self.scribe.terms
         if message.descriptor is not None:
             self.scribe.learn(message.descriptor)
         if parent.node_id in tree.children:
             self.scribe.children.remove(tree, parent.node_id, "moved", lease=False)
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
-        tree.parent, tree.fallbacks = shared(parent), shared(message.fallbacks)
-        tree.follow_path(shared(message.path))
+        tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)
+        tree.follow_path(interned(message.path))
         tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
         if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
-            reigns.enter(tree, shared(message.term), 0 if tree.begun else message.start)
+            terms.enter(tree, interned(message.term), 0 if tree.begun else message.start)
         elif message.term == tree.term:
             tree.start = min(tree.start, message.start)
         if message.term == tree.term:
             tree.parent_frontier = max(tree.parent_frontier, message.frontier)
         for term, end in message.past:
-            reigns.recall(tree, term, end)
-        reigns.heard_of(tree, shared(message.term))
+            terms.recall(tree, term, end)
+        terms.heard_of(tree, interned(message.term))
         if new:
             self.parents.add(parent)
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
-        self.scribe.streams.put(parent, tree.topic, claims.encode(tree.child_claim(self.host.now())))
+        self.scribe.streams.put(parent, tree.topic, link_reports.encode(tree.child_report(self.host.now())))
         self.settled(tree, message.gone)
-        self.scribe.reports.take_up_parent(tree, parent)
+        self.scribe.reporting.take_up_parent(tree, parent)
 
     def settled(self, tree: Tree, gone: tuple[Gone, ...] = ()) -> None:
         """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin.
@@ -177,7 +179,7 @@ class Joining:
         tree.joining = False
         self.scribe.children.accept_waiting(tree, gone)
         self.scribe.subscribing.start_waiting(tree, gone)
-        self.scribe.reports.touch(tree)
+        self.scribe.reporting.touch(tree)
 
     def detach(self, tree: Tree, why: str) -> None:
         """There is no parent any more."""
@@ -190,7 +192,7 @@ class Joining:
         self.note_former(tree.topic, parent.node_id)
         self.scribe.streams.drop(parent, tree.topic)
         self.parents.remove(parent.node_id)
-        self.scribe.sweeping.wake(tree)
+        self.scribe.housekeeping.wake(tree)
 
     def drop_parent(self, tree: Tree, why: str) -> None:
         """Leave the parent for another, or to be root."""
@@ -228,10 +230,10 @@ class Joining:
         leases = self.leases_left(topic)
         return Leave(topic, bool(leases), _whose(leases))
 
-    def leases_left(self, topic: bytes) -> dict[bytes, Departed]:
+    def leases_left(self, topic: bytes) -> dict[bytes, OrphanedLease]:
         """Leases of lost children that this peer has not seen again and that go on."""
         tree, now = self.scribe.trees.get(topic), self.host.now()
-        known = tree.departed if tree is not None else self.left_behind.get(topic, {})
+        known = tree.orphaned_leases if tree is not None else self.left_behind.get(topic, {})
         return {node: lease for node, lease in known.items() if lease.until > now}
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
@@ -241,7 +243,7 @@ class Joining:
         tree.keeping_until = None
         self.leave_if_idle(tree)
 
-    def sweep(self, now: float, *, paused: bool) -> None:
+    def housekeep(self, now: float, *, paused: bool) -> None:
         """Leases of forgotten topics and at former parents run out, but not while this process stood still."""
         for lease in [lease for leases in self.left_behind.values() for lease in leases.values()] if paused else ():
             lease.until = max(lease.until, now + self.config.lease_s)
@@ -255,7 +257,7 @@ class Joining:
                 del self.former[topic]
 
 
-def _whose(leases: dict[bytes, Departed]) -> tuple[bytes, ...]:
+def _whose(leases: dict[bytes, OrphanedLease]) -> tuple[bytes, ...]:
     """Whom to name as those whose leases go on; nobody if they are too many to be named, which says the same of all."""
     nodes = dict.fromkeys(node for lease in leases.values() for node in lease.awaited)
     return tuple(nodes) if len(nodes) <= LEASES_NAMED_MAX else ()

@@ -32,8 +32,8 @@ NO_PAYLOADS: list[bytes] = []  # of publishers without room
 Wait = Literal["root", "stable"]
 
 
-class Sharer(Protocol):
-    """A publisher as its outlet sees it."""
+class TopicWriter(Protocol):
+    """A publisher as its batcher sees it."""
 
     id: bytes
     timed: bool
@@ -45,7 +45,7 @@ class Sharer(Protocol):
     next: int
     """Its events that were sealed."""
     last: int
-    """One past the last of them, as the outlet's publisher counts."""
+    """One past the last of them, as the batcher's publisher counts."""
 
     def discarded(self, first: int, last: int) -> None:
         """Its events [first, last) were discarded at a bound, and never count as stable."""
@@ -55,8 +55,8 @@ class Sharer(Protocol):
         """The topic takes no more of its events."""
         ...
 
-    def move(self, outlet: "Outlet", pump: Pump, peer: Peer) -> None:
-        """Its events go by another outlet from now on."""
+    def move(self, batcher: "Batcher", pump: Pump, peer: Peer) -> None:
+        """Its events go by another batcher from now on."""
         ...
 
 
@@ -72,12 +72,12 @@ class Batch:
         self.keys: list[bytes] | None = None
         self.attributes: list[bytes] | None = None
         self.times: list[int] | None = None
-        self.runs: list[tuple[Sharer, int]] = []  # whose events follow, from which place on
+        self.runs: list[tuple[TopicWriter, int]] = []  # whose events follow, from which place on
 
-    def spans(self) -> list[tuple[Sharer, int, int]]:
+    def spans(self) -> list[tuple[TopicWriter, int, int]]:
         """The runs, each with its first place and the one past its last."""
         ends = [*(start for _, start in self.runs[1:]), len(self.payloads)]
-        return [(sharer, start, end) for (sharer, start), end in zip(self.runs, ends, strict=True)]
+        return [(writer, start, end) for (writer, start), end in zip(self.runs, ends, strict=True)]
 
     def add_extras(self, key: bytes | None, attributes: Mapping[str, Any] | None, *, timed: bool) -> None:
         """What there is to the next event beside its payload. Raises `EventTooLarge`, and `LocalError` (`pack`).
@@ -103,12 +103,12 @@ class Batch:
         self.plain = False
         self.left -= size
 
-    def without(self, sharers: Mapping[Sharer, Any]) -> "Batch":
+    def without(self, writers: Mapping[TopicWriter, Any]) -> "Batch":
         """The batch as it were without these publishers."""
         kept = Batch(self.left)
-        spans = [span for span in self.spans() if span[0] not in sharers]
-        for sharer, start, end in spans:
-            kept.runs.append((sharer, len(kept.payloads)))
+        spans = [span for span in self.spans() if span[0] not in writers]
+        for writer, start, end in spans:
+            kept.runs.append((writer, len(kept.payloads)))
             kept.payloads += self.payloads[start:end]
         for name in ("keys", "attributes", "times"):
             if (column := getattr(self, name)) is not None:
@@ -116,18 +116,36 @@ class Batch:
         return kept
 
 
-class Outlet:
+class Batcher:
     """The way of a node's publishers into one topic; the listener of the peer's publisher, `inner`."""
 
     __slots__ = (
-        "_batch", "_batch_bytes", "_ended", "_holder", "_join", "_lone_at", "_lone_blocks", "_named", "_opened",
-        "_paused", "_pump", "_queue", "_sharers", "_tickets", "_waiting", "failure", "inner", "limit", "peer",
-        "stopped", "topic",
+        "_batch",
+        "_batch_bytes",
+        "_ended",
+        "_holder",
+        "_join",
+        "_lone_at",
+        "_lone_blocks",
+        "_named",
+        "_opened",
+        "_paused",
+        "_pump",
+        "_queue",
+        "_tickets",
+        "_waiting",
+        "_writers",
+        "failure",
+        "inner",
+        "limit",
+        "peer",
+        "stopped",
+        "topic",
     )  # fmt: skip
 
     def __init__(
         self, topic: str, pump: Pump, peer: Peer, batch_bytes: int, join: Join, warrant: Warrant | None,
-        ended: Callable[["Outlet"], None],
+        ended: Callable[["Batcher"], None],
     ) -> None:  # fmt: skip
         """Open it; `ended` hears when the last publisher left. Raises `LocalError` for a name that is no topic's."""
         self.topic = topic
@@ -138,10 +156,10 @@ class Outlet:
         self.failure: QuillcastError | None = None
         self._pump, self.peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
         self._batch: Batch | None = None  # the open one
-        self._holder: Sharer | None = None  # whose the batch's last events are
+        self._holder: TopicWriter | None = None  # whose the batch's last events are
         self._lone_blocks = 0  # with one event each, up to the last one
         self._lone_at = 0.0  # when an event last left at once
-        self._sharers: dict[Sharer, None] = {}
+        self._writers: dict[TopicWriter, None] = {}
         self._named = False  # the blocks' PublisherId is somebody's
         self._queue: OrderedDict[asyncio.Event, None] = OrderedDict()  # calls that wait for room, the oldest first
         self._waiting: dict[Wait, list[tuple[int, int, asyncio.Future[None]]]] = {"root": [], "stable": []}
@@ -152,19 +170,19 @@ class Outlet:
         self._opened = True
         self.progressed()
 
-    def enter(self, sharer: Sharer) -> bytes:
+    def enter(self, writer: TopicWriter) -> bytes:
         """One more publisher; its PublisherId. The first is named like the blocks, which need no runs for it."""
-        self._sharers[sharer] = None
-        self.inner.shared_by = len(self._sharers)
+        self._writers[writer] = None
+        self.inner.writers_count = len(self._writers)
         own, self._named = not self._named, True
         return self.inner.id if own else self.peer.scribe.publishing.new_id()
 
-    def leave(self, sharer: Sharer) -> None:
+    def leave(self, writer: TopicWriter) -> None:
         """A publisher closes. After the last one the peer keeps what is not stable until it is."""
         self.flush()
-        self._sharers.pop(sharer, None)
-        if self._sharers:
-            self.inner.shared_by = len(self._sharers)
+        self._writers.pop(writer, None)
+        if self._writers:
+            self.inner.writers_count = len(self._writers)
         else:
             self._pump.call(self.peer.close_publisher, self.inner)
             self._ended(self)
@@ -192,11 +210,11 @@ class Outlet:
         """Is everything acknowledged that will be?"""
         return self.failure is not None or self._mark("stable" if self.inner.reliable else "root") >= self.inner.next
 
-    def hand_over(self, successor: "Outlet", pump: Pump, peer: Peer) -> None:
-        """The publishers go on at another outlet, which is another peer's. They begin a new line of sequences there."""
-        for sharer in list(self._sharers):
-            sharer.move(successor, pump, peer)
-        self._sharers.clear()
+    def move_to(self, successor: "Batcher", pump: Pump, peer: Peer) -> None:
+        """The publishers continue at another peer's batcher, and their sequences begin anew there."""
+        for writer in list(self._writers):
+            writer.move(successor, pump, peer)
+        self._writers.clear()
         self._pump.call(self.peer.close_publisher, self.inner)
         successor._queue.update(self._queue)
         self._queue.clear()
@@ -205,29 +223,31 @@ class Outlet:
 
     # --- the open batch
 
-    def add(self, sharer: Sharer, payload: bytes) -> bool:
+    def add(self, writer: TopicWriter, payload: bytes) -> bool:
         """Take an event that is a payload only; False if it needs a closer look or a pause."""
-        if self.stopped or not sharer.plain:
+        if self.stopped or not writer.plain:
             return False
         if self._lone_blocks >= LONE_BLOCKS and self._batch is None and not self._pump.stepping:
             now = self._pump.monotonic()
             if now - self._lone_at >= LONE_S:
                 self._lone_at = now
-                return self._send_at_once(sharer, payload)
+                return self._send_at_once(writer, payload)
             self._lone_blocks = 0
         batch, size = self._batch or self._open(), len(payload)
         if size > self.limit or size + EVENT_BYTES + RUN_BYTES >= self._left(batch) or not batch.plain:
             return False
-        self._append(batch, sharer, payload)
+        self._append(batch, writer, payload)
         return True
 
-    def append(self, sharer: Sharer, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> bool:
+    def append(
+        self, writer: TopicWriter, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None
+    ) -> bool:
         """Take an event. True if the batch is full now: it is to be flushed. Raises as `Batch.add_extras`."""
         batch = self._batch or self._open()
         self._left(batch)
-        if key is not None or attributes is not None or sharer.timed or not batch.plain:
-            batch.add_extras(key, attributes, timed=sharer.timed)
-        self._append(batch, sharer, payload)
+        if key is not None or attributes is not None or writer.timed or not batch.plain:
+            batch.add_extras(key, attributes, timed=writer.timed)
+        self._append(batch, writer, payload)
         return batch.left <= 0
 
     def _open(self) -> Batch:
@@ -235,17 +255,17 @@ class Outlet:
         self._pump.soon(self._turn_over)
         return batch
 
-    def _send_at_once(self, sharer: Sharer, payload: bytes) -> bool:
+    def _send_at_once(self, writer: TopicWriter, payload: bytes) -> bool:
         """An event that is likely its turn's only one: it does not wait for others. False if it is too large."""
         inner = self.inner
         if len(payload) > inner.descriptor.settings.event_bytes_max:
             return False
-        first = sharer.next
-        sharer.next = first + 1
-        if sharer.id == inner.id and first == inner.next:
-            sharer.last = self._pump.call(inner.offer_lone, payload)
+        first = writer.next
+        writer.next = first + 1
+        if writer.id == inner.id and first == inner.next:
+            writer.last = self._pump.call(inner.offer_lone, payload)
         else:
-            sharer.last = self._pump.call(partial(inner.offer, (payload,), runs=[(sharer.id, first, 1)]))
+            writer.last = self._pump.call(partial(inner.offer, (payload,), runs=[(writer.id, first, 1)]))
         self.stopped = self.stopped or inner.room() <= 0
         return True
 
@@ -255,15 +275,15 @@ class Outlet:
         self._lone_blocks = self._lone_blocks + 1 if alone else 0
         self.flush()
 
-    def _append(self, batch: Batch, sharer: Sharer, payload: bytes) -> None:
-        if self._holder is not sharer:
-            self._holder, sharer.payloads = sharer, batch.payloads
-            batch.runs.append((sharer, len(batch.payloads)))
+    def _append(self, batch: Batch, writer: TopicWriter, payload: bytes) -> None:
+        if self._holder is not writer:
+            self._holder, writer.payloads = writer, batch.payloads
+            batch.runs.append((writer, len(batch.payloads)))
             batch.left -= RUN_BYTES
         batch.payloads.append(payload)
         batch.left -= len(payload) + EVENT_BYTES
         if batch.plain and self.limit >= self._batch_bytes and batch.left > 0 and not self.stopped:
-            sharer.room = batch.left
+            writer.room = batch.left
 
     def _left(self, batch: Batch) -> int:
         """Bytes that the batch still takes, once its holder has given back what it may not have used."""
@@ -272,9 +292,9 @@ class Outlet:
             batch.left, holder.room = holder.room, 0
         return batch.left
 
-    def waiting(self, sharer: Sharer) -> int:
+    def waiting(self, writer: TopicWriter) -> int:
         """Events of a publisher in the open batch."""
-        return sum(end - start for each, start, end in self._batch.spans() if each is sharer) if self._batch else 0
+        return sum(end - start for each, start, end in self._batch.spans() if each is writer) if self._batch else 0
 
     def flush(self) -> None:
         """Seal the batch."""
@@ -296,8 +316,8 @@ class Outlet:
             runs=runs, join=self._join,
         )  # fmt: skip
         last = self._pump.call(offer)
-        for sharer, _ in batch.runs:
-            sharer.last, sharer.payloads = last, NO_PAYLOADS
+        for writer, _ in batch.runs:
+            writer.last, writer.payloads = last, NO_PAYLOADS
         self.stopped = self.stopped or self.inner.room() <= 0
 
     def _runs(self, batch: Batch) -> list[Run] | None:
@@ -307,17 +327,17 @@ class Outlet:
             first.next += len(batch.payloads)
             return None
         runs: list[Run] = []
-        for sharer, start, end in batch.spans():
-            runs.append((sharer.id, sharer.next, end - start))
-            sharer.next += end - start
+        for writer, start, end in batch.spans():
+            runs.append((writer.id, writer.next, end - start))
+            writer.next += end - start
         return runs
 
     def _without_larger(self, batch: Batch, limit: int) -> Batch:
         """The topic's limit may have been lowered since events were taken: their publishers fail, and no others."""
-        sizes = {sharer: max(map(len, batch.payloads[start:end])) for sharer, start, end in batch.spans()}
-        larger = {sharer: size for sharer, size in sizes.items() if size > limit}
-        for sharer, size in larger.items():
-            sharer.failed(too_large(size, limit, self.topic))
+        sizes = {writer: max(map(len, batch.payloads[start:end])) for writer, start, end in batch.spans()}
+        larger = {writer: size for writer, size in sizes.items() if size > limit}
+        for writer, size in larger.items():
+            writer.failed(too_large(size, limit, self.topic))
         return batch.without(larger) if larger else batch
 
     # --- waiting
@@ -393,10 +413,10 @@ class Outlet:
     # --- the peer's side (`protocol.topics.publisher.PublisherListener`)
 
     def dropped(self, block: Block) -> None:
-        sharers = {sharer.id: sharer for sharer in self._sharers}
+        writers = {writer.id: writer for writer in self._writers}
         for publisher, first, count_ in block.runs():
-            if publisher in sharers:
-                sharers[publisher].discarded(first, first + count_)
+            if publisher in writers:
+                writers[publisher].discarded(first, first + count_)
         waiting = self._waiting["stable"]
         for _, _, heard in waiting:  # each looks whether that was its own
             if not heard.done():
@@ -419,8 +439,8 @@ class Outlet:
 
     def failed(self, error: QuillcastError) -> None:
         self.failure, self.stopped = error, True
-        for sharer in list(self._sharers):
-            sharer.failed(error)
+        for writer in list(self._writers):
+            writer.failed(error)
         if self._opened:
             self._tell_reached()
         self._tell()

@@ -3,17 +3,17 @@
 import msgspec
 
 from quillcast.core.envelope import Term
+from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
-from quillcast.core.sparing import shared
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
-CAME_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
+NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
 Held = tuple[tuple[Term, Number, tuple[Range, ...], Number], ...]
 """Past terms: each one's end and what of it was stable, as far as these are known, and what is kept of it."""
 
 
-class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A child to its parent: all below me cover `term` below `cover`; `heard` is the highest term known down here.
 
     `came` names who came below me lately from another parent: `cover` speaks for them and all below them. `frontier` is
@@ -22,15 +22,15 @@ class ChildClaim(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """
 
     term: Term
-    cover: Number
+    acknowledged: Number
     heard: Term
     held: Held = ()
-    came: tuple[WireId, ...] = ()
+    newcomers: tuple[WireId, ...] = ()
     frontier: Number = 0
     leaf: bool = False
 
 
-class ParentClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """A parent to each child: my frontier and the stable position, the path from the root to me, whom to turn to.
 
     `stable` is the root's word, passed on: 0 while it has not come to me.
@@ -44,19 +44,19 @@ class ParentClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
     held: Held = ()
 
 
-Claim = ChildClaim | ParentClaim
-_decoder: msgspec.msgpack.Decoder[Claim] = msgspec.msgpack.Decoder(Claim)
+LinkReport = ChildReport | ParentReport
+_decoder: msgspec.msgpack.Decoder[LinkReport] = msgspec.msgpack.Decoder(LinkReport)
 
 
-def encode(claim: Claim) -> bytes:
+def encode(claim: LinkReport) -> bytes:
     """The claim as bytes."""
     return msgspec.msgpack.encode(claim)
 
 
-def decode(data: bytes) -> Claim:
+def decode(data: bytes) -> LinkReport:
     """The claim of these bytes; what is the same in others' claims is shared. Raises `Malformed`."""
     match decoded(_decoder, data, "claim about a topic"):
-        case ChildClaim(term, cover, heard, held, came, frontier, leaf):
-            return ChildClaim(shared(term), cover, shared(heard), held, came, frontier, leaf)
-        case ParentClaim(term, frontier, stable, path, fallbacks, held):
-            return ParentClaim(shared(term), frontier, stable, shared(path), shared(fallbacks), held)
+        case ChildReport(term, acknowledged, heard, held, newcomers, frontier, leaf):
+            return ChildReport(interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf)
+        case ParentReport(term, frontier, stable, path, fallbacks, held):
+            return ParentReport(interned(term), frontier, stable, interned(path), interned(fallbacks), held)
