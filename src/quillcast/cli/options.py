@@ -95,7 +95,7 @@ PEER = click.option(
     "--peer",
     default="",
     metavar="ID",
-    help="The peer to ask, by the start of its id; else the oldest.",
+    help="Query the peer whose id starts like this.  [default: the oldest]",
     shell_complete=_completed(_peers),
 )
 _NETWORK = click.option(
@@ -105,7 +105,7 @@ _NETWORK = click.option(
     envvar="QUILLCAST_NETWORK",
     show_default=True,
     show_envvar=True,
-    help="The network's name; peers of one machine and network find each other.",
+    help="Name of the network. Peers of one machine and network find each other.",
 )
 
 
@@ -165,13 +165,13 @@ AS = click.option(
     "credentials",
     type=_FILE,
     callback=_loaded,
-    help="File with the credentials in whose name, where the topic has an access list.",
+    help="File with the credentials to use, if the topic has an access list.",
 )
 AS_OWNER = click.option(
     "--as",
     "credentials",
     type=_FILE,
     callback=_loaded_or_made,
-    help="File with the owner's credentials, or for them.",
+    help="File with the owner's credentials; created if it does not exist.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

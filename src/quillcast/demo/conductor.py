@@ -260,7 +260,7 @@ class Conductor:
             if name == process.name or (name and node.hex().startswith(name.lower())):
                 return node
         known = ", ".join(process.name for process in self._started)
-        raise LocalError(f"{name!r} is no peer of the demo; there are: {known}")
+        raise LocalError(f"{name!r} is not a peer of the demo; there are: {known}")
 
     def _shown(self, process: PeerProcess, parts: Roles) -> dict[str, Any]:
         state, node = self.state, process.node_id

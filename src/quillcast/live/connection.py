@@ -181,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.closing:
             return
         if self.theirs is None and not isinstance(problem, Unadmitted):
-            problem = HelloRefused("not_quillcast", "it is no quillcast peer")
+            problem = HelloRefused("not_quillcast", "it is not a quillcast peer")
         self.links.count_refusal(self, problem)
         if self.tls is not None and self.tls.handshaken and self.link is None and not isinstance(problem, RefusedThere):
             self.transport.write(frame(FrameType.REFUSED, str(problem).encode()[:_REASON_BYTES_MAX]))

@@ -100,7 +100,7 @@ class Links:
         try:
             own = local_ipc.listener(self.contact.address)
         except OSError as problem:
-            self.problems.append(f"peers of this machine come by TCP: {problem.strerror}: {self.contact.address}")
+            self.problems.append(f"peers of this machine connect by TCP: {problem.strerror}: {self.contact.address}")
         else:
             self._servers.append(await self.loop.create_unix_server(self._accept, sock=own))
 
@@ -291,7 +291,7 @@ class Links:
         certificate, now_ns = connection.tls.certificate, self.wall_ns()
         if certificate is None:
             raise Unadmitted(
-                "unadmitted", "it was not admitted to this network; it has to join with a line that a member prints"
+                "unadmitted", "it was not admitted to this network; it must join with a line that a member prints"
             )
         member = certificates.read_member(certificate, self.tls.authority_key)
         check_claim(member, theirs.public_key, theirs.issuer_nonce)
@@ -301,7 +301,9 @@ class Links:
     def admit(self, mine: Hello, application: bytes) -> bytes:
         """The answer to somebody who asks for admission. Raises `Unadmitted`."""
         if self.admissions is None:
-            raise Unadmitted("token", "this peer admits nobody; join at the one that holds the network's credential")
+            raise Unadmitted(
+                "token", "this peer cannot admit others; join through the one that holds the network's credential"
+            )
         try:
             answer = self.admissions.admit(mine, application)
         except DiskFailed as problem:

@@ -117,7 +117,7 @@ class Presence:
                 await self.pump.until(lambda: self.peer.active)
         except TimeoutError as problem:
             raise NotJoined(
-                f"the network {self.setting.network!r} did not take this node in within {timeout_s:g} s; "
+                f"the network {self.setting.network!r} did not accept this node within {timeout_s:g} s; "
                 "`quillcast status` at a peer of it shows what it sees"
             ) from problem
 
@@ -130,7 +130,7 @@ class Presence:
             async with asyncio.timeout(timeout_s):
                 await self.pump.until(lambda: self.peer.left)
         except TimeoutError:
-            self.links.problems.append(f"the network did not let this node go within {timeout_s:g} s")
+            self.links.problems.append(f"the network did not confirm that this node left within {timeout_s:g} s")
         if unadmitted := self.peer.scribe.publishing.unadmitted:
             self.links.problems.append(f"left with {unadmitted} events that no root had admitted: they are lost")
 
