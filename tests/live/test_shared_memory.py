@@ -21,8 +21,8 @@ from quillcast.core.errors import Malformed
 from quillcast.live import local_ipc, shared_memory
 from quillcast.live.certificates import Authority
 from quillcast.live.config import LiveConfig
-from quillcast.live.framing import FRAME_BYTES_MAX, FrameType
-from quillcast.live.link import NUMBER_BYTES, Link
+from quillcast.live.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType
+from quillcast.live.link import Link
 from quillcast.live.shared_memory import (
     SHARED_BYTES_MIN,
     MemoryFile,

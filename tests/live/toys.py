@@ -94,7 +94,7 @@ class ToyPeer:
         self.answers.append((token, result))
 
     def say(self, to: "ToyPeer", text: str) -> None:
-        self.links.link(to.contact).send(Said(text))
+        self.links.send(to.contact, Said(text))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):

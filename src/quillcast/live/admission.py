@@ -17,9 +17,8 @@ from quillcast.core.errors import Malformed, RemoteError, Unreachable
 from quillcast.core.messages import Number, decoded
 from quillcast.live import addresses, hello
 from quillcast.live.certificates import Authority, authority_key, read_member
-from quillcast.live.connection import RefusedThere
 from quillcast.live.framing import FRAME_BYTES_MAX, FrameReader, FrameType, frame
-from quillcast.live.hello import Hello, Identity
+from quillcast.live.hello import Hello, Identity, RefusedThere
 from quillcast.live.joinline import JoinLine
 from quillcast.live.keyring import MEMBERS_MAX, Keyring
 from quillcast.live.tls import TlsProtocol, TlsTransport, applicant_context

@@ -3,22 +3,30 @@
 import asyncio
 import os
 import socket
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, RemoteError
 from quillcast.live import addresses, hello, local_ipc
-from quillcast.live.framing import BUNDLE, FRAME_BYTES_MAX, HELLO_BYTES_MAX, FrameReader, FrameType, frame
-from quillcast.live.hello import Hello, HelloRefused
+from quillcast.live.config import LiveConfig
+from quillcast.live.framing import (
+    BUNDLE,
+    FRAME_BYTES_MAX,
+    HELLO_BYTES_MAX,
+    FrameReader,
+    FrameType,
+    Spare,
+    Unfinished,
+    frame,
+)
+from quillcast.live.handshake import Handshake
+from quillcast.live.hello import REASON_BYTES_MAX, Hello, HelloRefused, RefusedThere
+from quillcast.live.pump import Pump
+from quillcast.live.tls import TlsProtocol
 from quillcast.protocol.security.members import Unadmitted
 
-if TYPE_CHECKING:
-    from quillcast.live.link import Link
-    from quillcast.live.links import Links
-    from quillcast.live.tls import TlsProtocol
-
-_REASON_BYTES_MAX = 300
 _TLS_STARTS = (b"\x15\x03", b"\x16\x03")  # an alert, and a handshake
 _ENCRYPTED = "it speaks TLS, so its network has a credential; join with a line that a member prints"
 
@@ -27,39 +35,90 @@ class Superseded(Exception):
     """The other side keeps another connection to this peer instead of this one."""
 
 
-class RefusedThere(Unadmitted):
-    """The other side refused this one, and said why; what it says is shown with nothing in it that is not printable."""
+class CrowdedOut(Exception):
+    """Frames that have not arrived in full take too much memory, and this connection has waited longest."""
 
-    def __init__(self, reason: bytes) -> None:
-        words = "".join(c for c in reason.decode(errors="replace")[:_REASON_BYTES_MAX] if c.isprintable())
-        super().__init__("there", f'it refused this peer: "{words}"')
+
+class Keeper(Protocol):
+    """Who keeps the connections of a peer, and hears what becomes of each."""
+
+    def opened(self, connection: "Connection", /) -> None:
+        """Somebody connected; nobody knows yet who."""
+        ...
+
+    def is_welcome(self, connection: "Connection", /) -> bool:
+        """Is this the connection to keep, of several to the same peer?"""
+        ...
+
+    def proved(self, connection: "Connection", /) -> None:
+        """Both proofs are valid. The keeper has the connection serve a link, or closes it."""
+        ...
+
+    def refused(self, connection: "Connection", problem: RemoteError | CrowdedOut, /) -> None:
+        """The connection is closed for what came on it."""
+        ...
+
+    def closed(self, connection: "Connection", /) -> None:
+        """The connection has ended."""
+        ...
+
+
+class Receiver(Protocol):
+    """What an authenticated connection serves: a link."""
+
+    def arrives(self, size_bytes: int, /) -> None:
+        """Part of a bundle of this size has arrived. Raises `Malformed` if it overdraws the credit."""
+        ...
+
+    def pause(self) -> None:
+        """The socket accepts no more bytes for now."""
+        ...
+
+    def resume(self) -> None:
+        """The socket accepts bytes again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionContext:
+    """What all connections of a peer share."""
+
+    keeper: Keeper
+    handshake: Handshake
+    pump: Pump
+    config: LiveConfig
+    spare: Spare
+    unfinished: Unfinished
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A stranger until both proofs checked out; from then on it serves the link of the peer at its other end."""
+    """One socket to another peer. It is unauthenticated until both proofs are valid; then it serves a link."""
 
     transport: asyncio.Transport
-    link: "Link | None" = None
+    receiver: Receiver | None = None
     other_end = "an unauthenticated peer"
     """Where the other side is, as the kernel says, in words."""
     pid = 0
     """The process at the other end, if it is one of this machine and linked as such."""
     process = 0
     """... and if it is of this user, too."""
-    tls: "TlsProtocol | None" = None
+    tls: TlsProtocol | None = None
     """What lies between this and the socket in a network with a credential."""
 
-    def __init__(self, links: "Links", wanted: bytes | None, *, opened_here: bool, curious: bool = False) -> None:
-        self.links, self.wanted, self.opened_here = links, wanted, opened_here
+    def __init__(
+        self, context: ConnectionContext, mine: Hello, wanted: bytes | None, *, opened_here: bool, curious: bool = False
+    ) -> None:
+        self.context, self.mine, self.wanted, self.opened_here = context, mine, wanted, opened_here
         self.curious = curious  # it only asks who is there
-        self.mine = links.hello()
+        self._loop = loop = context.pump.loop
+        self._keeper, self._handshake = context.keeper, context.handshake
         self.theirs: Hello | None = None
-        self.greeted: asyncio.Future[Hello] = links.loop.create_future()
-        self.proven: asyncio.Future[None] = links.loop.create_future()
-        self.ended: asyncio.Future[None] = links.loop.create_future()
+        self.greeted: asyncio.Future[Hello] = loop.create_future()
+        self.proven: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
         self.proven_at = 0.0
         self.closing = self._made = False
-        self._reader = FrameReader(HELLO_BYTES_MAX, links.spare, self)
+        self._reader = FrameReader(HELLO_BYTES_MAX, context.spare, self)
 
     @property
     def opener(self) -> bytes:
@@ -78,14 +137,14 @@ class Connection(asyncio.BufferedProtocol):
         Event loops close a transport whose making is cancelled, and do not tell its protocol. On a busy loop both
         proofs can have come by then: so once the transport is there, its making goes on to the end.
         """
-        task = self.links.loop.create_task(opening)
+        task = self._loop.create_task(opening)
         task.add_done_callback(_look_at)
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             if not self._made:
                 task.cancel()
-            if self.link is None:
+            if self.receiver is None:
                 self.abort()
             raise
 
@@ -102,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.transport.write(frame(FrameType.HELLO, hello.encode(self.mine)))
         if not self.opened_here:
-            self.links.opened(self)
+            self._keeper.opened(self)
 
     def _set_up(self, own: socket.socket) -> None:
         """Find out who is at the other end, and set the socket's options. Raises `OSError`."""
@@ -114,33 +173,33 @@ class Connection(asyncio.BufferedProtocol):
         else:
             if peer := self.transport.get_extra_info("peername"):  # none if it has gone already
                 self.other_end = addresses.written(*peer[:2])
-            unanswered_ms = int(1000 * self.links.config.unanswered_timeout_s)
+            unanswered_ms = int(1000 * self.context.config.unanswered_timeout_s)
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unanswered_ms)
-        self.transport.set_write_buffer_limits(high=self.links.config.write_bytes_max)
+        self.transport.set_write_buffer_limits(high=self.context.config.write_bytes_max)
 
     def connection_lost(self, problem: Exception | None) -> None:
         self._reader.release()  # this and its link know each other, and the collector of cycles may come late
         self._end(problem or ConnectionResetError("it closed the connection"))
         self.ended.set_result(None)
-        self.links.closed(self)
+        self._keeper.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.buffer()
 
     def buffer_updated(self, count: int) -> None:
-        pump = self.links.pump
+        pump = self.context.pump
         pump.turning = True
         try:
             if self.theirs is None and self._reader.begins_with(count, *_TLS_STARTS):
                 raise HelloRefused("encrypted", _ENCRYPTED)
             for type_, content in self._reader.frames(count):
-                if self.link is None:
+                if self.receiver is None:
                     self._before_authentication(type_, bytes(content))
                 elif type_ is BUNDLE:
-                    self.links.bundle_came(self.link, Bundle.decode(content))
+                    self._bundle_came(Bundle.decode(content))
                 else:
-                    self.links.frame_came(self.link, type_, bytes(content))
+                    self._frame_came(type_, bytes(content))
                 if self.closing:
                     break
         except RemoteError as problem:
@@ -150,29 +209,40 @@ class Connection(asyncio.BufferedProtocol):
 
     def holds(self, type_: FrameType, size_bytes: int) -> None:
         """So much memory is taken by a frame that has not arrived in full. Raises `Malformed` if that is too much."""
-        if type_ is BUNDLE and self.link is not None:
-            self.link.arrives(size_bytes)
-        self.links.unfinished.hold(self, size_bytes)
+        if type_ is BUNDLE and self.receiver is not None:
+            self.receiver.arrives(size_bytes)
+        self.context.unfinished.hold(self, size_bytes)
 
     def crowd_out(self, held_bytes: int) -> None:
         """Other links need the memory that a frame takes here, and this one has waited longest for the rest of it."""
         self._reader.release()
-        self.links.count_crowded_out(self, held_bytes)
+        self._keeper.refused(
+            self,
+            CrowdedOut(
+                f"a part of a frame takes {held_bytes} bytes and has waited longest for the rest; "
+                f"all parts may take {self.context.unfinished.bytes_max} bytes (live.unfinished_bytes_max)"
+            ),
+        )
         self.abort()
 
     def pause_writing(self) -> None:
-        if self.link is not None:
-            self.link.pause()
+        if self.receiver is not None:
+            self.receiver.pause()
 
     def resume_writing(self) -> None:
-        if self.link is not None:
-            self.link.resume()
+        if self.receiver is not None:
+            self.receiver.resume()
 
-    def serve(self, link: "Link") -> None:
-        """From now on frames are the link's."""
-        self.link = link
+    def serve(
+        self,
+        receiver: Receiver,
+        bundle_came: Callable[[Bundle], None],
+        frame_came: Callable[[FrameType, bytes], None],
+    ) -> None:
+        """From now on what arrives is for this link."""
+        self.receiver, self._bundle_came, self._frame_came = receiver, bundle_came, frame_came
         self._reader.frame_bytes_max = FRAME_BYTES_MAX
-        self.proven_at = self.links.loop.time()
+        self.proven_at = self._loop.time()
         if not self.proven.done():
             self.proven.set_result(None)
 
@@ -182,11 +252,12 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self.theirs is None and not isinstance(problem, Unadmitted):
             problem = HelloRefused("not_quillcast", "it is no quillcast peer")
-        self.links.count_refusal(self, problem)
-        if self.tls is not None and self.tls.handshaken and self.link is None and not isinstance(problem, RefusedThere):
-            self.transport.write(frame(FrameType.REFUSED, str(problem).encode()[:_REASON_BYTES_MAX]))
+        self._keeper.refused(self, problem)
+        is_heard = self.tls is not None and self.tls.handshaken and self.receiver is None
+        if is_heard and not isinstance(problem, RefusedThere):
+            self.transport.write(frame(FrameType.REFUSED, str(problem).encode()[:REASON_BYTES_MAX]))
         self._end(problem)
-        if self.link is None:
+        if self.receiver is None:
             self.close()  # they may still want to read our hello, to see for themselves
         else:
             self.abort()
@@ -216,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
                 hello.verify(self.mine, self.theirs, content)
                 self._proved()
             case FrameType.APPLY if self.theirs is None and self.tls is not None:
-                self.transport.write(frame(FrameType.ADMITTED, self.links.admit(self.mine, content)))
+                self.transport.write(frame(FrameType.ADMITTED, self._handshake.admit(self.mine, content)))
                 self.close()
             case FrameType.REFUSED:
                 raise RefusedThere(content)
@@ -229,14 +300,14 @@ class Connection(asyncio.BufferedProtocol):
     def _greeted(self, theirs: Hello) -> None:
         """Their hello came; where it is to our liking, prove who we are."""
         hello.check(self.mine, theirs, self.wanted)
-        self.links.check_admitted(self, theirs)
+        self._handshake.check_admitted(theirs, self.tls)
         self.theirs = theirs
         self.greeted.set_result(theirs)
         if self.curious:
             if self.tls is None:
                 self.close()  # else their proof says that they take this peer for a member
-        elif self.links.is_welcome(self):
-            self.transport.write(frame(FrameType.PROOF, self.links.identity.prove(self.mine, theirs)))
+        elif self._keeper.is_welcome(self):
+            self.transport.write(frame(FrameType.PROOF, self._handshake.identity.prove(self.mine, theirs)))
         else:
             self.supersede()
 
@@ -245,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
             self.proven.set_result(None)
             self.close()
         else:
-            self.links.proved(self)
+            self._keeper.proved(self)
 
     def _end(self, problem: Exception) -> None:
         """Tell who waits for this connection that it ends."""

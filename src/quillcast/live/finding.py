@@ -36,7 +36,7 @@ async def find_contacts(
     also if addresses are known and nobody answers at any. Who is `patient` is never the first: it raises
     `Unreachable` instead, and is not entered before it has found others.
     """
-    credential = links.tls.fingerprint if links.tls is not None else ""
+    credential = links.handshake.tls.fingerprint if links.handshake.tls is not None else ""
     with rendezvous.alone():
         entries = rendezvous.all_entries()
         others = [entry for entry in entries if entry.credential != credential]
@@ -77,7 +77,7 @@ async def _first(links: Links, addresses: list[str], here: Mapping[str, int], *,
         problems |= problems_now
     silent = [here[address] for address, problem in problems.items() if address in here and _is_silent(problem)]
     if silent:
-        raise _nobody_here(links.network, silent)
+        raise _nobody_here(links.handshake.network, silent)
     if needed and problems:
         raise _nobody(problems)
     return []

@@ -32,6 +32,7 @@ CONTROL_BYTES_MAX = 8 << 20  # any other frame; a guess: what a neighbour tells 
 HELLO_BYTES_MAX = 4096  # strangers may say that much
 
 _HEADER = struct.Struct("<IB3s")
+NUMBER_BYTES = 8  # of credit and pings
 HEADER_BYTES = _HEADER.size
 _ZEROS = b"\0\0\0"
 _BUFFER_BYTES_MIN = 16 << 10

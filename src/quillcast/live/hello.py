@@ -22,6 +22,7 @@ from quillcast.protocol.security.members import Unadmitted, member_id
 
 PROTOCOL_VERSION = 1
 NONCE_BYTES = 32
+REASON_BYTES_MAX = 300  # of a refusal, as it is sent and as it is shown
 
 _MAGIC = b"quillcast"
 _VERSION_AT = len(_MAGIC)
@@ -31,6 +32,14 @@ _PROOF = b"quillcast link proof 1\0"
 
 class HelloRefused(Unadmitted):
     """What came is not the peer that was wanted; `why` is one word for counters."""
+
+
+class RefusedThere(Unadmitted):
+    """The other side refused this peer and said why. Only the printable characters of its reason are shown."""
+
+    def __init__(self, reason: bytes) -> None:
+        words = "".join(c for c in reason.decode(errors="replace")[:REASON_BYTES_MAX] if c.isprintable())
+        super().__init__("there", f'it refused this peer: "{words}"')
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):

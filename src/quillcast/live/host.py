@@ -27,9 +27,9 @@ class LiveHost:
     """Orders of one peer, carried out with sockets, timers and files."""
 
     def __init__(self, pump: Pump, links: Links, disk: Disk, trace: Callable[[Record], None]) -> None:
-        self.me: NodeId = links.identity.node_id
+        self.me: NodeId = links.handshake.identity.node_id
         self.contact = links.contact
-        self.incarnation = links.incarnation
+        self.incarnation = links.handshake.incarnation
         self.random = Random(secrets.randbits(128))
         self.disk = disk
         self.now = time.monotonic
@@ -46,7 +46,7 @@ class LiveHost:
         if to.node_id == self.me:
             self._pump.loop.call_soon(self._pump.hand, self._pump.inputs.message, to, message)
         else:
-            self._links.link(to).send(message)
+            self._links.send(to, message)
 
     def carry(self, to: Contact, bundle: Bundle) -> None:
         if to.node_id == self.me:

@@ -6,22 +6,32 @@ than `write_bytes_max` ahead; what the kernel does not take stays with the sende
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from quillcast.core.bundle import BUNDLE_BYTES, Bundle
-from quillcast.core.errors import Malformed, Unreachable
+from quillcast.core.errors import Malformed
 from quillcast.core.messages import Contact, Message
 from quillcast.live import shared_memory
+from quillcast.live.config import LiveConfig
 from quillcast.live.connection import Connection
-from quillcast.live.framing import BUNDLE, CONTROL_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES, FrameType, frame, header
-
-if TYPE_CHECKING:
-    from quillcast.live.links import Links
+from quillcast.live.framing import (
+    BUNDLE,
+    CONTROL_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    HEADER_BYTES,
+    NUMBER_BYTES,
+    FrameType,
+    frame,
+    header,
+)
+from quillcast.live.pump import Pump
+from quillcast.live.shared_memory import SharedMemory
 
 _DATA = attrgetter("data")  # of a block
-NUMBER_BYTES = 8  # of credit and pings
 _JOINED_BYTES_MAX = 64 << 10  # less than that is written as one piece; a guess: a copy is cheaper than a vector
 _SHARED_WINDOWS = 2  # bundles of so many windows may be lent and not said to be taken; more are sent
 
@@ -38,15 +48,28 @@ class ControlCodec(Protocol):
         ...
 
 
-class Link:
-    """What stands between this peer and one other, connected or being connected."""
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """What all links of a peer share."""
 
-    def __init__(self, links: "Links", contact: Contact) -> None:
-        self.links, self.contact = links, contact
+    pump: Pump
+    config: LiveConfig
+    codec: ControlCodec
+    shared_memory: SharedMemory
+    counters: Counter[str]
+    mark_dirty: "Callable[[Link], None]"
+    """Called when a link has something to write, and again only after it has written."""
+
+
+class Link:
+    """The connection to one peer, open or being opened, and what waits for it."""
+
+    def __init__(self, context: LinkContext, contact: Contact) -> None:
+        self.context, self.contact = context, contact
         self.connection: Connection | None = None
         self.opening: asyncio.Task[None] | None = None
         self.established = asyncio.Event()
-        self.credit = self.window = links.config.window_bytes  # the other side's, as soon as that is known
+        self.credit = self.window = context.config.window_bytes  # the other side's, as soon as that is known
         self.charged = 0  # bytes of bundles that came and were not released
         self.owed = 0  # bytes released and not yet given back as credit
         self.paused = False
@@ -81,6 +104,11 @@ class Link:
         queued = self.connection.transport.get_write_buffer_size() if self.connection else 0
         return queued + sum(bundle.size for bundle in self._bundles)
 
+    @property
+    def waiting_messages(self) -> int:
+        """How many control messages wait."""
+        return len(self._messages)
+
     def is_idle(self) -> bool:
         """Does no bundle wait here?"""
         return not self._bundles
@@ -89,10 +117,7 @@ class Link:
         """Queue a control message."""
         self.idle_here = False
         self._messages.append(message)
-        if self.connection is None and len(self._messages) > self.links.config.messages_waiting_max:
-            self.links.give_up(self, Unreachable(f"{len(self._messages)} messages wait for {self.contact.address}"))
-        else:
-            self.mark_dirty()
+        self.mark_dirty()
 
     def carry(self, bundle: Bundle) -> None:
         """Queue a bundle, at the cost of credit."""
@@ -105,7 +130,7 @@ class Link:
             self.half_blocked = True
         if not self._dirty:
             self._dirty = True
-            self.links.flush_soon(self)
+            self.context.mark_dirty(self)
 
     def say(self, type_: FrameType, content: bytes = b"") -> None:
         """Queue a small frame."""
@@ -119,7 +144,7 @@ class Link:
 
     def arrives(self, size_bytes: int) -> None:
         """A bundle that has not come in full takes so much. Raises `Malformed` when that overdraws the credit."""
-        window_bytes = self.links.config.window_bytes
+        window_bytes = self.context.config.window_bytes
         if self.charged + size_bytes > window_bytes + FRAME_BYTES_MAX:
             raise Malformed(f"{self.charged} bytes came, and {size_bytes} of one more, on a window of {window_bytes}")
 
@@ -147,7 +172,7 @@ class Link:
         elif not self._closing:
             self._closing = True
             self.say(FrameType.PING, bytes(NUMBER_BYTES))  # what was taken is told along with the answer
-            self.links.loop.call_later(self.links.config.close_timeout_s, self.connection.close)
+            self.context.pump.loop.call_later(self.context.config.close_timeout_s, self.connection.close)
 
     def pause(self) -> None:
         """The socket takes no more for now."""
@@ -159,16 +184,15 @@ class Link:
         self.mark_dirty()
         self._unblock()
 
-    def adopt(self, connection: Connection) -> None:
-        """Serve on this connection: it is proven."""
+    def adopt(self, connection: Connection, *, imports: bool) -> None:
+        """Use this connection, which is proven. `imports`: this process can open the other side's shared memory."""
         if self.opening is not None and not connection.opened_here:
             self.opening.cancel()
         self.connection, self.contact = connection, connection.peer.contact
         self.credit += connection.peer.window_bytes - self.window
         self.window = connection.peer.window_bytes
-        connection.serve(self)
         self.established.set()
-        if self.links.may_open(connection):
+        if imports:
             self.imports = True
             self.say(FrameType.SHARED_MEMORY)
         self.mark_dirty()
@@ -180,10 +204,11 @@ class Link:
             for waiting in (self._frames, self._messages, self._bundles, self._exported):
                 waiting.clear()
 
-    def finish(self) -> None:
-        """Write what waits, and say that nothing follows."""
-        self.say(FrameType.DONE)
-        self.links.write(self)
+    @property
+    def is_open(self) -> bool:
+        """Can it write now?"""
+        connection = self.connection
+        return connection is not None and not (connection.closing or connection.transport.is_closing())
 
     def flush(self) -> bool:
         """Write what waits, in one call. Were there bundles?"""
@@ -200,13 +225,11 @@ class Link:
             transport.write(b"".join(parts))
         else:
             transport.writelines(parts)
-        self.links.counters["bytes_out"] += size_bytes
+        self.context.counters["bytes_out"] += size_bytes
         if self._bundles and not self.paused:
             self.mark_dirty()
-        if transport.get_write_buffer_size() > self.links.config.unread_bytes_max:
+        if transport.get_write_buffer_size() > self.context.config.unread_bytes_max:
             connection.abort()
-        elif self.idle_here and self.idle_there:
-            self.links.end(self)
         return carried_bytes > 0
 
     def _small_parts(self) -> list[bytes | memoryview]:
@@ -225,7 +248,7 @@ class Link:
         return parts
 
     def _control_frames(self, messages: list[Message]) -> list[bytes]:
-        content = self.links.codec.encode_all(messages)
+        content = self.context.codec.encode_all(messages)
         if len(content) <= CONTROL_BYTES_MAX:
             return [frame(FrameType.CONTROL, content)]
         half = len(messages) // 2
@@ -236,7 +259,7 @@ class Link:
     def _add_bundles(self, parts: list[bytes | memoryview]) -> int:
         """Add bundles, up to what the socket is handed ahead, the blocks by reference; how many bytes that is."""
         added = 0
-        while self._bundles and not self.paused and added < self.links.config.write_bytes_max:
+        while self._bundles and not self.paused and added < self.context.config.write_bytes_max:
             bundle = self._bundles.popleft()
             head = bundle.head
             places = self._export(bundle) if self.exports and bundle.size > shared_memory.SHARED_BYTES_MIN else None
@@ -252,24 +275,24 @@ class Link:
 
     def _export(self, bundle: Bundle) -> bytes | None:
         """Where the bundle's blocks are lent from now on; None if they are to be sent."""
-        if self._exported_bytes > _SHARED_WINDOWS * self.links.config.window_bytes:
+        if self._exported_bytes > _SHARED_WINDOWS * self.context.config.window_bytes:
             return None
-        places = self.links.shared_memory.places(bundle.blocks)
+        places = self.context.shared_memory.places(bundle.blocks)
         if places is not None:
             self._exported.append(bundle)
             self._exported_bytes += bundle.size
-            self.links.counters["bytes_out"] += bundle.size - BUNDLE_BYTES
+            self.context.counters["bytes_out"] += bundle.size - BUNDLE_BYTES
         return places
 
     def mark_dirty(self) -> None:
         """Have the link write at the end of this turn."""
         if not self._dirty:
             self._dirty = True
-            self.links.flush_soon(self)
+            self.context.mark_dirty(self)
 
     def _unblock(self) -> None:
         room_bytes = self.room
         half_bytes = self.window // 2
         if (self.blocked and room_bytes > 0) or (self.half_blocked and room_bytes > half_bytes):
             self.blocked, self.half_blocked = False, room_bytes <= half_bytes
-            self.links.pump.hand(self.links.pump.inputs.room, self.contact)
+            self.context.pump.hand(self.context.pump.inputs.room, self.contact)

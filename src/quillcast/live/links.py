@@ -15,25 +15,23 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
-
 from quillcast.core.bundle import Bundle
-from quillcast.core.errors import DiskFailed, Malformed, QuillcastError, RemoteError, Unreachable
-from quillcast.core.messages import Contact
-from quillcast.live import addresses, certificates, hello, local_ipc, shared_memory
-from quillcast.live.admission import Admissions
+from quillcast.core.errors import Malformed, QuillcastError, RemoteError, Unreachable
+from quillcast.core.messages import Contact, Message
+from quillcast.live import addresses, local_ipc, shared_memory
 from quillcast.live.config import LiveConfig
-from quillcast.live.connection import Connection, Superseded
-from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, Spare, Unfinished
-from quillcast.live.hello import Hello, HelloRefused, Identity
-from quillcast.live.link import NUMBER_BYTES, ControlCodec, Link
+from quillcast.live.connection import Connection, ConnectionContext, CrowdedOut, Superseded
+from quillcast.live.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, Spare, Unfinished
+from quillcast.live.handshake import Handshake
+from quillcast.live.hello import HelloRefused, Identity
+from quillcast.live.link import ControlCodec, Link, LinkContext
 from quillcast.live.patience import Patience, within
 from quillcast.live.problems import Problems
 from quillcast.live.pump import Pump
 from quillcast.live.roundtrips import RoundTrips
 from quillcast.live.shared_memory import SharedMemory
 from quillcast.live.tls import Tls
-from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
+from quillcast.protocol.security.members import Unadmitted
 
 _CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
 
@@ -53,28 +51,31 @@ class Links:
         self, pump: Pump, identity: Identity, network: str, incarnation: bytes, codec: ControlCodec, config: LiveConfig,
         *, tls: Tls | None = None, wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:  # fmt: skip
-        self.pump, self.loop, self.identity, self.codec, self.config = pump, pump.loop, identity, codec, config
-        self.network, self.incarnation, self.tls, self.wall_ns = network, incarnation, tls, wall_ns
+        self.pump, self.loop, self.codec, self.config = pump, pump.loop, codec, config
         pump.at_end = self._flush
         self.contact = Contact(identity.node_id, "")
         self.links: dict[bytes, Link] = {}
         self.counters: Counter[str] = Counter()
         self.problems = Problems()
+        self.handshake = Handshake(
+            identity, network, incarnation, self.counters, self.problems, tls=tls, wall_ns=wall_ns
+        )
         self._unauthenticated: dict[Connection, None] = {}
+        self._served: dict[Connection, Link] = {}  # every open connection that is authenticated
         self._ending: dict[Connection, None] = {}  # nothing more is sent on them, but something may still come
         self._debts: dict[bytes, int] = {}  # bytes of bundles of links that are gone, not yet released
         self._dirty: list[Link] = []
-        self.spare, self.unfinished = Spare(), Unfinished(config.unfinished_bytes_max)
+        self.unfinished = Unfinished(config.unfinished_bytes_max)
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
         self.shared_memory = SharedMemory()
         self._exports, self._imports = False, config.local_ipc
         self._sample = self.shared_memory.sample(incarnation) if config.local_ipc else None
         self._servers: list[asyncio.Server] = []
         self._death_watches: set[asyncio.Task[None]] = set()  # see whether processes whose links closed have ended
-        self.admissions: Admissions | None = None
-        """The part of who holds the network's credential; the others send applicants away."""
         self._closing = False
         self._unplugged = False
+        self._links = LinkContext(pump, config, codec, self.shared_memory, self.counters, self._mark_dirty)
+        self._connections = ConnectionContext(self, self.handshake, pump, config, Spare(), self.unfinished)
 
     # --- orders -------------------------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ class Links:
         self._servers.append(server)
         bound = addresses.bound(server)
         host, port = reached_at or bound
-        self.contact = Contact(self.identity.node_id, addresses.written(host, port or bound[1]))
+        self.contact = Contact(self.handshake.identity.node_id, addresses.written(host, port or bound[1]))
         if self.config.local_ipc and port in (0, bound[1]):
             await self._listen_local()
 
@@ -105,7 +106,7 @@ class Links:
             self._servers.append(await self.loop.create_unix_server(self._accept, sock=own))
 
     def _accept(self) -> asyncio.BaseProtocol:
-        return self._protocol(Connection(self, None, opened_here=False))
+        return self._protocol(self._connection(None, opened_here=False))
 
     async def greet(self, address: str) -> Contact:
         """Ask who is at an address. Raises `Unreachable`, which says why."""
@@ -119,9 +120,16 @@ class Links:
         """The link to a peer, opened if need be."""
         link = self.links.get(to.node_id)
         if link is None:
-            link = self.links[to.node_id] = Link(self, to)
+            link = self.links[to.node_id] = Link(self._links, to)
             link.opening = self.loop.create_task(self._open(link))
         return link
+
+    def send(self, to: Contact, message: Message) -> None:
+        """Send a control message to a peer. A link that cannot be opened does not collect them without bound."""
+        link = self.links.get(to.node_id) or self.link(to)
+        link.send(message)
+        if link.connection is None and link.waiting_messages > self.config.messages_waiting_max:
+            self.give_up(link, Unreachable(f"{link.waiting_messages} messages wait for {to.address}"))
 
     @property
     def unauthenticated_count(self) -> int:
@@ -165,7 +173,7 @@ class Links:
         if link.connection is None:
             link.measuring = True
         else:
-            self.round_trips.ask(link)
+            self._ping(link)
 
     def disconnect(self, node: bytes) -> None:
         """This side needs the link no more."""
@@ -174,7 +182,7 @@ class Links:
             link.idle_here = True
             link.say(FrameType.IDLE)
 
-    def flush_soon(self, link: Link) -> None:
+    def _mark_dirty(self, link: Link) -> None:
         """Have the link write at the end of this turn; if none is under way, in this turn of the event loop."""
         pump = self.pump
         if not (self._dirty or pump.turning or pump.stepping):
@@ -185,11 +193,14 @@ class Links:
         """Have a link write what waits, now. Were there bundles? An error ends this link, and it alone."""
         connection = link.connection
         try:
-            return link.flush()
+            carried = link.flush()
+            if link.idle_here and link.idle_there and link.is_open:
+                self.end(link)
         except Exception as problem:  # noqa: BLE001 - whatever it is, the other links have nothing to do with it
             assert connection is not None
             self._broke(connection, problem)
             return False
+        return carried
 
     def give_up(self, link: Link, problem: Exception) -> None:
         """The link could not be made."""
@@ -233,7 +244,7 @@ class Links:
         for task in tasks:
             task.cancel()
         for connection in [*open_, *self._unauthenticated, *self._ending]:
-            (connection if connection.link is None else connection.link).close()
+            self._served.get(connection, connection).close()
         open_ += self._ending
         await asyncio.gather(*tasks, return_exceptions=True)
         if open_:
@@ -245,28 +256,14 @@ class Links:
 
     # --- what connections tell ----------------------------------------------------------------------------------
 
-    def hello(self) -> Hello:
-        """What a new connection says first."""
-        said = Hello(
-            self.network, self.identity.public_key, self.contact.address, hello.nonce(), self.incarnation,
-            self.config.window_bytes, shared_memory=shared_memory.place(self._sample or b""),
-        )  # fmt: skip
-        if self.tls is None:
-            return said
-        return msgspec.structs.replace(
-            said,
-            issuer_nonce=self.identity.issuer_nonce,
-            authority_key=self.tls.authority_key,
-            clock_ns=self.wall_ns(),
-        )
-
     def end(self, link: Link) -> None:
         """Neither side needs the link. What the other one has sent meanwhile still comes, and then it closes."""
         assert link.connection is not None
         self._ending[link.connection] = None
         self._forget(link)
         link.idle_here = False
-        link.finish()
+        link.say(FrameType.DONE)
+        self.write(link)
 
     def opened(self, connection: Connection) -> None:
         """Somebody connected, and nobody knows yet who."""
@@ -283,32 +280,6 @@ class Links:
         del self._unauthenticated[connection]
         self.counters["unauthenticated_refused"] += 1
         connection.abort()
-
-    def check_admitted(self, connection: Connection, theirs: Hello) -> None:
-        """Raise `Unadmitted` unless TLS has proven that who says this is the member it claims to be, as of now."""
-        if self.tls is None or connection.tls is None:
-            return
-        certificate, now_ns = connection.tls.certificate, self.wall_ns()
-        if certificate is None:
-            raise Unadmitted(
-                "unadmitted", "it was not admitted to this network; it has to join with a line that a member prints"
-            )
-        member = certificates.read_member(certificate, self.tls.authority_key)
-        check_claim(member, theirs.public_key, theirs.issuer_nonce)
-        check_clocks(now_ns, theirs.clock_ns)
-        check_lifetime(member, now_ns)
-
-    def admit(self, mine: Hello, application: bytes) -> bytes:
-        """The answer to somebody who asks for admission. Raises `Unadmitted`."""
-        if self.admissions is None:
-            raise Unadmitted("token", "this peer admits nobody; join at the one that holds the network's credential")
-        try:
-            answer = self.admissions.admit(mine, application)
-        except DiskFailed as problem:
-            self.problems.append(str(problem))
-            raise Unadmitted("token", "this peer cannot read its tokens; whoever runs it sees why") from problem
-        self.counters["admitted"] += 1
-        return answer
 
     def is_welcome(self, connection: Connection) -> bool:
         """Of two connections that both sides opened at once, both keep the one that the smaller nodeId opened."""
@@ -336,12 +307,14 @@ class Links:
             self._remove(link)
             link = None
         if link is None:
-            link = self.links[contact.node_id] = Link(self, contact)
-        link.adopt(connection)
+            link = self.links[contact.node_id] = Link(self._links, contact)
+        self._served[connection] = link
+        connection.serve(link, partial(self.bundle_came, link), partial(self.frame_came, link))
+        link.adopt(connection, imports=self._may_open(connection))
         self.pump.hand(self.pump.inputs.link_up, link.contact)
         if link.measuring:
             link.measuring = False
-            self.round_trips.ask(link)
+            self._ping(link)
 
     def bundle_came(self, link: Link, bundle: Bundle) -> None:
         """A bundle arrived. Raises `Malformed` when the other side overdrew its credit."""
@@ -386,7 +359,7 @@ class Links:
             case _:
                 raise Malformed(f"a {type_.name} frame of {len(content)} bytes came out of turn")
 
-    def may_open(self, connection: Connection) -> bool:
+    def _may_open(self, connection: Connection) -> bool:
         """Can this process open what the one at the other end lends?"""
         pid, peer = connection.process, connection.peer
         return pid > 0 and self._imports and shared_memory.may_open(pid, peer.shared_memory, peer.incarnation)
@@ -395,7 +368,7 @@ class Links:
         """A connection ended."""
         self._unauthenticated.pop(connection, None)
         self._ending.pop(connection, None)
-        link = connection.link
+        link = self._served.pop(connection, None)
         if link is None:
             return
         if self.links.get(link.contact.node_id) is link:
@@ -406,19 +379,16 @@ class Links:
                 task.add_done_callback(self._death_watches.discard)
         link.lost(connection)
 
-    def count_refusal(self, connection: Connection, problem: RemoteError) -> None:
+    def refused(self, connection: Connection, problem: RemoteError | CrowdedOut) -> None:
         """A connection is closed for what came on it."""
-        why = problem.why if isinstance(problem, Unadmitted) else "malformed"
-        self.counters[f"refused_{why}"] += 1
+        match problem:
+            case CrowdedOut():
+                self.counters["crowded_out"] += 1
+            case Unadmitted(why=why):
+                self.counters[f"refused_{why}"] += 1
+            case _:
+                self.counters["refused_malformed"] += 1
         self.problems.append(f"closed the link with {connection.other_end}: {problem}")
-
-    def count_crowded_out(self, connection: Connection, held_bytes: int) -> None:
-        """A connection is closed because frames that have not arrived in full take too much memory."""
-        self.counters["crowded_out"] += 1
-        self.problems.append(
-            f"closed the link with {connection.other_end}: a part of a frame takes {held_bytes} bytes and has waited "
-            f"longest for the rest; all parts may take {self.unfinished.bytes_max} bytes (live.unfinished_bytes_max)"
-        )
 
     # --- within -------------------------------------------------------------------------------------------------
 
@@ -456,30 +426,43 @@ class Links:
         except Superseded:
             await link.established.wait()
 
+    def _connection(self, wanted: bytes | None, *, opened_here: bool, curious: bool = False) -> Connection:
+        place = shared_memory.place(self._sample or b"")
+        mine = self.handshake.hello(self.contact.address, self.config.window_bytes, place)
+        return Connection(self._connections, mine, wanted, opened_here=opened_here, curious=curious)
+
+    def _ping(self, link: Link) -> None:
+        link.say(FrameType.PING, self.round_trips.ask(link.contact).to_bytes(NUMBER_BYTES, "little"))
+
+    def _round_trips_lost(self, link: Link) -> None:
+        self.round_trips.lost(link.contact.node_id)
+        if link.measuring:
+            self.pump.hand(self.pump.inputs.measured, link.contact, None)
+
     async def _connect(self, address: str, wanted: bytes | None, *, curious: bool = False) -> Connection:
-        host, port = addresses.parse_loopback(address) if self.tls is None else addresses.parse(address)
+        host, port = addresses.parse_loopback(address) if self.handshake.tls is None else addresses.parse(address)
         if self._unplugged:
             raise OSError(errno.ENETUNREACH, "unplugged, which is a drill")
-        connection = Connection(self, wanted, opened_here=True, curious=curious)
+        connection = self._connection(wanted, opened_here=True, curious=curious)
         own = local_ipc.connected(addresses.written(host, port)) if self.config.local_ipc else None
         if own is not None:
             await connection.made_by(local_ipc.transport(self.loop, lambda: self._protocol(connection), own))
         else:
             await connection.made_by(self.loop.create_connection(lambda: self._protocol(connection), host, port))
         try:
-            await (connection.greeted if curious and self.tls is None else connection.proven)
+            await (connection.greeted if curious and self.handshake.tls is None else connection.proven)
         except Superseded:
             if not curious:
                 raise  # else it is a member, who opens a link to this peer just now
         except BaseException:
-            if connection.link is None:
+            if connection.receiver is None:
                 connection.abort()
             raise
         return connection
 
     def _protocol(self, connection: Connection) -> asyncio.BaseProtocol:
         """What serves the connection's socket."""
-        return connection if self.tls is None else self.tls.protocol(connection)
+        return connection if self.handshake.tls is None else self.handshake.tls.protocol(connection)
 
     def _expire(self, connection: Connection) -> None:
         if connection in self._unauthenticated:
@@ -492,14 +475,14 @@ class Links:
         self._forget(link)
         if not self._closing:
             self.pump.hand(self.pump.inputs.link_lost, link.contact)
-            self.round_trips.lost(link)
+            self._round_trips_lost(link)
 
     def _done(self, link: Link) -> None:
         """The other side has sent all it will: send what waits, and close. The next message opens another link."""
         if self.links.get(link.contact.node_id) is link:
             self._forget(link)
             self.write(link)
-            self.round_trips.lost(link)
+            self._round_trips_lost(link)
         assert link.connection is not None
         self._ending[link.connection] = None
         link.close()

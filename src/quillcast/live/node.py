@@ -658,9 +658,9 @@ class Node:
 
     async def _bring_others_over(self) -> None:
         """Have this user's peers here that run without the credential take it on; say who does not."""
-        if self._links.tls is None:
+        if self._links.handshake.tls is None:
             return
-        credential = self._links.tls.fingerprint
+        credential = self._links.handshake.tls.fingerprint
         others = [other for other in self._rendezvous.all_entries() if other.credential != credential]
         own = [other for other in others if other.is_own and not other.credential]
         for line in await bring_over(self._rendezvous, own, credential):

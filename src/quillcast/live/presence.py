@@ -180,7 +180,9 @@ class Presence:
         """Who holds the network's credential admits others."""
         standing = self.membership
         if standing is not None and standing.authority is not None:
-            self.links.admissions = Admissions(self.setting.network, standing.authority, standing.keyring, time.time_ns)
+            self.links.handshake.admissions = Admissions(
+                self.setting.network, standing.authority, standing.keyring, time.time_ns
+            )
 
     async def _listen(self, listener: socket.socket | None, given: Sequence[str]) -> None:
         if listener is None:

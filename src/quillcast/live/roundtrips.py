@@ -3,8 +3,6 @@
 import time
 
 from quillcast.core.messages import Contact
-from quillcast.live.framing import FrameType
-from quillcast.live.link import NUMBER_BYTES, Link
 from quillcast.live.pump import Pump
 
 NODES_MAX = 4096  # peers whose round trips are kept; the oldest are forgotten
@@ -23,12 +21,12 @@ class RoundTrips:
         """The smallest round trip measured to a peer, in seconds."""
         return self._best.get(node)
 
-    def ask(self, link: Link) -> None:
-        """Send a ping; what comes of it is handed in as `measured`."""
+    def ask(self, contact: Contact) -> int:
+        """The number of a ping to send to a peer now. The result becomes the input `measured`."""
         self._count += 1
-        self._pings[self._count] = (link.contact, time.perf_counter())
-        link.say(FrameType.PING, self._count.to_bytes(NUMBER_BYTES, "little"))
+        self._pings[self._count] = (contact, time.perf_counter())
         self._pump.loop.call_later(self._timeout_s, self._unanswered, self._count)
+        return self._count
 
     def answered(self, ping: int) -> None:
         """The answer to a ping came."""
@@ -41,13 +39,10 @@ class RoundTrips:
             del self._best[next(iter(self._best))]
         self._pump.hand(self._pump.inputs.measured, contact, best)
 
-    def lost(self, link: Link) -> None:
-        """The link is gone, and with it the answers to what was asked over it."""
-        node = link.contact.node_id
+    def lost(self, node: bytes) -> None:
+        """The link to a peer is gone, and the pings over it stay unanswered."""
         for ping in [ping for ping, (contact, _) in self._pings.items() if contact.node_id == node]:
             self._unanswered(ping)
-        if link.measuring:
-            self._pump.hand(self._pump.inputs.measured, link.contact, None)
 
     def _unanswered(self, ping: int) -> None:
         contact, _ = self._pings.pop(ping, (None, 0.0))
