@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from quillcast.core.errors import Unreachable
-from quillcast.live.admission import Admissions, apply
-from quillcast.live.certificates import read_member
-from quillcast.live.hello import Identity
-from quillcast.live.joinline import JoinLine
-from quillcast.live.keyring import MEMBERS_MAX, Keyring
+from quillcast.live.admission.applications import Admissions, apply
+from quillcast.live.admission.certificates import read_member
+from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.admission.keyring import MEMBERS_MAX, Keyring
+from quillcast.live.transport.hello import Identity
 from tests.live.machines import Machine, MachineCommand, Machines, machines
 from tests.live.stage import ROOT, PuppetError, eventually
 from tests.live.toys import ToyPeer, member, run, toy

@@ -5,10 +5,10 @@ from collections import Counter
 
 from quillcast.core.messages import Contact
 from quillcast.live.config import LiveConfig
-from quillcast.live.link import Link, LinkContext
-from quillcast.live.pump import Pump
-from quillcast.live.roundtrips import RoundTrips
-from quillcast.live.shared_memory import SharedMemory
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport.link import Link, LinkContext
+from quillcast.live.transport.roundtrips import RoundTrips
+from quillcast.live.transport.shared_memory import SharedMemory
 from tests.live.toys import Said, ToyCodec, bundle, run
 
 BOB = Contact(b"b" * 16, "127.0.0.1:1")

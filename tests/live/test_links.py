@@ -15,11 +15,11 @@ import pytest
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.live import hello
 from quillcast.live.config import LiveConfig
-from quillcast.live.connection import Connection
-from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, frame, header
-from quillcast.live.hello import Hello, Identity
+from quillcast.live.transport import hello
+from quillcast.live.transport.connection import Connection
+from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameType, frame, header
+from quillcast.live.transport.hello import Hello, Identity
 from tests.live.toys import Said, ToyPeer, bundle, run, toy
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]

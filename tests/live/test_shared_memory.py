@@ -18,12 +18,12 @@ import pytest
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.errors import Malformed
-from quillcast.live import local_ipc, shared_memory
-from quillcast.live.certificates import Authority
+from quillcast.live.admission.certificates import Authority
 from quillcast.live.config import LiveConfig
-from quillcast.live.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType
-from quillcast.live.link import Link
-from quillcast.live.shared_memory import (
+from quillcast.live.transport import local_ipc, shared_memory
+from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType
+from quillcast.live.transport.link import Link
+from quillcast.live.transport.shared_memory import (
     SHARED_BYTES_MIN,
     MemoryFile,
     Released,
@@ -210,7 +210,7 @@ def test_memory_that_another_process_maps_is_not_written_to_until_it_ends() -> N
     assert view is not None
     code = f"""
         import sys
-        from quillcast.live.shared_memory import open_block
+        from quillcast.live.transport.shared_memory import open_block
         found = open_block({HERE}, {place(view)!r}, {SIZE})
         print("open", flush=True)
         sys.stdin.read()
@@ -282,7 +282,7 @@ def test_a_lender_outlives_whoever_opens_its_memory_at_the_wrong_moment() -> Non
     """The kernel tells the holder of a lease that somebody wants to open the file, by a signal."""
     code = """
         import sys
-        from quillcast.live.shared_memory import MemoryFile
+        from quillcast.live.transport.shared_memory import MemoryFile
         memory = MemoryFile.new(100)
         print(memory.place.hex(), flush=True)
         taken = 0

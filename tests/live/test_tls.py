@@ -10,13 +10,13 @@ from itertools import count
 import pytest
 
 from quillcast.core.errors import Unreachable
-from quillcast.live import hello
-from quillcast.live.certificates import Authority
+from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.keyring import CertifiedIdentity
 from quillcast.live.config import LiveConfig
-from quillcast.live.framing import FrameType, frame
-from quillcast.live.hello import Hello
-from quillcast.live.keyring import CertifiedIdentity
-from quillcast.live.tls import Tls
+from quillcast.live.transport import hello
+from quillcast.live.transport.framing import FrameType, frame
+from quillcast.live.transport.hello import Hello
+from quillcast.live.transport.tls import Tls
 from tests.live.toys import ToyPeer, bundle, member, run, toy
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]
