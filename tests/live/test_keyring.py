@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from quillcast.core.errors import DiskFailed, LocalError
-from quillcast.live.certificates import BACKDATED, MEMBER_DAYS, Authority, authority_key, read_member
-from quillcast.live.hello import Identity
-from quillcast.live.joinline import JoinLine
-from quillcast.live.keyring import CONTACTS_MAX, Keyring, admit_here, user_folder
+from quillcast.live.admission.certificates import BACKDATED, MEMBER_DAYS, Authority, authority_key, read_member
+from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.admission.keyring import CONTACTS_MAX, Keyring, admit_here, user_folder
+from quillcast.live.transport.hello import Identity
 from quillcast.protocol.security.members import Unadmitted, check_lifetime
 
 S, DAY = 10**9, 86400 * 10**9

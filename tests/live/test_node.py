@@ -15,8 +15,9 @@ import pytest
 
 import quillcast
 from quillcast import Config, Event, LiveConfig, Node
-from quillcast.live import addresses, control
-from quillcast.live.rendezvous import Rendezvous
+from quillcast.live.discovery import control
+from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.transport import addresses
 from quillcast.protocol.topics.config import TopicConfig
 
 pytestmark = pytest.mark.live

@@ -10,8 +10,8 @@ import pytest
 
 from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.live import control, rendezvous, runtimefolder
-from quillcast.live.rendezvous import Entry, Rendezvous, networks_here
+from quillcast.live.discovery import control, rendezvous, runtimefolder
+from quillcast.live.discovery.rendezvous import Entry, Rendezvous, networks_here
 
 ME = Contact(b"m" * 16, "127.0.0.1:4000")
 

@@ -21,9 +21,9 @@ from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.tables import sized
 from quillcast.core.errors import QuillcastError
-from quillcast.live.node import Node
-from quillcast.live.publisher import Publisher
-from quillcast.live.subscription import Event, Subscription
+from quillcast.live.edges.publisher import Publisher
+from quillcast.live.edges.subscription import Event, Subscription
+from quillcast.live.node.node import Node
 
 STRIDE = 64  # events between two looks at the clock
 EVENTS_MAX = 1e15  # more than anybody waits for, and a number that can be counted to

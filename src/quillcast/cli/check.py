@@ -12,7 +12,7 @@ from quillcast.cli.asking import ask_each, ask_peer, choose, peers_here
 from quillcast.cli.judging import Bounds, Finding, State
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC, Amount
 from quillcast.core.errors import LocalError, QuillcastError
-from quillcast.live.rendezvous import Rendezvous
+from quillcast.live.discovery.rendezvous import Rendezvous
 
 DEFAULTS = Bounds()
 ANSWER_TIMEOUT_S = 3.0  # a guess: monitors give up after ten

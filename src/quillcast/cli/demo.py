@@ -146,7 +146,7 @@ def end(demo: str | None, as_json: bool) -> None:
 def _ask(demo: str | None, question: str, **arguments: Any) -> Any:
     """What the running demo answers. Raises `Unreachable` if none runs, `LocalError` if it is not clear which."""
     from quillcast.demo.network import control_path, demos_here
-    from quillcast.live.control import ask
+    from quillcast.live.discovery.control import ask
 
     running = [demo] if demo is not None else demos_here()
     if not running:

@@ -11,10 +11,11 @@ from quillcast.cli.options import JSON, Place
 from quillcast.cli.peering import Peering, alone, looked, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError, Unreachable
-from quillcast.live import addresses, control
-from quillcast.live.joinline import JoinLine
-from quillcast.live.node import Node
-from quillcast.live.rendezvous import Rendezvous
+from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.discovery import control
+from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.node.node import Node
+from quillcast.live.transport import addresses
 
 
 @click.command(short_help="Run a peer that forwards for others.")

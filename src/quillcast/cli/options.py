@@ -11,9 +11,9 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from quillcast.live.credentials import Credentials
+    from quillcast.live.admission.credentials import Credentials
 
-RUNTIME_DIR = "QUILLCAST_RUNTIME_DIR"  # as `live.runtimefolder` has it, which is imported when it is needed
+RUNTIME_DIR = "QUILLCAST_RUNTIME_DIR"  # as `live.discovery.runtimefolder` has it, which is imported when it is needed
 COMPLETION_TIMEOUT_S = 0.5  # a guess: nobody waits longer after a key
 
 
@@ -112,7 +112,7 @@ _NETWORK = click.option(
 def _look_in(context: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
     """Have this process, and those that it starts, look there. Raises `click.BadParameter` where that cannot be."""
     from quillcast.core.errors import LocalError
-    from quillcast.live.runtimefolder import chosen
+    from quillcast.live.discovery.runtimefolder import chosen
 
     if folder is not None:
         try:
@@ -143,13 +143,13 @@ NETWORK = _with_network
 
 
 def _loaded(context: click.Context, _: click.Parameter, file: Path | None) -> "Credentials | None":
-    from quillcast.live.credentials import Credentials
+    from quillcast.live.admission.credentials import Credentials
 
     return None if file is None else Credentials.load(file)
 
 
 def _loaded_or_made(context: click.Context, _: click.Parameter, file: Path | None) -> "Credentials | None":
-    from quillcast.live.credentials import Credentials
+    from quillcast.live.admission.credentials import Credentials
 
     if file is None or file.exists():
         return _loaded(context, _, file)

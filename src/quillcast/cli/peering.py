@@ -13,9 +13,9 @@ import msgspec
 
 from quillcast.cli.options import NETWORK
 from quillcast.core.errors import LocalError
-from quillcast.live import local_ipc
-from quillcast.live.joinline import JoinLine
-from quillcast.live.node import Node
+from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.node.node import Node
+from quillcast.live.transport import local_ipc
 from quillcast.protocol.config import Config
 
 

@@ -23,9 +23,9 @@ from quillcast.core.errors import EventTooLarge, NotAdmitted, NotJoined, NotStab
 from quillcast.live.config import LiveConfig
 
 if TYPE_CHECKING:
-    from quillcast.live.credentials import Credentials
-    from quillcast.live.node import Node
-    from quillcast.live.publisher import Publisher
+    from quillcast.live.admission.credentials import Credentials
+    from quillcast.live.edges.publisher import Publisher
+    from quillcast.live.node.node import Node
 
 _LEAVE_S = 0.6  # after a time-out; a guess, so that all ends within a second of --timeout
 _START_S_MIN = 1.0  # to join the network has so long, however short --timeout is; a guess

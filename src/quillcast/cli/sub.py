@@ -16,11 +16,11 @@ from quillcast.cli.streams import Writer
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import short
 from quillcast.core.loss import Loss
-from quillcast.live.node import Node
-from quillcast.live.subscription import Event, Subscription
+from quillcast.live.edges.subscription import Event, Subscription
+from quillcast.live.node.node import Node
 
 if TYPE_CHECKING:
-    from quillcast.live.credentials import Credentials
+    from quillcast.live.admission.credentials import Credentials
 
 
 @click.command(short_help="Print a topic's events as they arrive.")

@@ -17,7 +17,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings, described
 
 if TYPE_CHECKING:
-    from quillcast.live.credentials import Credentials
+    from quillcast.live.admission.credentials import Credentials
 
 DEFAULTS, TOPICS = Settings(), TopicConfig()
 

@@ -24,7 +24,7 @@ from quillcast.demo.peer import Setting
 from quillcast.demo.processes import PeerFailed, PeerProcess
 from quillcast.demo.roles import Roles, give_roles
 from quillcast.demo.state import State
-from quillcast.live.control import Answerer, ControlServer
+from quillcast.live.discovery.control import Answerer, ControlServer
 from quillcast.pipeline.run import Run
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig

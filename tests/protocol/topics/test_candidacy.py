@@ -11,7 +11,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import from_number, number
 from quillcast.core.messages import Contact
 from quillcast.core.trace import BecameRoot
-from quillcast.live.credentials import Credentials
+from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.security.access import AccessDenied, entry
