@@ -40,6 +40,7 @@ class Accession:
         self.topic, self.how, self.began_at = topic, how, began_at
         self.noting = False  # everybody was asked
         self.term = NO_TERM  # the one under which it will reign
+        self.doubtful_until = 0.0  # a topic that is new to all who were asked may have been in use until then
         self.requests: dict[tuple[type, bytes], Request] = {}
         self.publishers: dict[Contact, None] = {}  # of a reign that is over
 
@@ -106,6 +107,8 @@ class Accessions:
                 self.scribe.learn(entry.descriptor)
             if entry.term != NO_TERM:
                 self.replication.enter(accession.topic, entry.term)
+        mine = self.replication.doubtful_until(accession.topic, self.host.me)
+        accession.doubtful_until = max(accession.doubtful_until, round_.doubtful_until, mine)
         waited_s = self.host.now() - accession.began_at
         if any(entry.reigns for entry in entries) and waited_s < self.config.hand_over_s:
             self.host.set_timer(AskAgain(accession.topic, accession.began_at), self.config.ask_s)
@@ -142,7 +145,7 @@ class Accessions:
             self._note(accession)
             return
         del self.by_topic[accession.topic]
-        self.rendezvous.become(tree, accession.how, accession.term, round_.holders)
+        self.rendezvous.become(tree, accession.how, accession.term, round_.holders, accession.doubtful_until)
         self.rendezvous.tell_publishers(tree, accession.publishers)
         for request in accession.requests.values():
             self.scribe.dispatch.routed(request)
@@ -200,7 +203,7 @@ class Accessions:
             return
         tree.joining = False
         if accession.how == "created" and accession.term != NO_TERM:
-            self.scribe.handing_over.renounce(tree, accession.term)
+            self.scribe.handing_over.renounce(tree, accession.term, accession.doubtful_until)
         self.rendezvous.tell_publishers(tree, accession.publishers)
         self.scribe.joining.join(tree)
         self.scribe.joining.leave_if_idle(tree)

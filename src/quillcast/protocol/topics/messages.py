@@ -311,6 +311,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """The highest one that it heard of."""
     reigns: bool = False
     """It is the topic's root."""
+    doubtful_s: float = 0.0
+    """For so long may a topic that it does not know have been in use: most who would know were lost lately."""
 
 
 class Ask(Message, frozen=True, tag=62):
