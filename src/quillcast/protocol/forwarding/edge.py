@@ -329,13 +329,18 @@ class Edge(Channel):
         yield from (bundle for serial in range(self.cursor, log.end) if (bundle := log.at(serial)) is not None)
 
     def _void(self, publisher: bytes, author: Author, waiting: RangeSet) -> None:
-        for hole in difference(self._holes_before(author), waiting):
-            self._lose_before(author, publisher, hole, author.term or NO_TERM, "void")
+        """What lacks before a known event is lost, and told so if it was not reported by its positions before."""
+        for first, last in difference(self._holes_before(author), waiting):
+            if self._was_told(author.term or NO_TERM, last - first):
+                author.before.add(first, last)
+            self._lose_before(author, publisher, (first, last), author.term or NO_TERM, "void")
         next_ = author.next or 0
         known = [(block.first, place.term) for block, place in author.held]
         known += [(first, author.term or NO_TERM) for first, _ in author.lost.within(next_, author.lost.end)]
         if known and not waiting.within(next_, min(known)[0]):
             end, term = min(known)
+            if self._was_told(term, end - next_):
+                author.lost = RangeSet([(next_, end), *author.lost])
             self._lose_events(publisher, [(next_, end)], term, "void")
 
     def forget_authors(self) -> None:
@@ -482,7 +487,7 @@ class Edge(Channel):
         """
         author = self.authors.get(block.publisher) or self._meet(block.publisher)
         expected = self._expected(author, block.first + done, term)
-        if block.first > expected and (author.term != term or not self._may_be_lost(term, block.first - expected)):
+        if block.first > expected and (author.term != term or not self._stood_in(author, expected, block.first)):
             self._hold(author, block, term, index)
             return
         author.term, began = term, author.began
@@ -564,9 +569,15 @@ class Edge(Channel):
             expected = max(first, expected)
         return author.lost.contiguous_from(expected) if author.lost else expected
 
-    def _may_be_lost(self, term: Term, events: int) -> bool:
-        """May so many events of a publisher have stood at lost positions of a term whose events nobody knows?"""
-        return self.doubts is not None and events <= self.doubts.most(term)
+    def _stood_in(self, author: Author, first: int, last: int) -> bool:
+        """May events that lack between two of a publisher's in a term have stood at its doubted positions?"""
+        if self.doubts is None or author.term is None:
+            return False
+        return self.doubts.stood_in(author.term, sum(end - begin for begin, end in author.lost.missing(first, last)))
+
+    def _was_told(self, term: Term, events: int) -> bool:
+        """Were so many events of a publisher, which lack before one of a term, reported by their positions?"""
+        return self.doubts is not None and self.doubts.account_for(term, events)
 
     def _hold(self, author: Author, block: Block, term: Term, index: int) -> None:
         """There is a hole before it: it waits, for what lacks may be on its way under another term."""
