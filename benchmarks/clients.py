@@ -156,7 +156,7 @@ class Quillcast(Client):
     async def connect(self, *, nearby: bool = True, **options: Any) -> dict[str, Any]:
         import quillcast
 
-        live, topics = quillcast.LiveConfig(nearby=nearby), quillcast.Config().topics
+        live, topics = quillcast.LiveConfig(local_ipc=nearby), quillcast.Config().topics
         self.node = quillcast.Node(live=live, **options)
         await self.node.start()
         return {

@@ -79,7 +79,7 @@ def test_a_block_holds_what_was_sealed(given_events: dict[str, Any]) -> None:
     assert block.keys() == given_events["keys"]
     assert block.attributes() == given_events["attributes"]
     assert block.runs() == (given_events["runs"] or [(block.publisher, block.first, count)])
-    assert list(zip(*block.authors(), strict=True)) == spelt_out(block.runs())
+    assert list(zip(*block.publishers(), strict=True)) == spelt_out(block.runs())
     assert block.size == len(block.data) == len(block.data) // 8 * 8
 
 
@@ -158,7 +158,7 @@ def test_whose_the_events_of_a_shared_block_are_stands_behind_all_other_columns(
     block = sealed([b"a", b"", b"ccc"], keys=[b"k", b"l", b""], runs=runs)
     assert block.data[5] == 2 | 16
     assert block.data[96:] == struct.pack("<II16s16sqqii", 2, 0, NODE, TOPIC, 5, 0, 1, 2)
-    assert block.authors() == ([NODE, TOPIC, TOPIC], [5, 0, 1])
+    assert block.publishers() == ([NODE, TOPIC, TOPIC], [5, 0, 1])
 
 
 def test_a_bundle_is_its_head_and_then_the_same_blocks() -> None:
@@ -352,7 +352,7 @@ def test_runs_that_do_not_check_out_are_malformed(offset: int, layout: str, valu
     block = Block.parse(bytes(data))
     assert block.payloads() == [b"a", b"b", b"c"]
     with pytest.raises(Malformed, match=text):
-        block.authors()
+        block.publishers()
 
 
 @pytest.mark.parametrize(

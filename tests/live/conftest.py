@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quillcast.live import nearby
+from quillcast.live.transport import local_ipc
 from tests.live import toys
 from tests.live.stage import Stage, Wires, wires
 
@@ -39,4 +39,4 @@ def no_membership(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Toys are linked as peers of one machine are, and as those of two are."""
     monkeypatch.setattr(toys, "NEARBY", request.param)
-    monkeypatch.setattr(nearby, "BUFFER_BYTES", MODEST_BYTES)
+    monkeypatch.setattr(local_ipc, "BUFFER_BYTES", MODEST_BYTES)

@@ -35,7 +35,7 @@ NODES: list[tuple[dict[str, Any], str]] = [
 SETTINGS: list[tuple[type, dict[str, Any], str]] = [
     (TopicConfig, {"lease_s": -1}, r"topics.lease_s is -1; use a finite number above 0"),
     (TopicConfig, {"lease_s": math.nan}, r"topics.lease_s is nan"),
-    (TopicConfig, {"sweep_s": 0}, r"topics.sweep_s is 0"),
+    (TopicConfig, {"housekeeping_s": 0}, r"topics.housekeeping_s is 0"),
     (TopicConfig, {"replicas": 2.5}, r"topics.replicas is 2.5; use a whole number above 0"),
     (TopicConfig, {"fallbacks": -1}, r"topics.fallbacks is -1; use a whole number from 0 on"),
     (TopicConfig, {"budget_bytes": "64 MiB"}, r"topics.budget_bytes is '64 MiB'"),
@@ -48,7 +48,7 @@ SETTINGS: list[tuple[type, dict[str, Any], str]] = [
     (OverlayConfig, {"leaf_set_size": "8"}, r"overlay.leaf_set_size is '8'"),
     (LiveConfig, {"join_timeout_s": math.inf}, r"live.join_timeout_s is inf"),
     (LiveConfig, {"window_bytes": True}, r"live.window_bytes is True"),
-    (LiveConfig, {"nearby": 1}, r"live.nearby is 1; use True or False"),
+    (LiveConfig, {"local_ipc": 1}, r"live.local_ipc is 1; use True or False"),
     (Config, {"topics": {"lease_s": 5}}, r"topics = .* is dict; use TopicConfig\(...\)"),
 ]
 

@@ -95,7 +95,7 @@ def test_a_publisher_that_waits_too_long_learns_which_subscribers_its_topic_wait
             assert error.value.peers == (bob.contact.node_id.hex(),)
             waits = f"the topic waits for its slow subscribers (slow = wait): {short(bob.contact.node_id)} ("
             assert waits in str(error.value)
-            while not publisher._outlet.stopped:
+            while not publisher._batcher.stopped:
                 await publisher.publish(bytes(1000))
             with pytest.raises(NotAdmitted, match="had no room for the event"):
                 await publisher.publish(b"no room", wait="root", timeout_s=0.5)
@@ -109,10 +109,10 @@ def test_a_root_that_holds_stability_back_is_named_with_the_time_that_it_will() 
     async def scenario() -> None:
         async with slow_reader() as (alice, _, publisher, _):
             await publisher.publish(b"first", wait="stable")
-            root = alice._peer.scribe.trees[publisher._outlet.inner.topic].root
+            root = alice._peer.scribe.trees[publisher._batcher.inner.topic].root
             assert root is not None
             root.hold_until = alice._peer.host.now() + 20
-            with pytest.raises(NotStable, match=r"calls nothing stable for another \d+ s"):
+            with pytest.raises(NotStable, match=r"declares nothing stable for another \d+ s"):
                 await publisher.publish(b"second", wait="stable", timeout_s=1.0)
 
     run(scenario())
@@ -122,7 +122,7 @@ def test_a_root_that_is_lost_is_said_to_be() -> None:
     async def scenario() -> None:
         async with slow_reader() as (_, _, publisher, _):
             await publisher.publish(b"first", wait="stable")
-            publisher._outlet.inner.root_lost()
+            publisher._batcher.inner.root_lost()
             with pytest.raises(quillcast.NotJoined, match=r"no root of .* was found within 0.6 s to admit the event"):
                 await publisher.publish(b"second", wait="stable", timeout_s=0.6)
 

@@ -14,14 +14,14 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import Contact, Message
-from quillcast.live.certificates import Authority
+from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.keyring import CertifiedIdentity
 from quillcast.live.config import LiveConfig
-from quillcast.live.hello import Identity
-from quillcast.live.host import new_incarnation
-from quillcast.live.keyring import Membership
-from quillcast.live.links import Links
-from quillcast.live.pump import Pump
-from quillcast.live.tls import Tls
+from quillcast.live.runtime.host import new_incarnation
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport.hello import Identity
+from quillcast.live.transport.links import Links
+from quillcast.live.transport.tls import Tls
 from quillcast.protocol.security.members import NONCE_BYTES
 
 TOPIC = b"t" * 16
@@ -94,7 +94,7 @@ class ToyPeer:
         self.answers.append((token, result))
 
     def say(self, to: "ToyPeer", text: str) -> None:
-        self.links.link(to.contact).send(Said(text))
+        self.links.send(to.contact, Said(text))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -107,14 +107,14 @@ async def toy(
     config: LiveConfig | None = None,
     identity: Identity | None = None,
     port: int = 0,
-    membership: Membership | None = None,
+    membership: CertifiedIdentity | None = None,
     wall_ns: Callable[[], int] = time.time_ns,
 ) -> AsyncIterator[ToyPeer]:
     """A peer that listens on loopback, with TLS if it is a member of a network with a credential."""
     pump = Pump(asyncio.get_running_loop())
     tls = membership and Tls(membership.identity, membership.certificate, membership.authority)
     identity = membership.identity if membership else identity or Identity.new()
-    config = msgspec.structs.replace(config or LiveConfig(), nearby=NEARBY)
+    config = msgspec.structs.replace(config or LiveConfig(), local_ipc=NEARBY)
     links = Links(pump, identity, network, new_incarnation(), ToyCodec, config, tls=tls, wall_ns=wall_ns)
     await links.listen("127.0.0.1", port)
     peer = pump.inputs = ToyPeer(links)
@@ -124,11 +124,11 @@ async def toy(
         await links.close()
 
 
-def member(authority: Authority, now_ns: int | None = None) -> Membership:
+def member(authority: Authority, now_ns: int | None = None) -> CertifiedIdentity:
     """A new identity, admitted by a network's credential."""
     identity, nonce = Identity.new(), secrets.token_bytes(NONCE_BYTES)
     certificate = authority.admit(identity.public_key, time.time_ns() if now_ns is None else now_ns, nonce)
-    return Membership(Identity.of_secret(identity.secret, nonce), certificate, authority.certificate)
+    return CertifiedIdentity(Identity.of_secret(identity.secret, nonce), certificate, authority.certificate)
 
 
 def bundle(size_bytes: int = 100, first: int = 0) -> Bundle:

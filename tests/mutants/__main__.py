@@ -63,7 +63,7 @@ def _try_all(
 
 def _table(mutants: list[Mutant], caught: dict[Mutant, Caught]) -> str:
     rows = [("mutant", "caught by", "seconds")]
-    rows += [(m.name, caught[m].by or f"NOTHING: {m.promise}", f"{caught[m].seconds:.1f}") for m in mutants]
+    rows += [(m.name, caught[m].by or f"EMPTY: {m.promise}", f"{caught[m].seconds:.1f}") for m in mutants]
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "\n".join(f"{name:{wide[0]}}  {by:{wide[1]}}  {seconds:>7}" for name, by, seconds in rows)
 

@@ -38,7 +38,7 @@ def test_what_units_do_not_see_goes_through_histories_and_a_survivor_is_named(
     assert command.main(["--json"]) == 1
     assert tried == ["units"] * 4 + ["histories"] * 2
     out = capsys.readouterr().out
-    assert f"NOTHING: {NEVER.promise}" in out
+    assert f"EMPTY: {NEVER.promise}" in out
     assert "2 of 3 caught" in out
     result = json.loads(out.splitlines()[-1])
     assert [(m["caught_by"], m["seconds"]) for m in result["mutants"]] == [

@@ -16,7 +16,7 @@ SIZES = [(4, 16), (2, 8), (1, 4), (1, 2)]
 LAST_S = 240.0  # what a split of a minute, back-off and slow rounds may take to be over
 WAYS = [
     "cold_start", "digests_differ", "join_retry", "lazy_repair", "leaf_repair", "member_left", "neighbour_lost",
-    "probe_given_up", "rerouted", "ring_merge", "row_maintenance", "row_repair", "sought_company", "stood_still",
+    "probe_given_up", "rerouted", "ring_merge", "row_maintenance", "row_repair", "ring_searched", "process_paused",
 ]  # fmt: skip
 
 

@@ -121,17 +121,17 @@ def test_the_last_copy_is_found_wherever_it_is(name: str, leaf: int) -> None:
 def test_a_split_topic_has_two_roots_and_then_one() -> None:
     simulation = run("split-with-two-roots")
     split_at, healed_at = when(simulation, "nothing passes"), when(simulation, "what was cut passes again")
-    reigning: set[int] = set()
+    roots: set[int] = set()
     most = 0
     for at, machine, record in simulation.world.journal.records:
         if isinstance(record, BecameRoot):
-            reigning.add(machine)
+            roots.add(machine)
         elif isinstance(record, ResignedRoot):
-            reigning.discard(machine)
+            roots.discard(machine)
         if split_at < at < healed_at:
-            most = max(most, len(reigning))
+            most = max(most, len(roots))
     assert most == 2
-    assert len(reigning) == 1
+    assert len(roots) == 1
     during = written_between(simulation, split_at + 6.0, healed_at - 1.0)
     roots = {event: {root for root, at in admitted_by(simulation, event).items() if at < healed_at} for event in during}
     assert set.union(*roots.values()) == {11, 15}, "events are admitted on both sides"
@@ -218,8 +218,8 @@ def test_what_a_best_effort_topic_drops_is_counted_and_told() -> None:
 def test_rivals_meet_within_five_seconds_and_from_then_on_every_event_comes_to_everybody(seed: int) -> None:
     simulation = run("rivals-meet-after-a-split", seed)
     healed_at = when(simulation, "what was cut passes again")
-    reigns = [at for at, _, record in simulation.world.journal.records if isinstance(record, BecameRoot)]
-    assert max(reigns) < healed_at + 5.0
+    became_root = [at for at, _, record in simulation.world.journal.records if isinstance(record, BecameRoot)]
+    assert max(became_root) < healed_at + 5.0
     after = written_between(simulation, healed_at + 5.0, 110.0)
     assert {event[0] for event in after} == {writer.name for writer in simulation.writers}
     for event in after:
@@ -235,21 +235,21 @@ def test_what_a_new_topic_is_given_is_stable_within_a_second(seed: int) -> None:
         assert len(writer.written) > 2
         assert writer.publisher.stable == len([at for at in writer.written if at < written_by])
     hows = [record.how for _, _, record in simulation.world.journal.records if isinstance(record, BecameRoot)]
-    assert {*hows} <= {"created", "handed_over"}
+    assert {*hows} <= {"created", "transferred"}
     simulation.run()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_root_goes_by_default_settings_however_often_it_starts_anew(seed: int) -> None:
     simulation = Simulation(load(FOLDER / "root-restarted-with-a-known-identity.toml"), seed)
-    reigns = 0
+    became_root = 0
     for tenth in range(60, 1100):
         simulation.world.run(tenth / 10)
         for tree in simulation.trees("news").values():
             if tree.root is not None:
-                reigns += 1
+                became_root += 1
                 assert tree.descriptor.settings.slow == tree.root.descriptor.settings.slow == "wait"
-    assert reigns > 800
+    assert became_root > 800
     simulation.run()
 
 

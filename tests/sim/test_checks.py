@@ -84,7 +84,7 @@ class Cuts:
     def __init__(self, spans: list[Span], *, pauses: bool = False) -> None:
         self.spans, self.pauses = spans, pauses
 
-    def stood_still(self, _machine: int, _span: Span) -> bool:
+    def process_paused(self, _machine: int, _span: Span) -> bool:
         return self.pauses
 
     def apart(self, _a: int, _b: int, join_s: float) -> list[Span]:
@@ -221,7 +221,7 @@ def test_a_subscription_that_begins_beyond_a_cut_is_told_of_what_lower_terms_adm
             check(sound)  # it began before the cut
         reader.log.remove(told)
         reader.start = start._replace(term=Term(start.term.counter + 1, start.term.node))
-        check(sound)  # its peer knew nothing of that reign
+        check(sound)  # its peer knew nothing of that term
         reader.knew = {start.term: 0}
         with pytest.raises(Broken, match="it was not told so either"):
             check(sound)
@@ -415,7 +415,7 @@ def test_what_is_remembered_of_a_publisher_that_is_gone_is_found(sound: Simulati
 
 def test_former_parents_that_are_remembered_for_too_long_are_found(sound: Simulation) -> None:
     peer = next(peer for _, peer in sound.running() if sound.topics["news"] in peer.scribe.trees)
-    former = peer.scribe.joining.former
+    former = peer.scribe.membership.former
     former[sound.topics["news"]] = {bytes(16): peer.host.now() + 1.0}
     try:
         checks.check_tables(sound)

@@ -15,7 +15,7 @@ def ledger(*runs: tuple[bytes, int, int, Term, int]) -> Ledger:
     return made
 
 
-def test_an_event_that_was_admitted_again_has_a_position_in_each_reign() -> None:
+def test_an_event_that_was_admitted_again_has_a_position_in_each_term() -> None:
     made = ledger((ANN, 0, 3, FIRST, 0), (BOB, 0, 1, FIRST, 3), (ANN, 2, 2, SECOND, 0))
     assert list(made.positions(ANN, 2)) == [Position(FIRST, 2), Position(SECOND, 0)]
     assert list(made.positions(BOB, 0)) == [Position(FIRST, 3)]

@@ -24,7 +24,7 @@ offset    size   what
 ========= ====== =====================================================================
 
 A **bundle** on the wire is its head (the envelope and a table of block sizes) and then its blocks, so forwarding is
-writing a new head and the same blocks. Nothing but the two edges looks inside a block.
+writing a new head and the same blocks. EmptyDict but the two edges looks inside a block.
 """
 
 import struct
@@ -262,7 +262,7 @@ class Block:
             list(zip(*self._run_columns(), strict=True)) if self.shared else [(self.publisher, self.first, self.count)]
         )
 
-    def authors(self) -> tuple[list[bytes], list[int]]:
+    def publishers(self) -> tuple[list[bytes], list[int]]:
         """Every event's publisher, and its sequence there. Raises `Malformed`."""
         if not self.shared:
             return [self.publisher] * self.count, list(range(self.first, self.last))
@@ -290,7 +290,7 @@ class Block:
             offsets = whole.slice(at, 4 * (self.count + 1))
             return pa.Array.from_buffers(pa.binary(), self.count, [None, offsets, whole.slice(data_at, size)])
 
-        publishers, sequences = self.authors()
+        publishers, sequences = self.publishers()
         columns = {"seq": pa.array(sequences, pa.int64())}
         if self.shared:
             columns["publisher"] = pa.array(publishers, pa.binary(ID_BYTES))

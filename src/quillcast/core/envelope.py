@@ -9,7 +9,7 @@ from quillcast.core.messages import Number, WireId
 
 
 class Term(NamedTuple):
-    """A reign of one root over one topic: grows with every change of root (docs/delivery.md, *Roots that move*).
+    """A term of one root over one topic: grows with every change of root (docs/delivery.md, *Roots that move*).
 
     `node` is the first half of the root's nodeId and then its incarnation, so that a root that was restarted and
     remembers nothing cannot take its own old term for a new one.

@@ -1,7 +1,7 @@
 """The one interface through which protocols reach the outside world (docs/design.md, decision 1).
 
 A host carries out orders and hands things in, one at a time; it never calls into a peer in the midst of that peer's
-step, not even for a message to itself. The same protocol code runs on `live.host` and on `sim.host`.
+step, not even for a message to itself. The same protocol code runs on `live.runtime.host` and on `sim.host`.
 """
 
 from random import Random
@@ -85,7 +85,7 @@ class Host(Protocol):
         ...
 
     def set_timer(self, timer: Timer, delay_s: float) -> None:
-        """Hand `timer` in once, `delay_s` or more later. Nothing needs cancelling."""
+        """Hand `timer` in once, `delay_s` or more later. EmptyDict needs cancelling."""
         ...
 
     def proximity(self, node: bytes) -> float | None:

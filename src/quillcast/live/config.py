@@ -7,7 +7,7 @@ from quillcast.protocol.security.tokens import TOKEN_LIFE_S
 
 
 class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What one peer may hold and how long it waits. Raise `window_bytes` for links with a long round trip."""
+    """Limits and time-outs of one peer. Raise `window_bytes` for links with a long round trip."""
 
     window_bytes: int = 4 << 20
     """Bundles a neighbour may have sent that have not left this peer yet; each link has its own window."""
@@ -24,10 +24,10 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     messages_waiting_max: int = 1 << 16
     """Control messages waiting for a link that is being opened; over that it is given up. A guess."""
 
-    nearby: bool = True
+    local_ipc: bool = True
     """Peers of one machine are linked by a Unix socket, and lend each other large blocks, where both say so."""
 
-    strangers_max: int = 128
+    unauthenticated_max: int = 128
     """Connections that have not proven who they are; beyond it the oldest are closed. A guess."""
 
     connect_timeout_s: float = 5.0

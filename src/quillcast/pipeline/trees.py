@@ -1,4 +1,4 @@
-"""The topics' trees at chosen moments, and how fast they were mended after each kill."""
+"""The topics' trees at chosen moments, and how fast they were repaired after each kill."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ def states(records: DataFrame, processes: DataFrame, moments: DataFrame) -> Data
     """
     order = F.struct("started_ns", "entry")
     place = F.col("record").isin("Attached", "Detached")
-    reign = F.col("record").isin("Attached", "BecameRoot", "ResignedRoot")
+    last_root_change = F.col("record").isin("Attached", "BecameRoot", "ResignedRoot")
     last = (
         records.where(F.col("record").isin(*_CHANGES))
         .join(F.broadcast(processes.select("peer", "started_ns", "ended_ns")), ["peer", "started_ns"])
@@ -38,10 +38,10 @@ def states(records: DataFrame, processes: DataFrame, moments: DataFrame) -> Data
         .groupBy("moment", "topic", "peer")
         .agg(
             F.max_by(F.when(place, F.struct("record", "other", "text")), F.when(place, order)).alias("place"),
-            F.max_by("record", F.when(reign, order)).alias("reign"),
+            F.max_by("record", F.when(last_root_change, order)).alias("last_root_change"),
         )
     )
-    is_root = F.coalesce(F.col("reign") == "BecameRoot", F.lit(False))
+    is_root = F.coalesce(F.col("last_root_change") == "BecameRoot", F.lit(False))
     parent = F.when(~is_root & (F.col("place.record") == "Attached"), F.col("place.other"))
     state = last.select(
         "moment", "topic", "peer", parent.alias("parent"), is_root.alias("is_root"), F.col("place.text").alias("why")

@@ -168,51 +168,51 @@ class Peer:
             return False
         if self._linger_by is None:
             self._linger_by = now + self.config.topics.linger_s
-            self.scribe.handing_over.close()
-        return now >= self._linger_by or (publishing.unstable == 0 and self.scribe.rendezvous.covered(now))
+            self.scribe.leadership_transfer.close()
+        return now >= self._linger_by or (publishing.unstable == 0 and self.scribe.rendezvous.all_stable(now))
 
     # ---- inputs
 
     def message(self, sender: Contact, message: Any) -> None:
         """A control message arrived."""
-        self.scribe.sweeping.notice()
+        self.scribe.housekeeping.notice()
         self.neighbours.heard(sender)
         self.overlay.heard(sender)
         self.dispatch.message(sender, message)
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle arrived."""
-        self.scribe.sweeping.notice()
+        self.scribe.housekeeping.notice()
         self.neighbours.heard(sender)
         self.overlay.heard(sender)
         self.scribe.bundle(sender, bundle)
 
     def timer(self, timer: Timer) -> None:
         """A timer is due."""
-        self.scribe.sweeping.notice()
+        self.scribe.housekeeping.notice()
         self.dispatch.timer(timer)
 
     def link_up(self, contact: Contact) -> None:
         """A link to this peer stands (again), with all its credit."""
-        self.scribe.sweeping.notice()
+        self.scribe.housekeeping.notice()
         self.neighbours.link_up(contact)
         self.scribe.room(contact)
 
     def link_lost(self, contact: Contact) -> None:
         """A link broke or could not be made."""
-        self.scribe.sweeping.notice()
+        self.scribe.housekeeping.notice()
         self.neighbours.link_lost(contact)
         self.recovery.link_lost(contact)
 
     def died(self, contact: Contact) -> None:
         """This peer has ended, and that is certain."""
-        self.scribe.sweeping.notice()
+        self.scribe.housekeeping.notice()
         self.scribe.repair.died(contact)
         self.neighbours.died(contact)
 
     def room(self, contact: Contact) -> None:
         """There is credit again towards this peer."""
-        self.scribe.sweeping.notice()
+        self.scribe.housekeeping.notice()
         self.recovery.room(contact)
         self.scribe.room(contact)
 

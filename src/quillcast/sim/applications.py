@@ -70,7 +70,7 @@ class Reader:
         self.asked_at = host.world.now
         self.started_at: float | None = None
         self.start: Position | None = None
-        self.knew: dict[Term, int] = {}  # the earlier reigns that its peer knew at the start, and how far they went
+        self.knew: dict[Term, int] = {}  # the earlier terms that its peer knew at the start, and how far they went
         self.ended_at: float | None = None
         self.log: list[Heard | Told] = []
         self.heard: set[Event] = set()
@@ -87,7 +87,7 @@ class Reader:
     def started(self, position: Position) -> None:
         self.started_at, self.start = self.host.world.now, position
         past = _peer(self.host).scribe.trees[topic_id(self.topic)].past
-        self.knew = {term: reign.end for term, reign in past.items()}
+        self.knew = {term: each.end for term, each in past.items()}
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
         now = self.host.world.now

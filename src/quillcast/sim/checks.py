@@ -10,7 +10,7 @@ from quillcast.core.ids import ring_distance, short
 from quillcast.protocol.forwarding.edge import SILENT_MAX
 from quillcast.protocol.forwarding.flow import FORGOTTEN_MAX, TERMS_KEPT_MAX
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.joining import FORMER_MAX
+from quillcast.protocol.topics.membership import FORMER_MAX
 from quillcast.sim.delivery import Delivery
 from quillcast.sim.host import Machine
 from quillcast.sim.leases import bound_s
@@ -94,7 +94,7 @@ def check_credit(run: Observed) -> None:
 
 
 def check_tables(run: Observed) -> None:
-    """What peers remember of leases, publishers and reigns goes when its time has passed."""
+    """What peers remember of leases, publishers and terms goes when its time has passed."""
     calm_at = max([run.calm_at(), *(writer.written[-1] for writer in run.writers if writer.written)])
     if run.world.now < calm_at + bound_s(run.scenario.config):
         return
@@ -111,21 +111,23 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
     """`gone` are the publishers whose leases have ended long ago."""
     assert machine.host is not None
     who = f"tables: peer {machine.number}"
-    overdue = machine.host.now() - 2 * peer.config.topics.sweep_s
+    overdue = machine.host.now() - 2 * peer.config.topics.housekeeping_s
     for tree in peer.scribe.trees.values():
         topic = f"of topic {tree.descriptor.name}"
-        late = [short(node) for node, lease in tree.departed.items() if lease.until < overdue]
+        late = [short(node) for node, lease in tree.orphaned_leases.items() if lease.until < overdue]
         _holds(not late, f"{who} still knows ended leases {topic}, those of {late}")
         _holds(len(tree.past) <= TERMS_KEPT_MAX, f"{who} keeps {len(tree.past)} past terms {topic}")
         _holds(len(tree.forgotten) <= FORGOTTEN_MAX, f"{who} remembers {len(tree.forgotten)} past terms {topic}")
         admitted = [gone[id_] for id_ in (tree.root.admissions if tree.root is not None else ()) if id_ in gone]
         _holds(not admitted, f"{who}, the root {topic}, remembers publishers whose leases have ended: {admitted}")
         for edge in tree.edges.values():
-            silent = [gone[id_] for id_ in edge.authors if id_ in gone]
+            silent = [gone[id_] for id_ in edge.publishers if id_ in gone]
             _holds(len(silent) <= SILENT_MAX, f"{who} remembers {len(silent)} publishers that are gone, {topic}")
-    left = [short(topic) for topic in peer.scribe.joining.left_behind if not peer.scribe.joining.leases_left(topic)]
+    left = [
+        short(topic) for topic in peer.scribe.membership.left_behind if not peer.scribe.membership.leases_left(topic)
+    ]
     _holds(not left, f"{who} remembers leases of trees that it left, for topics {left}")
-    for id_, former in peer.scribe.joining.former.items():
+    for id_, former in peer.scribe.membership.former.items():
         late = [short(node) for node, until in former.items() if until < overdue]
         known = id_ in peer.scribe.trees and not late and len(former) <= FORMER_MAX
         _holds(known, f"{who} remembers {len(former)} former parents in topic {short(id_)}, {late} for too long")

@@ -9,7 +9,7 @@ losses are exact     an event is reported lost once at most and never came, a re
 owed and delivered   an event that was written after a reader's subscription stood, if the reader lives to the end,
                      and the writer does too, or knew the event to be stable, or a peer that lives still had it;
                      unless the reader was slow, its lease had ended, or a bound on what is kept was exceeded
-told                 in those cases: delivered, or told lost; but for a reign that began beyond a cut and is lower than
+told                 in those cases: delivered, or told lost; but for a term that began beyond a cut and is lower than
                      the one that the subscription began in (docs/decisions/judges.md)
 never silent         both within a bounded time after the event was written or the last fault was over
 best effort          what a reader came past within a term was handed over or told dropped, and never both
@@ -310,9 +310,9 @@ class Delivery:
         return ""
 
     def _unknown_at_its_start(self, reader: Reader, writer: Writer, event: Event) -> bool:
-        """Was it admitted only by reigns, below the one of the subscription, that its peer knew nothing of then?
+        """Was it admitted only in terms, below the one of the subscription, that its peer knew nothing of then?
 
-        The peer hears of such a reign when the cut is mended, and cannot tell what of it came after the start.
+        The peer hears of such a term when the cut is mended, and cannot tell what of it came after the start.
         """
         terms = [admission.term for admission in self.ledger.admitted(writer.publisher.id, event.number)]
         if reader.start is None or not terms:

@@ -218,8 +218,8 @@ def cuts(run: Observed, plan: TopicPlan) -> bool:
     """May leases of slow subscribers be ended, by the plan or where its settings were lost with all their keepers?"""
     topic = run.topics[plan.name]
     trees = (peer.scribe.trees.get(topic) for _, peer in run.running())
-    reigning = (tree.descriptor for tree in trees if tree is not None and tree.root is not None)
-    return plan.slow == "cut" or any(not each.version and each.settings.slow == "cut" for each in reigning)
+    current = (tree.descriptor for tree in trees if tree is not None and tree.root is not None)
+    return plan.slow == "cut" or any(not each.version and each.settings.slow == "cut" for each in current)
 
 
 def told_of(run: Observed, reader: Reader, event: Event) -> str:

@@ -46,7 +46,7 @@ class Leases:
                 continue
             when = f"from {span.start:.1f} to {span.end:.1f} s"
             # Who stood still accuses nobody of what passed meanwhile: it misses a lost parent that much later.
-            later_s = MEET_S if self.reach.stood_still(mine, span) else 0.0
+            later_s = MEET_S if self.reach.process_paused(mine, span) else 0.0
             if span.length_s + later_s >= lease_s - self.slack_s:
                 return f"it was out of reach of peer {machine} {when}"
             if span.start < reader.started_at:

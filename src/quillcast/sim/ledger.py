@@ -36,7 +36,7 @@ class Ledger:
         self.by_term.setdefault(record.term, []).append(admission)
 
     def admitted(self, publisher: bytes, sequence: int) -> Iterator[Admission]:
-        """Every admission of an event: each reign gives it a position of its own."""
+        """Every admission of an event: each term gives it a position of its own."""
         for admission in self.by_publisher.get(publisher, ()):
             if admission.first <= sequence < admission.last:
                 yield admission

@@ -57,7 +57,7 @@ class Reach:
         groups = next(each for since, each in self._latest_first() if since <= at)
         return [other for other in groups if _side_by_side(groups, machine, other)]
 
-    def stood_still(self, machine: int, span: Span) -> bool:
+    def process_paused(self, machine: int, span: Span) -> bool:
         """Did a process stand still at some time of a span?"""
         return any(
             groups.get(machine, machine) is None

@@ -177,9 +177,9 @@ def _away(spans: list[Span], bounds: Bounds) -> list[Span]:
     return joined
 
 
-def _said(stood_still: list[Span], at: float, bounds: Bounds) -> Span:
+def _said(process_paused: list[Span], at: float, bounds: Bounds) -> Span:
     """When an author's root may have said what the author heard at a time: while that stood still it heard nothing."""
-    return min([since for since, until in stood_still if since < at < until + bounds.stable_s], default=at), at
+    return min([since for since, until in process_paused if since < at < until + bounds.stable_s], default=at), at
 
 
 def _lapsed(away: Span, said: Span, bounds: Bounds) -> bool:

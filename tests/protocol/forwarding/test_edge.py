@@ -5,7 +5,7 @@ from random import Random
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
-from quillcast.protocol.forwarding.edge import GIVEN_RANGES_MAX, Edge
+from quillcast.protocol.forwarding.edge import DELIVERED_RANGES_MAX, Edge
 from quillcast.protocol.forwarding.flow import Past
 from quillcast.protocol.forwarding.ledger import NO_LEDGER, Run
 from quillcast.protocol.forwarding.log import Budget, Log
@@ -39,7 +39,7 @@ def test_any_number_of_bundles_behind_a_gap_come_in_order_once_it_is_filled() ->
     assert notes.got == []
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     assert notes.got == [b"%d" % index for index in range(1000)]
-    line = edge.line(FIRST)
+    line = edge.term_cursor(FIRST)
     assert line is not None
     assert (line.next, line.waiting, line.firsts) == (1000, {}, [])
 
@@ -92,7 +92,7 @@ def test_a_hole_before_events_that_were_told_lost_is_void_in_the_end_too() -> No
     assert len(notes.lost_) == 4
 
 
-def test_events_of_a_reign_that_became_known_late_are_told_lost_if_later_ones_went_out_before() -> None:
+def test_events_of_a_term_that_became_known_late_are_told_lost_if_later_ones_went_out_before() -> None:
     edge, notes, _ = an_edge()
     edge.begin(THIRD, 0)
     edge.take(down(THIRD, 0, block(PAUL, 2)))
@@ -139,7 +139,7 @@ def test_what_a_publisher_sends_again_from_before_a_subscription_is_not_told_los
     assert notes.lost_ == []
 
 
-def test_a_best_effort_event_that_a_later_one_overtook_in_another_reign_is_told_lost_and_no_repeat() -> None:
+def test_a_best_effort_event_that_a_later_one_overtook_in_another_term_is_told_lost_and_no_repeat() -> None:
     """Order forbids it, and nobody gave it to this subscriber before (docs/delivery.md: drops counted and told)."""
     edge, notes, host = an_edge(ordered=False)
     edge.readmits = False
@@ -162,7 +162,7 @@ def test_what_a_reliable_topic_admits_again_from_before_a_best_effort_subscripti
     assert notes.lost_ == [(2, 3, 4, "overtaken")]
 
 
-def test_an_overtaken_event_is_told_lost_once_however_many_reigns_admit_it() -> None:
+def test_an_overtaken_event_is_told_lost_once_however_many_terms_admit_it() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.take(down(FIRST, 1, block(PAUL, 3)))
@@ -181,7 +181,7 @@ def test_what_a_best_effort_subscriber_was_told_lost_by_name_is_not_told_again_b
     assert notes.lost_ == [(1, 2, 4, "cut"), (1, 0, 2, "dropped"), (1, 4, 6, "dropped")]
 
 
-def test_nor_is_it_told_again_when_another_reign_admits_it_behind_a_later_event() -> None:
+def test_nor_is_it_told_again_when_another_term_admits_it_behind_a_later_event() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.skip(FIRST, [(1, 3)], "cut", [Run(1, PAUL, 1, 2)])
@@ -204,7 +204,7 @@ def test_what_came_late_was_told_lost_by_position_and_is_not_told_by_name() -> N
     assert notes.lost_ == [(1, 1, 2, "dropped")]
 
 
-def test_what_nobody_has_of_an_earlier_reign_is_told_lost_though_a_later_one_went_ahead() -> None:
+def test_what_nobody_has_of_an_earlier_term_is_told_lost_though_a_later_one_went_ahead() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.begin(SECOND, 0)
@@ -227,9 +227,9 @@ def test_a_best_effort_subscriber_of_a_reliable_topic_is_owed_word_of_the_end_of
 def test_gaps_of_a_best_effort_subscriber_are_remembered_to_a_bound() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.readmits = False
-    for index in range(GIVEN_RANGES_MAX + 1):
+    for index in range(DELIVERED_RANGES_MAX + 1):
         edge.take(down(FIRST, index, block(PAUL, 2 * index)))
-    assert len(edge.authors[PAUL].given) == GIVEN_RANGES_MAX
+    assert len(edge.publishers[PAUL].delivered) == DELIVERED_RANGES_MAX
     edge.begin(SECOND, 0)
     edge.take(down(SECOND, 0, block(PAUL, 1), block(PAUL, 3)))
     assert notes.lost_ == [(2, 3, 4, "overtaken")], "the oldest gap is forgotten"
@@ -294,7 +294,7 @@ def a_doubting_edge() -> tuple[Edge, Notes]:
     return edge, notes
 
 
-def test_events_that_may_have_been_reported_lost_are_marked_when_another_reign_admits_them() -> None:
+def test_events_that_may_have_been_reported_lost_are_marked_when_another_term_admits_them() -> None:
     edge, notes = a_doubting_edge()
     edge.begin(SECOND, 0)
     edge.take(
@@ -306,7 +306,7 @@ def test_events_that_may_have_been_reported_lost_are_marked_when_another_reign_a
     assert len(notes.recovered) == 4
 
 
-def test_a_report_that_an_event_may_be_lost_is_told_before_the_event_goes_out_under_another_reign() -> None:
+def test_a_report_that_an_event_may_be_lost_is_told_before_the_event_goes_out_under_another_term() -> None:
     edge, notes, _ = an_edge()
     edge.begin(SECOND, 0)
     edge.skip(FIRST, [(0, 2)], "unavailable")
@@ -355,16 +355,16 @@ def test_nothing_is_marked_for_a_loss_whose_events_are_known() -> None:
 def test_nothing_is_marked_once_publishers_keep_nothing_of_that_time_or_the_term_is_forgotten() -> None:
     edge, notes = a_doubting_edge()
     edge.begin(SECOND, 0)
-    edge.forget_authors()
+    edge.forget_publishers()
     edge.take(down(SECOND, 0, block(PAUL, 1)))
-    edge.forget_authors()
+    edge.forget_publishers()
     edge.take(down(SECOND, 1, block(PAUL, 2)))
     assert notes.recovered == [b"1"]
     edge.forget(lambda term: term != FIRST)
     assert edge.doubts is None
 
 
-def test_a_best_effort_subscriber_is_told_which_dropped_event_came_under_another_reign() -> None:
+def test_a_best_effort_subscriber_is_told_which_dropped_event_came_under_another_term() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.take(down(FIRST, 2, block(PAULA, 0, b"a")))
@@ -383,7 +383,7 @@ def test_what_a_later_term_admitted_again_is_not_lost_with_an_earlier_one() -> N
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 1), (3, 4)]
 
 
-def test_a_hole_waits_anew_for_what_another_reign_may_bring() -> None:
+def test_a_hole_waits_anew_for_what_another_term_may_bring() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.begin(SECOND, 0)

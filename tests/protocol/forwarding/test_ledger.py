@@ -48,7 +48,7 @@ def test_a_start_says_nothing_of_what_is_stable() -> None:
 def test_past_bundles_go_oldest_first() -> None:
     flow = a_flow()
     flow.begin(SECOND, 0, 60.0)
-    assert flow.thin(FIRST, 1) == 2
+    assert flow.discard_past(FIRST, 1) == 2
     assert flow.past[FIRST].kept() == [(2, 3)]
     flow.check()
 
@@ -57,9 +57,9 @@ def test_what_a_past_term_was_stable_of_goes_without_the_rest() -> None:
     flow = a_flow()
     flow.stable = 2
     flow.begin(SECOND, 0, 60.0)
-    assert flow.thin(FIRST, stable_only=True) == 2
+    assert flow.discard_past(FIRST, stable_only=True) == 2
     assert flow.past[FIRST].kept() == [(2, 3)]
-    assert flow.thin(FIRST, stable_only=True) == 0
+    assert flow.discard_past(FIRST, stable_only=True) == 0
     flow.check()
 
 

@@ -55,7 +55,7 @@ def test_filters_decide_by_the_envelope_what_a_channel_takes() -> None:
     assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [0, 2]
 
 
-def test_a_root_whose_reign_is_over_is_not_listened_to_but_repairs_of_it_are_kept() -> None:
+def test_a_root_whose_term_is_over_is_not_listened_to_but_repairs_of_it_are_kept() -> None:
     table, flow, host = a_table()
     table.move(down(FIRST, 0, block(PAUL, 0)))
     flow.begin(SECOND, 0, until=60.0)
@@ -135,5 +135,5 @@ def test_a_subscriber_is_told_of_what_it_still_had_to_take_of_a_past_term_that_i
     flow.move(down(FIRST, 0, block(PAUL, 0), block(PAUL, 1)))
     edge.turn(flow.log)
     flow.begin(SECOND, 0, until=60.0)
-    flow.thin(FIRST)
+    flow.discard_past(FIRST)
     assert notes.lost_ == [(FIRST.counter, 0, 2, "cut")]

@@ -7,7 +7,7 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Mark, Record, Recovered, Suspected
 from quillcast.protocol.neighbours.config import NeighbourConfig
 from quillcast.protocol.neighbours.messages import Heartbeat, HeartbeatAnswer
-from quillcast.protocol.neighbours.neighbours import Neighbours, Sweep
+from quillcast.protocol.neighbours.neighbours import Neighbours, SilenceCheckDue
 from quillcast.protocol.neighbours.roundtrip import RoundTrip
 
 ALICE, BOB, CAROL = (Contact(name * 16, f"{name!r}") for name in (b"a", b"b", b"c"))
@@ -68,7 +68,7 @@ class RecordingHost:
             self.timers.sort(key=lambda entry: entry[:2])
             at, _, timer = self.timers.pop(0)
             self.time = max(self.time, at)
-            self.neighbours.timer(timer) if isinstance(timer, Sweep) else self.hear(*timer)
+            self.neighbours.timer(timer) if isinstance(timer, SilenceCheckDue) else self.hear(*timer)
             self.neighbours.check()
         self.time = until
 
@@ -188,7 +188,7 @@ def test_a_paused_process_asks_everybody_again_before_it_accuses_anybody() -> No
     host.timers = [entry for entry in host.timers if entry[0] > host.time]
     host.run(30)
     assert not host.lost_ones
-    assert "stood_still" in host.marks()
+    assert "process_paused" in host.marks()
 
 
 def test_the_dead_are_found_after_a_pause_too() -> None:

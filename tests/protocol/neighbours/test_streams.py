@@ -9,7 +9,7 @@ from quillcast.core.messages import Contact, Message
 from quillcast.protocol import wire
 from quillcast.protocol.neighbours.config import StreamConfig
 from quillcast.protocol.neighbours.stream_messages import Changes, Contents, Resend
-from quillcast.protocol.neighbours.streams import UNTOLD, AskAgain, Flush
+from quillcast.protocol.neighbours.streams import UNTOLD, Flush, ResendDue
 from tests.protocol.neighbours.ends import End, Link
 
 SUN, RAIN, SNOW = b"sun" * 5, b"rain" * 4, b"snow" * 4
@@ -548,7 +548,7 @@ def test_timers_of_a_forgotten_stream_ask_and_send_nothing() -> None:
     link.a.heartbeat()
     link.deliver_all_to("b")
     link.lose_all()
-    assert [type(timer) for _, timer in link.b.timers] == [AskAgain]
+    assert [type(timer) for _, timer in link.b.timers] == [ResendDue]
     link.a.forget()
     link.b.forget()
     link.advance(30)

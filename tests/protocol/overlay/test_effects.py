@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OVERLAY = Path(__file__).parents[3] / "src" / "quillcast" / "protocol" / "overlay"
-OWNERS = {"agreement": "Agreement", "joining": "Joining", "lost_peers": "LostPeers"}
+OWNERS = {"agreement": "Agreement", "joining": "OverlayJoin", "lost_peers": "LostPeers"}
 """The attribute by which `Pastry` has each part that yields effects."""
 
 
@@ -48,8 +48,8 @@ class Agreement:
     def lost(self) -> Effects:
         self._repair()
     def _repair(self) -> Effects:
-        yield SeekCompany()
-class Joining: ...
+        yield SearchRing()
+class OverlayJoin: ...
 class LostPeers: ...
 class Pastry:
     def lost(self):

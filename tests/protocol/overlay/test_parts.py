@@ -16,12 +16,12 @@ from quillcast.protocol.overlay.effects import (
     Introduced,
     JoinThrough,
     MembersChanged,
-    SeekCompany,
+    SearchRing,
     Settled,
 )
 from quillcast.protocol.overlay.idlelinks import IdleLinks
 from quillcast.protocol.overlay.joinhelp import JoinHelp
-from quillcast.protocol.overlay.joining import Joining, JoinLate, look_up
+from quillcast.protocol.overlay.joining import JoinLate, OverlayJoin, look_up
 from quillcast.protocol.overlay.lazyrepair import LazyRepair
 from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.lifecycle import Lifecycle
@@ -96,8 +96,10 @@ class Parts:
         tables = self.leaf_set, self.table, self.neighbourhood
         return Agreement(self.host, CONFIG, self.neighbours, *tables, self.lost_peers, self.distances, self.lifecycle)
 
-    def joining(self) -> Joining:
-        return Joining(self.host, CONFIG, self.lifecycle, self.leaf_set, self.distances, self.links, self.acquaintances)
+    def joining(self) -> OverlayJoin:
+        return OverlayJoin(
+            self.host, CONFIG, self.lifecycle, self.leaf_set, self.distances, self.links, self.acquaintances
+        )
 
     def help(self) -> JoinHelp:
         tables = self.leaf_set, self.table, self.neighbourhood
@@ -199,14 +201,14 @@ def test_who_lost_its_last_member_seeks_company(parts: Parts) -> None:
     agreement = parts.agreement()
     list(agreement.probed(BOB, LeafSetProbe(())))
     parts.table.remove(BOB.node_id)
-    assert list(agreement.lost(BOB)) == [MembersChanged(), SeekCompany(), Settled()]
+    assert list(agreement.lost(BOB)) == [MembersChanged(), SearchRing(), Settled()]
 
 
 def test_a_lonely_active_peer_seeks_company_while_it_probes_the_lost(parts: Parts) -> None:
     parts.lost_peers.remember(BOB)
     assert list(parts.lost_peers.due(ProbeLost())) == [], "it only joins"
     parts.lifecycle.activate()
-    assert list(parts.lost_peers.due(ProbeLost())) == [SeekCompany()]
+    assert list(parts.lost_peers.due(ProbeLost())) == [SearchRing()]
     assert parts.host.sent == [(BOB, LeafSetProbe((), joining=joining)) for joining in (True, False)]
 
 

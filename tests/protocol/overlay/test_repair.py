@@ -132,7 +132,7 @@ def test_a_paused_peer_comes_back_to_its_place() -> None:
     world.run(15)
     assert world.wrong() == []
     assert world.marks["neighbour_lost"] == lost, "it accused nobody"
-    assert world.marks["stood_still"] >= 1
+    assert world.marks["process_paused"] >= 1
 
 
 @pytest.mark.parametrize("seconds", [15, 60, 300])
@@ -230,7 +230,7 @@ def test_a_peer_that_said_goodbye_is_not_lost_by_hearsay(goodbye: bool) -> None:
         gone.overlay.leave()
         world.run(1)
     world.crash(gone)
-    peer.overlay.upkeep.meet([gone.contact])  # its distance is known still
+    peer.overlay.maintenance.meet([gone.contact])  # its distance is known still
     peer.overlay.agreement.consider([gone.contact])
     peer.neighbours.probe(gone.contact)
     world.run(20)
@@ -282,7 +282,7 @@ def test_a_peer_left_alone_looks_for_company() -> None:
         peer.overlay.routing_table.remove(contact.node_id)
     world.run(150)
     assert world.wrong() == []
-    assert world.marks["sought_company"] >= 1
+    assert world.marks["ring_searched"] >= 1
 
 
 def test_a_lost_cell_is_refilled_from_those_at_hand() -> None:
@@ -375,7 +375,7 @@ def test_a_member_that_did_not_give_its_row_is_asked_for_a_sign_of_life() -> Non
 def test_announcements_enter_the_tables_unless_they_are_absurd() -> None:
     world = ring_of(2)
     peer, _ = world.alive()
-    stranger = Contact(from_number(number(peer.me) ^ (1 << 127)), "stranger")
+    stranger = Contact(from_number(number(peer.me) ^ (1 << 127)), "not_quillcast")
     peer.overlay.receive(stranger, Announce(0.0001))
     assert stranger.node_id in peer.overlay.routing_table
     other = Contact(from_number(number(peer.me) ^ (1 << 126)), "other")

@@ -13,7 +13,7 @@ from quillcast.core.messages import Contact, Message
 from quillcast.core.trace import Mark, Record
 from quillcast.protocol.neighbours import messages as neighbour_messages
 from quillcast.protocol.neighbours.config import NeighbourConfig
-from quillcast.protocol.neighbours.neighbours import Neighbours, Sweep
+from quillcast.protocol.neighbours.neighbours import Neighbours, SilenceCheckDue
 from quillcast.protocol.overlay import messages as overlay_messages
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.messages import Routed, StateRequest
@@ -100,7 +100,7 @@ class TestPeer:
         (self.neighbours if isinstance(message, NEIGHBOUR) else self.overlay).receive(sender, message)
 
     def fire(self, timer: Any) -> None:
-        (self.neighbours if isinstance(timer, Sweep) else self.overlay).timer(timer)
+        (self.neighbours if isinstance(timer, SilenceCheckDue) else self.overlay).timer(timer)
 
     def _measured(self, answer: tuple[Contact, float | None]) -> None:
         if answer[1] is not None:

@@ -15,9 +15,9 @@ def a_gap() -> Gap:
 
 def test_what_lacks_at_one_look_only_may_be_on_its_way() -> None:
     gap = a_gap()
-    assert gap.standing == []
+    assert gap.confirmed == []
     gap.look([(0, 4), (8, 16)], 0.5)
-    assert gap.standing == [(0, 4), (8, 12)]
+    assert gap.confirmed == [(0, 4), (8, 12)]
 
 
 def test_every_gap_is_asked_for_and_of_one_source_at_a_time() -> None:
@@ -85,7 +85,7 @@ def test_who_claims_what_it_refused_has_it() -> None:
     gap = a_gap()
     for name in (PARENT, SIBLING):
         gap.refused(name, [(0, 4)], [(0, 4)])
-    gap.claims(SIBLING, [(0, 2)])
+    gap.offered(SIBLING, [(0, 2)])
     assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == [(2, 4)]
     assert gap.to_ask(SIBLING, [(0, 4)], 9.0) == [(0, 2)]
 

@@ -3,10 +3,10 @@
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
-from quillcast.protocol.reliability.messages import Ask, Unavailable
+from quillcast.protocol.reliability.messages import Fetch, Unavailable
 from quillcast.protocol.topics.tree import Tree
 from tests.protocol.recording import PAUL
-from tests.protocol.topics.test_reigns import NAME, TOPIC, by_distance
+from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 
 
@@ -44,7 +44,7 @@ def test_what_the_parent_may_yet_get_is_asked_for_and_not_given_up() -> None:
     village.world.encode = lambda message: (asked.append(message), encode(message))[1]
     reading.lack(3)
     village.run(20)
-    assert Ask(TOPIC, reading.tree.term, [(0, 3)]) in asked
+    assert Fetch(TOPIC, reading.tree.term, [(0, 3)]) in asked
     assert reading.told == []
     publisher = village.publisher(reading.root, NAME)
     village.publish(reading.root, publisher, b"a", b"b", b"c")
@@ -68,9 +68,9 @@ def test_what_nobody_has_of_a_past_term_is_given_up_when_that_has_stood_for_a_le
     reading = Reading()
     village, counter = reading.village, reading.tree.term.counter
     slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
-    village.act(reading.peer, lambda peer: peer.scribe.reigns.enter(reading.tree, latest, 0))
+    village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
     village.run(5)
-    village.act(reading.peer, lambda peer: peer.scribe.reigns.recall(reading.tree, slept_through, 3))
+    village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
     village.run(25)
     assert reading.told == []
     village.run(20)
@@ -95,7 +95,7 @@ def test_while_buffers_are_full_what_is_lacking_first_is_asked_for_without_credi
     village.peers[reading.peer].table.budget.limit_bytes = -1
     reading.lack(3)
     village.run(2)
-    assert Ask(TOPIC, reading.tree.term, [(0, 1)], due=True) in asked
+    assert Fetch(TOPIC, reading.tree.term, [(0, 1)], due=True) in asked
 
 
 def test_what_is_due_is_sent_without_credit_but_one_bundle_at_a_time() -> None:
@@ -114,11 +114,11 @@ def test_what_is_due_is_sent_without_credit_but_one_bundle_at_a_time() -> None:
     rooms = [0]
     for first, due in ((0, False), (0, True), (1, True)):
         link.room = rooms[-1]
-        ask = Ask(TOPIC, tree.term, [(first, first + 1)], due)
+        ask = Fetch(TOPIC, tree.term, [(first, first + 1)], due)
         village.act(root, lambda peer, ask=ask: peer.message(contact, ask))
         rooms.append(link.room)
     assert rooms[1] == 0
     assert rooms[2] == rooms[3] < 0, "the first is sent, and the second has to wait until its credit is back"
     link.room += 1
-    village.act(root, lambda peer: peer.message(contact, Ask(TOPIC, tree.term, [(1, 2)], due=True)))
+    village.act(root, lambda peer: peer.message(contact, Fetch(TOPIC, tree.term, [(1, 2)], due=True)))
     assert link.room < rooms[3]

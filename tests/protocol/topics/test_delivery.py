@@ -86,7 +86,7 @@ def test_a_subscriber_that_asks_for_the_earliest_events_is_told_which_are_not_ke
     assert stuck.losses == []
 
 
-def test_a_subscriber_that_comes_back_is_told_what_earlier_reigns_had_and_nobody_keeps() -> None:
+def test_a_subscriber_that_comes_back_is_told_what_earlier_terms_had_and_nobody_keeps() -> None:
     village = Village(8)
     village.subscribe(2, NAME, Reader())
     publisher = village.publisher(1, NAME)
@@ -157,11 +157,11 @@ def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
     assert (publisher.admitted, publisher.stable) == (1, 0)
     walk = who_lags(village, 0, publisher)
     assert walk.silent == [village.world.machines[silent].contact]
-    assert (walk.behind, walk.departed, walk.hold_s) == ([], {}, 0.0)
+    assert (walk.behind, walk.orphaned_leases, walk.hold_s) == ([], {}, 0.0)
     village.run(10)
     walk = who_lags(village, 0, publisher)
-    assert list(walk.departed) == [village.world.machines[silent].node_id], "its lease goes on"
-    assert 10 < walk.departed[village.world.machines[silent].node_id] < 30
+    assert list(walk.orphaned_leases) == [village.world.machines[silent].node_id], "its lease goes on"
+    assert 10 < walk.orphaned_leases[village.world.machines[silent].node_id] < 30
     assert (walk.behind, walk.silent) == ([], [])
     village.run(30)  # the lease ends
     assert publisher.stable == 1
@@ -207,10 +207,10 @@ def test_who_is_asked_and_has_the_event_is_not_to_blame_though_its_parent_has_no
     village.publish(0, publisher, b"event")
     village.run(3)
     for child in root.children.values():
-        child.cover = 0  # as if their word was still on its way
+        child.acknowledged = 0  # as if their word was still on its way
     walk = who_lags(village, 0, publisher)
     assert walk.answered.keys() >= root.children.keys()
-    assert (walk.behind, walk.silent, walk.departed) == ([], [], {})
+    assert (walk.behind, walk.silent, walk.orphaned_leases) == ([], [], {})
 
 
 def test_a_slow_subscriber_and_a_root_that_holds_stability_back_are_told_apart() -> None:
@@ -432,17 +432,17 @@ def test_topics_that_get_room_again_together_each_give_their_credit_back_once() 
     past = Bundle(Envelope(tree.topic, Kind.REPAIR, old), (Block.seal(bytes(16), 0, [bytes(80_000)], time_ns=0),))
 
     def give_back(peer: Peer) -> None:
-        pacing, sender = peer.scribe.pacing, village.world.machines[writer].node_id
+        flow_control, sender = peer.scribe.flow_control, village.world.machines[writer].node_id
         peer.host.charged[sender] = 20
-        pacing.held = {topic * 16: deque([(sender, 10)]) for topic in (b"a", b"b")}
+        flow_control.withheld_by_topic = {topic * 16: deque([(sender, 10)]) for topic in (b"a", b"b")}
         tree.recall(old, 1, peer.host.now() + 60)
         tree.settle(old, 1)  # so that it may go at once
         assert tree.restore(past)
-        assert pacing.budget.over
-        pacing.eased()
-        assert not pacing.budget.over
-        assert not pacing.held
-        assert not pacing.owed
+        assert flow_control.budget.over
+        flow_control.relieved()
+        assert not flow_control.budget.over
+        assert not flow_control.withheld_by_topic
+        assert not flow_control.withheld
 
     village.act(reader, give_back)
 

@@ -89,9 +89,9 @@ def test_the_walk_tells_how_far_every_subscription_is_from_wherever_it_is_asked(
     village.run(3)
     for asker in (0, 4, village.root(NAME)):
         branches = survey(village, asker)
-        [reign] = [branch for branch in branches.values() if branch.root]
-        assert (reign.frontier, reign.events) == (5, 5)
-        assert reign.descriptor is not None
+        [root_branch] = [branch for branch in branches.values() if branch.root]
+        assert (root_branch.frontier, root_branch.events) == (5, 5)
+        assert root_branch.descriptor is not None
         for number in readers:
             [found] = branches[village.world.machines[number].node_id].readers
             assert found.taken == 5
@@ -133,11 +133,11 @@ def test_what_a_silent_child_covers_is_told_by_its_parent_and_a_lost_one_stays_n
     assert host is not None
     host.pause()
     village.publish(0, publisher, b"second", b"third")
-    [reign] = [branch for branch in survey(village, root).values() if branch.root]
-    assert [(lease.cover, lease.lost) for lease in reign.leases if lease.node == node] == [(1, False)]
+    [root_branch] = [branch for branch in survey(village, root).values() if branch.root]
+    assert [(lease.acknowledged, lease.lost) for lease in root_branch.leases if lease.node == node] == [(1, False)]
     village.run(15)
-    [reign] = [branch for branch in survey(village, root).values() if branch.root]
-    assert [(lease.cover, lease.lost) for lease in reign.leases if lease.node == node] == [(1, True)]
+    [root_branch] = [branch for branch in survey(village, root).values() if branch.root]
+    assert [(lease.acknowledged, lease.lost) for lease in root_branch.leases if lease.node == node] == [(1, True)]
 
 
 def test_a_root_that_is_remembered_and_gone_passes_the_question_on() -> None:

@@ -71,6 +71,6 @@ def test_a_lease_below_a_peer_that_forgot_everything_goes_on() -> None:
     assert tree is not None
     child = next(iter(tree.children.values()))
     village.peers[root].scribe.children.remove(tree, child.contact.node_id, "moved", lease=True)
-    kept = {node: list(lease.awaited) for node, lease in tree.departed.items()}
+    kept = {node: list(lease.awaited) for node, lease in tree.orphaned_leases.items()}
     village.peers[root].scribe.children.left(child.contact, Leave(tree.topic))
-    assert {node: list(lease.awaited) for node, lease in tree.departed.items()} == kept != {}
+    assert {node: list(lease.awaited) for node, lease in tree.orphaned_leases.items()} == kept != {}

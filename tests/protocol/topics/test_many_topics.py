@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quillcast.core.messages import Contact, Message
-from quillcast.live.subscription import Inbox
+from quillcast.live.edges.subscription import Inbox
 from quillcast.protocol.wire import encode
 from quillcast.sim.host import SimHost
 from tests.protocol.topics.village import Reader, Village
@@ -64,7 +64,7 @@ def test_links_at_rest_carry_the_same_for_one_topic_as_for_a_thousand() -> None:
 def test_no_topic_at_rest_is_looked_over() -> None:
     village = village_with(20)
     assert [len(village.peers[peer].scribe.trees) for peer in village.alive()] == [20] * PEERS
-    assert not any(village.peers[peer].scribe.sweeping.restless for peer in village.alive())
+    assert not any(village.peers[peer].scribe.housekeeping.due for peer in village.alive())
     assert not any(village.peers[peer].recovery.suspects for peer in village.alive())
 
 
@@ -101,11 +101,11 @@ def test_no_publisher_that_waits_for_nothing_is_looked_over() -> None:
     village.run(5)
     for publisher in publishers:
         village.publish(1, publisher, b"one")
-    assert len(village.peers[1].scribe.publishing.restless) == 3
+    assert len(village.peers[1].scribe.publishing.due) == 3
     village.run(60)
     assert all(publisher.stable == 1 for publisher in publishers)
-    assert not village.peers[1].scribe.publishing.restless
-    assert not any(village.peers[peer].scribe.sweeping.restless for peer in village.alive())
+    assert not village.peers[1].scribe.publishing.due
+    assert not any(village.peers[peer].scribe.housekeeping.due for peer in village.alive())
 
 
 def test_claims_that_are_equal_are_one_object() -> None:

@@ -7,12 +7,12 @@ import pytest
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.host import Timer
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.claims import ChildClaim, encode
-from quillcast.protocol.topics.joining import JoinTimeout
-from quillcast.protocol.topics.reports import Report
-from quillcast.protocol.topics.sweeping import Sweep
-from quillcast.protocol.topics.tree import Child, Departed
-from tests.protocol.topics.test_reigns import NAME, TOPIC, by_distance
+from quillcast.protocol.topics.housekeeping import HousekeepingDue
+from quillcast.protocol.topics.link_reports import ChildReport, encode
+from quillcast.protocol.topics.membership import JoinTimeout
+from quillcast.protocol.topics.reporting import ReportDue
+from quillcast.protocol.topics.tree import Child, OrphanedLease
+from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 
 
@@ -21,7 +21,9 @@ def timer(it: Timer) -> Callable[[Peer], None]:
 
 
 @pytest.mark.parametrize(
-    "first", [timer(Report()), timer(Sweep()), timer(JoinTimeout(TOPIC, 7))], ids=["report", "sweep", "any other"]
+    "first",
+    [timer(ReportDue()), timer(HousekeepingDue()), timer(JoinTimeout(TOPIC, 7))],
+    ids=["report", "housekeep", "any other"],
 )
 def test_whatever_comes_first_after_a_pause_finds_no_lease_at_its_end(first: Callable[[Peer], None]) -> None:
     village = Village(4)
@@ -35,22 +37,22 @@ def test_whatever_comes_first_after_a_pause_finds_no_lease_at_its_end(first: Cal
     village.run(14)
     tree = village.tree(root, NAME)
     assert tree is not None
-    assert list(tree.departed) == [village.world.machines[lost].node_id]
+    assert list(tree.orphaned_leases) == [village.world.machines[lost].node_id]
     host = village.world.machines[root].host
     assert host is not None
     host.pause()
     village.run(40)
     host.backlog = []  # the test says what comes first
     host.resume()
-    told = ChildClaim(tree.term, 1, tree.term)
+    told = ChildReport(tree.term, 1, tree.term)
     village.act(root, first)
     village.act(root, lambda peer: peer.scribe.changed(village.world.machines[other].contact, TOPIC, encode(told)))
     assert publisher.stable == 0
-    assert [lease.until > village.peers[root].host.now() + 29 for lease in tree.departed.values()] == [True]
+    assert [lease.until > village.peers[root].host.now() + 29 for lease in tree.orphaned_leases.values()] == [True]
 
 
 def test_a_root_that_stood_still_calls_nothing_stable_for_a_lease_though_all_that_it_knows_have_it() -> None:
-    """Another may have reigned meanwhile, and have children that this one does not know: the one that is dead now."""
+    """Another may have been root meanwhile, and have children that this one does not know: the one that is dead now."""
     village = Village(4)
     root, other, dead = by_distance(village)[:3]
     village.subscribe(other, NAME, Reader())
@@ -58,13 +60,13 @@ def test_a_root_that_stood_still_calls_nothing_stable_for_a_lease_though_all_tha
     village.run(3)
     peer, contact = village.peers[root], village.world.machines[other].contact
     village.kill(dead, silently=True)
-    peer.scribe.sweeping.swept_at -= 40
+    peer.scribe.housekeeping.last_round_at -= 40
     village.publish(root, publisher, b"event")
-    village.act(root, timer(Report()))
+    village.act(root, timer(ReportDue()))
     tree = village.tree(root, NAME)
     assert tree is not None
     village.run(3)
-    assert (tree.children[contact.node_id].cover, publisher.admitted, publisher.stable) == (1, 1, 0)
+    assert (tree.children[contact.node_id].acknowledged, publisher.admitted, publisher.stable) == (1, 1, 0)
     village.run(25)
     assert publisher.stable == 0
     village.run(5)
@@ -77,8 +79,8 @@ def test_leases_of_a_topic_that_was_forgotten_are_prolonged_as_well() -> None:
     village.run(3)
     scribe, now = village.peers[0].scribe, village.peers[0].host.now()
     host = scribe.host
-    lease = Departed(Child(host, village.world.machines[1].contact, 0, NO_TERM, 0), now + 5, ())
-    scribe.joining.left_behind[TOPIC] = {bytes(16): lease}
-    scribe.sweeping.swept_at = now - 40
-    village.act(0, timer(Report()))
+    lease = OrphanedLease(Child(host, village.world.machines[1].contact, 0, NO_TERM, 0), now + 5, ())
+    scribe.membership.left_behind[TOPIC] = {bytes(16): lease}
+    scribe.housekeeping.last_round_at = now - 40
+    village.act(0, timer(ReportDue()))
     assert lease.until == now + 30

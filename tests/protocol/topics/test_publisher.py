@@ -53,7 +53,7 @@ def test_a_new_root_gets_everything_again_that_is_not_stable() -> None:
     assert carried[0].envelope.first == 1, "the floor says from where on the new root must have it"
 
 
-def test_a_root_whose_reign_is_over_frees_nothing() -> None:
+def test_a_root_whose_term_is_over_frees_nothing() -> None:
     publisher, _, _ = a_publisher()
     publisher.root_is(CAROL, SECOND)
     publisher.offer([b"a"])

@@ -88,7 +88,7 @@ def test_publishers_in_the_roots_own_process_are_paced_like_others() -> None:
     village.act(other, lambda p: p.drained(subscription))
     village.run(5)
     assert publisher.sent == publisher.admitted == publisher.stable == publisher.next
-    assert not peer.scribe.pacing.taken
+    assert not peer.scribe.flow_control.taken
 
 
 def test_a_root_names_the_other_topics_for_which_it_holds_back_credit() -> None:
@@ -105,11 +105,11 @@ def test_a_root_names_the_other_topics_for_which_it_holds_back_credit() -> None:
         village.publish(root, waits, b"x" * 1000)
     village.publish(other, held_up, b"event")
     village.run(1)
-    assert village.peers[root].scribe.pacing.waiting == [TOPIC]
+    assert village.peers[root].scribe.flow_control.waiting == [TOPIC]
     inspection = village.peers[other].scribe.inspection
     number = village.act(other, lambda _: inspection.who_lags(held_up, 2))
     village.run(1)
-    assert inspection.walks[number].paces == (NAME,)
+    assert inspection.walks[number].blocked_topics == (NAME,)
 
 
 def closed(village: Village, peer: int) -> Publisher:

@@ -44,10 +44,10 @@ def test_what_all_leases_cover_is_stable_once_the_root_holds_it_back_no_more() -
     root.admit(BOB, up(0, block(PAUL, 0), block(PAUL, 1)))
     root.receipts()
     root.hold_until = 10.0
-    assert not root.covered(2, now=9.0)
-    assert root.covered(1, now=11.0)
+    assert not root.acknowledge_to(2, now=9.0)
+    assert root.acknowledge_to(1, now=11.0)
     assert root.receipts() == {BOB: [(PAUL, 2, 1, False)]}
-    assert not root.covered(1, now=12.0)
+    assert not root.acknowledge_to(1, now=12.0)
 
 
 def test_a_best_effort_root_asks_nobody_back() -> None:
@@ -64,7 +64,7 @@ def test_a_floor_is_no_word_on_what_is_stable() -> None:
     root.admit(CAROL, up(6, block(PAULA, 6)))
     assert root.receipts() == {BOB: [(PAUL, 8, 0, False)], CAROL: [(PAULA, 7, 4, False)]}
     assert root.stable_frontiers() == {PAULA: 4}
-    root.covered(1, now=0.0)
+    root.acknowledge_to(1, now=0.0)
     assert root.receipts() == {BOB: [(PAUL, 8, 8, False)]}
 
 
@@ -83,7 +83,7 @@ def test_the_place_of_an_event_is_what_leases_have_to_cover() -> None:
     root.admit(CAROL, up(0, block(PAULA, 0, b"c")))
     root.admit(BOB, up(0, block(PAUL, 2, b"d")))
     assert [root.place_of(PAUL, sequence) for sequence in (1, 2, 3)] == [2, 2, 4]
-    root.covered(2, now=0.0)
+    root.acknowledge_to(2, now=0.0)
     assert root.place_of(PAUL, 2) == 2
     assert root.place_of(PAUL, 9) == 3, "what was not admitted waits for anything more to be stable"
 
@@ -92,13 +92,13 @@ def test_a_publisher_that_closes_is_forgotten_when_all_of_it_is_stable() -> None
     root = a_root()
     root.admit(BOB, up(0, block(PAUL, 0)))
     root.admit(BOB, up(0, block(PAULA, 0)))
-    root.covered(1, now=0.0)
+    root.acknowledge_to(1, now=0.0)
     for publisher in (PAUL, PAULA):
         root.close(publisher)
     assert list(root.admissions) == [PAULA]
-    root.covered(2, now=0.0)
-    root.sweep(30.0)
-    root.sweep(60.0)
+    root.acknowledge_to(2, now=0.0)
+    root.housekeep(30.0)
+    root.housekeep(60.0)
     assert not root.admissions
 
 
@@ -108,15 +108,15 @@ def test_publishers_of_a_lost_peer_are_remembered_for_a_lease_unless_they_come_b
     assert isinstance(host, RecordingHost)
     root.admit(BOB, up(0, block(PAUL, 0)))
     root.admit(CAROL, up(0, block(PAULA, 0)))
-    root.covered(2, now=0.0)
-    root.sweep(1.0)
+    root.acknowledge_to(2, now=0.0)
+    root.housekeep(1.0)
     host.time = 5.0
     for contact in (BOB, CAROL):
         root.lost(contact.node_id)
     root.admit(CAROL, up(1, block(PAULA, 1)))
-    assert list(root.sweep(31.0)) == [BOB], "it was silent for a lease, and is asked for a sign of life"
+    assert list(root.housekeep(31.0)) == [BOB], "it was silent for a lease, and is asked for a sign of life"
     assert list(root.admissions) == [PAUL, PAULA]
-    root.sweep(36.0)
+    root.housekeep(36.0)
     assert list(root.admissions) == [PAULA]
 
 
@@ -127,10 +127,10 @@ def test_a_publisher_that_is_lost_again_after_it_came_back_is_forgotten_too() ->
     root.admit(BOB, up(0, block(PAUL, 0)))
     root.lost(BOB.node_id)
     root.admit(BOB, up(1, block(PAUL, 1)))
-    root.covered(2, now=0.0)
+    root.acknowledge_to(2, now=0.0)
     host.time = 5.0
     root.lost(BOB.node_id)
-    root.sweep(36.0)
+    root.housekeep(36.0)
     assert not root.admissions
 
 
@@ -145,7 +145,7 @@ def test_publishers_are_bounded_and_those_that_were_silent_for_longest_go_first(
     root.check()
     assert PAUL not in root.admissions, "all others have events that are not stable: this one has to send again"
     assert PAUL not in {mark[0] for marks in root.receipts().values() for mark in marks}
-    root.covered(2, now=8.0)
+    root.acknowledge_to(2, now=8.0)
     root.admit(CAROL, up(0, block(PAUL, 0)))
     root.seal()
     root.check()
@@ -156,7 +156,7 @@ def test_publishers_are_bounded_and_those_that_were_silent_for_longest_go_first(
 def test_what_the_root_before_knew_is_kept_for_a_lease() -> None:
     root = a_root()
     root.frontiers = {PAULA: 4}
-    root.sweep(29.0)
+    root.housekeep(29.0)
     assert root.frontiers
-    root.sweep(30.0)
+    root.housekeep(30.0)
     assert not root.frontiers

@@ -157,7 +157,7 @@ def test_a_closer_peer_that_joins_becomes_root_and_nothing_is_lost() -> None:
     village.run(20)
     assert village.root(NAME) == 8 != old
     assert all(reader.payloads == [b"%d" % index for index in range(40)] for reader in readers.values())
-    assert [record.how for _, _, record in records(village, BecameRoot)] == ["created", "handed_over"]  # type: ignore[attr-defined]
+    assert [record.how for _, _, record in records(village, BecameRoot)] == ["created", "transferred"]  # type: ignore[attr-defined]
 
 
 def test_a_topic_has_a_root_again_as_soon_as_a_closer_peer_is_part_of_the_ring() -> None:
@@ -334,7 +334,7 @@ def test_a_child_that_is_another_parents_and_whose_leave_was_lost_does_not_stay(
     village.run(5)
     root = village.root(NAME)
     child, other = [peer for peer in readers if peer != root][:2]
-    joining = village.peers[child].scribe.joining
+    joining = village.peers[child].scribe.membership
     joining.host = Losing(joining.host)
     contact, tree = village.world.machines[child].contact, village.tree(other, NAME)
     assert tree is not None
@@ -387,7 +387,7 @@ def test_a_child_that_leaves_and_comes_again_at_once_leaves_no_lease_behind() ->
     assert contact.node_id in tree.children
     village.act(root, lambda _: scribe.children.left(contact, Leave(tree.topic)))
     assert contact.node_id not in tree.children
-    assert not tree.departed
+    assert not tree.orphaned_leases
 
 
 def test_those_below_a_dead_forwarder_are_waited_for() -> None:
@@ -412,7 +412,7 @@ def test_those_below_a_dead_forwarder_are_waited_for() -> None:
     village.tell_of_death(inner[0])
     village.run(5)
     assert tree is not None
-    assert list(tree.departed) == [dead.node_id]
+    assert list(tree.orphaned_leases) == [dead.node_id]
     assert publisher.stable == 0
     village.run(30)
     assert publisher.stable == 1
@@ -429,7 +429,7 @@ def test_a_parent_hears_of_the_first_child_before_that_has_an_answer() -> None:
     village.run(5)
     tree, contact = village.tree(root, NAME), village.world.machines[forwarder].contact
     assert tree is not None
-    assert village.peers[root].scribe.reports.is_leaf(tree, contact)
+    assert village.peers[root].scribe.reporting.is_leaf(tree, contact)
     sent: list[str] = []
     encode = village.world.encode
     village.world.encode = lambda message: (sent.append(type(message).__name__), encode(message))[1]
@@ -437,4 +437,4 @@ def test_a_parent_hears_of_the_first_child_before_that_has_an_answer() -> None:
     village.act(forwarder, lambda peer: peer.scribe.children.adopt(join))
     assert sent[:2] == ["Changes", "Accepted"]
     village.run(0.05)
-    assert not village.peers[root].scribe.reports.is_leaf(tree, contact)
+    assert not village.peers[root].scribe.reporting.is_leaf(tree, contact)

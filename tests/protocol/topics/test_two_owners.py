@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from quillcast.core.errors import QuillcastError
-from quillcast.live.credentials import Credentials
+from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publisher import Publisher
-from tests.protocol.topics.test_reigns import NAME, TOPIC, by_distance
+from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village, Writer
 
 ALICE, BOB, HER_FRIEND, HIS_FRIEND = (Credentials.new() for _ in range(4))

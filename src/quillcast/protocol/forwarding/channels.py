@@ -56,7 +56,7 @@ class Channel:
     def settle(self, term: Term, stable: int) -> None:
         """The root of a past term called it stable below an index."""
 
-    def thin(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
+    def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
         """These bundles of a past term are kept no more: they may not wait here.
 
         `runs` say what stood in the term, and `later` what stands in later ones.

@@ -25,7 +25,7 @@ class Doubt:
         self.most = 0  # as many events of one publisher may have stood there and not gone out yet
         self.open = 0  # for so many positions no event has come, nor been found to lack
         self.met: dict[bytes, int] = {}  # by publisher, how many of its next events came since, that may be those
-        self.looks = 0  # since the last of them was reported (`grow_old`)
+        self.looks = 0  # since the last of them was reported (`age`)
 
 
 class Doubts:
@@ -87,7 +87,7 @@ class Doubts:
             doubt.open -= here
         return True
 
-    def grow_old(self, publishers: Collection[bytes]) -> None:
+    def age(self, publishers: Collection[bytes]) -> None:
         """Between two calls publishers let go of what they had published before: then they send it no more.
 
         Of all but these `publishers` nothing is remembered.

@@ -7,20 +7,20 @@ import msgspec
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, REPAIR, Term
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet
-from quillcast.core.sparing import NOTHING
 from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.ledger import NO_LEDGER, RUNS_MAX, Gone, Ledger, Run, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.log import Budget, Log
 
-TERMS_KEPT_MAX = 16  # past reigns that are kept for repair; a guess: after a split some follow within seconds
+TERMS_KEPT_MAX = 16  # past terms that are kept for repair; a guess: after a split some follow within seconds
 _ALL = [(0, NUMBER_MAX)]
-FORGOTTEN_MAX = 256  # past reigns that were let go and are not taken up again; a guess: more than neighbours may claim
+FORGOTTEN_MAX = 256  # past terms that were let go and are not taken up again; a guess: more than neighbours may claim
 
 
 class Past:
-    """A reign that is over: what came of it, how far it is known to have gone, and what is still kept for others.
+    """A term that is over: what came of it, how far it is known to have gone, and what is still kept for others.
 
     Below `stable` its root called it stable, as far as that is known: nobody needs that. What lies beyond, publishers
     that live on sent again to a later root.
@@ -78,8 +78,8 @@ class Flow:
         self.seen = NO_RANGES
         self.log = Log(budget)
         self.ledger = NO_LEDGER
-        self.past: dict[Term, Past] = NOTHING
-        self.forgotten: dict[Term, int] = NOTHING  # past terms that were let go, and how far they went
+        self.past: dict[Term, Past] = EMPTY
+        self.forgotten: dict[Term, int] = EMPTY  # past terms that were let go, and how far they went
         self.channels: tuple[Channel, ...] = ()
 
     @property
@@ -116,7 +116,7 @@ class Flow:
         return term < self.term and end > self.forgotten.get(term, -1)
 
     def recall(self, term: Term, end: int, until: float) -> bool:
-        """Learn how far a past reign went, even if it was slept through; what lacks of it is wanted until a time.
+        """Learn how far a past term went, even if it was slept through; what lacks of it is wanted until a time.
 
         True if that was news.
         """
@@ -145,7 +145,7 @@ class Flow:
         self.past = self.past or {}
         self.past[term] = past
 
-    def thin(self, term: Term, wanted_bytes: int | None = None, *, stable_only: bool = False) -> int:
+    def discard_past(self, term: Term, wanted_bytes: int | None = None, *, stable_only: bool = False) -> int:
         """Let go of a past term's oldest bundles, so many bytes or all, of what is stable or of all.
 
         Returns how many events that were. Only what is known of them stays; whoever waits for them is told so.
@@ -165,7 +165,7 @@ class Flow:
             past.ledger = _noted(past.ledger, gone)
             later = self.later_runs(term)
             for channel in self.channels:
-                channel.thin(term, gone, past.ledger, later)
+                channel.discard_past(term, gone, past.ledger, later)
         return sum(bundle.count for bundle in gone)
 
     def overdue(self, now: float) -> list[Term]:
@@ -175,7 +175,7 @@ class Flow:
 
     def forget(self, term: Term) -> None:
         """Let a past term go for good."""
-        self.thin(term)
+        self.discard_past(term)
         self.forgotten = self.forgotten or {}
         self.forgotten[term] = self.past.pop(term).end
         if len(self.forgotten) > FORGOTTEN_MAX:
@@ -195,7 +195,7 @@ class Flow:
     def move(self, bundle: Bundle) -> bool:
         """Hand a bundle of the current term to every channel, at each one's pace. False for a repeat: it ends here.
 
-        A flow that keeps nothing is to let go of it (`let_go`).
+        A flow that keeps nothing is to let go of it (`discard_all`).
         """
         if self.seen is NO_RANGES:
             self.seen = RangeSet()
@@ -207,7 +207,7 @@ class Flow:
             channel.advance(log)
         return True
 
-    def let_go(self) -> int:
+    def discard_all(self) -> int:
         """Keep nothing of what was moved; returns how many channels had to be passed over for want of room."""
         passed_over = 0
         for channel in self.channels:
@@ -308,7 +308,7 @@ class Flow:
     def gone(self, first: int) -> tuple[Gone, ...]:
         """What there was before an index of the present term, from which on all is kept: of this term and the others.
 
-        A new reign admits again what was not known to be stable: what is kept of that is not gone.
+        A new term admits again what was not known to be stable: what is kept of that is not gone.
         """
         kept: dict[bytes, int] = {}  # by publisher, the lowest sequence
         for run in (run for bundle in self.log.bundles() if bundle.last > first for run in runs_of(bundle)):

@@ -44,12 +44,12 @@ class ForwardingTable(Generic[F]):
             return self._other_term(flow, bundle)
         if not flow.move(bundle):
             return self._repeat(bundle)
-        if not flow.keeps and flow.let_go():
+        if not flow.keeps and flow.discard_all():
             self._drop(bundle, "no_room")
         return True
 
     def _other_term(self, flow: Flow, bundle: Bundle) -> bool:
-        """A repair of a past reign is kept; a root that does not know that its reign is over is not listened to."""
+        """A repair of a past term is kept; a root that does not know that its term is over is not listened to."""
         if bundle.envelope.kind is not REPAIR:
             return self._drop(bundle, "stale_term")
         if not flow.restore(bundle):

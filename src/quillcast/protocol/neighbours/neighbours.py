@@ -49,13 +49,13 @@ class Marks(Protocol):
         ...
 
 
-class Sweep(Timer, frozen=True):
+class SilenceCheckDue(Timer, frozen=True):
     """Timer: look at every link, some are due."""
 
     at: float
 
 
-TIMERS: tuple[type[Timer], ...] = (Sweep,)
+TIMERS: tuple[type[Timer], ...] = (SilenceCheckDue,)
 """What this layer tells itself later."""
 
 
@@ -112,7 +112,7 @@ class Neighbours:
         self._wanted: dict[float, int] = {}  # intervals that users of links asked for, and how many did
         self._every_s = _NEVER  # the smallest of these
         self._quiet_until = _NEVER  # none of the others is due before this
-        self._sweep_at = _NEVER
+        self._checked_at = _NEVER
 
     # What users of the detector call
 
@@ -242,13 +242,13 @@ class Neighbours:
             ):  # what it compared may have ended the watch
                 self._believe(link, message.sent_at)
 
-    def timer(self, timer: Sweep) -> None:
-        if timer.at != self._sweep_at:
+    def timer(self, timer: SilenceCheckDue) -> None:
+        if timer.at != self._checked_at:
             return  # an earlier one was set since
-        self._sweep_at = _NEVER
+        self._checked_at = _NEVER
         if self.host.now() - timer.at > self.config.pause_s:
-            self._stood_still()
-        self._sweep()
+            self._process_paused()
+        self._check_silence()
 
     # How it goes about it
 
@@ -291,7 +291,7 @@ class Neighbours:
         link.due, link.look_at = due, due - link.early_s
         return due
 
-    def _sweep(self) -> None:
+    def _check_silence(self) -> None:
         """Look at the neighbours that were asked, and at all others if any of these is due as well."""
         now = self.host.now()
         for link in list(self._asked.values()):
@@ -325,10 +325,10 @@ class Neighbours:
             self._plan(link)
 
     def _arm(self, at: float) -> None:
-        """Sweep at that time, unless a sweep comes before it."""
-        if at < self._sweep_at:
-            self._sweep_at = at
-            self.host.set_timer(Sweep(at), max(at - self.host.now(), _TICK_S))
+        """SilenceCheckDue at that time, unless a sweep comes before it."""
+        if at < self._checked_at:
+            self._checked_at = at
+            self.host.set_timer(SilenceCheckDue(at), max(at - self.host.now(), _TICK_S))
 
     def _ask(self, link: Link, now: float) -> None:
         link.asked = now
@@ -395,9 +395,9 @@ class Neighbours:
         for listener in self.listeners:
             listener.recovered(contact)
 
-    def _stood_still(self) -> None:
+    def _process_paused(self) -> None:
         """This process was paused and its neighbours' words may wait: accuse nobody before a new question."""
-        self.host.trace(Mark("stood_still"))
+        self.host.trace(Mark("process_paused"))
         now = self.host.now()
         for link in self._links.values():
             link.questions = 0
@@ -431,5 +431,7 @@ class Neighbours:
             assert node_id not in self._lost, f"{node_id.hex()} is watched and lost"
             assert (node_id in self._asked) == (link.questions > 0), f"{node_id.hex()} was asked {link.questions} times"
             assert link.questions or self._quiet_until <= link.due, f"{node_id.hex()} is due sooner than believed"
-            assert self._sweep_at <= link.due, f"{node_id.hex()} is due {self._sweep_at - link.due} s before a sweep"
+            assert self._checked_at <= link.due, (
+                f"{node_id.hex()} is due {self._checked_at - link.due} s before a sweep"
+            )
         assert len(self._lost) <= self.config.lost_max, len(self._lost)

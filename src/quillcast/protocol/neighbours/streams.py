@@ -20,8 +20,8 @@ from zlib import crc32
 
 from quillcast.core.errors import LocalError, Malformed, RemoteError
 from quillcast.core.host import Host, Timer
+from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Message
-from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.config import StreamConfig
 from quillcast.protocol.neighbours.stream_messages import Changes, Contents, Resend
@@ -39,7 +39,7 @@ _NEVER = float("-inf")
 UNTOLD = 0, bytes(_MARK_BYTES)
 """The mark of who tells nothing; as long as any other, so that a link costs the same whatever it carries."""
 _UNTOLD = b"", UNTOLD[1]
-_NOTHING: Mapping[bytes, bytes] = MappingProxyType({})
+_EMPTY: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class StreamListener(Protocol):
@@ -63,14 +63,14 @@ class Flush(Timer, frozen=True):
     node: bytes
 
 
-class AskAgain(Timer, frozen=True):
+class ResendDue(Timer, frozen=True):
     """Timer: the question of that time may have gone unanswered."""
 
     sender: Contact
     asked_at: float
 
 
-TIMERS: tuple[type[Timer], ...] = (Flush, AskAgain)
+TIMERS: tuple[type[Timer], ...] = (Flush, ResendDue)
 """What this layer tells itself later."""
 
 
@@ -115,7 +115,7 @@ class _Map:
         else:
             change ^= _hash(key, value)
             self.size_bytes += len(key) + len(value)
-            self.entries[key] = shared(value)
+            self.entries[key] = interned(value)
         if self._buckets is not None:
             self._buckets[_bucket(key)] ^= change
         self.digest ^= change
@@ -148,7 +148,7 @@ class _Map:
         )
 
 
-class _Telling(_Map):
+class _Outgoing(_Map):
     """What this peer tells a neighbour.
 
     `pending` are the keys that changed since the last flush; `log` holds the keys of the last numbered changes, the
@@ -165,7 +165,7 @@ class _Telling(_Map):
         self.flushed_at, self.flush_set = _NEVER, False
 
 
-class _Told(_Map):
+class _Incoming(_Map):
     """The copy of what a neighbour tells.
 
     `asked_since` is when the first question was asked that is still open, `answered_at` when a part of an answer came.
@@ -189,8 +189,8 @@ class Streams:
     def __init__(self, host: Host, config: StreamConfig, listener: StreamListener | None = None) -> None:
         """`listener` may be set later; until then nobody hears of changes."""
         self.host, self.config, self.listener = host, config, listener
-        self._telling: dict[bytes, _Telling] = {}
-        self._told: dict[bytes, _Told] = {}
+        self._telling: dict[bytes, _Outgoing] = {}
+        self._told: dict[bytes, _Incoming] = {}
         self._forgotten = 0
 
     # What users of the streams call
@@ -210,7 +210,7 @@ class Streams:
                 f"an entry of {len(key)} + {len(value)} bytes does not fit a message of {self.config.page_bytes_max}"
             )
         if telling is None:
-            telling = self._telling[to.node_id] = _Telling(to, self._epoch())
+            telling = self._telling[to.node_id] = _Outgoing(to, self._epoch())
         if telling.size_bytes + len(key) + len(value) > self.config.map_bytes_max:
             raise LocalError(
                 f"{to.address} is told {telling.size_bytes} bytes already, at most {self.config.map_bytes_max} may be"
@@ -233,12 +233,12 @@ class Streams:
     def told(self, node_id: bytes) -> Mapping[bytes, bytes]:
         """What that peer tells this one at present; a live view."""
         told = self._told.get(node_id)
-        return _NOTHING if told is None else told.entries
+        return _EMPTY if told is None else told.entries
 
     def telling(self, node_id: bytes) -> Mapping[bytes, bytes]:
         """What this peer tells that one at present; a live view."""
         telling = self._telling.get(node_id)
-        return _NOTHING if telling is None else telling.entries
+        return _EMPTY if telling is None else telling.entries
 
     def forget(self, node_id: bytes) -> None:
         """The peer is gone for good. Nothing is sent, and the listener hears nothing: who calls this knows."""
@@ -283,14 +283,14 @@ class Streams:
             case Contents():
                 self._replace(sender, message)
 
-    def timer(self, timer: Flush | AskAgain) -> None:
+    def timer(self, timer: Flush | ResendDue) -> None:
         match timer:
             case Flush(node):
                 telling = self._telling.get(node)
                 if telling is not None:
                     telling.flush_set = False
                     self._flush(telling)
-            case AskAgain(sender, asked_at):
+            case ResendDue(sender, asked_at):
                 told = self._told.get(sender.node_id)
                 if told is not None and told.asked_since is not None and told.asked_at == asked_at:
                     self._unanswered(sender, told)
@@ -300,7 +300,7 @@ class Streams:
     def _epoch(self) -> bytes:
         return self.host.incarnation + self._forgotten.to_bytes(_EPOCH_BYTES - _LIFE_BYTES, "big")
 
-    def _change(self, telling: _Telling, key: bytes, value: bytes | None) -> None:
+    def _change(self, telling: _Outgoing, key: bytes, value: bytes | None) -> None:
         if not telling.set(key, value):
             return
         telling.pending[key] = None
@@ -313,7 +313,7 @@ class Streams:
             telling.flush_set = True
             self.host.set_timer(Flush(telling.contact.node_id), wait_s)
 
-    def _flush(self, telling: _Telling) -> None:
+    def _flush(self, telling: _Outgoing) -> None:
         """Number what changed, and send it."""
         if not telling.pending:
             return
@@ -327,7 +327,7 @@ class Streams:
         for message in self._changes(telling, keys, after):
             self.host.send(telling.contact, message)
 
-    def _changes(self, telling: _Telling, keys: Sequence[bytes], after: int) -> Iterator[Changes]:
+    def _changes(self, telling: _Outgoing, keys: Sequence[bytes], after: int) -> Iterator[Changes]:
         """Messages with the present values of these keys, which changed one after the other from `after` on."""
         for page in self._pages((key, telling.entries.get(key)) for key in keys):
             yield Changes(telling.epoch, after, after + len(page), tuple(dict(page).items()))
@@ -335,7 +335,7 @@ class Streams:
 
     def _answer(self, sender: Contact, question: Resend) -> None:
         """Send the changes that the copy lacks if they are all remembered, else what its differing buckets hold."""
-        telling = self._telling.get(sender.node_id) or _Telling(sender, self._epoch())
+        telling = self._telling.get(sender.node_id) or _Outgoing(sender, self._epoch())
         self._flush(telling)
         lacking, buckets = telling.number - question.number, 0
         if question.epoch == telling.epoch and 0 < lacking <= len(telling.log):
@@ -349,7 +349,7 @@ class Streams:
         for contents in self._contents(telling, question.asked_at, buckets):
             self.host.send(sender, contents)
 
-    def _contents(self, telling: _Telling, asked_at: float, buckets: int) -> Iterator[Contents]:
+    def _contents(self, telling: _Outgoing, asked_at: float, buckets: int) -> Iterator[Contents]:
         """Messages with all that these buckets hold; one, if that is nothing."""
         keys = sorted(telling.between(b"", None, buckets))
         pages = list(self._pages((key, telling.entries[key]) for key in keys)) or [[]]
@@ -373,10 +373,10 @@ class Streams:
 
     # The end that is told
 
-    def _copy(self, sender: Contact) -> _Told:
+    def _copy(self, sender: Contact) -> _Incoming:
         told = self._told.get(sender.node_id)
         if told is None:
-            told = self._told[sender.node_id] = _Told()
+            told = self._told[sender.node_id] = _Incoming()
         return told
 
     def _follow(self, sender: Contact, message: Changes) -> None:
@@ -410,7 +410,7 @@ class Streams:
         elif message.end is None and message.asked_at == told.asked_at:
             self._ask_again(sender, told)  # a part was lost
 
-    def _apply(self, sender: Contact, told: _Told, changes: Iterable[tuple[bytes, bytes | None]]) -> bool:
+    def _apply(self, sender: Contact, told: _Incoming, changes: Iterable[tuple[bytes, bytes | None]]) -> bool:
         """Enter changes in the copy, and tell the listener of each. False if that made it forget the sender."""
         for key, value in changes:
             if self._told.get(sender.node_id) is not told:
@@ -423,7 +423,7 @@ class Streams:
                 raise RemoteError(f"{sender.address} tells more than {self.config.map_bytes_max} bytes on its stream")
         return True
 
-    def _ask(self, sender: Contact, told: _Told) -> None:
+    def _ask(self, sender: Contact, told: _Incoming) -> None:
         """Ask for what the copy lacks, unless that was asked and may yet be answered.
 
         Who says something new and gave no answer for `ask_again_s` is there, and question or answer were lost.
@@ -435,22 +435,22 @@ class Streams:
         elif now - max(told.asked_at, told.answered_at) >= self.config.ask_again_s:
             self._question(sender, told)
 
-    def _question(self, sender: Contact, told: _Told) -> None:
+    def _question(self, sender: Contact, told: _Incoming) -> None:
         now = told.asked_at = self.host.now()
         told.answered = False
         self.host.send(sender, Resend(now, told.epoch, told.number, told.buckets.tobytes()))
-        self.host.set_timer(AskAgain(sender, now), self.config.ask_again_s * 2**told.questions)
+        self.host.set_timer(ResendDue(sender, now), self.config.ask_again_s * 2**told.questions)
         told.questions += 1
 
-    def _unanswered(self, sender: Contact, told: _Told) -> None:
+    def _unanswered(self, sender: Contact, told: _Incoming) -> None:
         """The answer is not whole yet: wait while parts of it come."""
         if told.answered:
             told.answered = False
-            self.host.set_timer(AskAgain(sender, told.asked_at), self.config.ask_again_s)
+            self.host.set_timer(ResendDue(sender, told.asked_at), self.config.ask_again_s)
         else:
             self._ask_again(sender, told)
 
-    def _ask_again(self, sender: Contact, told: _Told) -> None:
+    def _ask_again(self, sender: Contact, told: _Incoming) -> None:
         """The answer did not do: ask anew a few times, then wait for the next mark."""
         if told.questions < self.config.questions_max:
             self._question(sender, told)

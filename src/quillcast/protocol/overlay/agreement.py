@@ -13,7 +13,7 @@ from quillcast.core.trace import LeafSetChanged, Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.distances import Distances
-from quillcast.protocol.overlay.effects import Effects, MembersChanged, SeekCompany, Settled
+from quillcast.protocol.overlay.effects import Effects, MembersChanged, SearchRing, Settled
 from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.lostpeers import LostPeers
@@ -215,7 +215,7 @@ class Agreement:
         if beyond is not None:
             self.probe(beyond)
         else:
-            yield SeekCompany()
+            yield SearchRing()
 
     def leave(self) -> None:
         """Say goodbye to the leaf set."""

@@ -27,8 +27,8 @@ class OverlayConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A leaf-set member that was silent for so long is asked for a sign of life. A guess: death shows in 5 to 10 s."""
 
     maintenance_s: float = 60.0
-    """Between two rounds of upkeep: a digest to the right-hand neighbour, a row from some member of it. Rounds after
-    activation come sooner, at 1/16, 1/8, ... of it. A guess; FreePastry takes 15 minutes, ours are cheaper."""
+    """Between two rounds of maintenance: a digest to the right-hand neighbour, a row from some member of it. Rounds
+    after activation come sooner, at 1/16, 1/8, ... of it. A guess; FreePastry takes 15 minutes, ours are cheaper."""
 
     measured_per_state: int = 24
     """Peers out of another's state that a joining peer measures at most, looking for a nearby one. A guess, above the
@@ -76,4 +76,4 @@ class OverlayConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.digit_bits < 1 or self.digit_bits > 8 or ID_BITS % self.digit_bits:
             raise LocalError(f"overlay.digit_bits is {self.digit_bits}; use 1, 2, 4 or 8, which divide {ID_BITS}")
         if self.leaf_set_size < 2 or self.leaf_set_size % 2:
-            raise LocalError(f"overlay.leaf_set_size is {self.leaf_set_size}; use an even number from 2 on")
+            raise LocalError(f"overlay.leaf_set_size is {self.leaf_set_size}; use an even number of at least 2")

@@ -16,7 +16,7 @@ class Settled(msgspec.Struct, frozen=True):
     """Everybody who was asked for a leaf set has answered: become active, if that is what was waited for."""
 
 
-class SeekCompany(msgspec.Struct, frozen=True):
+class SearchRing(msgspec.Struct, frozen=True):
     """No member is left on a side: look for this peer's place through others that it ever knew."""
 
 
@@ -44,5 +44,5 @@ class Activate(msgspec.Struct, frozen=True):
     """This peer is the first of its ring."""
 
 
-Effect = MembersChanged | Settled | SeekCompany | JoinThrough | FirstState | Introduced | Activate
+Effect = MembersChanged | Settled | SearchRing | JoinThrough | FirstState | Introduced | Activate
 Effects = Iterator[Effect]

@@ -31,7 +31,7 @@ class JoinLate(Timer, frozen=True):
     step: int
 
 
-class Joining:
+class OverlayJoin:
     """One peer's way into the ring."""
 
     def __init__(

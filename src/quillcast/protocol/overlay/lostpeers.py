@@ -10,7 +10,7 @@ from typing import NamedTuple
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.protocol.overlay.config import OverlayConfig
-from quillcast.protocol.overlay.effects import Effects, SeekCompany
+from quillcast.protocol.overlay.effects import Effects, SearchRing
 from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import LeafSetProbe
@@ -82,7 +82,7 @@ class LostPeers:
             for node in sorted(some, key=self._asked_at)[:count]:
                 self._probe(node)
         if self.lifecycle.active and not len(self.leaf_set):
-            yield SeekCompany()  # others of this side may be as lonely
+            yield SearchRing()  # others of this side may be as lonely
         self._set_timer()
 
     def ask_all(self) -> None:

@@ -22,16 +22,17 @@ from quillcast.protocol.overlay.effects import (
     Introduced,
     JoinThrough,
     MembersChanged,
-    SeekCompany,
+    SearchRing,
     Settled,
 )
 from quillcast.protocol.overlay.idlelinks import IdleLinks
 from quillcast.protocol.overlay.joinhelp import JoinHelp
-from quillcast.protocol.overlay.joining import Joining, JoinLate, look_up
+from quillcast.protocol.overlay.joining import JoinLate, OverlayJoin, look_up
 from quillcast.protocol.overlay.lazyrepair import LazyRepair
 from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.lostpeers import LostPeers, ProbeLost
+from quillcast.protocol.overlay.maintenance import Maintenance, MaintenanceDue
 from quillcast.protocol.overlay.messages import (
     Announce,
     Direct,
@@ -53,7 +54,6 @@ from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
 from quillcast.protocol.overlay.nexthop import NextHop
 from quillcast.protocol.overlay.router import AckDue, Router
 from quillcast.protocol.overlay.routingtable import RoutingTable
-from quillcast.protocol.overlay.upkeep import Maintain, Upkeep
 
 _COMPANY = 8  # peers asked at once by one that lost all its members; a guess
 
@@ -70,14 +70,14 @@ _HANDLERS: dict[type[Message], Callable[["Pastry"], Callable[[Contact, Any], Ite
     StateRequest: attrgetter("join_help.requested"),
     State: attrgetter("joining.state"),
     JoinReply: attrgetter("joining.reply"),
-    Announce: attrgetter("upkeep.announced"),
-    RowRequest: attrgetter("upkeep.requested"),
-    Row: attrgetter("upkeep.row"),
+    Announce: attrgetter("maintenance.announced"),
+    RowRequest: attrgetter("maintenance.requested"),
+    Row: attrgetter("maintenance.row"),
 }
 _TIMERS: dict[type[Timer], Callable[["Pastry"], Callable[[Any], Iterable[Effect] | None]]] = {
     AckDue: attrgetter("router.ack_due"),
     ProbesDue: attrgetter("agreement.due"),
-    Maintain: attrgetter("maintain"),
+    MaintenanceDue: attrgetter("maintain"),
     ProbeLost: attrgetter("lost_peers.due"),
     JoinLate: attrgetter("joining.late"),
 }
@@ -90,9 +90,9 @@ TIMERS: tuple[type[Timer], ...] = tuple(_TIMERS)
 class Pastry:
     """Routes messages to the closest live peer; what it knows stands in its three tables.
 
-    The parts that keep these right each have a file: agreement, joining, joinhelp, router, upkeep, lostpeers. They do
-    not know each other by way of this class: what one of them wants of another it yields as an effect, carried out here
-    at once.
+    The parts that keep these right each have a file: agreement, joining, joinhelp, router, maintenance, lostpeers. They
+    do not know each other by way of this class: what one of them wants of another it yields as an effect, which is
+    carried out here at once.
     """
 
     def __init__(self, host: Host, config: OverlayConfig, neighbours: Neighbours, codec: Codec) -> None:
@@ -109,8 +109,8 @@ class Pastry:
         repair = LazyRepair(host, table)
         self.lost_peers = lost = LostPeers(host, config, lifecycle, leaf_set)
         self.agreement = Agreement(host, config, neighbours, leaf_set, table, around, lost, distances, lifecycle)
-        self.upkeep = Upkeep(host, config, lifecycle, leaf_set, table, around, lost, distances, repair, links)
-        self.joining = Joining(host, config, lifecycle, leaf_set, distances, links, self.acquaintances)
+        self.maintenance = Maintenance(host, config, lifecycle, leaf_set, table, around, lost, distances, repair, links)
+        self.joining = OverlayJoin(host, config, lifecycle, leaf_set, distances, links, self.acquaintances)
         self.join_help = JoinHelp(host, lifecycle, leaf_set, table, around, links, self.joining)
         self.hops = NextHop(host.contact, config.digit_bits, leaf_set, table, around, neighbours.suspected)
         self.router = Router(host, config, codec, lifecycle, self.hops, distances, repair, links, self.join_help)
@@ -214,7 +214,7 @@ class Pastry:
         self._meet(sender)
         handle = _HANDLERS.get(type(message))
         if handle is None:
-            raise Malformed(f"a {type(message).__name__} only makes sense when it is routed")
+            raise Malformed(f"a {type(message).__name__} must be routed")
         self._carry_out(handle(self)(sender, message))
 
     def _meet(self, contact: Contact) -> None:
@@ -235,7 +235,7 @@ class Pastry:
         if self.lifecycle.left:
             return
         if self.active or self.joining.replied:
-            self.upkeep.measured(contact, proximity)
+            self.maintenance.measured(contact, proximity)
         self._carry_out(self.joining.measured(contact))
 
     def lost(self, contact: Contact) -> None:
@@ -244,7 +244,7 @@ class Pastry:
             return
         if contact.node_id in self.leaf_set or contact.node_id in self.routing_table:
             self.lost_peers.remember(contact, met=contact.node_id not in self.goodbyes)
-        self.upkeep.lost(contact)
+        self.maintenance.lost(contact)
         self._carry_out(self.agreement.lost(contact))
         self.router.lost(contact.node_id)
 
@@ -264,7 +264,7 @@ class Pastry:
         self.goodbyes[sender.node_id] = None
         if len(self.goodbyes) > self.config.remembered_max:
             del self.goodbyes[next(iter(self.goodbyes))]
-        self.upkeep.lost(sender)
+        self.maintenance.lost(sender)
         self.lost_peers.forget(sender.node_id)
         self._carry_out(self.agreement.left(sender, leaving))
         self.router.lost(sender.node_id)
@@ -280,13 +280,13 @@ class Pastry:
                         self.application.leaf_set_changed()
                 case Settled():
                     self._settle()
-                case SeekCompany():
-                    self._seek_company()
+                case SearchRing():
+                    self._search_ring()
                 case JoinThrough(contact, request):
                     self._request(contact, request)
                 case FirstState(leaf_set, others):
                     self.agreement.consider(leaf_set)
-                    self.upkeep.meet(others)
+                    self.maintenance.meet(others)
                     self._settle()
                 case Introduced(contacts):
                     self.agreement.consider(contacts)
@@ -305,32 +305,32 @@ class Pastry:
         for silent in self.joining.done():
             if silent.node_id not in self.leaf_set:
                 self.lost_peers.remember(silent, met=False)
-        self.upkeep.start()
+        self.maintenance.start()
         self.application.leaf_set_changed()
         self.router.release_held()
 
-    def maintain(self, timer: Maintain) -> None:
+    def maintain(self, timer: MaintenanceDue) -> None:
         """One round: the right-hand neighbour compares leaf sets, other rings are looked for, tables are kept near."""
         self.agreement.send_digest()
-        self._look_for_another_ring()
-        self.upkeep.maintain(timer)
+        self._search_other_rings()
+        self.maintenance.maintain(timer)
 
-    def _look_for_another_ring(self) -> None:
+    def _search_other_rings(self) -> None:
         """A leaf set that is not full holds everybody: somebody else who is known is gone, or part of another ring."""
         members = self.leaf_set.members
         if not members:
-            self._seek_company()
+            self._search_ring()
         elif len(members) < self.leaf_set.size:
             known = (c for c in self.remembered() if c.node_id not in members and c.node_id not in self.lost_peers)
             others = [contact for contact in known if contact.node_id != self.host.me]
             if others:
                 self._look_up(self.host.random.choice(others))
 
-    def _seek_company(self) -> None:
+    def _search_ring(self) -> None:
         """All members on a side were lost: look for this peer's place through some of those it ever knew."""
         known = self.remembered()
         for contact in self.host.random.sample(known, min(len(known), _COMPANY)):
-            self.host.trace(Mark("sought_company"))
+            self.host.trace(Mark("ring_searched"))
             self._look_up(contact)
 
     def _look_up(self, contact: Contact) -> None:

@@ -39,10 +39,10 @@ class Gap:
     has stood still for `wait_s`, which doubles each time. Else a slow link would fill up with answers to one question.
     """
 
-    __slots__ = ("_first_wait_s", "_hopeless", "_lacking", "_looked_at", "_moved_at", "_wait_s", "sources", "standing")
+    __slots__ = ("_first_wait_s", "_hopeless", "_lacking", "_looked_at", "_moved_at", "_wait_s", "confirmed", "sources")
 
     def __init__(self, now: float, wait_s: float) -> None:
-        self.standing: list[Range] = []  # what lacked at two looks in a row: it is not just on its way
+        self.confirmed: list[Range] = []  # what lacked at two looks in a row: it is not just on its way
         self.sources: dict[bytes, Source] = {}
         self._moved_at = now
         self._wait_s = self._first_wait_s = wait_s
@@ -63,7 +63,7 @@ class Gap:
                 source.ask_anew()
             self._moved_at, self._wait_s = now, min(2 * self._wait_s, WAIT_S_MAX)
         self._lacking = lacking
-        self.standing, self._looked_at = intersection(ranges, self._looked_at), RangeSet(ranges)
+        self.confirmed, self._looked_at = intersection(ranges, self._looked_at), RangeSet(ranges)
 
     def ask_among(self, names: Iterable[bytes]) -> None:
         """Who is to be asked now. With somebody new among them nothing is hopeless, and no refusal counts any more."""
@@ -87,7 +87,7 @@ class Gap:
             source.unanswered_since = now
         return wanted
 
-    def claims(self, name: bytes, ranges: list[Range]) -> None:
+    def offered(self, name: bytes, ranges: list[Range]) -> None:
         """A source says that it keeps these, whatever it said before."""
         source = self.sources.get(name)
         if source is not None:

@@ -6,7 +6,7 @@ from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
 
 
-class Ask(Message, frozen=True, tag=70):
+class Fetch(Message, frozen=True, tag=70):
     """Send me what you keep of these indexes of a term, as repairs; say Unavailable for the rest."""
 
     topic: WireId
@@ -27,7 +27,7 @@ class Unavailable(Message, frozen=True, tag=71):
     """Whose events stood there, as far as I know."""
 
 
-class AskRoot(Message, frozen=True, tag=72):
+class FetchFromRoot(Message, frozen=True, tag=72):
     """Routed to the topic: the root answers this Ask to `asker`, whose neighbours in the tree do not have these."""
 
     topic: WireId
@@ -36,4 +36,4 @@ class AskRoot(Message, frozen=True, tag=72):
     asker: Contact
 
 
-MESSAGES: tuple[type[Message], ...] = (Ask, Unavailable, AskRoot)
+MESSAGES: tuple[type[Message], ...] = (Fetch, Unavailable, FetchFromRoot)

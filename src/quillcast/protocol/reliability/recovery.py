@@ -22,9 +22,9 @@ from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
 from quillcast.protocol.reliability.gaps import Gap
-from quillcast.protocol.reliability.messages import Ask, AskRoot, Unavailable
-from quillcast.protocol.topics.claims import Held
+from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, Unavailable
 from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.link_reports import Held
 from quillcast.protocol.topics.scribe import Scribe
 from quillcast.protocol.topics.tree import Tree
 
@@ -46,9 +46,9 @@ class Recovery:
         self.set = False
         self.unsent: dict[bytes, dict[tuple[bytes, Term], list[Range]]] = {}  # by who asked, for want of credit
         self.lent: dict[bytes, int] = {}  # what room was left when something was last sent to a peer without credit
-        dispatch.on_message(Ask, self._asked)
+        dispatch.on_message(Fetch, self._asked)
         dispatch.on_message(Unavailable, self._refused)
-        dispatch.on_routed(AskRoot, self._routed)
+        dispatch.on_routed(FetchFromRoot, self._routed)
         dispatch.on_timer(Look, self._look)
 
     def look_soon(self, topic: bytes) -> None:
@@ -62,13 +62,13 @@ class Recovery:
         """Look over the topics in which something may lack, and come again while anything does."""
         self.set = False
         suspects, self.suspects = self.suspects, {}
-        standing: dict[tuple[bytes, Term], Gap] = {}
+        confirmed: dict[tuple[bytes, Term], Gap] = {}
         for topic in suspects:
             tree = self.scribe.trees.get(topic)
             if tree is not None and tree.begun and tree.descriptor.settings.reliable:
-                standing.update(self._look_over(tree))
-        self.gaps = standing
-        for topic, _ in standing:
+                confirmed.update(self._look_over(tree))
+        self.gaps = confirmed
+        for topic, _ in confirmed:
             self.look_soon(topic)
 
     def _look_over(self, tree: Tree) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
@@ -92,7 +92,7 @@ class Recovery:
 
     def _fill_present(self, tree: Tree, gap: Gap) -> None:
         """Ask for what lacked at the last look already, of one after the other; give up what cannot be had."""
-        lacking = intersection(gap.standing, tree.lacking(tree.known_end))
+        lacking = intersection(gap.confirmed, tree.lacking(tree.known_end))
         if not lacking or tree.parent is None:
             return
         sources = self._sources(tree)
@@ -110,7 +110,7 @@ class Recovery:
         """Parent, children that are ahead, siblings or the grandparent: whom to ask, in this order."""
         frontier = tree.frontier
         sources = [tree.parent] if tree.parent is not None else []
-        ahead = (c for c in tree.children.values() if c.cover_term == tree.term and c.frontier > frontier)
+        ahead = (c for c in tree.children.values() if c.acknowledged_term == tree.term and c.frontier > frontier)
         return self._with_fallbacks(tree, [*sources, *(child.contact for child in ahead)])
 
     def _with_fallbacks(self, tree: Tree, sources: list[Contact]) -> list[Contact]:
@@ -122,7 +122,7 @@ class Recovery:
     def _ask_root(self, tree: Tree, ranges: list[Range]) -> None:
         if ranges:
             self.host.trace(Mark("asked_root"))
-            message = AskRoot(tree.topic, tree.term, ranges, self.host.contact)
+            message = FetchFromRoot(tree.topic, tree.term, ranges, self.host.contact)
             self.scribe.overlay.route(message, tree.topic)
 
     def _give_up(self, tree: Tree, term: Term, gap: Gap, ranges: list[Range]) -> None:
@@ -135,30 +135,30 @@ class Recovery:
         tree.give_up(term, ranges)
         for edge in tree.edges.values():
             edge.skip(term, ranges, "unavailable", runs, later)
-        self.scribe.reports.touch(tree)
+        self.scribe.reporting.touch(tree)
 
     # ---- past terms
 
     def _learn_past_terms(self, tree: Tree) -> None:
-        """A reign this peer slept through: who was subscribed before it is owed its events."""
-        for _, held in self._claims(tree):
+        """A term this peer slept through: who was subscribed before it is owed its events."""
+        for _, held in self._reported(tree):
             for term, end, _, stable in held:
-                self.scribe.reigns.recall(tree, term, end)
+                self.scribe.terms.recall(tree, term, end)
                 if tree.settle(term, stable):
-                    self.scribe.reports.touch(tree)
+                    self.scribe.reporting.touch(tree)
 
-    def _claims(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
+    def _reported(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
         if tree.parent is not None:
             yield tree.parent, tree.parent_held
         for child in tree.children.values():
             yield child.contact, child.held
 
-    def _claimed(self, tree: Tree, term: Term) -> dict[Contact, list[Range]]:
+    def _reported_ranges(self, tree: Tree, term: Term) -> dict[Contact, list[Range]]:
         """What each neighbour claims to keep of a past term and this peer lacks."""
         seen = tree.past[term].seen
         return {
             contact: difference(ranges, seen)
-            for contact, held in self._claims(tree)
+            for contact, held in self._reported(tree)
             for held_term, _, ranges, _ in held
             if held_term == term
         }
@@ -174,17 +174,17 @@ class Recovery:
     def _wanted(self, tree: Tree, term: Term) -> RangeSet:
         """What is owed to a subscriber here, or may be had for others."""
         wanted = self._owed(tree, term)
-        for ranges in self._claimed(tree, term).values():
+        for ranges in self._reported_ranges(tree, term).values():
             wanted.update(ranges)
         return wanted
 
     def _fill_past(self, tree: Tree, term: Term, gap: Gap) -> None:
         """Ask each neighbour for what it claims to keep, and all of them for what is owed here and nobody claims."""
-        now, claimed, owed = self.host.now(), self._claimed(tree, term), self._owed(tree, term)
+        now, claimed, owed = self.host.now(), self._reported_ranges(tree, term), self._owed(tree, term)
         contacts = self._with_fallbacks(tree, tree.neighbours())
         gap.ask_among([contact.node_id for contact in contacts])
         for contact, ranges in claimed.items():
-            gap.claims(contact.node_id, ranges)
+            gap.offered(contact.node_id, ranges)
             if asked := gap.to_ask(contact.node_id, ranges, now):
                 self.host.trace(Mark("asked_past_term"))
                 self._ask(contact, tree.topic, term, asked)
@@ -200,7 +200,7 @@ class Recovery:
         Where nobody knows whose those were, they may be among what stands as lacking of the present term.
         """
         awaited, present = tree.may_come_again(term, gone), self.gaps.get((tree.topic, tree.term))
-        if present is not None and intersection(present.standing, tree.lacking(tree.known_end)):
+        if present is not None and intersection(present.confirmed, tree.lacking(tree.known_end)):
             known = RangeSet((run.at, run.at + run.events) for run in tree.runs(term, gone))
             awaited.update(difference(gone, known))
         return awaited
@@ -209,19 +209,19 @@ class Recovery:
 
     def _press(self, tree: Tree, term: Term, gap: Gap, sources: Iterable[Contact]) -> None:
         """While buffers are over their budget sources have no credit: what is lacking first is to come without."""
-        pacing, front = self.scribe.pacing, tree.front(term)
+        pacing, front = self.scribe.flow_control, tree.front(term)
         if front is None or not (pacing.budget.over and pacing.takes_repairs):
             return
         for contact in sources:
             if gap.sources[contact.node_id].under_way([(front, front + 1)]):
                 self.host.trace(Mark("pressed"))
-                self.host.send(contact, Ask(tree.topic, term, [(front, front + 1)], due=True))
+                self.host.send(contact, Fetch(tree.topic, term, [(front, front + 1)], due=True))
                 return
 
     def front_filled(self, tree: Tree, term: Term) -> None:
         """What was lacking first in a term has come: while buffers are over their budget, ask for the next at once."""
         gap = self.gaps.get((tree.topic, term))
-        if gap is None or not self.scribe.pacing.budget.over:
+        if gap is None or not self.scribe.flow_control.budget.over:
             return
         if term == tree.term:
             self._fill_present(tree, gap)
@@ -233,13 +233,13 @@ class Recovery:
     def _ask(self, source: Contact, topic: bytes, term: Term, ranges: list[Range]) -> None:
         if ranges:
             self.host.trace(Mark("asked_for_range"))
-            self.host.send(source, Ask(topic, term, ranges))
+            self.host.send(source, Fetch(topic, term, ranges))
 
-    def _asked(self, sender: Contact, message: Ask) -> None:
+    def _asked(self, sender: Contact, message: Fetch) -> None:
         """A neighbour lacks something."""
         self._answer(sender, message.topic, message.term, message.ranges, due=message.due)
 
-    def _routed(self, message: AskRoot) -> None:
+    def _routed(self, message: FetchFromRoot) -> None:
         """Somebody whose neighbours do not have what it lacks asks the root, which this peer is."""
         self._answer(message.asker, message.topic, message.term, message.ranges)
 

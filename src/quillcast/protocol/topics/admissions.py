@@ -39,13 +39,13 @@ class Admissions:
         for root in self._roots():
             root.lost(node)
 
-    def sweep(self, now: float) -> None:
+    def housekeep(self, now: float) -> None:
         """Forget publishers that are gone; ask the peers of silent ones for a sign of life."""
         if now < self.look_at:
             return
         silent: dict[Contact, list[tuple[bytes, bytes]]] = {}
         for root in self._roots():
-            for contact, publishers in root.sweep(now).items():
+            for contact, publishers in root.housekeep(now).items():
                 silent.setdefault(contact, []).extend((root.topic, publisher) for publisher in publishers)
         self.look_at = min([now, *(gone_at for root in self._roots() for gone_at in root.gone())]) + self.config.lease_s
         for contact, named in silent.items():

@@ -25,7 +25,7 @@ LIVE = ("slow", "event_bytes_max")
 FIRST_VERSION = 2  # 0 is made by first use, 1 by create
 
 
-class Change(NamedTuple):
+class SettingsChange(NamedTuple):
     """What was asked for, and who wants to know."""
 
     name: str
@@ -47,22 +47,22 @@ def follows(known: Descriptor, offered: Descriptor) -> bool:
     )
 
 
-class Changes:
+class SettingsChanges:
     """A peer's part in changes of settings: asking for them, and passing on what the root entered."""
 
     def __init__(self, scribe: "Scribe") -> None:
         self.scribe, self.host = scribe, scribe.host
-        self.asked: dict[bytes, Change] = {}
+        self.asked: dict[bytes, SettingsChange] = {}
         self.asked_at: dict[bytes, float] = {}
 
     def ask(
         self, name: str, wanted: Mapping[str, Any], done: Callable[[Descriptor | QuillcastError], None],
         sign: Callable[[Descriptor], Descriptor] | None = None,
     ) -> None:  # fmt: skip
-        """Change settings; `done` gets the descriptor that stands then, or the error. Raises `LocalError`."""
+        """SettingsChange settings; `done` gets the descriptor that stands then, or the error. Raises `LocalError`."""
         topic = described(name).topic
-        self.asked[topic] = Change(name, wanted, done, sign)
-        self.scribe.sweeping.begin()
+        self.asked[topic] = SettingsChange(name, wanted, done, sign)
+        self.scribe.housekeeping.begin()
         self._find(topic)
 
     def root_found(self, descriptor: Descriptor) -> None:
@@ -98,15 +98,15 @@ class Changes:
         change.done(UnknownTopic(f"there is no topic {change.name!r}; run: quillcast topic create {change.name}"))
         return True
 
-    def _answered(self, topic: bytes) -> Change | None:
+    def _answered(self, topic: bytes) -> SettingsChange | None:
         self.asked_at.pop(topic, None)
         change = self.asked.pop(topic, None)
         if change is not None:
             self.scribe.forgetting.note(topic)
         return change
 
-    def sweep(self, now: float) -> None:
-        """Ask again what was not answered."""
+    def housekeep(self, now: float) -> None:
+        """StateQuery again what was not answered."""
         for topic in self.asked:
             if now - self.asked_at[topic] >= self.scribe.config.receipt_timeout_s:
                 self._find(topic)
@@ -138,7 +138,7 @@ class Changes:
 
 def _not_owner(descriptor: Descriptor) -> AccessDenied:
     owner = principal(descriptor.owner_key)[:8]
-    return AccessDenied(f"topic {descriptor.name!r} lets nobody change its settings but its owner {owner}")
+    return AccessDenied(f"topic {descriptor.name!r} can be changed only by its owner {owner}")
 
 
 def _check(descriptor: Descriptor, name: str, value: Any) -> None:

@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import ring_distance
+from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import Contact
-from quillcast.core.sparing import NOTHING, shared
 from quillcast.core.trace import ChildAdded, ChildRemoved, Mark
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import AccessDenied
-from quillcast.protocol.topics import claims
+from quillcast.protocol.topics import link_reports
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.links import TreeLinks
 from quillcast.protocol.topics.messages import Accepted, Join, Leave, Orphaned, Refused
-from quillcast.protocol.topics.root import NOBODY
+from quillcast.protocol.topics.root import UNKNOWN_PEER
 from quillcast.protocol.topics.subscribing import denied
-from quillcast.protocol.topics.tree import Child, Tree, excused
+from quillcast.protocol.topics.tree import Child, Tree, is_cut
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -50,13 +50,13 @@ class ChildrenTables:
             self._shed(tree, join)
             return
         if join.have is not None:
-            scribe.reigns.heard_of(tree, join.have.term)
+            scribe.terms.heard_of(tree, join.have.term)
         if tree.attached:
             self._accept(tree, join)
         else:
             tree.await_parent(join)
             if not tree.joining:
-                scribe.joining.join(tree)
+                scribe.membership.join(tree)
 
     def _may_join(self, descriptor: Descriptor, join: Join) -> bool:
         """Does the topic's list let this child subscribe? Else it is told by which rule not."""
@@ -87,7 +87,7 @@ class ChildrenTables:
                 self.host.send(join.child, Refused(tree.topic, "loop"))
             elif self._may_join(tree.descriptor, join):  # the list may have come with the parent's answer
                 self._accept(tree, join, gone)
-        tree.waiting = tree.waiting or NOTHING
+        tree.waiting = tree.waiting or EMPTY
         for child in tree.children.values():
             child.advance(tree.log)
 
@@ -103,21 +103,23 @@ class ChildrenTables:
         child = self.enter(tree, contact, start)
         if join.moved:  # as long as a former parent may take to leave, and name it to those above
             child.named_until = self.host.now() + 2 * self.config.leave_s
-        self.came(tree, child)
+        self.heard_from(tree, child)
         handlers = self.scribe.handlers.get(tree.topic)
         if handlers is not None:
             for bundle in handlers.subscribe_handler(join):
                 self.host.carry(contact, bundle)
         child.advance(tree.log)
-        self.scribe.rendezvous.came(tree, (contact.node_id,))  # of this reign it has nothing, and covers nothing yet
-        self.scribe.reports.touch(tree)
+        self.scribe.rendezvous.heard_from(
+            tree, (contact.node_id,)
+        )  # of this term it has nothing, and covers nothing yet
+        self.scribe.reporting.touch(tree)
 
     def _forgot(self, tree: Tree, contact: Contact) -> None:
         """A peer that was restarted joins anew: leases go on of those below it, of whom it knows nothing any more."""
         node = contact.node_id
         former = tree.children.get(node)
-        if former is not None and former.spoken and not self.scribe.reports.is_leaf(tree, contact):
-            tree.depart(former, self.host.now() + self.config.lease_s, (NOBODY,))
+        if former is not None and former.spoken and not self.scribe.reporting.is_leaf(tree, contact):
+            tree.orphan_lease(former, self.host.now() + self.config.lease_s, (UNKNOWN_PEER,))
         tree.forgot(node)
         if tree.root is not None:
             tree.root.forgot(node)
@@ -125,7 +127,7 @@ class ChildrenTables:
     def _be_no_leaf(self, tree: Tree, parent: Contact, join: Join) -> None:
         """The parent hears of the first child before that hears of this peer, which may die at any time."""
         tree.await_parent(join)
-        self.scribe.reports.tell(tree)
+        self.scribe.reporting.tell(tree)
         self.streams.hurry(parent.node_id)
 
     def _send_accepted(self, tree: Tree, join: Join, start: int, gone: tuple[Gone, ...]) -> None:
@@ -139,20 +141,22 @@ class ChildrenTables:
 
     def enter(self, tree: Tree, contact: Contact, start: int) -> Child:
         """Enter a child in the children table, to be served from an index of the present term on."""
-        contact = shared(contact)
+        contact = interned(contact)
         node = contact.node_id
         tree.start = min(tree.start, start)
         child = Child(self.host, contact, tree.log.first_over(start), tree.term, start)
         former = tree.children.get(node)  # its Join may come twice
         lease = tree.came_back(node) or former
         tree.enter(child)
-        if lease is not None and lease.cover_term == tree.term:
-            child.cover = min(start, lease.cover)  # what it has itself says nothing of those below it
-        self.scribe.reports.take_up(child, tree.topic)
+        if lease is not None and lease.acknowledged_term == tree.term:
+            child.acknowledged = min(start, lease.acknowledged)  # what it has itself says nothing of those below it
+        self.scribe.reporting.take_up(child, tree.topic)
         self.await_word(tree, child)
         tree.waiting.pop(node, None)
-        tree.waiting = tree.waiting or NOTHING
-        self.streams.put(contact, tree.topic, claims.encode(tree.parent_claim(self.host.me, self.fallbacks(tree))))
+        tree.waiting = tree.waiting or EMPTY
+        self.streams.put(
+            contact, tree.topic, link_reports.encode(tree.parent_report(self.host.me, self.fallbacks(tree)))
+        )
         if former is None:
             self.links.add(contact)
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
@@ -174,14 +178,14 @@ class ChildrenTables:
         siblings.sort(key=lambda sibling: ring_distance(sibling.node_id, tree.topic))
         return tuple([*known, *siblings][: self.config.fallbacks])
 
-    def came(self, tree: Tree, child: Child) -> None:
+    def heard_from(self, tree: Tree, child: Child) -> None:
         """A child speaks for itself and for those that came below it: they are not waited for as departed any more."""
         nodes = child.speaks_for
         if nodes:
-            ended = tree.came(nodes)
-            self.scribe.rendezvous.came(tree, nodes)
+            ended = tree.heard_from(nodes)
+            self.scribe.rendezvous.heard_from(tree, nodes)
             if ended or child.named_until:
-                self.scribe.reports.touch(tree)
+                self.scribe.reporting.touch(tree)
 
     # ---- letting go
 
@@ -196,13 +200,13 @@ class ChildrenTables:
             return
         tree.close(child)
         awaited = [other for other in whose or (node,) if other != self.host.me]
-        if lease and awaited and not excused(child):
-            leaf = not whose and self.scribe.reports.is_leaf(tree, child.contact)
-            tree.depart(child, self.host.now() + self.config.lease_s, awaited, leaf=leaf)
+        if lease and awaited and not is_cut(child):
+            leaf = not whose and self.scribe.reporting.is_leaf(tree, child.contact)
+            tree.orphan_lease(child, self.host.now() + self.config.lease_s, awaited, leaf=leaf)
         self.streams.drop(child.contact, tree.topic)
         self.links.remove(node)
         self.host.trace(ChildRemoved(tree.topic, node, why))
-        self.scribe.reports.touch(tree)
+        self.scribe.reporting.touch(tree)
 
     def left(self, sender: Contact, message: Leave) -> None:
         """A child says that it is none any more."""
@@ -213,7 +217,7 @@ class ChildrenTables:
         self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases)
         if child is not None and (message.leases or not message.moved):  # where it names others', its own is over
             self._ended(tree, child)
-        self.scribe.joining.leave_if_idle(tree)
+        self.scribe.membership.leave_if_idle(tree)
 
     def _ended(self, tree: Tree, child: Child) -> None:
         """A child left in good order: nobody waits any more for a lease that it had below another parent.
@@ -221,18 +225,18 @@ class ChildrenTables:
         That parent may leave after it and still name it: it is remembered, and named to those above, until then.
         """
         node = child.contact.node_id
-        tree.came((node,))
+        tree.heard_from((node,))
         if child.named_until > self.host.now():
             tree.note_ended(node, child.named_until)
-        self.scribe.rendezvous.came(tree, (node,))
-        self.scribe.reports.touch(tree)
+        self.scribe.rendezvous.heard_from(tree, (node,))
+        self.scribe.reporting.touch(tree)
 
     def dismiss(self, tree: Tree) -> None:
         """This peer leaves: its children turn to whoever is above it, and those that wait for it ask again."""
         for join in tree.waiting.values():
             self.host.send(join.child, Refused(tree.topic, "leaving"))
-        tree.waiting = NOTHING
-        above = tree.parent or tree.next_parent or self.scribe.handing_over.moved_to.get(tree.topic)
+        tree.waiting = EMPTY
+        above = tree.parent or tree.next_parent or self.scribe.leadership_transfer.moved_to.get(tree.topic)
         for node in list(tree.children):
             instead = (above,) if above is not None and above.node_id != node else ()
             self.host.send(tree.children[node].contact, Orphaned([tree.topic], instead))
@@ -246,9 +250,9 @@ class ChildrenTables:
         for node in list(tree.children) if is_denied else ():  # they have the right, and join without this peer
             self.host.send(tree.children[node].contact, Orphaned([tree.topic]))
             self.remove(tree, node, "refused", lease=True)
-        tree.waiting = NOTHING
+        tree.waiting = EMPTY
 
-    def sweep(self, now: float, *, paused: bool) -> None:
+    def housekeep(self, now: float, *, paused: bool) -> None:
         """Whoever never says a word as a child was taken in by another meanwhile, and its Leave was lost."""
         for (topic, node), entered_at in list(self.unheard.items()):
             tree = self.scribe.trees.get(topic)
@@ -261,7 +265,7 @@ class ChildrenTables:
                 self.host.trace(Mark("child_never_spoke"))
                 self.host.send(child.contact, Orphaned([topic]))
                 self.remove(tree, node, "expired", lease=True)
-                self.scribe.joining.leave_if_idle(tree)
+                self.scribe.membership.leave_if_idle(tree)
         self.unheard = self.unheard or {}  # one that was emptied keeps the memory of all that it ever held
 
 

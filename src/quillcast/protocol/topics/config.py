@@ -7,7 +7,7 @@ from quillcast.core.numbers import check_numbers
 
 MIB = 1 << 20
 MAY_BE_ZERO = (
-    "fallbacks", "ask_patience_s", "hand_over_s", "compare_s", "patience_s", "report_s", "leave_s", "linger_s",
+    "fallbacks", "ask_patience_s", "transfer_s", "compare_s", "patience_s", "report_s", "leave_s", "linger_s",
     "gap_s", "give_up_s",
 )  # fmt: skip
 
@@ -21,14 +21,14 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 5  # Scribe, section 3.2: root state on the k = 5 closest peers
     ask_s: float = 0.5  # a replica that did not answer the root is asked again after so long; a guess
     ask_patience_s: float = 1.0  # ... and after this long most answers are enough: a guess
-    hand_over_s: float = 3.0  # a peer that a topic is about to be handed over to waits this long for it; a guess
+    transfer_s: float = 3.0  # a peer that a topic is about to be handed over to waits this long for it; a guess
     compare_s: float = 1.0  # neighbours compare root state this long after it changed: many changes together; a guess
     tree_heartbeat_s: float = 2.0  # how often parent and child hear of each other; a guess: silence shows in 4 to 5 s
     join_timeout_s: float = 1.0  # first wait for a parent's answer, doubled up to join_timeout_max_s; a guess
     join_timeout_max_s: float = 4.0
     report_s: float = 0.1  # how often frontiers and covers travel along a busy tree link; a guess
     report_bytes: int = 3 * MIB  # ... or after so many bytes that came, were taken or became stable; a guess
-    sweep_s: float = 1.0  # leases, past terms, agreement of parents and children are looked over this often
+    housekeeping_s: float = 1.0  # leases, past terms, agreement of parents and children are looked over this often
     budget_bytes: int = 64 * MIB  # all buffers of a peer together (docs/delivery.md: one budget per peer)
     patience_s: float = 2.0  # docs/delivery.md, *Slowness*: publishers are paced this long before a cut
     window_bytes: int = 4 * MIB  # what a publisher may have on its way to the root without a receipt

@@ -7,8 +7,8 @@ import msgspec
 
 from quillcast.core.errors import LocalError, quoted
 from quillcast.core.ids import NETWORK_CREATOR, TopicId, topic_id
+from quillcast.core.interning import interned
 from quillcast.core.messages import Number
-from quillcast.core.sparing import shared
 from quillcast.protocol.security.access import ENTRIES_MAX, Key, Signature, is_signed, refusal
 
 CHOICES = {
@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
         for field, choices in CHOICES.items():
             value = getattr(self, field)
             if value not in choices:
-                raise LocalError(f"{field} = {value!r} is not a choice; use one of: {', '.join(choices)}")
+                raise LocalError(f"{field} = {value!r} is not valid; use one of: {', '.join(choices)}")
         if self.reliable and self.order == "none":
             raise LocalError(
                 "order = 'none' goes with delivery = 'best_effort': reliable topics keep a publisher's order"
@@ -94,9 +94,9 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """The topic's id: the hash of its name and its creator."""
         return topic_id(self.name, self.creator)
 
-    def sparing(self) -> "Descriptor":
+    def interned(self) -> "Descriptor":
         """The same, with settings that other topics have too in one place: most have those of first use."""
-        settings = shared(self.settings)
+        settings = interned(self.settings)
         return self if settings is self.settings else msgspec.structs.replace(self, settings=settings)
 
     @property
@@ -129,7 +129,7 @@ def described(name: str, settings: Settings | None = None) -> Descriptor:
     parts = bare.split("/")
     if not all(parts) or not _fits(name):
         raise LocalError(
-            f"{quoted(name)} is no topic name; use a path such as sport/tennis, at most {NAME_BYTES_MAX} bytes"
+            f"{quoted(name)} is not a topic name; use a path such as sport/tennis, at most {NAME_BYTES_MAX} bytes"
         )
     if any(part in PATTERNS or "*" in part for part in parts):
         raise LocalError(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
 
 
-PACES_MAX = 8  # topics that a root names as those it holds back credit for; a guess
+BLOCKED_TOPICS_MAX = 8  # topics that a root names as those it holds back credit for; a guess
 
 
 class Walk:
@@ -46,11 +46,11 @@ class Walk:
         return [self.asked[node] for node, answer in sorted(self.answered.items()) if answer.behind]
 
     @property
-    def departed(self) -> dict[bytes, float]:
+    def orphaned_leases(self) -> dict[bytes, float]:
         """Who is gone, with the seconds that its lease goes on; unless it answered itself."""
         known: dict[bytes, float] = {}
         for answer in self.answered.values():
-            known |= {node: left_s for node, left_s in answer.departed if node not in self.answered}
+            known |= {node: left_s for node, left_s in answer.orphaned_leases if node not in self.answered}
         return dict(sorted(known.items()))
 
     @property
@@ -59,10 +59,10 @@ class Walk:
         return [contact for node, contact in sorted(self.asked.items()) if node not in self.answered]
 
     @property
-    def paces(self) -> tuple[str, ...]:
+    def blocked_topics(self) -> tuple[str, ...]:
         """Other topics for which the root holds back credit."""
         root = self.answered.get(self.root.node_id)
-        return () if root is None else root.paces
+        return () if root is None else root.blocked_topics
 
     @property
     def hold_s(self) -> float:
@@ -85,7 +85,7 @@ class Inspection:
         scribe.dispatch.on_routed(Survey, self._arrived)
 
     def survey(self, name: str) -> int:
-        """Ask every peer of a topic's tree for its place; the answers gather in `surveys[number]`, by peer."""
+        """StateQuery every peer of a topic's tree for its place; the answers gather in `surveys[number]`, by peer."""
         self.numbers += 1
         self.surveys[self.numbers] = {}
         topic = self.scribe.describe(name).topic
@@ -98,7 +98,7 @@ class Inspection:
         return self.numbers
 
     def who_lags(self, publisher: Publisher, sequence: int) -> int:
-        """Ask who holds up a publisher's events before `sequence`, beginning at its root, which is known.
+        """StateQuery who holds up a publisher's events before `sequence`, beginning at its root, which is known.
 
         The answers gather in `walks[number]`; whoever asked deletes that.
         """
@@ -155,7 +155,7 @@ class Inspection:
 
     def _branch(self, tree: Tree, number: int) -> Branch:
         """This peer's place in a tree."""
-        reigns = tree.root is not None
+        is_root = tree.root is not None
         return Branch(
             tree.topic,
             number,
@@ -164,34 +164,40 @@ class Inspection:
             len(tree.edges),
             tree.term,
             tree.frontier,
-            root=reigns,
+            root=is_root,
             readers=tuple(lag.readers(tree, self.host, self.scribe.config.past_terms_s)[: lag.READERS_MAX]),
             leases=tuple(lag.leases(tree, self.host.now())),
             events=lag.events(tree),
-            descriptor=tree.descriptor if reigns else None,
+            descriptor=tree.descriptor if is_root else None,
         )
 
     def _name_laggards(self, message: Laggards) -> None:
         """Say what holds the position back here, and walk on below (docs/delivery.md, *Guarantees*)."""
         tree, now = self.scribe.trees.get(message.topic), self.host.now()
         if tree is None:  # it needs the topic no more, and its parent has not heard of that yet
-            self._answer(message.asker, Lagging(message.topic, message.number, behind=False, departed=[], asked=[]))
+            self._answer(
+                message.asker, Lagging(message.topic, message.number, behind=False, orphaned_leases=[], asked=[])
+            )
             return
-        hold_s, paces = 0.0, tuple[str, ...]()
+        hold_s, blocked_topics = 0.0, tuple[str, ...]()
         if message.term == NO_TERM:
             if tree.root is None:
                 return  # it is root no more, and so asks nobody
             index = tree.root.place_of(message.publisher, message.sequence)
             message = msgspec.structs.replace(message, term=tree.root.term, index=index)
             hold_s = max(0.0, tree.root.held_until - now)
-            others = [topic for topic in self.scribe.pacing.waiting if topic != message.topic]
-            paces = tuple(self.scribe.descriptors[topic].name for topic in others[:PACES_MAX])
+            others = [topic for topic in self.scribe.flow_control.waiting if topic != message.topic]
+            blocked_topics = tuple(self.scribe.descriptors[topic].name for topic in others[:BLOCKED_TOPICS_MAX])
         place = (message.term, message.index)
-        asked = [child.contact for child in tree.children.values() if (child.cover_term, child.cover) < place]
+        asked = [
+            child.contact for child in tree.children.values() if (child.acknowledged_term, child.acknowledged) < place
+        ]
         behind = (tree.term, tree.frontier) < place
         behind = behind or any(edge.frontier(message.term) < message.index for edge in tree.edges.values())
-        departed = _departed(tree, message, now)
-        self._answer(message.asker, Lagging(message.topic, message.number, behind, departed, asked, hold_s, paces))
+        departed = _orphaned_leases(tree, message, now)
+        self._answer(
+            message.asker, Lagging(message.topic, message.number, behind, departed, asked, hold_s, blocked_topics)
+        )
         for child in asked:
             self.host.send(child, message)
 
@@ -202,12 +208,12 @@ class Inspection:
             self.host.send(to, message)
 
 
-def _departed(tree: Tree, message: Laggards, now: float) -> list[tuple[bytes, float]]:
+def _orphaned_leases(tree: Tree, message: Laggards, now: float) -> list[tuple[bytes, float]]:
     """Who is gone and holds a position back, and for how long yet: former children, and whom a root waits for."""
     gone: dict[bytes, float] = {}
     if tree.root is not None and tree.root.hold_until > now:
         gone = dict.fromkeys(tree.root.awaited, tree.root.hold_until - now)
-    for lease in tree.departed.values():
-        if lease.until > now and (lease.cover_term, lease.cover) < (message.term, message.index):
+    for lease in tree.orphaned_leases.values():
+        if lease.until > now and (lease.acknowledged_term, lease.acknowledged) < (message.term, message.index):
             gone |= dict.fromkeys(lease.awaited, lease.until - now)
     return list(gone.items())

@@ -47,10 +47,10 @@ def readers(tree: Tree, host: Host, past_terms_s: float) -> list[Reader]:
 
 def leases(tree: Tree, now: float) -> list[Lease]:
     """What those below cover, as their parent knows it; of those that are gone, for as long as they are waited for."""
-    present = [Lease(node, child.cover_term, child.cover) for node, child in tree.children.items()]
+    present = [Lease(node, child.acknowledged_term, child.acknowledged) for node, child in tree.children.items()]
     gone = {
-        node: Lease(node, lease.cover_term, lease.cover, lost=True)
-        for lease in tree.departed.values()
+        node: Lease(node, lease.acknowledged_term, lease.acknowledged, lost=True)
+        for lease in tree.orphaned_leases.values()
         for node in lease.awaited
         if lease.until > now and node not in tree.children
     }
@@ -91,7 +91,7 @@ def _owed(tree: Tree, edge: Subscription) -> dict[Term, int]:
     """Events of earlier terms that were not handed over, by term."""
     owed: dict[Term, int] = {}
     for term, past in tree.past.items():
-        line = edge.line(term)
+        line = edge.term_cursor(term)
         if line is not None and edge.readmits and past.end > line.next:
             owed[term] = past.end - line.next
     return owed

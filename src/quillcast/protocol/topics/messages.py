@@ -147,7 +147,7 @@ class NotRoot(Message, frozen=True, tag=51):
 class Receipts(Message, frozen=True, tag=52):
     """From the root, for each publisher: all below `admitted` has positions, below `stable` all leases cover it.
 
-    It speaks of what its reign admitted; what the publisher discarded before that, the publisher knows itself. A
+    It speaks of what its term admitted; what the publisher discarded before that, the publisher knows itself. A
     publisher that sent more than `admitted` goes back to there when `again` is set.
     """
 
@@ -159,10 +159,10 @@ class Receipts(Message, frozen=True, tag=52):
     """The root does not reach most of those who keep the topic's state: there may be another one beyond a split."""
 
 
-class HandOver(Message, frozen=True, tag=53):
+class TransferLeadership(Message, frozen=True, tag=53):
     """You are closer to this topic than I: be its root under a later term. My buffer follows as repairs.
 
-    My reign was `term`, it went up to `index`, and below `stable` all leases covered it.
+    My term was `term`, it went up to `index`, and below `stable` all leases covered it.
     """
 
     descriptor: Descriptor
@@ -185,7 +185,7 @@ class HandOver(Message, frozen=True, tag=53):
     """... and those of which nobody wants anything any more."""
 
 
-class Replicas(Message, frozen=True, tag=54):
+class RecordState(Message, frozen=True, tag=54):
     """Keep these descriptors and terms in case their root dies (Scribe, section 3.2: the k closest peers do).
 
     Answer `Kept`, or `Known` where you know better.
@@ -217,13 +217,13 @@ class Lagging(Message, frozen=True, tag=58):
     number: Number
     behind: bool
     """The sender does not cover it."""
-    departed: list[tuple[WireId, Seconds]]
+    orphaned_leases: list[tuple[WireId, Seconds]]
     """Peers that are gone, and how much longer their leases go on."""
     asked: list[Contact]
     """The children that the walk goes on to."""
     hold_s: Seconds = 0.0
     """The sender is the root, and calls nothing stable for so long."""
-    paces: tuple[str, ...] = ()
+    blocked_topics: tuple[str, ...] = ()
     """The sender is the root, and holds back credit for these other topics, which wait for slow subscribers."""
 
 
@@ -264,7 +264,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
 
     node: WireId
     term: Term
-    cover: Number
+    acknowledged: Number
     lost: bool = False
 
 
@@ -302,34 +302,34 @@ class Denied(Message, frozen=True, tag=61):
     descriptor: Descriptor
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class TopicEntry(msgspec.Struct, frozen=True, array_like=True):
     """What a peer knows of a topic: nothing at all, if there is neither a descriptor nor a term."""
 
     topic: WireId
     descriptor: Descriptor | None
     term: Term
     """The highest one that it heard of."""
-    reigns: bool = False
+    terms: bool = False
     """It is the topic's root."""
     doubtful_s: float = 0.0
     """For so long may a topic that it does not know have been in use: most who would know were lost lately."""
 
 
-class Ask(Message, frozen=True, tag=62):
+class StateQuery(Message, frozen=True, tag=62):
     """The sender may be the root of these topics soon. Answer `Known`."""
 
     topics: list[WireId]
 
 
-class Known(Message, frozen=True, tag=63):
+class StateAnswer(Message, frozen=True, tag=63):
     """What the sender knows of topics that it was asked about, or better than whoever wanted something kept."""
 
-    entries: list[Entry]
+    entries: list[TopicEntry]
     joining: bool = False
     """It has just started and nobody told it anything yet: that it does not know a topic says nothing."""
 
 
-class Kept(Message, frozen=True, tag=64):
+class Recorded(Message, frozen=True, tag=64):
     """The sender keeps these, as it was told: topic, term, the descriptor's digest."""
 
     topics: list[tuple[WireId, Term, bytes]]
@@ -358,6 +358,6 @@ class Closed(Message, frozen=True, tag=66):
 
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    HandOver, Replicas, Laggards, Lagging, Survey, Branch, Denied, CutLeases, Closed, StillOpen,
-    Ask, Known, Kept, StateDigest,
+    TransferLeadership, RecordState, Laggards, Lagging, Survey, Branch, Denied, CutLeases, Closed, StillOpen,
+    StateQuery, StateAnswer, Recorded, StateDigest,
 )  # fmt: skip

@@ -3,7 +3,7 @@
 Two marks say where a publisher stands that are easily taken for one. Its *floor* is the first event that it still has.
 `stable` is the root's word: every live lease covers what lies below. They differ where a bound made the publisher
 discard events that were not stable. A root takes the floor for where to begin, and never for what is stable; each root
-speaks of what its own reign admitted. Only the publisher knows what it discarded, so it remembers that (`dropped`), and
+speaks of what its own term admitted. Only the publisher knows what it discarded, so it remembers that (`dropped`), and
 that never counts as stable, whatever a root says of later events.
 """
 
@@ -63,7 +63,7 @@ class Publisher:
         self._carry, self._wake = carry, wake
         self._room_to = room_to
         self.warrant = warrant
-        self.shared_by = 1  # publishers of the application whose events these are
+        self.writers_count = 1  # publishers of the application whose events these are
         self.root: Contact | None = None
         self.term: Term = NO_TERM
         self.next = self.sent = self.admitted = self.stable = 0
@@ -194,7 +194,7 @@ class Publisher:
     def receipt(self, term: Term, admitted: int, stable: int, again: bool, *, partitioned: bool = False) -> None:
         """The root's word on what it admitted and what is stable; `partitioned`: as far as its side of a split goes."""
         if term < self.term:
-            return  # a root that does not know that its reign is over
+            return  # a root that does not know that its term is over
         self.partitioned = partitioned
         self.progress_at = self.spoke_at = self.host.now()
         self.term = max(self.term, term)
@@ -226,7 +226,7 @@ class Publisher:
         return self.next - self.stable - dropped
 
     @property
-    def restless(self) -> bool:
+    def is_due(self) -> bool:
         """Is anything kept or counted that time may change?"""
         return bool(self.retained or self.waiting_bytes or self.sealed_at)
 

@@ -50,7 +50,7 @@ class Publishing:
         self.creating: dict[bytes, tuple[Descriptor, CreateDone]] = {}
         self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
         self.count = 0
-        self.restless: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
+        self.due: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
         scribe.dispatch.on_message(Receipts, lambda _, message: self.receipts(message))
         scribe.dispatch.on_message(RootIs, lambda root, told: self._root_known(root, told.term, told.descriptor))
         scribe.dispatch.on_message(NotRoot, self._not_root)
@@ -69,7 +69,7 @@ class Publishing:
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[publisher.id] = publisher
         self._wake(topic)
-        self.scribe.sweeping.begin()
+        self.scribe.housekeeping.begin()
         tree = self.scribe.trees.get(topic)
         if tree is not None and tree.root is not None:
             self._watch(topic, self.host.contact)
@@ -149,7 +149,7 @@ class Publishing:
     def create(self, descriptor: Descriptor, done: CreateDone) -> None:
         """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
         self.creating[descriptor.topic] = (descriptor, done)
-        self.scribe.sweeping.begin()
+        self.scribe.housekeeping.begin()
         self._route_create(descriptor, again=False)
 
     def _route_create(self, descriptor: Descriptor, *, again: bool) -> None:
@@ -176,7 +176,7 @@ class Publishing:
         subscribers holds that half; what goes down the trees to that peer, and what it asks for, takes the other.
         """
         if root.node_id == self.host.me:
-            return self.scribe.pacing.room_for(topic)
+            return self.scribe.flow_control.room_for(topic)
         return self.host.room(root) - self.host.window(root) // 2
 
     def _find(self, topic: bytes) -> None:
@@ -207,10 +207,10 @@ class Publishing:
         self.asked_at.pop(topic, None)
         self._watch(topic, root)
         for publisher in publishers:
-            publisher.adapt(self._standing(descriptor))
+            publisher.adapt(self._current(descriptor))
             self._tell(publisher, root, term)
 
-    def _standing(self, told: Descriptor) -> Descriptor:
+    def _current(self, told: Descriptor) -> Descriptor:
         """What the root goes by who told this: its own owner's word, where the topic has two (docs/credentials.md)."""
         known = self.scribe.descriptors[told.topic]
         return told if told.rivals(known) and told.genuine else known
@@ -240,7 +240,7 @@ class Publishing:
         topic = descriptor.topic
         self.scribe.learn(descriptor)
         for publisher in list(self.publishers.get(topic, {}).values()):
-            publisher.adapt(self._standing(descriptor))
+            publisher.adapt(self._current(descriptor))
             publisher.root_lost()
             if (rule := self._denied(publisher)) is not None:
                 self._fail(publisher, AccessDenied(rule))
@@ -355,21 +355,21 @@ class Publishing:
                 publisher.push()
                 publisher.listener.progressed()
 
-    def sweep(self, now: float) -> None:
-        """Ask again what was not answered; look anew for roots that are silent about events they were sent."""
+    def housekeep(self, now: float) -> None:
+        """StateQuery again what was not answered; look anew for roots that are silent about events they were sent."""
         for descriptor, _ in list(self.creating.values()):
             if now - self.offered_at[descriptor.topic] >= self.config.receipt_timeout_s:
                 self._route_create(descriptor, again=True)
-        self.scribe.changes.sweep(now)
-        self.scribe.admissions.sweep(now)
-        for topic in list(self.restless):
-            self._sweep_topic(topic, now)
+        self.scribe.changes.housekeep(now)
+        self.scribe.admissions.housekeep(now)
+        for topic in list(self.due):
+            self._check_topic(topic, now)
             rests = topic in self.roots or topic not in self.publishers
-            if rests and not any(publisher.restless for publisher in self.publishers.get(topic, {}).values()):
-                self.restless.pop(topic, None)
+            if rests and not any(publisher.is_due for publisher in self.publishers.get(topic, {}).values()):
+                self.due.pop(topic, None)
 
     def _wake(self, topic: bytes) -> None:
-        self.restless[topic] = None
+        self.due[topic] = None
 
     def check(self) -> None:
         """Raise AssertionError if events wait in a topic that nobody looks over, or a root is kept for no publisher."""
@@ -377,10 +377,10 @@ class Publishing:
         assert sorted(watched) == sorted((topic, root.node_id) for topic, root in self.roots.items())
         assert self.roots.keys() <= self.publishers.keys()
         for topic, group in self.publishers.items():
-            waits = topic not in self.roots or any(publisher.restless for publisher in group.values())
-            assert topic in self.restless or not waits, "time passes by publishers that wait for it"
+            waits = topic not in self.roots or any(publisher.is_due for publisher in group.values())
+            assert topic in self.due or not waits, "time passes by publishers that wait for it"
 
-    def _sweep_topic(self, topic: bytes, now: float) -> None:
+    def _check_topic(self, topic: bytes, now: float) -> None:
         publishers = self.publishers.get(topic, {})
         for publisher in list(publishers.values()):
             publisher.trim(now)

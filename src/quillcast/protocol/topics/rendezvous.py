@@ -85,26 +85,26 @@ class Rendezvous:
         return Term(tree.heard.counter + 1, self.host.me[:8] + self.host.incarnation)
 
     def become(self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0) -> None:
-        """Begin a reign under a term that is noted with most of those who keep the topic's state (`accession.py`).
+        """Begin a term that is noted with most of those who keep the topic's state (`candidacy.py`).
 
         A topic that is new to them may have been in use until a time.
         """
         scribe, topic = self.scribe, tree.topic
-        offer = scribe.handing_over.offers.pop(topic, None)
+        offer = scribe.leadership_transfer.offers.pop(topic, None)
         if offer is not None and offer.term == tree.heard:
-            how = "handed_over"
+            how = "transferred"
         else:
-            offer = None  # there was another reign since
-        scribe.joining.drop_parent(tree, "closer_root")
+            offer = None  # there was another term since
+        scribe.membership.drop_parent(tree, "closer_root")
         tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how, doubtful_until))
         tree.root.holders = holders
         if offer is not None:
-            scribe.handing_over.take_over(tree, tree.root, offer)
+            scribe.leadership_transfer.take_over(tree, tree.root, offer)
         tree.path = ()
         self.host.trace(BecameRoot(topic, term, how))
-        scribe.reigns.enter(tree, term, 0)
-        scribe.handing_over.moved_to.pop(topic, None)
-        scribe.joining.settled(tree)
+        scribe.terms.enter(tree, term, 0)
+        scribe.leadership_transfer.moved_to.pop(topic, None)
+        scribe.membership.settled(tree)
         scribe.publishing.root_here(tree)
 
     def _hold(self, how: str, doubtful_until: float) -> float:
@@ -117,7 +117,7 @@ class Rendezvous:
         return self.host.now() + self.config.lease_s
 
     def hold(self, tree: Tree, now: float) -> None:
-        """This process stood still; another may reign by now: call nothing stable until that is known."""
+        """This process stood still; another may be root by now: call nothing stable until that is known."""
         root = tree.root
         if root is not None:
             self.host.trace(Mark("root_paused"))
@@ -125,26 +125,26 @@ class Rendezvous:
             self.scribe.replication.ask(tree.topic, lambda round_: self._heard_after_pause(tree, root, round_))
 
     def _heard_after_pause(self, tree: Tree, root: Root, round_: Round) -> None:
-        """What the keepers know: a later reign, or, if all of them say so, that there is none.
+        """What the keepers know: a later term, or, if all of them say so, that there is none.
 
         Whoever followed this root is one of those closest to the topic, and had its term noted by others of them.
         """
         for entry in round_.answers.values():
-            self.scribe.reigns.heard_of(tree, entry.term)
+            self.scribe.terms.heard_of(tree, entry.term)
         if tree.root is root and self.scribe.replication.all_answered(round_):
             root.paused_until = 0.0
-            self.cover(tree, self.host.now())
+            self.advance_stable(tree, self.host.now())
 
     def outdone(self, tree: Tree) -> None:
         """A later term exists than this root's: the closest peer begins one later still."""
         if self.overlay.is_closest(tree.topic):
             self.host.trace(Mark("root_outdone"))
-            publishers = self.forget_reign(tree)
-            self.scribe.accessions.claim(tree, "merged", publishers)
+            publishers = self.forget_term(tree)
+            self.scribe.candidacies.begin(tree, "merged", publishers)
         else:
-            self.scribe.handing_over.resign(tree)
+            self.scribe.leadership_transfer.resign(tree)
 
-    def came(self, tree: Tree, nodes: Iterable[bytes]) -> None:
+    def heard_from(self, tree: Tree, nodes: Iterable[bytes]) -> None:
         """These are below this peer. Once all have come that the root before named, its own hold is what remains."""
         root = tree.root
         if root is None or not root.awaited:
@@ -154,10 +154,10 @@ class Rendezvous:
         if not root.awaited:
             root.hold_until = root.awaited_until
 
-    def forget_reign(self, tree: Tree) -> dict[Contact, None]:
+    def forget_term(self, tree: Tree) -> dict[Contact, None]:
         """This peer is root no more. Returns those who published to it.
 
-        It stays in the tree for as long as others may lack what it knows of reigns that are over.
+        It stays in the tree for as long as others may lack what it knows of terms that are over.
         """
         root = tree.root
         if root is None:
@@ -169,9 +169,9 @@ class Rendezvous:
         if not self.overlay.is_closest(tree.topic):
             self.bearers.pop(tree.topic, None)  # who publishes here again shows its warrants again
         if (root.index or any(past.end for past in tree.past.values())) and not self.scribe.leaving:
-            self.scribe.reigns.keep(tree)
-        self.scribe.pacing.eased()
-        self.scribe.sweeping.wake(tree)
+            self.scribe.terms.keep(tree)
+        self.scribe.flow_control.relieved()
+        self.scribe.housekeeping.wake(tree)
         return {admission.contact: None for admission in root.admissions.values()}
 
     def tell_publishers(self, tree: Tree, publishers: dict[Contact, None]) -> None:
@@ -180,7 +180,7 @@ class Rendezvous:
             if tree.root is not None:
                 self.host.send(contact, RootIs(tree.root.term, tree.descriptor))
             else:
-                self.host.send(contact, NotRoot(tree.topic, self.scribe.handing_over.moved_to.get(tree.topic)))
+                self.host.send(contact, NotRoot(tree.topic, self.scribe.leadership_transfer.moved_to.get(tree.topic)))
 
     # ---- whoever is closest
 
@@ -189,8 +189,8 @@ class Rendezvous:
         if not self.overlay.active:
             return
         for tree in [tree for tree in self.scribe.trees.values() if tree.root is not None]:
-            self.scribe.handing_over.move(tree)
-        self.scribe.handing_over.pass_on()
+            self.scribe.leadership_transfer.move(tree)
+        self.scribe.leadership_transfer.pass_on()
 
     # ---- admission
 
@@ -200,7 +200,7 @@ class Rendezvous:
         if tree is None or tree.root is None:
             self.host.release(sender.node_id, bundle.size)
             self.host.trace(Dropped(bundle.topic, bundle.count, "not_root"))
-            self.host.send(sender, NotRoot(bundle.topic, self.scribe.handing_over.moved_to.get(bundle.topic)))
+            self.host.send(sender, NotRoot(bundle.topic, self.scribe.leadership_transfer.moved_to.get(bundle.topic)))
             return
         if tree.descriptor.access and not self._may_publish(tree, sender):
             self.host.release(sender.node_id, bundle.size)
@@ -239,14 +239,16 @@ class Rendezvous:
     def publish_here(self, tree: Tree, bundle: Bundle) -> None:
         """A publisher of this very peer: no link lies between."""
         if tree.root is None:
-            moved_to = self.scribe.handing_over.moved_to.get(bundle.topic)
+            moved_to = self.scribe.leadership_transfer.moved_to.get(bundle.topic)
             self.host.send(self.host.contact, NotRoot(bundle.topic, moved_to))
             return
-        if tree.root.closing and not self.scribe.handing_over.closed:  # who leaves has its own admitted to the last
+        if (
+            tree.root.closing and not self.scribe.leadership_transfer.closed
+        ):  # who leaves has its own admitted to the last
             tree.root.turn_away(self.host.contact, bundle)
             return
         self.unsealed.setdefault(bundle.topic, []).append((self.host.me, bundle.size))
-        self.scribe.pacing.taken_here(bundle.topic, bundle.size)
+        self.scribe.flow_control.taken_here(bundle.topic, bundle.size)
         tree.root.admit(self.host.contact, bundle)
         self._seal_soon(tree)
 
@@ -255,7 +257,7 @@ class Rendezvous:
         root = tree.root
         if root is not None and not root.sealing:
             root.sealing = True
-            self.scribe.sweeping.wake(tree)
+            self.scribe.housekeeping.wake(tree)
             self.host.set_timer(Seal(tree.topic), 0.0)
 
     def seal(self, timer: Seal) -> None:
@@ -275,7 +277,7 @@ class Rendezvous:
     def _acknowledge(self, tree: Tree) -> None:
         self.send_receipts(tree)
         for node, size in self.unsealed.pop(tree.topic, ()):
-            self.scribe.pacing.sealed(tree, node, size)
+            self.scribe.flow_control.sealed(tree, node, size)
 
     def send_receipts(self, tree: Tree) -> None:
         """Tell publishers what was admitted and what is stable, one message per peer."""
@@ -294,41 +296,41 @@ class Rendezvous:
             else:
                 self.host.send(contact, message)
 
-    def cover(self, tree: Tree, now: float) -> None:
+    def advance_stable(self, tree: Tree, now: float) -> None:
         """The root's minimum over all leases is the stable position."""
         root = tree.root
         if root is None:
             return
-        moved = root.covered(tree.cover(now), now)
+        moved = root.acknowledge_to(tree.acknowledged_position(now), now)
         tree.stable = root.stable
         gone_bytes = tree.trim(now) if len(tree.log) else 0
         if gone_bytes:
-            self.scribe.pacing.eased()
+            self.scribe.flow_control.relieved()
         if not moved:
             return
         self.send_receipts(tree)
-        self.scribe.reports.moved(tree, gone_bytes)
-        self.scribe.handing_over.covered(root)
+        self.scribe.reporting.moved(tree, gone_bytes)
+        self.scribe.leadership_transfer.stable_moved(root)
 
     # ---- joining, creating and finding
 
-    def covered(self, now: float) -> bool:
+    def all_stable(self, now: float) -> bool:
         """Do all leases cover what this peer admitted as root?"""
         rooted = [tree for tree in self.scribe.trees.values() if tree.root is not None]
-        return all(tree.cover(now) >= tree.root.index for tree in rooted if tree.root is not None)
+        return all(tree.acknowledged_position(now) >= tree.root.index for tree in rooted if tree.root is not None)
 
-    def _reigning(self, topic: bytes, request: Join | FindRoot | Create) -> Tree | None:
+    def _if_root(self, topic: bytes, request: Join | FindRoot | Create) -> Tree | None:
         """The tree of a topic that this peer is the root of; if it is to be first, the request waits for that."""
         tree = self.scribe.trees.get(topic)
         if tree is not None and tree.root is not None:
             return tree
-        self.scribe.accessions.wait(topic, request)
+        self.scribe.candidacies.wait(topic, request)
         return None
 
     def create(self, message: Create) -> None:
         """Enter the descriptor, or answer with the one that stands, once most keepers have noted it."""
         descriptor = message.descriptor
-        tree = self._reigning(descriptor.topic, message)
+        tree = self._if_root(descriptor.topic, message)
         if tree is None or tree.root is None:
             return
         known = tree.descriptor
@@ -356,18 +358,18 @@ class Rendezvous:
         if message.child.node_id == self.host.me:
             tree = scribe.trees.get(message.topic)
             if tree is not None and not tree.attached and tree.needed:
-                scribe.accessions.claim(tree, "took_over")
+                scribe.candidacies.begin(tree, "took_over")
             return
-        if self._reigning(message.topic, message) is None:
+        if self._if_root(message.topic, message) is None:
             return
         self.known(message.topic, message.descriptor)
         tree = scribe.trees[message.topic]
-        scribe.reigns.heard_of(tree, message.have.term if message.have else NO_TERM)
+        scribe.terms.heard_of(tree, message.have.term if message.have else NO_TERM)
         scribe.children.adopt(message)
 
     def find(self, message: FindRoot) -> None:
         """A publisher's peer looks for the root."""
-        tree = self._reigning(message.topic, message)
+        tree = self._if_root(message.topic, message)
         if tree is None or tree.root is None:
             return
         self.known(message.topic, message.descriptor)
@@ -382,7 +384,7 @@ class Rendezvous:
         self.scribe.tell(message.publisher, RootIs(tree.root.term, tree.descriptor), again=message.again)
 
     def _rival_spoke(self, root: Root, term: Term, at: float) -> None:
-        """A root spoke to a publisher under an earlier term: did it reign beside this one, as on both sides of a split?
+        """A root spoke to a publisher under an earlier term: was it root beside this one, as on both sides of a split?
 
         Then that publisher has come from the other side. There subscribers have leases of which nobody here knows, so
         nothing is called stable while these go on: what the publisher has is not lost if the sides meet by then.

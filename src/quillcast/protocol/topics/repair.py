@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
-from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
@@ -34,12 +34,12 @@ class TreeRepair:
         self.scribe.publishing.lost(node)
         groups: dict[Contact, list[Tree]] = {}
         for tree in orphaned:
-            self.scribe.joining.detach(tree, "lost")
+            self.scribe.membership.detach(tree, "lost")
             fallback = self._fallback(tree, node)
             if not tree.needed:
-                self.scribe.joining.close(tree)
+                self.scribe.membership.close(tree)
             elif fallback is None or (self.overlay.active and self.overlay.is_closest(tree.topic)):
-                self.scribe.joining.join(tree, fault=True)
+                self.scribe.membership.join(tree, fault=True)
             else:
                 groups.setdefault(fallback, []).append(tree)
         for fallback, trees in groups.items():
@@ -49,13 +49,13 @@ class TreeRepair:
         """A peer has ended, and its leases with it, but not those of peers below it: they join elsewhere."""
         node, children = contact.node_id, self.scribe.children
         for tree in [tree for tree in self.scribe.linked(node) if node in tree.children]:
-            if self.scribe.reports.is_leaf(tree, contact):
+            if self.scribe.reporting.is_leaf(tree, contact):
                 children.remove(tree, node, "died", lease=False)
         for tree in self.scribe.trees.values():
-            lease = tree.departed.get(node) if tree.departed else None
+            lease = tree.orphaned_leases.get(node) if tree.orphaned_leases else None
             if lease is not None and lease.leaf:
-                tree.came((node,))
-                self.scribe.reports.touch(tree)
+                tree.heard_from((node,))
+                self.scribe.reporting.touch(tree)
 
     def _fallback(self, tree: Tree, lost: bytes) -> Contact | None:
         for contact in tree.fallbacks:
@@ -70,7 +70,7 @@ class TreeRepair:
     def _turn_to(self, fallback: Contact, trees: list[Tree], lost: bytes) -> None:
         if fallback.node_id == self.host.me:  # this peer was named as the next root
             for tree in trees:
-                self.scribe.joining.join(tree, fault=True)
+                self.scribe.membership.join(tree, fault=True)
             return
         self.host.trace(Mark("fallback_parent"))
         for tree in trees:
@@ -81,9 +81,9 @@ class TreeRepair:
         """One message to a parent known beforehand, naming all these topics."""
         joins = []
         for tree in trees:
-            tree.joining, tree.fallbacks = True, shared((to,))
-            joins.append(self.scribe.joining.join_message(tree, fault=bool(lost), whole=False))
-            self.scribe.joining.expect_parent(tree, self.config.join_timeout_s)
+            tree.joining, tree.fallbacks = True, interned((to,))
+            joins.append(self.scribe.membership.join_message(tree, fault=bool(lost), whole=False))
+            self.scribe.membership.expect_parent(tree, self.config.join_timeout_s)
         self.host.send(to, Rejoin(self.host.contact, lost, joins))
 
     def _rejoin(self, sender: Contact, message: Rejoin) -> None:
@@ -114,11 +114,11 @@ class TreeRepair:
             case "full" if message.instead:
                 self._join_directly([tree], self._nearest(message.instead), lost=b"")
             case "unknown":
-                self.scribe.joining.fail(tree, self.scribe.rendezvous.unknown(tree.descriptor.name))
+                self.scribe.membership.fail(tree, self.scribe.rendezvous.unknown(tree.descriptor.name))
             case "denied":
-                self.scribe.joining.fail(tree, AccessDenied(message.rule))
+                self.scribe.membership.fail(tree, AccessDenied(message.rule))
             case _:
-                self.scribe.joining.join(tree)
+                self.scribe.membership.join(tree)
 
     def _nearest(self, contacts: Iterable[Contact]) -> Contact:
         """The nearest by proximity; whoever is not measured yet comes last, spread by chance."""
@@ -138,7 +138,7 @@ class TreeRepair:
         for topic in message.topics:
             tree = self.scribe.trees.get(topic)
             if tree is not None and tree.parent is not None and tree.parent.node_id == sender.node_id:
-                self.scribe.joining.detach(tree, "refused")
+                self.scribe.membership.detach(tree, "refused")
                 tree.moved = True
                 trees.append(tree)
         instead = [contact for contact in message.instead if contact.node_id != self.host.me]
@@ -146,4 +146,4 @@ class TreeRepair:
             self._join_directly(trees, instead[0], lost=b"")
         else:
             for tree in trees:
-                self.scribe.joining.join(tree)
+                self.scribe.membership.join(tree)

@@ -1,9 +1,9 @@
 """Root state on the k closest peers: descriptors and terms, for whoever is root next (Scribe, section 3.2).
 
-Who is about to reign asks these peers what they know of the topic, and then has them note its term; what a root enters
-later they note as well. Each question goes on until everybody who is alive has answered, or most have and the others
-had their time: a majority of k, or all that are alive, if they are fewer. Copies that were missed, by a peer that came
-back with the same nodeId and knows nothing, show when neighbours compare (`comparing.py`).
+Whoever is about to become root asks these peers what they know of the topic, then has them note its term; what a root
+enters later they note as well. Each question goes on until everybody who is alive has answered, or most have and the
+others had their time: a majority of k, or all that are alive, if they are fewer. Copies that were missed, by a peer
+that came back with the same nodeId and knows nothing, show when neighbours compare (`comparing.py`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,12 +13,12 @@ import msgspec
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Timer
+from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
-from quillcast.core.sparing import shared
 from quillcast.core.trace import Mark
 from quillcast.protocol.topics.comparing import Comparing
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.messages import Ask, Entry, Kept, Known, Replicas
+from quillcast.protocol.topics.messages import Recorded, RecordState, StateAnswer, StateQuery, TopicEntry
 
 if TYPE_CHECKING:
     from quillcast.protocol.topics.scribe import Scribe
@@ -38,7 +38,7 @@ class Round:
 
     def __init__(self, topic: bytes, note: tuple[Descriptor, Term] | None, began_at: float) -> None:
         self.topic, self.note, self.began_at = topic, note, began_at
-        self.answers: dict[bytes, Entry] = {}
+        self.answers: dict[bytes, TopicEntry] = {}
         self.asked: dict[bytes, None] = {}
         self.joining: dict[bytes, None] = {}  # those that cannot know what they were asked
         self.doubtful_until = 0.0  # the topic may have been in use until then, as those who were asked say
@@ -62,10 +62,10 @@ class Replication:
         self._rounds: dict[tuple[bytes, bool], Round] = {}  # by topic, and whether something is to be noted
         self._new: list[Round] = []
         self._again_set = False
-        scribe.dispatch.on_message(Ask, self._asked)
-        scribe.dispatch.on_message(Replicas, self._keep)
-        scribe.dispatch.on_message(Known, self._answered)
-        scribe.dispatch.on_message(Kept, self._answered)
+        scribe.dispatch.on_message(StateQuery, self._asked)
+        scribe.dispatch.on_message(RecordState, self._keep)
+        scribe.dispatch.on_message(StateAnswer, self._answered)
+        scribe.dispatch.on_message(Recorded, self._answered)
         scribe.dispatch.on_timer(RoundsDue, self.due)
 
     # ---- who keeps a topic's state
@@ -129,7 +129,7 @@ class Replication:
         return 2 * len(reached) <= len(lately)
 
     def all_answered(self, round_: Round) -> bool:
-        """Did all answer who would know of a later reign, those among them that were lost within a lease's time?"""
+        """Did all answer who would know of a later term, those among them that were lost within a lease's time?"""
         since = self.host.now() - self.config.lease_s
         lately = self.overlay.closest_lately(round_.topic, self.count + 1, since)
         return all(contact.node_id in {self.host.me, *round_.answers} for contact, _ in lately)
@@ -137,10 +137,10 @@ class Replication:
     # ---- what is kept here
 
     def enter(self, topic: bytes, term: Term) -> None:
-        """A reign of the topic that this peer knows of, be it in no tree of it."""
-        topic = shared(topic)
+        """A term of the topic that this peer knows of, be it in no tree of it."""
+        topic = interned(topic)
         if term > self.terms.get(topic, NO_TERM):
-            self.terms[topic] = shared(term)
+            self.terms[topic] = interned(term)
             self.comparing.changed(topic)
 
     def may_forget(self, topic: bytes) -> bool:
@@ -152,7 +152,7 @@ class Replication:
         self.terms.pop(topic, None)
         self.comparing.forget(topic)
 
-    def known(self, topic: bytes) -> Entry:
+    def known(self, topic: bytes) -> TopicEntry:
         """What this peer knows of a topic. What it only assumes, for somebody asked for it, is no knowledge."""
         tree, term = self.scribe.trees.get(topic), self.terms.get(topic, NO_TERM)
         if tree is not None:
@@ -160,12 +160,12 @@ class Replication:
         descriptor = self.scribe.descriptors.get(topic)
         if descriptor is not None and descriptor.version == 0 and term == NO_TERM:
             descriptor = None
-        return Entry(topic, descriptor, term, tree is not None and tree.root is not None)
+        return TopicEntry(topic, descriptor, term, tree is not None and tree.root is not None)
 
     # ---- asking and noting
 
     def ask(self, topic: bytes, then: Callable[[Round], None]) -> None:
-        """Ask the keepers what they know of a topic; `then` gets their answers."""
+        """StateQuery the keepers what they know of a topic; `then` gets their answers."""
         self._begin(topic, None, then)
 
     def note(self, descriptor: Descriptor, term: Term, then: Callable[[Round], None]) -> None:
@@ -238,12 +238,12 @@ class Replication:
         for contact, its in asked.items():
             self.send_entries(contact, [round_.note for round_ in its if round_.note is not None])
             for topics in _pages([round_.topic for round_ in its if round_.note is None]):
-                self.host.send(contact, Ask(topics))
+                self.host.send(contact, StateQuery(topics))
 
     def send_entries(self, contact: Contact, entries: Sequence[tuple[Descriptor, Term]]) -> None:
         """Have a peer keep these."""
         for page in _pages(entries):
-            self.host.send(contact, Replicas(page))
+            self.host.send(contact, RecordState(page))
 
     def leaf_set_changed(self) -> None:
         """Others may keep a topic's state now."""
@@ -255,29 +255,29 @@ class Replication:
 
     # ---- questions and answers
 
-    def _asked(self, sender: Contact, message: Ask) -> None:
+    def _asked(self, sender: Contact, message: StateQuery) -> None:
         """A peer that may be root soon asks."""
-        entries = [self._known_to(sender, shared(topic)) for topic in message.topics]
-        self.host.send(sender, Known(entries, joining=not self.overlay.active))
+        entries = [self._known_to(sender, interned(topic)) for topic in message.topics]
+        self.host.send(sender, StateAnswer(entries, joining=not self.overlay.active))
 
-    def _known_to(self, asker: Contact, topic: bytes) -> Entry:
+    def _known_to(self, asker: Contact, topic: bytes) -> TopicEntry:
         entry = self.known(topic)
         if entry.term != NO_TERM:
             return entry
         doubtful_s = max(0.0, self.doubtful_until(topic, asker.node_id) - self.host.now())
         return msgspec.structs.replace(entry, doubtful_s=doubtful_s)
 
-    def _keep(self, sender: Contact, message: Replicas) -> None:
+    def _keep(self, sender: Contact, message: RecordState) -> None:
         """Keep these, as one of the closest to their topics; where this peer knows better, say what."""
         kept: list[tuple[bytes, Term, bytes]] = []
-        better: list[Entry] = []
+        better: list[TopicEntry] = []
         for descriptor, term in message.entries:
-            topic = shared(descriptor.topic)
+            topic = interned(descriptor.topic)
             self.scribe.learn(descriptor)
             self.enter(topic, term)
             tree = self.scribe.trees.get(topic)
             if tree is not None:
-                self.scribe.reigns.heard_of(tree, term)
+                self.scribe.terms.heard_of(tree, term)
             mine = self.known(topic)
             if _better(mine, descriptor, term):
                 better.append(mine)
@@ -285,22 +285,22 @@ class Replication:
                 kept.append((topic, term, descriptor.digest))
         if better:
             self.host.trace(Mark("replica_knew_better"))
-            self.host.send(sender, Known(better))
+            self.host.send(sender, StateAnswer(better))
         if kept:
-            self.host.send(sender, Kept(kept))
+            self.host.send(sender, Recorded(kept))
         self.overlay.introduce(sender)
 
-    def _answered(self, sender: Contact, message: Known | Kept) -> None:
+    def _answered(self, sender: Contact, message: StateAnswer | Recorded) -> None:
         """One of the keepers answered."""
         rounds: list[Round] = []
-        if isinstance(message, Kept):
+        if isinstance(message, Recorded):
             self.comparing.kept(sender, [topic for topic, _, _ in message.topics])
             for topic, term, digest in message.topics:
                 round_ = self._rounds.get((topic, True))
                 if round_ is not None and round_.note is not None:
                     descriptor = round_.note[0]
                     if (term, digest) == (round_.note[1], descriptor.digest):
-                        round_.answers[sender.node_id] = Entry(topic, descriptor, term)
+                        round_.answers[sender.node_id] = TopicEntry(topic, descriptor, term)
                         rounds.append(round_)
         else:
             self.comparing.kept(sender, [entry.topic for entry in message.entries if entry.term != NO_TERM])
@@ -315,12 +315,12 @@ class Replication:
                         rounds.append(round_)
         for round_ in rounds:
             self._look(round_)
-        if isinstance(message, Known) and message.joining:
+        if isinstance(message, StateAnswer) and message.joining:
             self._send(rounds)
 
 
-def _better(entry: Entry, descriptor: Descriptor, term: Term) -> bool:
-    """Does this entry know of a later reign, or of a later word on the topic?"""
+def _better(entry: TopicEntry, descriptor: Descriptor, term: Term) -> bool:
+    """Does this entry know of a later term, or of a later word on the topic?"""
     known = entry.descriptor
     return entry.term > term or (known is not None and known != descriptor and known.supersedes(descriptor))
 

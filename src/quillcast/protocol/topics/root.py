@@ -1,6 +1,6 @@
 """The rendezvous point's own state: admits publishers' events in sequence, gives positions, says what is stable.
 
-What a root says of a publisher's events it says of those that its reign admitted, or of those of which the root before
+What a root says of a publisher's events it says of those that its term admitted, or of those of which the root before
 told it (`frontiers`). The floor that a publisher names says where to begin, and nothing of what is stable
 (`topics.publisher`).
 """
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import DOWN, NO_TERM, Envelope, Term
 from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
-from quillcast.core.sparing import NOTHING
 from quillcast.core.trace import Admitted, Dropped, Repeated
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
 
-NOBODY = bytes(16)
+UNKNOWN_PEER = bytes(16)
 """Awaited in place of those of whom nobody knows who they are: until the lease has passed."""
 
 
@@ -37,7 +37,7 @@ class Admission:
 
 
 class Root:
-    """One reign: a term, the next index, and where each publisher stands."""
+    """One term: a term, the next index, and where each publisher stands."""
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float) -> None:
         self.host, self.config, self.term = host, config, term
@@ -45,7 +45,7 @@ class Root:
         self.adapt(descriptor)
         self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
         self.began_at = host.now()
-        self.followed = NO_TERM  # the reign that was handed over to this one
+        self.followed = NO_TERM  # the term that was handed over to this one
         self.paused_until = 0.0  # ... or this process stood still, and another root may have followed
         self.index = 0
         self.sealed = 0  # what lies below this index is on its way down
@@ -55,9 +55,9 @@ class Root:
         self.waiting: list[Block] = []
         self.sealing = False
         self.closing = False  # the topic is about to be handed over: nothing more is admitted
-        self.turned_away: dict[bytes, Contact] = NOTHING  # publishers that sent something meanwhile
-        self.frontiers: dict[bytes, int] = NOTHING  # the root before left nothing open below; of those to come
-        self.awaited: dict[bytes, None] = NOTHING  # who is waited for after a hand-over; each speaks for all below it
+        self.turned_away: dict[bytes, Contact] = EMPTY  # publishers that sent something meanwhile
+        self.frontiers: dict[bytes, int] = EMPTY  # the root before left nothing open below; of those to come
+        self.awaited: dict[bytes, None] = EMPTY  # who is waited for after a hand-over; each speaks for all below it
         self.awaited_until = 0.0  # ... but for those that the root before waited for itself
         self.noted = descriptor  # what most of those who keep the topic's state hold
         self.holders = 1  # ... and how many they are, this one among them
@@ -127,7 +127,7 @@ class Root:
             if admission.contact.node_id == node and admission.gone_at is None:
                 admission.gone_at, admission.active = self.host.now(), False
 
-    def sweep(self, now: float) -> dict[Contact, list[bytes]]:
+    def housekeep(self, now: float) -> dict[Contact, list[bytes]]:
         """Forget publishers that closed, or whose peers were lost a lease ago. Returns silent ones by their peers."""
         before = now - self.config.lease_s
         if self.began_at <= before:
@@ -178,15 +178,15 @@ class Root:
     def end_hold(self, now: float) -> None:
         """Wait for nobody any more that this root does not know."""
         self.hold_until, self.paused_until = min(self.hold_until, now), 0.0
-        self.awaited = NOTHING
+        self.awaited = EMPTY
 
     def forgot(self, node: bytes) -> None:
         """A peer that is waited for knows nothing of those that were below it: they are waited for instead."""
         if node in self.awaited:
             del self.awaited[node]
-            self.awaited[NOBODY] = None
+            self.awaited[UNKNOWN_PEER] = None
 
-    def covered(self, index: int, now: float) -> bool:
+    def acknowledge_to(self, index: int, now: float) -> bool:
         """All live leases cover the term below `index`. True if the stable position moved."""
         if now < self.held_until or index <= self.stable:
             return False
@@ -222,7 +222,7 @@ class Root:
         for publisher, contact in self.turned_away.items():
             if publisher in self.admissions or self._enter(contact, publisher) is not None:
                 self.marks[publisher] = True
-        self.turned_away = NOTHING
+        self.turned_away = EMPTY
 
     def stable_frontiers(self) -> dict[bytes, int]:
         """Per publisher, one past the last event that all leases are known to cover, of those that were admitted."""

@@ -2,10 +2,10 @@
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. Here is what its parts share, and the
 way of a message, a bundle and a timer to them: local subscriptions (`subscribing.py`), this peer as a child
-(`joining.py`), as a parent (`children.py`) and as a root (`accession.py`, `rendezvous.py`, `handing_over.py`,
-`replication.py`, `admissions.py`), its publishers (`publishing.py`), the terms of roots (`reigns.py`), what links lost
+(`membership.py`), as a parent (`children.py`) and as a root (`candidacy.py`, `rendezvous.py`, `leadership_transfer.py`,
+`replication.py`, `admissions.py`), its publishers (`publishing.py`), the terms of roots (`terms.py`), what links lost
 (`repair.py`) or
-carry (`reports.py`), and what time brings (`sweeping.py`). What travels in the tree is the data path's matter
+carry (`reporting.py`), and what time brings (`housekeeping.py`). What travels in the tree is the data path's matter
 (`protocol.forwarding`).
 """
 
@@ -17,33 +17,33 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, REPAIR, UP, Term
 from quillcast.core.host import Host
+from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Message
-from quillcast.core.sparing import shared
 from quillcast.core.trace import Dropped, Mark, Named, Repaired
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
-from quillcast.protocol.topics.accession import Accessions
 from quillcast.protocol.topics.admissions import Admissions
-from quillcast.protocol.topics.changes import Changes
+from quillcast.protocol.topics.candidacy import Candidacies
+from quillcast.protocol.topics.changes import SettingsChanges
 from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.flow_control import FlowControl
 from quillcast.protocol.topics.forgetting import Forgetting
-from quillcast.protocol.topics.handing_over import HandingOver
+from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
-from quillcast.protocol.topics.joining import Joining
+from quillcast.protocol.topics.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.membership import TreeMembership
 from quillcast.protocol.topics.messages import Accepted, Created, Join, RootIs
-from quillcast.protocol.topics.pacing import Pacing
 from quillcast.protocol.topics.publishing import Publishing
-from quillcast.protocol.topics.reigns import Reigns
 from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
 from quillcast.protocol.topics.replication import Replication
-from quillcast.protocol.topics.reports import Reports
+from quillcast.protocol.topics.reporting import Reporting
 from quillcast.protocol.topics.subscribing import Subscribing
-from quillcast.protocol.topics.sweeping import Sweeping
+from quillcast.protocol.topics.terms import Terms
 from quillcast.protocol.topics.tree import Tree
 
 _ANSWERS = (Accepted, Created, RootIs)
@@ -82,26 +82,26 @@ class Scribe:
         self.leaving = False
         self.turn = 0  # which of the channels to a neighbour comes first when it has room again: each in its turn
         self.subscribing = Subscribing(self)
-        self.joining = Joining(self)
+        self.membership = TreeMembership(self)
         self.children = ChildrenTables(self)
-        self.reigns = Reigns(self)
-        self.reports = Reports(self)
+        self.terms = Terms(self)
+        self.reporting = Reporting(self)
         self.repair = TreeRepair(self)
         self.inspection = Inspection(self)
         self.rendezvous = Rendezvous(self)
-        self.handing_over = HandingOver(self)
+        self.leadership_transfer = LeadershipTransfer(self)
         self.replication = Replication(self)
-        self.accessions = Accessions(self)
+        self.candidacies = Candidacies(self)
         self.publishing = Publishing(self)
         self.admissions = Admissions(self)
-        self.changes = Changes(self)
-        self.pacing = Pacing(self)
-        self.sweeping = Sweeping(self)
+        self.changes = SettingsChanges(self)
+        self.flow_control = FlowControl(self)
+        self.housekeeping = Housekeeping(self)
         self.forgetting = Forgetting(
             self.descriptors, self.replication,
             used=(
-                self.trees, self.handlers, self.joining.left_behind, self.handing_over.offers, self.accessions.by_topic,
-                self.changes.asked, self.publishing.publishers, self.publishing.creating,
+                self.trees, self.handlers, self.membership.left_behind, self.leadership_transfer.offers,
+                self.candidacies.by_topic, self.changes.asked, self.publishing.publishers, self.publishing.creating,
             ),
             beside=(self.rivals, self.publishing.holders),
             idle_topics_max=config.idle_topics_max,
@@ -118,7 +118,7 @@ class Scribe:
 
     def learn(self, descriptor: Descriptor) -> None:
         """Adopt a descriptor if it supersedes what is known. Of a forged one nothing counts but the name."""
-        topic = shared(descriptor.topic)
+        topic = interned(descriptor.topic)
         known = self.descriptors.get(topic)
         if descriptor == known:
             return
@@ -133,7 +133,7 @@ class Scribe:
         delivery = descriptor.settings.delivery
         if known is None or known.settings.delivery != delivery:
             self.host.trace(Named(topic, descriptor.name, delivery, descriptor.version))
-        descriptor = self.descriptors[topic] = descriptor.sparing()
+        descriptor = self.descriptors[topic] = descriptor.interned()
         self.replication.comparing.changed(topic)
         if known is None:
             self.forgetting.note(topic)
@@ -144,24 +144,24 @@ class Scribe:
 
     def tree(self, descriptor: Descriptor) -> Tree:
         """The topic's tree at this peer, made if there is none."""
-        topic = shared(descriptor.topic)
+        topic = interned(descriptor.topic)
         tree = self.trees.get(topic)
         if tree is None:
             self.learn(descriptor)
             tree = self.table.open(Tree(topic, self.descriptors[topic], self.table.budget))
-            tree.departed = self.joining.left_behind.pop(topic, tree.departed)
-            self.sweeping.wake(tree)
-            self.sweeping.begin()
+            tree.orphaned_leases = self.membership.left_behind.pop(topic, tree.orphaned_leases)
+            self.housekeeping.wake(tree)
+            self.housekeeping.begin()
         return tree
 
     def forget(self, tree: Tree) -> None:
         """The topic has no tree here any more."""
-        self.sweeping.forget(tree)
-        self.reports.forget(tree)
-        self.handing_over.ends.pop(tree.topic, None)
+        self.housekeeping.forget(tree)
+        self.reporting.forget(tree)
+        self.leadership_transfer.ends.pop(tree.topic, None)
         self.table.close(tree.topic)
         self.forgetting.note(tree.topic)
-        self.pacing.eased()
+        self.flow_control.relieved()
 
     def leave(self) -> None:
         """Leave all trees in good order: roots hand over, children are sent to their grandparent."""
@@ -171,9 +171,9 @@ class Scribe:
         for tree in list(self.trees.values()):
             tree.keeping_until = None
             if tree.root is not None:
-                self.handing_over.resign(tree)
+                self.leadership_transfer.resign(tree)
             self.children.dismiss(tree)
-            self.joining.leave_if_idle(tree)
+            self.membership.leave_if_idle(tree)
 
     # ---- upcalls of the overlay
 
@@ -211,8 +211,8 @@ class Scribe:
         """Who is closest to a topic may have changed."""
         self.rendezvous.leaf_set_changed()
         self.replication.leaf_set_changed()
-        self.accessions.leaf_set_changed()
-        self.joining.join_where_needed()
+        self.candidacies.leaf_set_changed()
+        self.membership.join_where_needed()
 
     # ---- upcalls of the links
 
@@ -225,7 +225,7 @@ class Scribe:
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         """Upcall of the link's stream: what a neighbour claims about a topic."""
-        self.reports.changed(sender, key, value)
+        self.reporting.changed(sender, key, value)
 
     def kept(self, key: bytes) -> bytes:
         """The topic's id as its tree has it."""
@@ -261,16 +261,16 @@ class Scribe:
             self.host.trace(Dropped(bundle.topic, bundle.count, "no_tree"))
             return
         if bundle.envelope.term > tree.term:
-            self.reigns.heard_of(tree, bundle.envelope.term)
+            self.terms.heard_of(tree, bundle.envelope.term)
             if tree.root is None:
-                self.reigns.enter(tree, bundle.envelope.term, 0)
+                self.terms.enter(tree, bundle.envelope.term, 0)
         front = tree.front(bundle.envelope.term) if bundle.envelope.kind is REPAIR else None
         fills_front = front is not None and bundle.envelope.first <= front < bundle.last
         is_new = self.move(tree, bundle)
-        if not is_new or (fills_front and self.pacing.takes_repairs):  # a repeat takes no room
+        if not is_new or (fills_front and self.flow_control.takes_repairs):  # a repeat takes no room
             self.host.release(sender.node_id, bundle.size)
         else:
-            self.pacing.release(sender.node_id, bundle.size)
+            self.flow_control.release(sender.node_id, bundle.size)
         if fills_front and is_new:
             self.front_filled(tree, bundle.envelope.term)
 
@@ -290,7 +290,7 @@ class Scribe:
                 self.gap_noticed(tree.topic)
             if bundle.envelope.kind is REPAIR:
                 self.host.trace(Repaired(tree.topic, "neighbour", bundle.count))
-            self.reports.moved(tree, bundle.size)
+            self.reporting.moved(tree, bundle.size)
         return is_new
 
     def check(self) -> None:
@@ -300,15 +300,15 @@ class Scribe:
             tree.check_place(self.host.me)
         parents = [(tree.parent.node_id, tree) for tree in trees if tree.parent is not None]
         children = [(node, tree) for tree in trees for node in tree.children]
-        assert self.joining.parents.counts == Counter([node for node, _ in parents])
+        assert self.membership.parents.counts == Counter([node for node, _ in parents])
         assert self.children.links.counts == Counter([node for node, _ in children])
         for node in dict.fromkeys(node for node, _ in parents + children):
             assert {*self.linked(node)} == {tree for other, tree in parents + children if other == node}
-        restless = {tree.topic for tree in trees if tree.restless}
-        assert restless <= {*self.sweeping.restless, *self.reports.dirty}, "time passes by a topic that waits for it"
-        assert self.sweeping.restless.keys() <= self.trees.keys()
+        restless = {tree.topic for tree in trees if tree.is_due}
+        assert restless <= {*self.housekeeping.due, *self.reporting.dirty}, "time passes by a topic that waits for it"
+        assert self.housekeeping.due.keys() <= self.trees.keys()
         self.publishing.check()
-        self.accessions.check()
+        self.candidacies.check()
         self.forgetting.check()
         assert self.trees.keys() <= self.descriptors.keys()
         self.table.check()

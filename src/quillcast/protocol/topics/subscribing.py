@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from quillcast.core.envelope import Position
 from quillcast.core.errors import QuillcastError
-from quillcast.core.sparing import NOTHING, shared
+from quillcast.core.interning import EMPTY, interned
 from quillcast.core.trace import Subscribed, Unsubscribed
 from quillcast.protocol.forwarding.edge import Subscriber, TellLosses
 from quillcast.protocol.forwarding.ledger import Gone
@@ -57,7 +57,7 @@ class Subscribing:
             self._start(tree, subscription)
         else:
             tree.begin_later(subscription)
-            self.scribe.joining.join(tree)
+            self.scribe.membership.join(tree)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
@@ -70,8 +70,8 @@ class Subscribing:
                 return  # it has ended before
             tree.close(subscription)
             self.host.trace(Unsubscribed(tree.topic, subscription.number))
-        self.scribe.reports.touch(tree)
-        self.scribe.joining.leave_if_idle(tree)
+        self.scribe.reporting.touch(tree)
+        self.scribe.membership.leave_if_idle(tree)
 
     def count(self, topic: bytes) -> int:
         """How many subscriptions to a topic there are here, begun or not."""
@@ -85,7 +85,7 @@ class Subscribing:
             log, first = tree.log, subscription.cursor
             subscription.advance(log)
             tree.catch_up(subscription, subscription.frontier(tree.term), self.host.now())
-            self.scribe.reports.moved(tree, log.bytes_between(first, subscription.cursor))
+            self.scribe.reporting.moved(tree, log.bytes_between(first, subscription.cursor))
 
     def tell_losses(self, timer: TellLosses) -> None:
         """The turn in which a subscription lost something is over."""
@@ -99,12 +99,12 @@ class Subscribing:
 
         `gone` is what the parent said it keeps no more.
         """
-        unstarted, tree.unstarted = tree.unstarted, NOTHING
+        unstarted, tree.unstarted = tree.unstarted, EMPTY
         for subscription in unstarted.values():
             self._start(tree, subscription, gone)
 
     def _start(self, tree: Tree, edge: Subscription, gone: tuple[Gone, ...] = ()) -> None:
-        """A subscription begins at this peer's frontier, in every reign it knows: what is admitted after will come.
+        """A subscription begins at this peer's frontier, in every term it knows: what is admitted after will come.
 
         Or at the parent's, where this peer is behind it: it may have joined for a child that lacks more.
         """
@@ -122,11 +122,11 @@ class Subscribing:
         tree.open(edge)
         owed = "reliable" if edge.ordered else "best_effort"
         self.host.trace(Subscribed(tree.topic, tree.term, first, edge.number, owed))
-        edge.subscriber.started(shared(Position(tree.term, first)))
+        edge.subscriber.started(interned(Position(tree.term, first)))
         if edge.wish.start == "earliest":
             edge.miss(gone or tree.gone(first))
         edge.advance(tree.log)
-        self.scribe.reports.touch(tree)
+        self.scribe.reporting.touch(tree)
 
     def adapt(self, tree: Tree) -> None:
         """The topic's guarantee may be another than these subscriptions went by."""
@@ -144,7 +144,7 @@ class Subscribing:
         for edge in (*tree.unstarted.values(), *tree.edges.values()):
             tree.close(edge)
             edge.subscriber.failed(error)
-        tree.unstarted = NOTHING
+        tree.unstarted = EMPTY
 
 
 def denied(descriptor: Descriptor, node: bytes, warrant: Warrant | None) -> str | None:
@@ -155,6 +155,6 @@ def denied(descriptor: Descriptor, node: bytes, warrant: Warrant | None) -> str 
 
 
 def _set_order(tree: Tree, subscription: Subscription) -> None:
-    """Is it owed every event, so that a gap holds it up? And may an event come again under another reign?"""
+    """Is it owed every event, so that a gap holds it up? And may an event come again under another term?"""
     subscription.readmits = tree.descriptor.settings.reliable
     subscription.ordered = subscription.readmits and subscription.wish.delivery != "best_effort"

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from quillcast.core.host import Host
-from quillcast.core.sparing import shared
+from quillcast.core.interning import interned
 from quillcast.protocol.forwarding.edge import Edge, Subscriber
 from quillcast.protocol.security.access import Warrant
 
@@ -23,4 +23,4 @@ class Subscription(Edge):
 
     def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, number: int, wish: Wish) -> None:
         super().__init__(host, topic, subscriber, cursor, ordered=True, number=number)
-        self.wish = shared(wish)
+        self.wish = interned(wish)

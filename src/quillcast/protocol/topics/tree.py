@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
+from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range
-from quillcast.core.sparing import NOTHING, shared
 from quillcast.protocol.forwarding.channels import CATCH_UP_S, Cut, LinkChannel
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
-from quillcast.protocol.topics.claims import CAME_MAX, HELD_RANGES_MAX, ChildClaim, Held, ParentClaim
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.link_reports import HELD_RANGES_MAX, NEWCOMERS_MAX, ChildReport, Held, ParentReport
 from quillcast.protocol.topics.messages import Have, Join
-from quillcast.protocol.topics.root import NOBODY, Root
+from quillcast.protocol.topics.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.subscription import Subscription
 
 NEVER, BEFORE, SINCE = range(3)
@@ -23,55 +23,70 @@ NEVER, BEFORE, SINCE = range(3)
 class Child(LinkChannel):
     """An entry of the children table, and the channel to that child."""
 
-    __slots__ = ("came", "cover", "cover_term", "frontier", "held", "moved_at", "named_until", "spoken", "told_to_cut")
+    __slots__ = (
+        "acknowledged",
+        "acknowledged_term",
+        "cut_requested_to",
+        "frontier",
+        "held",
+        "moved_at",
+        "named_until",
+        "newcomers",
+        "spoken",
+    )
 
-    def __init__(self, host: Host, contact: Contact, cursor: int, term: Term, cover: int) -> None:
+    def __init__(self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int) -> None:
         super().__init__(host, contact, cursor)
-        self.cover_term, self.cover = term, cover
+        self.acknowledged_term, self.acknowledged = term, acknowledged
         self.held: Held = ()
         self.spoken = NEVER  # is this its own word?
-        self.came: tuple[bytes, ...] = ()  # below it, lately
-        self.frontier = cover  # how far it came itself, even if those below it are behind
+        self.newcomers: tuple[bytes, ...] = ()  # below it, lately
+        self.frontier = acknowledged  # how far it came itself, even if those below it are behind
         self.moved_at = host.now()  # when `cover` last moved
-        self.told_to_cut = 0  # up to here it was asked to end the leases below it that are behind
+        self.cut_requested_to = 0  # up to here it was asked to end the leases below it that are behind
         self.named_until = 0.0  # it came here from another parent: those above are told so until then
 
-    def claim(self, claim: ChildClaim) -> None:
+    def note_report(self, claim: ChildReport) -> None:
         """What the child says holds."""
-        if (claim.term, claim.cover) > (self.cover_term, self.cover):
+        if (claim.term, claim.acknowledged) > (self.acknowledged_term, self.acknowledged):
             self.moved_at = self.host.now()
-        self.cover_term, self.cover, self.held, self.came = shared(claim.term), claim.cover, claim.held, claim.came
-        self.frontier = max(claim.cover, claim.frontier)
-        if self.cover >= self.told_to_cut:
-            self.told_to_cut = 0
+        self.acknowledged_term, self.acknowledged, self.held, self.newcomers = (
+            interned(claim.term),
+            claim.acknowledged,
+            claim.held,
+            claim.newcomers,
+        )
+        self.frontier = max(claim.acknowledged, claim.frontier)
+        if self.acknowledged >= self.cut_requested_to:
+            self.cut_requested_to = 0
         self.spoken = SINCE
 
     @property
     def speaks_for(self) -> tuple[bytes, ...]:
         """Whom its last claim speaks for by name: itself, and those that came below it lately."""
-        return (self.contact.node_id, *self.came) if self.spoken else ()
+        return (self.contact.node_id, *self.newcomers) if self.spoken else ()
 
 
-class Departed:
+class OrphanedLease:
     """A child that was lost or moved: its last report holds stability back until its lease has passed.
 
     Or until those speak for themselves below this peer again whose leases it was: its own, or of those it named.
     """
 
-    __slots__ = ("awaited", "cover", "cover_term", "leaf", "until")
+    __slots__ = ("acknowledged", "acknowledged_term", "awaited", "leaf", "until")
 
     def __init__(self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False) -> None:
-        self.cover_term, self.cover, self.until = child.cover_term, child.cover, until
+        self.acknowledged_term, self.acknowledged, self.until = child.acknowledged_term, child.acknowledged, until
         self.awaited = dict.fromkeys(awaited)
         self.leaf = leaf  # it is the child's own lease only
 
 
-def excused(holder: "Subscription | Child | Departed") -> bool:
+def is_cut(holder: "Subscription | Child | OrphanedLease") -> bool:
     """Was this one's lease ended because it could not keep up?"""
-    return not isinstance(holder, Departed) and holder.cut is not None
+    return not isinstance(holder, OrphanedLease) and holder.cut is not None
 
 
-def stands_still(holder: "Subscription | Child | Departed", now: float) -> bool:
+def is_stalled(holder: "Subscription | Child | OrphanedLease", now: float) -> bool:
     """Has its position not moved lately? What departed does not move; a local subscriber is judged by its position."""
     return not isinstance(holder, Child) or now - holder.moved_at >= CATCH_UP_S
 
@@ -80,14 +95,30 @@ class Tree(Flow):
     """A topic at a peer that is its root, a forwarder, a subscriber, or about to become one.
 
     It is the topic's entry in the forwarding table, and what Scribe keeps beside what the data path reads.
-    A peer may be a leaf of ten thousand: what a leaf has none of is `NOTHING`, until `enter`, `await_parent`,
+    A peer may be a leaf of ten thousand: what a leaf has none of is `EMPTY`, until `enter`, `await_parent`,
     `begin_later` or `depart` enters something.
     """
 
     __slots__ = (
-        "attempt", "children", "departed", "descriptor", "ended", "fallbacks", "heard", "joining",
-        "keeping_until", "lost_parent", "moved", "parent", "parent_frontier", "parent_held", "path", "reported_bytes",
-        "root", "unstarted", "waiting",
+        "attempt",
+        "children",
+        "descriptor",
+        "ended",
+        "fallbacks",
+        "heard",
+        "joining",
+        "keeping_until",
+        "lost_parent",
+        "moved",
+        "orphaned_leases",
+        "parent",
+        "parent_frontier",
+        "parent_held",
+        "path",
+        "reported_bytes",
+        "root",
+        "unstarted",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, topic: bytes, descriptor: Descriptor, budget: Budget) -> None:
@@ -95,16 +126,16 @@ class Tree(Flow):
         self.descriptor = descriptor
         self.parent: Contact | None = None
         self.root: Root | None = None
-        self.children: dict[bytes, Child] = NOTHING
-        self.departed: dict[bytes, Departed] = NOTHING
-        self.ended: dict[bytes, float] = NOTHING  # who came from another parent, and left: until when it is named so
-        self.waiting: dict[bytes, Join] = NOTHING  # adopted, to be answered once this peer has a parent itself
-        self.unstarted: dict[int, Subscription] = NOTHING
+        self.children: dict[bytes, Child] = EMPTY
+        self.orphaned_leases: dict[bytes, OrphanedLease] = EMPTY
+        self.ended: dict[bytes, float] = EMPTY  # who came from another parent, and left: until when it is named so
+        self.waiting: dict[bytes, Join] = EMPTY  # adopted, to be answered once this peer has a parent itself
+        self.unstarted: dict[int, Subscription] = EMPTY
         self.path: tuple[bytes, ...] = ()  # from the root to the parent
         self.fallbacks: tuple[Contact, ...] = ()
         self.parent_held: Held = ()
         self.parent_frontier = 0
-        self.keeping_until: float | None = None  # stays till then, for what it knows of a reign that is over
+        self.keeping_until: float | None = None  # stays till then, for what it knows of a term that is over
         self.heard = NO_TERM
         self.lost_parent = b""
         self.moved = False  # on its way from one parent to another, be it that none has taken it yet
@@ -131,7 +162,7 @@ class Tree(Flow):
         if former is not None:
             self.close(former)
         self.children[child.contact.node_id] = child
-        self.ended = {node: until for node, until in self.ended.items() if node != child.contact.node_id} or NOTHING
+        self.ended = {node: until for node, until in self.ended.items() if node != child.contact.node_id} or EMPTY
         self.open(child)
 
     def await_parent(self, join: Join) -> None:
@@ -144,48 +175,50 @@ class Tree(Flow):
         self.unstarted = self.unstarted or {}
         self.unstarted[edge.number] = edge
 
-    def depart(self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False) -> None:
+    def orphan_lease(self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False) -> None:
         """A child is gone, and its lease, or those of others that it names, go on until a time."""
-        self.departed = self.departed or {}
+        self.orphaned_leases = self.orphaned_leases or {}
         node = child.contact.node_id
-        lease = Departed(child, until, awaited, leaf=leaf)
-        former = self.departed.get(node)
+        lease = OrphanedLease(child, until, awaited, leaf=leaf)
+        former = self.orphaned_leases.get(node)
         if former is not None:  # it came back and goes again: it need not have spoken for those that it named then
             lease.awaited |= former.awaited
             lease.leaf = lease.leaf and former.leaf
-            lease.cover_term, lease.cover = min((lease.cover_term, lease.cover), (former.cover_term, former.cover))
-        self.departed[node] = lease
+            lease.acknowledged_term, lease.acknowledged = min(
+                (lease.acknowledged_term, lease.acknowledged), (former.acknowledged_term, former.acknowledged)
+            )
+        self.orphaned_leases[node] = lease
         for other in self.children.values():
-            self.came(other.speaks_for)
-        self.came(self.ended)
+            self.heard_from(other.speaks_for)
+        self.heard_from(self.ended)
 
-    def came(self, nodes: Iterable[bytes]) -> bool:
+    def heard_from(self, nodes: Iterable[bytes]) -> bool:
         """These speak for themselves in the tree, or have left: nobody waits for them as departed any more.
 
         True if a lease ended by that: what it held back is to be told.
         """
-        before = len(self.departed)
+        before = len(self.orphaned_leases)
         for node in nodes if before else ():
-            for former, lease in list(self.departed.items()):
+            for former, lease in list(self.orphaned_leases.items()):
                 lease.awaited.pop(node, None)
                 if not lease.awaited:
-                    del self.departed[former]
-        return len(self.departed) < before
+                    del self.orphaned_leases[former]
+        return len(self.orphaned_leases) < before
 
     def forgot(self, node: bytes) -> None:
         """A peer comes again that knows nothing, as after a restart: it does not speak for those that were below it."""
-        for lease in self.departed.values():
+        for lease in self.orphaned_leases.values():
             if node in lease.awaited and not lease.leaf:
                 del lease.awaited[node]
-                lease.awaited[NOBODY] = None
+                lease.awaited[UNKNOWN_PEER] = None
 
-    def came_back(self, node: bytes) -> Departed | None:
+    def came_back(self, node: bytes) -> OrphanedLease | None:
         """A child is entered again: its former lease, if it had one, which does not wait for it any more."""
-        lease = self.departed.get(node)
+        lease = self.orphaned_leases.get(node)
         if lease is not None:
             lease.awaited.pop(node, None)
             if not lease.awaited:
-                del self.departed[node]
+                del self.orphaned_leases[node]
         return lease
 
     def note_ended(self, node: bytes, until: float) -> None:
@@ -193,16 +226,16 @@ class Tree(Flow):
         if node not in self.children:
             self.ended = self.ended or {}
             self.ended[node] = until
-            self.came((node,))
+            self.heard_from((node,))
 
     def newcomers(self, now: float) -> tuple[bytes, ...]:
         """Who came below this peer lately from another parent, and has spoken or left since."""
         nodes: dict[bytes, None] = dict.fromkeys(self.ended)
         for child in self.children.values():
-            if child.came or child.named_until:
-                named = child.speaks_for if child.named_until > now else child.came
+            if child.newcomers or child.named_until:
+                named = child.speaks_for if child.named_until > now else child.newcomers
                 nodes |= dict.fromkeys(named)
-        return tuple(nodes)[-CAME_MAX:] if nodes else ()
+        return tuple(nodes)[-NEWCOMERS_MAX:] if nodes else ()
 
     @property
     def attached(self) -> bool:
@@ -221,7 +254,7 @@ class Tree(Flow):
         return bool(wanted) or self.keeping_until is not None
 
     @property
-    def restless(self) -> bool:
+    def is_due(self) -> bool:
         """Will time change anything here: something to be joined, let go, given up or called stable?"""
         if self.root is None and (self.parent is None or not self.needed):
             return True
@@ -229,18 +262,18 @@ class Tree(Flow):
             return True
         held = any(channel.holes for channel in self.channels if isinstance(channel, Subscription))
         named = any(child.named_until for child in self.children.values())
-        return bool(held or named or self.departed or self.ended or self.past) or self.keeping_until is not None
+        return bool(held or named or self.orphaned_leases or self.ended or self.past) or self.keeping_until is not None
 
     @property
-    def came_below(self) -> int:
+    def arrived_below(self) -> int:
         """How far the present term came to this peer or to a child: what a root alone had is not meant."""
-        covers = [child.cover for child in self.children.values() if child.cover_term == self.term]
-        return max([self.seen.end, *covers])
+        acknowledged = [child.acknowledged for child in self.children.values() if child.acknowledged_term == self.term]
+        return max([self.seen.end, *acknowledged])
 
     @property
     def known_end(self) -> int:
         """How far the present term is known to have gone, even if its events never came here."""
-        return max(self.came_below, self.parent_frontier)
+        return max(self.arrived_below, self.parent_frontier)
 
     def have(self) -> Have | None:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
@@ -252,7 +285,7 @@ class Tree(Flow):
     def follow_path(self, path: tuple[bytes, ...]) -> None:
         """The path from the root to the parent; a child of old that now stands above speaks for itself."""
         self.path = path
-        self.came(path)
+        self.heard_from(path)
 
     def neighbours(self) -> list[Contact]:
         """The parent and the children."""
@@ -263,12 +296,12 @@ class Tree(Flow):
         """The path from the root to this peer."""
         return (me,) if self.root is not None else (*self.path, me)
 
-    def cover(self, now: float) -> int:
+    def acknowledged_position(self, now: float) -> int:
         """The index of the present term below which all leases here and below are served."""
-        needs = [position for position, holder in self.needs(now) if not excused(holder)]
+        needs = [position for position, holder in self.needs(now) if not is_cut(holder)]
         return min([self.frontier, *needs])
 
-    def needs(self, now: float) -> Iterator[tuple[int, "Subscription | Child | Departed"]]:
+    def needs(self, now: float) -> Iterator[tuple[int, "Subscription | Child | OrphanedLease"]]:
         """Who here needs the present term, and from which index on.
 
         A lease that spoke last of another term, even a later one, says nothing of this one.
@@ -278,13 +311,15 @@ class Tree(Flow):
             if isinstance(channel, Subscription):
                 yield channel.frontier(term), channel
         for lease in self.leases(now):
-            yield (lease.cover if lease.cover_term == term else 0), lease
+            yield (lease.acknowledged if lease.acknowledged_term == term else 0), lease
 
-    def end_lease(self, holder: "Subscription | Child | Departed", now: float, catch_up_s: float = CATCH_UP_S) -> None:
+    def end_lease(
+        self, holder: "Subscription | Child | OrphanedLease", now: float, catch_up_s: float = CATCH_UP_S
+    ) -> None:
         """It cannot keep up: hold back nothing for it any more, until it does."""
-        if isinstance(holder, Departed):
-            for node in [node for node, lease in self.departed.items() if lease is holder]:
-                del self.departed[node]
+        if isinstance(holder, OrphanedLease):
+            for node in [node for node, lease in self.orphaned_leases.items() if lease is holder]:
+                del self.orphaned_leases[node]
         else:
             holder.cut = Cut(self.frontier, now, catch_up_s)
 
@@ -311,7 +346,7 @@ class Tree(Flow):
         """Let go of what nobody needs any more; how many bytes that was. The one rule for a peer within its budget.
 
         It is the least of the stable position as the root issued it and of what everybody here still needs: children,
-        local subscribers and leases of those that departed, excused or not.
+        local subscribers and leases of those that departed, is_cut or not.
         """
         return self.release(min([self.stable, self.frontier, *(position for position, _ in self.needs(now))]))
 
@@ -320,11 +355,11 @@ class Tree(Flow):
 
         A root's are nobody's copies, so it keeps what is not stable.
         """
-        needs = [position for position, holder in self.kept_for(now) if not excused(holder)]
+        needs = [position for position, holder in self.kept_for(now) if not is_cut(holder)]
         below = min([self.frontier, *needs])
         return self.release(below if self.root is None else min(below, self.root.stable), goal_bytes)
 
-    def kept_for(self, now: float) -> Iterator[tuple[int, "Subscription | Child | Departed"]]:
+    def kept_for(self, now: float) -> Iterator[tuple[int, "Subscription | Child | OrphanedLease"]]:
         """Who needs what is kept here, where there is no room for more, and from which index on.
 
         At a root that is everybody who needs the term. Elsewhere a child needs no copy of what it has itself, though
@@ -334,7 +369,7 @@ class Tree(Flow):
             if self.root is not None or isinstance(holder, Subscription):
                 yield position, holder
             elif isinstance(holder, Child):
-                yield (holder.frontier if holder.cover_term == self.term else 0), holder
+                yield (holder.frontier if holder.acknowledged_term == self.term else 0), holder
 
     def front(self, term: Term) -> int | None:
         """What lacks first in a term: of a past one, of what is owed here or a neighbour asked for."""
@@ -348,19 +383,19 @@ class Tree(Flow):
         """Does a subscriber here keep something of a past term, for want of room or of what comes before it?"""
         return any(edge.waits_for(term) for edge in self.edges.values())
 
-    def last(self, now: float) -> "Subscription | Child | Departed | None":
+    def last(self, now: float) -> "Subscription | Child | OrphanedLease | None":
         """Who needs the most of what is kept here, first of those that stand still; None if nobody is behind."""
         behind = [
-            (not stands_still(holder, now), position, holder)
+            (not is_stalled(holder, now), position, holder)
             for position, holder in self.kept_for(now)
-            if position < self.frontier and not excused(holder)
+            if position < self.frontier and not is_cut(holder)
         ]
         return min(behind, key=lambda need: need[:2])[2] if behind else None
 
-    def leases(self, now: float) -> Iterator[Child | Departed]:
+    def leases(self, now: float) -> Iterator[Child | OrphanedLease]:
         """Those below that are owed events: children, and departed ones whose lease goes on."""
         yield from self.children.values()
-        for lease in self.departed.values():
+        for lease in self.orphaned_leases.values():
             if lease.until > now:
                 yield lease
 
@@ -369,15 +404,17 @@ class Tree(Flow):
         past_terms = sorted(self.past.items())
         return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable) for term, past in past_terms])
 
-    def child_claim(self, now: float) -> ChildClaim:
+    def child_report(self, now: float) -> ChildReport:
         """What to tell the parent."""
         heard = max(self.heard, self.term)
-        leaf = not (self.children or self.waiting or self.departed)
-        return ChildClaim(self.term, self.cover(now), heard, self.held(), self.newcomers(now), self.frontier, leaf)
+        leaf = not (self.children or self.waiting or self.orphaned_leases)
+        return ChildReport(
+            self.term, self.acknowledged_position(now), heard, self.held(), self.newcomers(now), self.frontier, leaf
+        )
 
-    def parent_claim(self, me: bytes, fallbacks: tuple[Contact, ...]) -> ParentClaim:
+    def parent_report(self, me: bytes, fallbacks: tuple[Contact, ...]) -> ParentReport:
         """What to tell the children."""
-        return ParentClaim(self.term, self.frontier, self.stable, self.path_here(me), fallbacks, self.held())
+        return ParentReport(self.term, self.frontier, self.stable, self.path_here(me), fallbacks, self.held())
 
     def check_place(self, me: bytes) -> None:
         """Raise AssertionError unless the peer's place in the tree and its channels agree with each other."""

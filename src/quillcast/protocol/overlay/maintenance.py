@@ -1,0 +1,159 @@
+"""Routing tables filled with near peers, and kept so (Pastry's table maintenance; Scribe, sections 2.1 and 2.2)."""
+
+from collections.abc import Iterable
+from itertools import islice
+from math import isnan
+
+from quillcast.core.host import Host, Timer
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.distances import Distances
+from quillcast.protocol.overlay.idlelinks import IdleLinks
+from quillcast.protocol.overlay.lazyrepair import LazyRepair
+from quillcast.protocol.overlay.leafset import LeafSet
+from quillcast.protocol.overlay.lifecycle import Lifecycle
+from quillcast.protocol.overlay.lostpeers import LostPeers
+from quillcast.protocol.overlay.messages import Announce, Row, RowRequest
+from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
+from quillcast.protocol.overlay.routingtable import UNKNOWN, RoutingTable
+
+_SOONER = 16  # the first round comes after this part of the interval, then twice that, ...; a guess
+_NEAR_ASKED = 2  # nearest peers asked for their first row by one that became active; a guess
+_MET_MAX = 512  # peers looked at per message; eight rows of base 2^6 fit
+
+
+class MaintenanceDue(Timer, frozen=True):
+    """Timer: one round of maintenance."""
+
+
+class Maintenance:
+    """Measures peers, enters the near ones in the tables, and asks row members for their rows."""
+
+    def __init__(
+        self,
+        host: Host,
+        config: OverlayConfig,
+        lifecycle: Lifecycle,
+        leaf_set: LeafSet,
+        table: RoutingTable,
+        neighbourhood: NeighbourhoodSet,
+        lost_peers: LostPeers,
+        distances: Distances,
+        repair: LazyRepair,
+        links: IdleLinks,
+    ) -> None:
+        self.host, self.config, self.lifecycle = host, config, lifecycle
+        self.leaf_set, self.table, self.neighbourhood, self.lost_peers = leaf_set, table, neighbourhood, lost_peers
+        self.distances, self.repair, self.links = distances, repair, links
+        self._measuring: dict[bytes, None] = {}
+        self._asked: Contact | None = None
+        self._interval_s = config.maintenance_s / _SOONER
+
+    def start(self) -> None:
+        """This peer is active: tell those in the table about it, ask the nearest for theirs, and begin with the rounds.
+
+        What the peers around know is the second stage of Pastry's join (Pastry, section 2.4): here the nearest peer of
+        every row gives that row, and some of all the nearest their first one, which fits anywhere.
+        """
+        for entry in list(self.table.entries()):
+            if entry.proximity < UNKNOWN:
+                self._announce(entry.contact, entry.proximity)
+        for proximity, contact in self.neighbourhood.by_proximity():
+            if contact.node_id not in self.table:
+                self._announce(contact, proximity)
+        for contact in islice(self.neighbourhood, _NEAR_ASKED):
+            self.host.send(contact, RowRequest(0))
+        for index in range(1, self.table.depth):
+            nearest = self.table.nearest(index)
+            if nearest is not None:
+                self.host.send(nearest, RowRequest(index))
+        self._set_timer()
+
+    def meet(self, contacts: Iterable[Contact]) -> None:
+        """Measure peers that may be nearer than those in the table; enter those whose proximity is known."""
+        for contact in islice(contacts, _MET_MAX):
+            node_id = contact.node_id
+            if node_id == self.host.me or node_id in self.table or node_id in self.lost_peers:
+                continue
+            proximity = self.distances.to(node_id)
+            if proximity < UNKNOWN:
+                self._enter(contact, proximity)
+            elif node_id not in self._measuring:
+                self._measuring[node_id] = None
+                self.host.measure(contact)
+
+    def measured(self, contact: Contact, proximity: float | None) -> None:
+        """A measurement is done; a peer in the table that did not answer is asked for a sign of life."""
+        self._measuring.pop(contact.node_id, None)
+        if proximity is not None:
+            self._enter(contact, proximity)
+        elif contact.node_id in self.table:
+            self.distances.doubt(contact)
+
+    def announced(self, sender: Contact, announce: Announce) -> None:
+        """Another peer measured how far it is from this one: it may be the nearest for its cell here, too."""
+        if not isnan(announce.proximity_s):  # which is within any bounds
+            self.table.consider(sender, announce.proximity_s)
+            self.neighbourhood.consider(sender, announce.proximity_s)
+        self.links.release(sender.node_id)
+
+    def _enter(self, contact: Contact, proximity: float) -> None:
+        self.neighbourhood.consider(contact, proximity)
+        if self.table.consider(contact, proximity) and self.lifecycle.active:
+            self._announce(contact, proximity)
+
+    def _announce(self, contact: Contact, proximity: float) -> None:
+        self.host.send(contact, Announce(proximity))
+        self.links.release(contact.node_id)
+
+    # Failure
+
+    def lost(self, contact: Contact) -> None:
+        """Refill the cell of a lost peer from those at hand, and ask a member of its row for a better one."""
+        self.neighbourhood.remove(contact.node_id)
+        row = self.table.remove(contact.node_id)
+        if row is None:
+            return
+        members = [(self.distances.to(member.node_id), member) for member in self.leaf_set]
+        for proximity, known in (*self.neighbourhood.by_proximity(), *members):
+            if known.node_id not in self.table:
+                self.table.consider(known, proximity)
+        beside = self.table.row(row)
+        if beside:
+            self.host.trace(Mark("row_repair"))
+            self.host.send(self.host.random.choice(beside), RowRequest(row))
+
+    # Rounds
+
+    def maintain(self, _: MaintenanceDue) -> None:
+        """One round: a row member gives its row, idle links close."""
+        if self._asked is not None and self._asked.node_id in self.table:
+            self.distances.doubt(self._asked)  # it did not answer in the last round
+        self._asked = None
+        if len(self.table):
+            row = self.host.random.choice([index for index in range(self.table.depth) if self.table.row(index)])
+            self._asked = self.host.random.choice(self.table.row(row))
+            self.host.send(self._asked, RowRequest(row))
+        self.repair.end_round()
+        self.links.end_round()
+        self._set_timer()
+
+    def requested(self, sender: Contact, request: RowRequest) -> None:
+        """Answer with a row and by chance a deeper one, whose peers all fit the cell in which the asker holds this."""
+        row = request.row
+        deeper = self.host.random.randint(row + 1, max(row + 1, self.table.depth - 1))
+        self.host.send(sender, Row(row, (*self.table.row(row), *self.table.row(deeper))))
+        self.links.release(sender.node_id)
+
+    def row(self, sender: Contact, row: Row) -> None:
+        """A row came: whoever is nearer than what the table holds belongs there."""
+        if self._asked is not None and self._asked.node_id == sender.node_id:
+            self._asked = None
+            self.host.trace(Mark("row_maintenance"))
+        self.links.release(sender.node_id)
+        self.meet(row.contacts)
+
+    def _set_timer(self) -> None:
+        self.host.set_timer(MaintenanceDue(), self._interval_s * (0.75 + self.host.random.random() / 2))
+        self._interval_s = min(2 * self._interval_s, self.config.maintenance_s)

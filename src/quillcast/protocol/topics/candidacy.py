@@ -1,0 +1,244 @@
+"""How a peer becomes the root of a topic (docs/delivery.md, *Roots that move*).
+
+It asks the peers that keep the topic's state what they know: a topic is new only if most of them say so. What any of
+them knows is adopted. If one of them is the root, the topic is about to be handed over, and that is waited for. Then
+the term is noted with most of them, so that no other peer, nor this one after a restart, gives positions under it. Then
+the term begins. Joins, publishers' questions and creates that arrive meanwhile wait, and are answered then.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.host import Timer
+from quillcast.core.interning import interned
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.messages import Create, FindRoot, Join
+from quillcast.protocol.topics.replication import Round
+from quillcast.protocol.topics.tree import Tree
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+WAITING_MAX = 1024  # messages for a peer that is not root yet, per topic; those beyond are sent again. A guess
+Request = Join | FindRoot | Create
+
+
+class RootCheckDue(Timer, frozen=True):
+    """Another peer was root of this topic when it was asked: is it still?"""
+
+    topic: bytes
+    began_at: float
+
+
+class Candidacy:
+    """A topic whose root this peer is about to become."""
+
+    def __init__(self, topic: bytes, how: str, began_at: float) -> None:
+        self.topic, self.how, self.began_at = topic, how, began_at
+        self.noting = False  # everybody was asked
+        self.term = NO_TERM  # the one that it will have as root
+        self.doubtful_until = 0.0  # a topic that is new to all who were asked may have been in use until then
+        self.requests: dict[tuple[type, bytes], Request] = {}
+        self.publishers: dict[Contact, None] = {}  # of a term that is over
+
+
+class Candidacies:
+    """Those of one peer, by topic."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
+        self.replication, self.rendezvous = scribe.replication, scribe.rendezvous
+        self.by_topic: dict[bytes, Candidacy] = {}
+        scribe.dispatch.on_timer(RootCheckDue, self.ask_again)
+
+    # ---- what begins it
+
+    def begin(self, tree: Tree, how: str, publishers: Iterable[Contact] = ()) -> None:
+        """This peer is the closest: become the topic's root. `publishers` are told who is root once that is settled."""
+        tree.joining = True
+        candidacy = self.by_topic.get(tree.topic)
+        if candidacy is None:
+            candidacy = Candidacy(tree.topic, how, self.host.now())
+            candidacy.publishers |= dict.fromkeys(publishers)
+            self._start(candidacy)
+            return
+        candidacy.publishers |= dict.fromkeys(publishers)
+        if candidacy.how == "created":
+            candidacy.how = how
+        if how == "transferred" and not candidacy.noting:
+            self._note(candidacy)
+
+    def wait(self, topic: bytes, request: Request) -> None:
+        """Somebody asked for the root, and this peer is to be it: answer once it is."""
+        candidacy = self.by_topic.get(topic)
+        new = candidacy is None
+        if candidacy is None:
+            candidacy = Candidacy(interned(topic), "created", self.host.now())
+        if len(candidacy.requests) < WAITING_MAX:
+            candidacy.requests[type(request), _asker(request).node_id] = request
+        if new:
+            self._start(candidacy)
+
+    # ---- its steps
+
+    def _start(self, candidacy: Candidacy) -> None:
+        self.by_topic[candidacy.topic] = candidacy
+        if candidacy.how == "transferred":
+            self._note(candidacy)
+        else:
+            self.replication.ask(candidacy.topic, lambda round_: self._asked(candidacy, round_))
+
+    def ask_again(self, timer: RootCheckDue) -> None:
+        """The root has had some more time to hand the topic over."""
+        candidacy = self.by_topic.get(timer.topic)
+        if candidacy is not None and candidacy.began_at == timer.began_at and not candidacy.noting:
+            self.replication.ask(candidacy.topic, lambda round_: self._asked(candidacy, round_))
+
+    def _asked(self, candidacy: Candidacy, round_: Round) -> None:
+        """The keepers said what they know. The latest term's word on the topic comes first."""
+        if self._is_over(candidacy) or candidacy.noting:
+            return
+        entries = sorted(round_.answers.values(), key=lambda entry: entry.term, reverse=True)
+        for entry in entries:
+            if entry.descriptor is not None:
+                self.scribe.learn(entry.descriptor)
+            if entry.term != NO_TERM:
+                self.replication.enter(candidacy.topic, entry.term)
+        mine = self.replication.doubtful_until(candidacy.topic, self.host.me)
+        candidacy.doubtful_until = max(candidacy.doubtful_until, round_.doubtful_until, mine)
+        waited_s = self.host.now() - candidacy.began_at
+        if any(entry.terms for entry in entries) and waited_s < self.config.transfer_s:
+            self.host.set_timer(RootCheckDue(candidacy.topic, candidacy.began_at), self.config.ask_s)
+        else:
+            self._note(candidacy)
+
+    def _note(self, candidacy: Candidacy) -> None:
+        """Have the term recorded that this peer will have as root: it is above all that were heard of."""
+        candidacy.noting = True
+        descriptor = self._descriptor(candidacy)
+        if descriptor is None:
+            self._refuse(candidacy)
+            return
+        tree = self.scribe.tree(descriptor)
+        tree.joining = True
+        tree.heard = max([tree.heard, *map(_heard, candidacy.requests.values())])
+        if candidacy.how == "created" and self._highest(tree) != NO_TERM:
+            candidacy.how = "took_over"
+        candidacy.term = self.rendezvous.next_term(tree)
+        self.replication.note(tree.descriptor, candidacy.term, lambda round_: self._noted(candidacy, round_))
+
+    def _noted(self, candidacy: Candidacy, round_: Round) -> None:
+        """The term is noted, unless somebody knew better or something changed meanwhile."""
+        assert round_.note is not None
+        if self._is_over(candidacy) or round_.note[1] != candidacy.term:
+            return
+        for entry in round_.answers.values():
+            if entry.descriptor is not None:
+                self.scribe.learn(entry.descriptor)
+            self.replication.enter(candidacy.topic, entry.term)
+        tree = self.scribe.tree(self.scribe.descriptors[candidacy.topic])
+        if self._highest(tree) > candidacy.term or tree.descriptor != round_.note[0]:
+            self.host.trace(Mark("noted_anew"))
+            self._note(candidacy)
+            return
+        del self.by_topic[candidacy.topic]
+        self.rendezvous.become(tree, candidacy.how, candidacy.term, round_.holders, candidacy.doubtful_until)
+        self.rendezvous.tell_publishers(tree, candidacy.publishers)
+        for request in candidacy.requests.values():
+            self.scribe.dispatch.routed(request)
+
+    def _highest(self, tree: Tree) -> Term:
+        return max(tree.heard, tree.term, self.replication.terms.get(tree.topic, NO_TERM))
+
+    def _descriptor(self, candidacy: Candidacy) -> Descriptor | None:
+        """The descriptor to go by: the known one, or for a new topic the one asked for; None if that creates none."""
+        topic, requests = candidacy.topic, candidacy.requests.values()
+        new = self.replication.known(topic).descriptor is None
+        for request in requests:
+            if isinstance(request, Create) and new:
+                self.scribe.learn(request.descriptor)
+                new = False
+        offered = [request.descriptor for request in requests if not isinstance(request, Create)]
+        for descriptor in offered:
+            self.rendezvous.known(topic, descriptor)
+        tree = self.scribe.trees.get(topic)
+        if new and not any(offered) and (tree is None or not tree.needed):
+            return None  # somebody asked about the topic, and nobody for it
+        return self.rendezvous.known(topic, None)
+
+    # ---- where it ends otherwise
+
+    def _is_over(self, candidacy: Candidacy) -> bool:
+        """Did another peer turn out to be closer, or did this one take over already?
+
+        A closer one that is suspected, so that nothing is routed to it, does not count.
+        """
+        topic = candidacy.topic
+        if self.by_topic.get(topic) is not candidacy:
+            return True
+        if self.overlay.is_closest(topic) or (self.overlay.active and self.overlay.next_hop(topic) is None):
+            return False
+        self._abandon(candidacy)
+        return True
+
+    def leaf_set_changed(self) -> None:
+        """Another peer may be closer to these topics now."""
+        for candidacy in list(self.by_topic.values()):
+            self._is_over(candidacy)
+
+    def _abandon(self, candidacy: Candidacy) -> None:
+        """Another peer is closer: it is asked instead."""
+        topic = candidacy.topic
+        del self.by_topic[topic]
+        self.host.trace(Mark("candidacy_abandoned"))
+        tree = self.scribe.trees.get(topic)
+        if self.overlay.active:
+            for request in candidacy.requests.values():
+                self.overlay.route(request, topic)
+        self.scribe.forgetting.note(topic)
+        if tree is None:
+            return
+        tree.joining = False
+        if candidacy.how == "created" and candidacy.term != NO_TERM:
+            self.scribe.leadership_transfer.renounce(tree, candidacy.term, candidacy.doubtful_until)
+        self.rendezvous.tell_publishers(tree, candidacy.publishers)
+        self.scribe.membership.join(tree)
+        self.scribe.membership.leave_if_idle(tree)
+
+    def _refuse(self, candidacy: Candidacy) -> None:
+        """Nobody created the topic, and this network creates none on first use."""
+        del self.by_topic[candidacy.topic]
+        self.scribe.forgetting.note(candidacy.topic)
+        for request in candidacy.requests.values():
+            self.rendezvous.refuse(request)
+        tree = self.scribe.trees.get(candidacy.topic)
+        if tree is not None:
+            tree.joining = False
+            self.scribe.membership.fail(tree, self.rendezvous.unknown(tree.descriptor.name))
+
+    def check(self) -> None:
+        """Raise AssertionError if a bound is broken, or a root is about to become one."""
+        for topic, candidacy in self.by_topic.items():
+            assert len(candidacy.requests) <= WAITING_MAX
+            tree = self.scribe.trees.get(topic)
+            assert tree is None or tree.root is None, "a root is about to be root"
+
+
+def _asker(request: Request) -> Contact:
+    match request:
+        case Join(child=contact) | FindRoot(publisher=contact) | Create(creator=contact):
+            return contact
+
+
+def _heard(request: Request) -> Term:
+    """The highest term that whoever asks has heard of."""
+    match request:
+        case Join(have=have) if have is not None:
+            return have.term
+        case FindRoot(term=term):
+            return term
+        case _:
+            return NO_TERM

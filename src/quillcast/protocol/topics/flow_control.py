@@ -1,0 +1,303 @@
+"""Back-pressure: credit goes back to senders while the buffers are within the budget (docs/delivery.md, *Slowness*).
+
+Where the budget is used up, a peer gives in this order:
+
+1. Copies that it keeps for others only, stable or not, oldest first, of the busiest topic: at a root what all live
+   leases cover; elsewhere what its children have themselves and its subscribers took, for the root keeps what somebody
+   far below lacks, or a peer that is gone. That costs nobody an event, so nobody waits for it.
+2. Time: it gives no credit back for `patience_s`. Whoever can keep up has caught up by then.
+3. The lease of whoever needs the most of what is kept here, in all topics that may be cut at once, so that one culprit
+   is waited for once. It is is_cut until it has caught up (`channels.Cut`): served from the buffer as far as that
+   reaches, and told what it lost. A child that is up to date itself is asked to do the same with those below it
+   (`CutLeases`).
+
+A topic that waits for its slow subscribers would fill the budget, and hold up all others. So its root holds back its
+publishers' credit before: while the topic keeps more than the budget has left (the dynamic threshold of shared-memory
+switches: Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998, with a factor of 1). One topic takes half of the budget at most,
+two a third each, and there is always room for those that are not slow.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from quillcast.core.host import Timer
+from quillcast.core.trace import Dropped, Mark
+from quillcast.protocol.forwarding.channels import CATCH_UP_S
+from quillcast.protocol.topics.messages import CutLeases
+from quillcast.protocol.topics.subscription import Subscription
+from quillcast.protocol.topics.tree import Child, OrphanedLease, Tree, is_cut, is_stalled
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+REPORTS = 10  # so many may pass until a parent hears that somebody far below it has caught up; a guess
+
+
+class PatienceOver(Timer, frozen=True):
+    """Senders have waited for `patience_s`, if the buffers have been over their budget since it was set."""
+
+
+class LocalRoom(Timer, frozen=True):
+    """This peer, as a root, takes events of its own publishers again."""
+
+
+class FlowControl:
+    """Holds senders' credit back while this peer's buffers are over their budget, for `patience_s` before a cut.
+
+    That of publishers to a topic that waits it holds back sooner, where this peer is the root.
+    """
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
+        self.budget = scribe.table.budget
+        self.withheld: deque[tuple[bytes, int, bytes]] = deque()  # sender, bytes, topic
+        self.withheld_bytes = 0
+        self.withheld_by_topic: dict[
+            bytes, deque[tuple[bytes, int]]
+        ] = {}  # by topics that have their share of the budget
+        self.over_since: float | None = None
+        self.shed_again_at = 0.0
+        self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
+        scribe.dispatch.on_message(CutLeases, lambda _, message: self.cut_leases(message))
+        scribe.dispatch.on_timer(PatienceOver, lambda _: self.patience())
+        scribe.dispatch.on_timer(LocalRoom, lambda _: scribe.publishing.room(self.host.contact))
+
+    # ---- this peer's own publishers, where it is the root: no link's credit lies between
+
+    def room_for(self, topic: bytes) -> int:
+        """Bytes that this peer, as the topic's root, takes of its own publishers now: a window as over a link."""
+        return self.config.window_bytes - self.taken.get(topic, 0)
+
+    def taken_here(self, topic: bytes, size_bytes: int) -> None:
+        """A bundle of this peer's own publishers came to it as the root."""
+        self.taken[topic] = self.taken.get(topic, 0) + size_bytes
+
+    def _give_back(self, sender: bytes, size_bytes: int, topic: bytes) -> None:
+        if sender != self.host.me or not topic:  # over a link, or what this peer sent itself as to any other
+            self.host.release(sender, size_bytes)
+            return
+        was_full = self.room_for(topic) <= 0
+        self.taken[topic] -= size_bytes
+        if was_full and self.room_for(topic) > 0:
+            self.host.set_timer(LocalRoom(), 0.0)
+        if not self.taken[topic]:
+            del self.taken[topic]
+
+    # ---- all senders
+
+    @property
+    def waiting(self) -> list[bytes]:
+        """Topics whose publishers this root holds back, because they wait for slow subscribers."""
+        return list(self.withheld_by_topic)
+
+    @property
+    def takes_repairs(self) -> bool:
+        """Is a repair's credit given back at once? What full buffers hold may wait for just that: one window more."""
+        return self.budget.used_bytes <= self.budget.limit_bytes + self.config.window_bytes
+
+    def release(self, sender: bytes, size_bytes: int, topic: bytes = b"") -> None:
+        """A bundle has been moved: its credit goes back now, or when there is room again."""
+        if self.withheld or self.budget.used_bytes > self.budget.limit_bytes:  # `over`, for every bundle
+            self.withheld.append((sender, size_bytes, topic))
+            self.withheld_bytes += size_bytes
+            self.hold_back()
+        else:
+            self._give_back(sender, size_bytes, topic)
+
+    def sealed(self, tree: Tree, sender: bytes, size_bytes: int) -> None:
+        """What a publisher sent to this root is in the buffer: its credit goes back, unless the topic has its share."""
+        if tree.topic in self.withheld_by_topic or self._has_its_share(tree):
+            if tree.topic not in self.withheld_by_topic:
+                self.withheld_by_topic[tree.topic] = deque()
+                self.host.trace(Mark("topic_blocked"))
+            self.withheld_by_topic[tree.topic].append((sender, size_bytes))
+        else:
+            self.release(sender, size_bytes, tree.topic)
+
+    def _has_its_share(self, tree: Tree) -> bool:
+        left_bytes = self.budget.limit_bytes - self.budget.used_bytes
+        return tree.descriptor.settings.slow == "wait" and tree.log.size_bytes > left_bytes
+
+    def _unblock_topics(self) -> None:
+        """Topics that are below their share again, or of which this peer is root no more, hold up nobody."""
+        relieved = [topic for topic in self.withheld_by_topic if not self._is_to_wait(self.scribe.trees.get(topic))]
+        due = [(*credit, topic) for topic in relieved for credit in self.withheld_by_topic.pop(topic)]
+        for sender, size_bytes, topic in due:  # this may ease others, too
+            self.release(sender, size_bytes, topic)
+
+    def _is_to_wait(self, tree: Tree | None) -> bool:
+        return tree is not None and tree.root is not None and self._has_its_share(tree)
+
+    def hold_back(self) -> None:
+        """The buffers may be over their budget: shed what may go at once, else begin to wait."""
+        if self.over_since is None and self.budget.over:
+            now = self.host.now()
+            if now >= self.shed_again_at:
+                self._shed(now)
+                crowded = self.budget.used_bytes > self._goal_bytes  # what is left is needed: wait before looking again
+                self.shed_again_at = now + self.config.report_s if crowded else now
+            self._wait_or_go_on()
+
+    def _wait_or_go_on(self) -> None:
+        if self.budget.over:
+            self.over_since = self.host.now()
+            self.host.trace(Mark("flow_blocked"))
+            self.host.set_timer(PatienceOver(), self.config.patience_s)
+        else:
+            self.relieved()
+
+    def relieved(self) -> None:
+        """The buffers may have shrunk: credit is held back for what they are over their budget, and not for more."""
+        if self.withheld_by_topic:
+            self._unblock_topics()
+        if not self.budget.over:
+            self.over_since = None
+        over_bytes = max(0, self.budget.used_bytes - self.budget.limit_bytes) if self.budget.over else 0
+        while self.withheld and self.withheld_bytes - self.withheld[0][1] >= over_bytes:
+            sender, size_bytes, topic = self.withheld.popleft()
+            self.withheld_bytes -= size_bytes
+            self._give_back(sender, size_bytes, topic)
+
+    # ---- time
+
+    def patience(self) -> None:
+        """Those who can keep up have had the time to."""
+        if not self.budget.over:
+            self.relieved()
+        if self.over_since is not None and self.host.now() - self.over_since >= self.config.patience_s:
+            self.cut()
+
+    def housekeep(self, now: float) -> None:
+        """Look whether the buffers are over their budget, and for how long."""
+        self.hold_back()
+        self._unblock_topics()
+        self.patience()
+
+    def cut(self) -> None:
+        """Wait no more: end leases, those that hold back the most first, until the buffers are within their budget."""
+        now = self.host.now()
+        self._discard_past(self._goal_bytes)
+        for tree in self._busiest():
+            while self._may_cut(tree) and self.budget.used_bytes > self._goal_bytes and self._end_last_lease(tree, now):
+                self._discard(tree, now)
+        self._shed(now)
+        self.relieved()
+
+    @property
+    def _goal_bytes(self) -> int:
+        return self.budget.limit_bytes * 7 // 8
+
+    def _busiest(self) -> list[Tree]:
+        """The topics that keep anything, the busiest first."""
+        keeping = [tree for tree in self.scribe.trees.values() if len(tree.log)]
+        return sorted(keeping, key=lambda tree: (tree.log.size_bytes, tree.topic), reverse=True)
+
+    def _may_cut(self, tree: Tree) -> bool:
+        return tree.descriptor.settings.slow == "cut"
+
+    def _shed(self, now: float) -> None:
+        """Keep no more copies than live leases at this peer and below need, and of past terms what was not stable."""
+        self._discard_past(self._goal_bytes, stable_only=True)
+        for tree in self._busiest():
+            if self.budget.used_bytes <= self._goal_bytes:
+                return
+            self._shed_tree(tree, now)
+
+    def _shed_tree(self, tree: Tree, now: float) -> None:
+        """Bring a topic's copies down by as much as the buffers are over the goal; whoever still needed one lost it."""
+        over_bytes = self.budget.used_bytes - self._goal_bytes
+        needed_from = min([tree.frontier, *(position for position, _ in tree.kept_for(now))])
+        if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
+            self.host.trace(Mark("shed_copies"))
+            self.scribe.reporting.touch(tree)
+            if (missing := tree.earliest - needed_from) > 0:
+                self._dropped(tree, missing)
+
+    def _discard_past(self, goal_bytes: int, *, stable_only: bool = False) -> None:
+        """Discard the oldest bundles of past terms: the stable ones, or, where leases may end, any."""
+        for tree in self.scribe.trees.values():
+            for term in sorted(tree.past):
+                over_bytes = self.budget.used_bytes - goal_bytes
+                needed_too = self._may_cut(tree) and not stable_only
+                if over_bytes <= 0 or (tree.waits_for(term) and not needed_too):
+                    continue
+                if count := tree.discard_past(term, over_bytes, stable_only=not needed_too):
+                    self._dropped(tree, count)
+
+    def _dropped(self, tree: Tree, count: int) -> None:
+        self.host.trace(Dropped(tree.topic, count, "budget"))
+        self.scribe.reporting.touch(tree)  # a subscriber that lost something may have a hole to wait at
+
+    # ---- leases
+
+    def _end_last_lease(self, tree: Tree, now: float) -> bool:
+        """End the lease of whoever holds the topic back the most here. False if nobody does, or it was asked to."""
+        holder = tree.last(now)
+        if holder is None:
+            return self._end_hold(tree, now)
+        if isinstance(holder, Child) and holder.frontier >= tree.frontier and not holder.cut_requested_to:
+            holder.cut_requested_to = tree.frontier  # it keeps up, and somebody below it does not
+            self.host.send(holder.contact, CutLeases(tree.topic, tree.term, tree.frontier))
+            return False
+        self._end(tree, holder, now)
+        if not isinstance(holder, Subscription):
+            self._end_elsewhere(tree, _node_of(tree, holder), now)
+        return True
+
+    def _end(self, tree: Tree, holder: "Subscription | Child | OrphanedLease", now: float) -> None:
+        self.host.trace(Mark("lease_cut"))
+        tree.end_lease(holder, now, max(CATCH_UP_S, REPORTS * self.config.report_s))
+        self.scribe.reporting.touch(tree)
+
+    def _end_elsewhere(self, cut: Tree, node: bytes, now: float) -> None:
+        """One patience for a culprit: what holds one topic back would hold back the others next."""
+        for tree in self.scribe.trees.values():
+            if tree is cut or not self._may_cut(tree):
+                continue
+            for holder in _of(tree, node, now):
+                self._end(tree, holder, now)
+                self._discard(tree, now)
+
+    def _end_hold(self, tree: Tree, now: float) -> bool:
+        """A root that took over waits for those that it does not know: silent leases go first."""
+        root = tree.root
+        if root is None or now >= root.held_until:
+            return False
+        self.host.trace(Mark("hold_cut"))
+        root.end_hold(now)
+        return True
+
+    def _discard(self, tree: Tree, now: float) -> None:
+        if tree.root is not None:
+            self.scribe.rendezvous.advance_stable(tree, now)
+        if self.budget.used_bytes > self._goal_bytes:
+            self._shed_tree(tree, now)
+
+    def cut_leases(self, message: CutLeases) -> None:
+        """A parent's buffers are full: end the leases here and below that do not cover a position."""
+        tree, now = self.scribe.trees.get(message.topic), self.host.now()
+        if tree is None or tree.term != message.term or not self._may_cut(tree):
+            return
+        for position, holder in list(tree.needs(now)):
+            if position >= message.index or is_cut(holder):
+                continue
+            if isinstance(holder, Child) and holder.frontier >= message.index:
+                self.host.send(holder.contact, message)
+            else:
+                self._end(tree, holder, now)
+
+
+def _node_of(tree: Tree, holder: "Child | OrphanedLease") -> bytes:
+    if isinstance(holder, Child):
+        return holder.contact.node_id
+    return next((node for node, lease in tree.orphaned_leases.items() if lease is holder), b"")
+
+
+def _of(tree: Tree, node: bytes, now: float) -> "Iterable[Child | OrphanedLease]":
+    """The leases of a peer in a topic, where they hold it back."""
+    child, lease = tree.children.get(node), tree.orphaned_leases.get(node)
+    if child is not None and not is_cut(child) and child.frontier < tree.frontier and is_stalled(child, now):
+        yield child
+    if lease is not None:
+        yield lease

@@ -1,0 +1,247 @@
+"""Planned hand-over of a topic to the peer that is closer to it (docs/delivery.md, *Roots that move*).
+
+What is stable keeps its position, and those below are named to the next root (docs/decisions/leadership-transfer.md).
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.host import Timer
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark, ResignedRoot
+from quillcast.protocol.topics.link_reports import NEWCOMERS_MAX
+from quillcast.protocol.topics.messages import TransferLeadership
+from quillcast.protocol.topics.root import Root
+from quillcast.protocol.topics.tree import Tree
+
+if TYPE_CHECKING:
+    from quillcast.protocol.topics.scribe import Scribe
+
+FRONTIERS_MAX = 4096  # publishers that a hand-over tells of, the latest; a guess: 100 kB. Others' events come again
+
+MOVED_MAX = 4096  # topics of which a former root still says who came next, the latest; a guess: 500 kB
+
+
+class TransferDue(Timer, frozen=True):
+    """This term's events had time to become stable: hand the topic over."""
+
+    topic: bytes
+    term: Term
+
+
+class LookAgain(Timer, frozen=True):
+    """The peer that is to follow this term was still joining: ask whether it is."""
+
+    topic: bytes
+    term: Term
+
+
+class Offer(NamedTuple):
+    """A topic that was handed over, and what the root of that term knew."""
+
+    message: TransferLeadership
+    hold_until: float  # that root would have called nothing stable until then
+
+    @property
+    def term(self) -> Term:
+        """The term that is over."""
+        return self.message.term
+
+
+class LeadershipTransfer:
+    """A peer's part in hand-overs, as the root that goes and as the one that comes."""
+
+    def __init__(self, scribe: "Scribe") -> None:
+        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
+        self.moved_to: dict[bytes, Contact] = {}
+        self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were handed over to this peer
+        self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
+        self.closed = False
+        scribe.dispatch.on_message(TransferLeadership, lambda _, message: self.received(message))
+        scribe.dispatch.on_timer(TransferDue, self.due)
+        scribe.dispatch.on_timer(LookAgain, self.look_again)
+
+    # ---- the root that goes
+
+    def move(self, tree: Tree) -> None:
+        """Hand the topic over if another is closer, as soon as what was admitted is stable (or had `linger_s` for it).
+
+        What is stable keeps its position, for the next root has no need to admit it again.
+        """
+        root, now = tree.root, self.host.now()
+        if root is None:
+            return
+        if self.overlay.is_closest(tree.topic):
+            self._reopen(tree, root)
+        elif self.overlay.is_joining(self.overlay.closest(tree.topic, 1)[0]):
+            self.host.set_timer(LookAgain(tree.topic, root.term), self.config.ask_s)  # else nobody would reign
+        elif root.stable == root.index or not root.descriptor.settings.reliable:
+            self.resign(tree)
+        elif root.held_until > now + self.config.linger_s:
+            self.resign(tree)  # nothing becomes stable so soon
+        elif not root.closing:
+            root.closing = True
+            self.host.set_timer(TransferDue(tree.topic, root.term), self.config.linger_s)
+
+    def look_again(self, timer: LookAgain) -> None:
+        """Its answer says whether the peer that is to follow has joined, and then the topic is handed over."""
+        tree = self.scribe.trees.get(timer.topic)
+        if tree is None or tree.root is None or tree.root.term != timer.term:
+            return
+        closest = self.overlay.closest(tree.topic, 1)[0]
+        if self.overlay.is_joining(closest):
+            self.overlay.agreement.probe(closest)
+        self.move(tree)
+
+    def _reopen(self, tree: Tree, root: Root) -> None:
+        if root.closing and not self.closed:
+            root.reopen()
+            self.scribe.rendezvous.send_receipts(tree)
+
+    def stable_moved(self, root: Root) -> None:
+        """What a root admitted may all be stable: then it has nothing more to wait for."""
+        if root.closing and root.stable == root.index and not self.closed:
+            self.host.set_timer(TransferDue(root.descriptor.topic, root.term), 0.0)
+
+    def due(self, timer: TransferDue) -> None:
+        """That term's time to hand the topic over has come."""
+        tree = self.scribe.trees.get(timer.topic)
+        root = tree.root if tree is not None else None
+        if tree is None or root is None or root.term != timer.term or not root.closing or self.closed:
+            return  # leaving has its own time
+        if self.overlay.is_closest(timer.topic):
+            self._reopen(tree, root)
+        else:
+            self.resign(tree)
+
+    def close(self) -> None:
+        """This peer is about to leave: admit nothing more, so that what was admitted has time to become stable."""
+        self.closed = True
+        for tree in self.scribe.trees.values():
+            if tree.root is not None and tree.descriptor.settings.reliable:
+                tree.root.closing = True
+
+    def resign(self, tree: Tree) -> None:
+        """Hand the topic over to the closest other peer, and become its child (docs/delivery.md: planned hand-over)."""
+        root = tree.root
+        others = [c for c in self.overlay.closest(tree.topic, 2) if c.node_id != self.host.me]
+        if root is None:
+            return
+        if not others:  # this peer is all there is: leaving, it takes the topic along
+            if self.scribe.leaving:
+                self.scribe.rendezvous.forget_term(tree)
+                self.scribe.membership.leave_if_idle(tree)  # children that leave as well may not have gone yet
+            return
+        to = others[0]
+        publishers = self.scribe.rendezvous.forget_term(tree)
+        self.host.trace(ResignedRoot(tree.topic, to.node_id))
+        self.host.send(to, self._last_words(tree, root, to))
+        for bundle in tree.holding(tree.term, [(root.stable, root.index)]):
+            if self.host.room(to) <= 0:
+                break  # the new root asks for the rest by ranges
+            self.host.carry(to, bundle)
+        self.moved_to.pop(tree.topic, None)
+        self.moved_to[tree.topic] = to
+        if len(self.moved_to) > MOVED_MAX:
+            del self.moved_to[next(iter(self.moved_to))]
+        self.scribe.rendezvous.tell_publishers(tree, publishers)
+        if tree.needed and not self.scribe.leaving:
+            self.host.trace(Mark("root_transferred"))
+            self.scribe.repair.follow(tree, to)
+        elif not tree.needed:
+            self.scribe.membership.close(tree)
+
+    def _last_words(self, tree: Tree, root: Root, to: Contact) -> TransferLeadership:
+        now = self.host.now()
+        hold_until = max(root.awaited_until if root.awaited else root.hold_until, root.paused_until)
+        leases = dict(root.awaited)
+        if self._follows(tree, root):  # it comes too, and speaks for those below it
+            leases[self.host.me] = None
+        else:
+            leases |= dict.fromkeys(tree.children)
+            for node, lease in tree.orphaned_leases.items():
+                if node in lease.awaited:
+                    hold_until = max(hold_until, lease.until)
+                leases |= dict.fromkeys(other for other in lease.awaited if other != node)
+        leases.pop(to.node_id, None)
+        frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
+        return TransferLeadership(
+            tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
+            tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:], tree.past_ends(),
+            tuple(tree.forgotten.items()),
+        )  # fmt: skip
+
+    def _follows(self, tree: Tree, root: Root) -> bool:
+        """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
+        return not self.scribe.leaving and (tree.needed or root.index > 0)
+
+    def renounce(self, tree: Tree, term: Term, doubtful_until: float) -> None:
+        """A new topic's first term is noted, and a closer peer has come: nobody need wait for that term."""
+        hold_s = max(0.0, doubtful_until - self.host.now())
+        for closest in self.overlay.closest(tree.topic, 1):
+            if closest.node_id != self.host.me:
+                self.host.send(closest, TransferLeadership(tree.descriptor, term, 0, 0, tree.heard, hold_s))
+
+    # ---- the root that comes
+
+    def received(self, message: TransferLeadership) -> None:
+        """A topic was handed to this peer: be its root, or keep what the last one knew for whoever is."""
+        self.scribe.learn(message.descriptor)
+        tree = self.scribe.tree(self.scribe.descriptors[message.descriptor.topic])
+        topic = tree.topic
+        tree.heard = max(tree.heard, message.term, message.heard)
+        for node in message.ended:
+            tree.note_ended(node, self.host.now() + 2 * self.config.leave_s)
+        self.scribe.replication.enter(topic, tree.heard)
+        if tree.root is None:
+            self.offers[topic] = Offer(message, self.host.now() + message.hold_s)
+            self._enter_term(tree, message)
+        for term, end in message.past:
+            self.scribe.terms.recall(tree, term, end)
+        tree.note_forgotten(message.forgotten)
+        if tree.root is not None:
+            self.host.trace(Mark("roots_merged"))
+            if tree.heard > tree.root.term:
+                self.scribe.rendezvous.outdone(tree)
+        elif self.overlay.active and self.overlay.is_closest(topic):
+            self.scribe.candidacies.begin(tree, "transferred")
+        self.scribe.terms.recall(tree, message.term, message.index)
+        if not tree.attached and tree.needed and not tree.joining:
+            self.scribe.membership.join(tree)
+
+    def pass_on(self) -> None:
+        """A topic that was handed to this peer and that it is not root of is handed on to whoever is closer by now."""
+        for topic, offer in list(self.offers.items()):
+            if not self.overlay.is_closest(topic):
+                del self.offers[topic]
+                self.scribe.forgetting.note(topic)
+                hold_s = max(0.0, offer.hold_until - self.host.now())
+                self.host.send(self.overlay.closest(topic, 1)[0], msgspec.structs.replace(offer.message, hold_s=hold_s))
+
+    def _enter_term(self, tree: Tree, message: TransferLeadership) -> None:
+        """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""
+        if message.index:
+            self.scribe.terms.keep(tree)
+        if message.term > tree.term:
+            self.scribe.terms.enter(tree, message.term, 0)
+            tree.parent_frontier = message.index
+        if message.term == tree.term:
+            self.ends[tree.topic] = message.term, message.index
+
+    def end_of(self, tree: Tree) -> int:
+        """How far the present term went by the word of its root, if that handed the topic over; else 0."""
+        term, end = self.ends.get(tree.topic, (NO_TERM, 0))
+        return end if term == tree.term else 0
+
+    def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
+        """Go on from what the root before knew."""
+        below = (node for child in tree.children.values() for node in child.newcomers)
+        here = {self.host.me, *tree.children, *tree.ended, *below}
+        root.awaited = {node: None for node in offer.message.leases if node not in here}
+        root.awaited_until = offer.hold_until
+        root.followed = offer.term
+        if not root.awaited:
+            root.hold_until = offer.hold_until
+        root.frontiers = dict(offer.message.frontiers)

@@ -1,0 +1,62 @@
+"""What a tree link says per topic, kept equal on both sides by its change stream (docs/design.md, decision 4)."""
+
+import msgspec
+
+from quillcast.core.envelope import Term
+from quillcast.core.interning import interned
+from quillcast.core.messages import Contact, Number, WireId, decoded
+from quillcast.core.ranges import Range
+
+HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
+NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
+Held = tuple[tuple[Term, Number, tuple[Range, ...], Number], ...]
+"""Past terms: each one's end and what of it was stable, as far as these are known, and what is kept of it."""
+
+
+class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A child to its parent: all below me cover `term` below `cover`; `heard` is the highest term known down here.
+
+    `came` names who came below me lately from another parent: `cover` speaks for them and all below them. `frontier` is
+    how far the term came without a gap to me: where it is ahead of `cover`, somebody below me holds that back. A `leaf`
+    has nobody below it: should I die, nobody's lease goes on.
+    """
+
+    term: Term
+    acknowledged: Number
+    heard: Term
+    held: Held = ()
+    newcomers: tuple[WireId, ...] = ()
+    frontier: Number = 0
+    leaf: bool = False
+
+
+class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A parent to each child: my frontier and the stable position, the path from the root to me, whom to turn to.
+
+    `stable` is the root's word, passed on: 0 while it has not come to me.
+    """
+
+    term: Term
+    frontier: Number
+    stable: Number
+    path: tuple[WireId, ...]
+    fallbacks: tuple[Contact, ...]
+    held: Held = ()
+
+
+LinkReport = ChildReport | ParentReport
+_decoder: msgspec.msgpack.Decoder[LinkReport] = msgspec.msgpack.Decoder(LinkReport)
+
+
+def encode(claim: LinkReport) -> bytes:
+    """The claim as bytes."""
+    return msgspec.msgpack.encode(claim)
+
+
+def decode(data: bytes) -> LinkReport:
+    """The claim of these bytes; what is the same in others' claims is shared. Raises `Malformed`."""
+    match decoded(_decoder, data, "claim about a topic"):
+        case ChildReport(term, acknowledged, heard, held, newcomers, frontier, leaf):
+            return ChildReport(interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf)
+        case ParentReport(term, frontier, stable, path, fallbacks, held):
+            return ParentReport(interned(term), frontier, stable, interned(path), interned(fallbacks), held)

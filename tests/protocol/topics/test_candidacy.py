@@ -1,0 +1,783 @@
+"""What a peer does before it becomes a root, and what others keep for it (docs/delivery.md, *Roots that move*)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.envelope import NO_TERM, Envelope, Kind, Term
+from quillcast.core.errors import QuillcastError
+from quillcast.core.ids import from_number, number
+from quillcast.core.messages import Contact
+from quillcast.core.trace import BecameRoot
+from quillcast.live.admission.credentials import Credentials
+from quillcast.protocol.config import Config
+from quillcast.protocol.overlay.messages import Routed
+from quillcast.protocol.security.access import AccessDenied, entry
+from quillcast.protocol.topics import leadership_transfer
+from quillcast.protocol.topics.candidacy import WAITING_MAX, RootCheckDue
+from quillcast.protocol.topics.comparing import CompareDue
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor, Settings
+from quillcast.protocol.topics.messages import (
+    Accepted,
+    Create,
+    Created,
+    Denied,
+    FindRoot,
+    Join,
+    NotRoot,
+    Recorded,
+    RecordState,
+    RootIs,
+    StateAnswer,
+    StateDigest,
+    StateQuery,
+    TopicEntry,
+    TransferLeadership,
+)
+from quillcast.protocol.topics.publisher import Publisher
+from quillcast.protocol.topics.replication import RoundsDue
+from quillcast.sim.host import SimHost
+from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
+from tests.protocol.topics.village import Reader, Village, Writer
+
+OWNER, FRIEND, STRANGER = (Credentials.new() for _ in range(3))
+
+
+class Sent(list[tuple[int, int, Any]]):
+    """What the peers of a village send: by whom, to whom, what."""
+
+    def __init__(self, village: Village, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        numbers = {machine.node_id: machine.number for machine in village.world.machines}
+        send = SimHost.send
+
+        def noted(host: SimHost, to: Contact, message: Any) -> None:
+            self.append((host.machine.number, numbers.get(to.node_id, -1), message))
+            send(host, to, message)
+
+        monkeypatch.setattr(SimHost, "send", noted)
+
+    def of(self, *types: type) -> list[tuple[int, int, Any]]:
+        return [entry for entry in self if isinstance(entry[2], types)]
+
+
+def listed(descriptor: Descriptor) -> Descriptor:
+    """With an owner, who lets a friend publish."""
+    return OWNER.own(msgspec.structs.replace(descriptor, access=(entry("publish", FRIEND.principal),)))
+
+
+def create(village: Village, peer: int, **options: Any) -> list[Descriptor | QuillcastError]:
+    answers: list[Descriptor | QuillcastError] = []
+    village.act(peer, lambda it: it.create(NAME, Settings(slow="wait"), answers.append, options.get("own")))
+    return answers
+
+
+def restart(village: Village, peer: int) -> None:
+    """The process ends and starts again under the same nodeId: it knows nothing, and others may not have noticed."""
+    village.kill(peer, silently=True)
+    village.world.start(village.world.machines[peer])
+
+
+def wait_for(village: Village, peer: int) -> None:
+    """Let time pass until the peer is active, and no longer."""
+    while not village.peers[peer].active:
+        village.run(0.01)
+
+
+def pause(village: Village, *peers: int) -> list[SimHost]:
+    hosts = [village.world.machines[peer].host for peer in peers]
+    for host in hosts:
+        assert host is not None
+        host.pause()
+    return [host for host in hosts if host is not None]
+
+
+def terms(village: Village) -> list[str]:
+    return [record.how for _, _, record in village.world.journal.records if isinstance(record, BecameRoot)]
+
+
+# ---- before a term
+
+
+def test_a_peer_asks_the_keepers_then_has_its_term_noted_and_then_takes_children_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    village = Village(8)
+    root, *keepers = by_distance(village)[:5]
+    asked = by_distance(village)[1:6]  # the k closest others: had this peer just come, they would be the keepers
+    sent = Sent(village, monkeypatch)
+    village.subscribe(by_distance(village)[-1], NAME, Reader())
+    village.run(1)
+    steps = [(to, type(message)) for by, to, message in sent.of(StateQuery, RecordState, Accepted) if by == root]
+    assert {to for to, _ in steps[:5]} == {*asked}
+    assert {to for to, _ in steps[5:9]} == {*keepers}
+    assert [what for _, what in steps] == [StateQuery] * 5 + [RecordState] * 4 + [Accepted]
+    answers = [message for _, to, message in sent.of(StateAnswer, Recorded) if to == root]
+    term = Term(1, village.world.machines[root].node_id[:8] + village.peers[root].host.incarnation)
+    assert answers[:5] == [StateAnswer([TopicEntry(TOPIC, None, NO_TERM)])] * 5
+    assert [message.topics[0][:2] for message in answers[5:]] == [(TOPIC, term)] * 4
+    assert terms(village) == ["created"]
+
+
+def test_one_that_is_alone_has_nobody_to_ask() -> None:
+    village = Village(1)
+    answers = create(village, 0)
+    assert len(answers) == 1
+    assert village.tree(0, NAME).root is not None  # type: ignore[union-attr]
+    assert village.peers[0].scribe.publishing.holders[TOPIC] == 1
+
+
+def test_whoever_asks_for_the_root_before_it_terms_waits_and_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    village = Village(8)
+    root, *keepers = by_distance(village)[:5]
+    resting = pause(village, *keepers[:3])  # most of those to be asked; nobody suspects them yet
+    sent = Sent(village, monkeypatch)
+    reader, far = Reader(), by_distance(village)[-2:]
+    village.subscribe(far[0], NAME, reader)
+    publisher = village.publisher(far[1], NAME)
+    answers = create(village, far[1])
+    village.run(1.5)
+    assert (reader.start, publisher.root, answers) == (None, None, [])
+    candidacy = village.peers[root].scribe.candidacies.by_topic[TOPIC]
+    assert len(candidacy.requests) == 3
+    for host in resting:
+        host.resume()
+    village.run(1)
+    assert reader.start is not None
+    assert publisher.root is not None
+    assert [answer.settings.slow for answer in answers if isinstance(answer, Descriptor)] == ["wait"]
+    assert len(sent.of(Created)) == len(sent.of(RootIs)) == 1
+
+
+def test_so_many_wait_and_no_more() -> None:
+    village = Village(8)
+    root, *keepers = by_distance(village)[:5]
+    pause(village, *keepers)
+    for count in range(WAITING_MAX + 5):
+        asker = Contact(count.to_bytes(16), "nowhere:1")
+        village.act(root, lambda peer, c=asker: peer.scribe.rendezvous.find(FindRoot(TOPIC, c, None, NO_TERM)))
+    assert len(village.peers[root].scribe.candidacies.by_topic[TOPIC].requests) == WAITING_MAX
+
+
+def test_most_answers_are_enough_once_the_others_had_time() -> None:
+    village = Village(8)
+    _, *keepers = by_distance(village)[:5]
+    village.run(10)
+    pause(village, *keepers[:2])
+    reader = Reader()
+    village.subscribe(by_distance(village)[-1], NAME, reader)
+    village.run(TopicConfig().ask_patience_s)
+    assert reader.start is None
+    village.run(1)
+    assert reader.start is not None
+
+
+def test_a_keeper_that_is_suspected_is_not_waited_for() -> None:
+    village = Village(3)
+    pause(village, by_distance(village)[1])
+    village.run(12)
+    reader = Reader()
+    village.subscribe(by_distance(village)[2], NAME, reader)
+    village.run(1)
+    assert reader.start is not None
+
+
+def test_a_keeper_that_is_joining_is_not_waited_for_and_its_word_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    village = Village(8)
+    root, *keepers = by_distance(village)[:5]
+    for peer in keepers[:2]:
+        monkeypatch.setattr(village.peers[peer].overlay.lifecycle, "active", False)
+    resting = pause(village, keepers[2])
+    reader = Reader()
+    village.subscribe(by_distance(village)[-1], NAME, reader)
+    village.run(2)
+    assert village.tree(root, NAME) is None, "two of five do not make a topic new"
+    resting[0].resume()
+    village.run(1)
+    assert village.root(NAME) == root
+
+
+def test_newcomers_ask_those_who_were_there_before_them_and_hear_whom_these_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one replica died, and where it was are two that never heard of it."""
+    village = Village(6, config=Config(topics=TopicConfig(replicas=1)))
+    village.kill(by_distance(village)[0])
+    village.run(10)
+    root, joining = (village.add(from_number(number(TOPIC) + more)).number for more in (1, 2))
+    monkeypatch.setattr(village.peers[joining].overlay.lifecycle, "active", False)
+    village.subscribe(by_distance(village)[-1], NAME, Reader())
+    village.run(3)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.hold_until > village.peers[root].host.now() + 10, "the topic may have been in use until then"
+    village.run(30)
+    assert tree.root.hold_until <= village.peers[root].host.now()
+
+
+def test_a_keeper_that_knows_of_a_later_term_is_outbid() -> None:
+    village = Village(8)
+    root, keeper = by_distance(village)[:2]
+    village.act(keeper, lambda peer: peer.scribe.replication.enter(TOPIC, Term(7, bytes(16))))
+    village.subscribe(root, NAME, Reader())
+    village.run(1)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.term.counter == 8
+    assert terms(village) == ["took_over"], "orphans of the seventh may be on their way"
+
+
+def test_a_term_that_a_keeper_has_noted_for_another_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one's word came after this peer had asked."""
+    village = Village(8)
+    root, keeper = by_distance(village)[:2]
+    sent = Sent(village, monkeypatch)
+    village.subscribe(root, NAME, Reader())
+    while not any(by == root for by, _, _ in sent.of(RecordState)):
+        village.run(0.005)
+    village.act(keeper, lambda peer: peer.scribe.replication.enter(TOPIC, Term(4, bytes(16))))
+    village.run(1)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.term.counter == 5
+    assert village.marks["noted_anew"] == 1
+
+
+def test_a_topic_that_is_about_to_be_handed_over_is_waited_for() -> None:
+    """The next root is asked for the topic before the present one has handed it over."""
+    village = Village(8)
+    old = by_distance(village)[0]
+    village.subscribe(by_distance(village)[3], NAME, Reader())
+    village.run(3)
+    tree = village.tree(old, NAME)
+    assert tree is not None
+    asked = FindRoot(TOPIC, village.world.machines[3].contact, None, NO_TERM)
+    new = village.world.add(from_number(number(TOPIC)))
+    village.world.start(new)
+    village.act(old, lambda peer: setattr(peer.scribe.leadership_transfer, "move", lambda tree: None))
+    village.run(2)
+    village.act(new.number, lambda peer: peer.scribe.dispatch.routed(asked))
+    village.run(1)
+    assert village.root(NAME) == old
+    village.act(old, lambda peer: peer.scribe.leadership_transfer.resign(tree))
+    village.run(1)
+    assert village.root(NAME) == new.number
+    assert terms(village) == ["created", "transferred"]
+
+
+def test_one_that_is_not_handed_the_topic_takes_over_in_the_end() -> None:
+    village = Village(8)
+    old = by_distance(village)[0]
+    village.subscribe(by_distance(village)[3], NAME, Reader())
+    village.run(3)
+    asked = FindRoot(TOPIC, village.world.machines[3].contact, None, NO_TERM)
+    new = village.world.add(from_number(number(TOPIC)))
+    village.world.start(new)
+    village.act(old, lambda peer: setattr(peer.scribe.leadership_transfer, "move", lambda tree: None))
+    village.run(2)
+    village.act(new.number, lambda peer: peer.scribe.dispatch.routed(asked))
+    village.run(TopicConfig().transfer_s + 2)
+    assert village.root(NAME) == new.number
+    assert terms(village) == ["created", "took_over"]
+
+
+def test_a_topic_that_was_handed_to_a_peer_and_that_nobody_needed_is_handed_on_to_a_closer_one() -> None:
+    """Else that one takes over from it, and waits a lease's time for those that the last root had named."""
+    village = Village(6)
+    holder, gone = by_distance(village)[1], village.world.machines[by_distance(village)[-1]].contact
+    message = TransferLeadership(Descriptor(NAME), Term(3, bytes(16)), 0, 0, hold_s=9.0)
+    village.act(holder, lambda peer: peer.message(gone, message))
+    village.act(holder, lambda peer: peer.scribe.leadership_transfer.pass_on())
+    assert village.peers[holder].scribe.leadership_transfer.offers == {}
+    village.run(3)
+    assert terms(village) == ["transferred"]
+    tree = village.tree(village.root(NAME), NAME)
+    assert tree is not None
+    assert tree.root is not None
+    left_s = tree.root.hold_until - village.peers[village.root(NAME)].host.now()
+    assert left_s == pytest.approx(6.0, abs=0.1)
+
+
+def test_the_root_of_a_topic_that_nobody_used_names_nobody_to_the_next() -> None:
+    village = Village(6)
+    create(village, 3)
+    village.run(2)
+    newcomer = village.add(from_number(number(TOPIC))).number
+    publisher = village.publisher(newcomer, NAME)
+    village.publish(newcomer, publisher, b"event")
+    village.run(1)
+    assert village.root(NAME) == newcomer
+    assert publisher.stable == 1
+
+
+def test_requests_go_on_to_a_closer_peer_that_turns_up() -> None:
+    village = Village(8)
+    root, *keepers = by_distance(village)[:5]
+    resting = pause(village, *keepers)
+    reader = Reader()
+    village.subscribe(by_distance(village)[-1], NAME, reader)
+    village.run(0.5)
+    assert TOPIC in village.peers[root].scribe.candidacies.by_topic
+    closer = Contact(from_number(number(TOPIC)), "nowhere:1")
+    village.act(root, lambda peer: peer.overlay.leaf_set.add(closer))
+    village.act(root, lambda peer: peer.scribe.leaf_set_changed())
+    assert village.peers[root].scribe.candidacies.by_topic == {}
+    assert village.marks["candidacy_abandoned"] == 1
+    for host in resting:
+        host.resume()
+
+
+def test_a_noted_term_of_a_new_topic_that_is_never_used_holds_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closer peer came meanwhile. It finds a term noted, and cannot know by itself that no event has it."""
+    village = Village(8)
+    root = by_distance(village)[0]
+    village.subscribe(by_distance(village)[-1], NAME, Reader())
+    candidacies = village.peers[root].scribe.candidacies
+    while TOPIC not in candidacies.by_topic or not candidacies.by_topic[TOPIC].noting:
+        village.run(0.001)
+    sent = Sent(village, monkeypatch)
+    closer = Contact(from_number(number(TOPIC)), "nowhere:1")
+    village.act(root, lambda peer: peer.overlay.leaf_set.add(closer))
+    village.act(root, lambda peer: peer.scribe.leaf_set_changed())
+    ((_, _, message),) = sent.of(TransferLeadership)
+    assert (message.index, message.hold_s, message.leases) == (0, 0.0, ())
+    village.act(root, lambda peer: peer.overlay.leaf_set.remove(closer.node_id))
+    village.act(root, lambda peer: peer.scribe.leadership_transfer.received(message))
+    village.run(3)
+    assert terms(village) == ["transferred"]
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.hold_until <= village.peers[root].host.now()
+
+
+def test_a_request_that_is_routed_nowhere_else_is_answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the only closer peer is suspected nothing is routed to it: what is sent on would come back at once."""
+    village = Village(8)
+    root = by_distance(village)[1]
+    overlay = village.peers[root].overlay
+    monkeypatch.setattr(overlay, "next_hop", lambda key: None)
+    assert not overlay.is_closest(TOPIC)
+    asked = FindRoot(TOPIC, village.world.machines[root].contact, Descriptor(NAME), NO_TERM)
+    village.act(root, lambda peer: peer.scribe.dispatch.routed(asked))
+    village.run(1)
+    assert terms(village) == ["created"]
+
+
+def test_a_peer_that_has_left_the_overlay_drops_what_waits_for_it() -> None:
+    village = Village(8)
+    root, *keepers = by_distance(village)[:5]
+    resting = pause(village, *keepers)
+    village.publisher(by_distance(village)[-1], NAME)
+    village.run(0.5)
+    assert TOPIC in village.peers[root].scribe.candidacies.by_topic
+    village.act(root, lambda peer: peer.overlay.leave())
+    village.act(root, lambda peer: peer.scribe.candidacies.leaf_set_changed())
+    assert village.peers[root].scribe.candidacies.by_topic == {}
+    for host in resting:
+        host.resume()
+
+
+# ---- lists and settings are not forgotten
+
+
+@pytest.mark.parametrize("restarted", [0, 1, 4])
+def test_a_root_that_comes_back_with_a_known_identity_and_no_memory_lets_nobody_in(restarted: int) -> None:
+    """It is asked before neighbours had time to tell it anything."""
+    village = Village(5)
+    create(village, 3, own=listed)
+    village.run(2)
+    back = by_distance(village)[restarted]
+    restart(village, back)
+    wait_for(village, back)
+    writer = Writer()
+    publisher = village.act(back, lambda peer: peer.publisher(NAME, writer))
+    village.publish(back, publisher, b"sneaky")
+    village.run(8)
+    assert publisher.admitted == 0
+    assert isinstance(writer.error, AccessDenied)
+    warrant = FRIEND.warrant(village.world.machines[back].node_id, TOPIC)
+    friend = village.act(back, lambda peer: peer.publisher(NAME, Writer(), warrant))
+    village.publish(back, friend, b"welcome")
+    village.run(8)
+    assert friend.admitted == 1
+
+
+def test_a_root_admits_nothing_of_a_peer_that_has_not_shown_on_whose_behalf_it_publishes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever that peer's own process thinks of the list."""
+    village = Village(5)
+    root, sneak = by_distance(village)[0], by_distance(village)[2]
+    create(village, sneak, own=listed)
+    village.run(2)
+    sent = Sent(village, monkeypatch)
+    bundle = Bundle(Envelope(TOPIC, Kind.UP), (Block.seal(b"p" * 16, 0, [b"sneaky"], time_ns=0),))
+    hosts = [village.world.machines[peer].host for peer in (root, sneak)]
+    assert hosts[0] is not None
+    assert hosts[1] is not None
+    village.act(sneak, lambda _: hosts[1].carry(hosts[0].contact, bundle))
+    village.run(1)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert (tree.root.index, tree.root.admissions) == (0, {})
+    assert [(by, to) for by, to, _ in sent.of(Denied)] == [(root, sneak)]
+    assert not any(hosts[0].charged.values()), "its credit goes back all the same"
+
+
+def test_a_child_that_waited_is_judged_by_the_list_that_the_keepers_knew_of() -> None:
+    village = Village(8)
+    root, keeper = by_distance(village)[:2]
+    descriptor = OWNER.own(Descriptor(NAME, version=1, access=(entry("subscribe", FRIEND.principal),)))
+    village.act(keeper, lambda peer: peer.scribe.learn(descriptor))
+    reader = Reader()
+    village.subscribe(by_distance(village)[-1], NAME, reader)
+    village.run(2)
+    assert isinstance(reader.error, AccessDenied)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert not tree.children
+
+
+def test_where_first_use_creates_nothing_a_root_asks_before_it_says_that_there_is_no_topic() -> None:
+    village = Village(5, config=Config(topics=TopicConfig(auto_create=False)))
+    create(village, 3)
+    village.run(2)
+    root = by_distance(village)[0]
+    restart(village, root)
+    wait_for(village, root)
+    reader = Reader()
+    village.subscribe(root, NAME, reader)
+    village.run(8)
+    assert reader.error is None
+    assert reader.start is not None
+
+
+def test_a_question_about_a_topic_that_nobody_knows_makes_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    village = Village(5)
+    root, asker = by_distance(village)[0], by_distance(village)[-1]
+    village.act(root, lambda peer: peer.scribe.learn(Descriptor(NAME)))  # somebody assumed it once
+    sent = Sent(village, monkeypatch)
+    asked = FindRoot(TOPIC, village.world.machines[asker].contact, None, NO_TERM)
+    village.act(root, lambda peer: peer.scribe.dispatch.routed(asked))
+    village.run(1)
+    assert village.tree(root, NAME) is None
+    assert [message for _, to, message in sent.of(NotRoot) if to == asker] == [NotRoot(TOPIC, None, unknown=True)]
+
+
+# ---- what is kept
+
+
+def test_a_create_is_answered_when_most_keepers_have_noted_it() -> None:
+    village = Village(8)
+    _, *keepers = by_distance(village)[:5]
+    resting = pause(village, *keepers[:3])
+    answers = create(village, by_distance(village)[-1])
+    village.run(2)
+    assert answers == []
+    resting[0].resume()
+    village.run(2)
+    assert len(answers) == 1
+    assert village.peers[by_distance(village)[-1]].scribe.publishing.holders[TOPIC] == 3
+    kept = [peer for peer in village.alive() if village.peers[peer].scribe.replication.terms.get(TOPIC)]
+    assert len(kept) >= 3
+
+
+def test_a_change_is_answered_when_most_keepers_have_noted_it() -> None:
+    village = Village(8)
+    _, *keepers = by_distance(village)[:5]
+    changer = by_distance(village)[-1]
+    create(village, changer)
+    village.run(3)
+    resting = pause(village, *keepers[:3])
+    answers: list[Any] = []
+    village.act(changer, lambda peer: peer.change(NAME, {"slow": "cut"}, answers.append))
+    village.run(2)
+    assert answers == []
+    for host in resting:
+        host.resume()
+    village.run(3)
+    assert [answer.settings.slow for answer in answers] == ["cut"]
+    versions = [village.peers[peer].scribe.descriptors[TOPIC].version for peer in keepers]
+    assert versions == [2] * 4
+
+
+def test_a_keeper_that_lost_its_memory_is_given_what_it_should_keep() -> None:
+    village = Village(8)
+    keepers = by_distance(village)[:5]
+    create(village, keepers[0])
+    village.run(3)
+    restart(village, keepers[3])
+    wait_for(village, keepers[3])
+    village.run(1)
+    known = [village.peers[peer].scribe.replication.known(TOPIC) for peer in keepers]
+    assert [entry.descriptor for entry in known] == [known[0].descriptor] * 5
+    assert [entry.term for entry in known] == [known[0].term] * 5
+
+
+def test_a_newcomer_among_the_keepers_is_given_what_it_should_keep() -> None:
+    village = Village(8)
+    create(village, 3)
+    village.run(3)
+    newcomer = village.add(from_number(number(TOPIC) + 1)).number
+    village.run(3)
+    assert village.peers[newcomer].scribe.descriptors[TOPIC].settings.slow == "wait"
+    assert TOPIC in village.peers[newcomer].scribe.replication.terms
+
+
+def test_neighbours_that_agreed_say_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    village = Village(8)
+    create(village, 3)
+    village.run(20)
+    sent = Sent(village, monkeypatch)
+    village.run(120)
+    assert sent.of(StateDigest, RecordState, StateQuery) == []
+
+
+def test_only_the_part_that_differs_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    village = Village(2)
+    for topic in range(200):
+        village.subscribe(0, f"one/{topic}", Reader())
+    village.run(20)
+    sent = Sent(village, monkeypatch)
+    replication = village.peers[1].scribe.replication
+    village.act(1, lambda _: replication.enter(next(iter(replication.terms)), Term(9, bytes(16))))
+    village.run(20)
+    assert 0 < sum(len(message.entries) for _, _, message in sent.of(RecordState)) < 100
+    terms = [village.peers[peer].scribe.replication.terms for peer in (0, 1)]
+    assert terms[0] == terms[1]
+
+
+def test_timers_of_rounds_that_are_over_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    village = Village(3)
+    village.subscribe(0, NAME, Reader())
+    village.run(5)
+    sent = Sent(village, monkeypatch)
+    for timer in (RoundsDue(again=True), RoundsDue(again=False), CompareDue(0), RootCheckDue(TOPIC, 0.0)):
+        village.act(0, lambda peer, t=timer: peer.timer(t))
+    assert sent == []
+
+
+# ---- a split
+
+
+def published(village: Village, peer: int, publisher: Publisher) -> tuple[int, bool]:
+    """How many events are admitted once another was published, and is the word on that marked?"""
+    village.publish(peer, publisher, b"event")
+    village.run(0.5)
+    return publisher.admitted, publisher.partitioned
+
+
+@pytest.mark.parametrize(("count", "apart"), [(2, 1), (5, 3), (8, 3), (8, 4)])
+def test_a_root_that_cannot_reach_most_keepers_marks_its_acknowledgements(count: int, apart: int) -> None:
+    village = Village(count)
+    root = by_distance(village)[0]
+    away = by_distance(village)[1 : 1 + apart]
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    assert published(village, root, publisher) == (1, False)
+    cut = village.world.cut(lambda a, b: (a in away) != (b in away))
+    village.run(12)
+    assert published(village, root, publisher) == (2, True)
+    village.world.mend(cut)
+    village.run(6)
+    assert published(village, root, publisher) == (3, False)
+    assert published(village, root, publisher) == (4, False)
+
+
+def test_where_the_topic_says_so_nothing_is_acknowledged_in_a_split_and_what_was_published_comes_to_all() -> None:
+    """Each side delivers what it has; publishers keep it until the rivals have met, and then it comes to the others."""
+    village = Village(6)
+    here, there = by_distance(village)[::2], by_distance(village)[1::2]
+    village.act(here[0], lambda it: it.create(NAME, Settings(partition="wait"), lambda answer: None))
+    readers = {peer: Reader() for peer in (here[1], there[1])}
+    for peer, reader in readers.items():
+        village.subscribe(peer, NAME, reader)
+    publishers = {peer: village.publisher(peer, NAME) for peer in (here[2], there[2])}
+    village.run(3)
+    cut = village.world.cut(lambda a, b: (a in here) != (b in here))
+    village.run(12)
+    for peer, publisher in publishers.items():
+        village.publish(peer, publisher, b"from %d" % peer)
+    village.run(5)
+    assert [len(reader.payloads) for reader in readers.values()] == [1, 1]
+    marks = [(publisher.admitted, publisher.stable) for publisher in publishers.values()]
+    assert (0, 0) in marks, "one side has no majority"
+    village.world.mend(cut)
+    village.run(50)
+    assert [publisher.stable for publisher in publishers.values()] == [1, 1]
+    assert [len(reader.payloads) for reader in readers.values()] == [2, 2]
+
+
+def test_one_that_reaches_most_does_not() -> None:
+    village = Village(8)
+    root = by_distance(village)[0]
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    for peer in by_distance(village)[1:3]:
+        village.kill(peer, silently=True)
+    village.run(12)
+    assert published(village, root, publisher) == (1, False)
+
+
+def test_keepers_that_left_do_not_count_nor_those_that_are_gone_for_longer_than_a_lease() -> None:
+    village = Village(2)
+    root, other = by_distance(village)
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    village.act(other, lambda peer: peer.leave())
+    village.run(8)
+    assert published(village, root, publisher) == (1, False)
+    village = Village(2)
+    root, other = by_distance(village)
+    publisher = village.publisher(root, NAME)
+    village.run(2)
+    village.kill(other)
+    village.run(8)
+    assert published(village, root, publisher) == (1, True)
+    village.run(32)
+    assert published(village, root, publisher) == (2, False)
+
+
+# ---- ways that are cut in one direction
+
+
+def test_whoever_asks_again_is_answered_over_the_overlay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the root sends straight to it is lost; the peers between reach both."""
+    village = Village(8)
+    root, far = by_distance(village)[0], by_distance(village)[-1]
+    village.subscribe(by_distance(village)[2], NAME, Reader())
+    village.run(3)
+    village.world.cut(lambda a, b: (a, b) == (root, far))
+    sent = Sent(village, monkeypatch)
+    asked = FindRoot(TOPIC, village.world.machines[far].contact, None, NO_TERM)
+    join = Join(TOPIC, asked.publisher, descriptor=Descriptor(NAME))
+    for request, answer in ((asked, RootIs), (join, Accepted), (Create(Descriptor(NAME), asked.publisher), Created)):
+        sent.clear()
+        village.act(root, lambda peer, r=request: peer.scribe.dispatch.routed(r))
+        assert [to for _, to, _ in sent.of(answer)] == [far]
+        assert sent.of(Routed) == []
+        sent.clear()
+        again = msgspec.structs.replace(request, again=True)
+        village.act(root, lambda peer, r=again: peer.scribe.dispatch.routed(r))
+        assert sent.of(answer) == []
+        assert len(sent.of(Routed)) == 1
+
+
+def test_a_routed_answer_is_taken_by_whom_it_is_for_and_by_nobody_else() -> None:
+    village = Village(8)
+    root, far, other = by_distance(village)[0], by_distance(village)[-1], by_distance(village)[-2]
+    publisher = village.publisher(far, NAME)
+    contacts = [village.world.machines[peer].contact for peer in (root, far)]
+    message = RootIs(Term(9, bytes(16)), Descriptor(NAME))
+    for peer, key in ((other, contacts[1].node_id), (far, contacts[1].node_id)):
+        village.act(peer, lambda it, k=key: it.scribe.deliver(message, k, contacts[0]))
+        assert (publisher.term == message.term) == (peer == far)
+
+
+def test_only_what_was_not_answered_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    village = Village(8)
+    root, far = by_distance(village)[0], by_distance(village)[-1]
+    village.world.cut(lambda a, b: a == root)
+    routed: list[Any] = []
+    route = village.peers[far].overlay.route
+    monkeypatch.setattr(
+        village.peers[far].overlay, "route", lambda message, key: (routed.append(message), route(message, key))
+    )
+    village.publisher(far, NAME)
+    village.subscribe(far, "another", Reader())
+    create(village, far)
+    village.run(4)
+    for kind in (FindRoot, Create):
+        assert [message.again for message in routed if isinstance(message, kind)][:2] == [False, True]
+
+
+def test_a_keeper_counts_that_noted_this_very_descriptor_and_no_other() -> None:
+    village = Village(8)
+    root, *keepers = by_distance(village)[:5]
+    create(village, root)
+    village.run(3)
+    replication, tree = village.peers[root].scribe.replication, village.tree(root, NAME)
+    assert tree is not None
+    done: list[int] = []
+    newer = msgspec.structs.replace(tree.descriptor, version=tree.descriptor.version + 1)
+    village.act(root, lambda _: replication.note(newer, tree.term, lambda round_: done.append(round_.holders)))
+    for digest, answered in ((tree.descriptor.digest, []), (newer.digest, [3])):
+        for keeper in keepers[:2]:
+            kept = Recorded([(TOPIC, tree.term, digest)])
+            village.act(root, lambda peer, k=keeper, m=kept: peer.message(village.world.machines[k].contact, m))
+        assert done == answered
+
+
+# ---- what a root remembers of publishers and of topics that it handed over is bounded
+
+
+def test_a_root_remembers_so_many_bearers_and_none_once_the_topic_is_another_peers() -> None:
+    village = Village(8, config=Config(topics=TopicConfig(admissions_max=4)))
+    create(village, 3, own=listed)
+    village.run(2)
+    root = village.root(NAME)
+    publishers = []
+    for peer in village.alive():
+        warrant = FRIEND.warrant(village.world.machines[peer].node_id, TOPIC)
+        publisher = village.act(peer, lambda it, warrant=warrant: it.publisher(NAME, Writer(), warrant))
+        village.publish(peer, publisher, b"welcome")
+        village.run(3)
+        village.act(peer, lambda it, publisher=publisher: it.close_publisher(publisher))
+        publishers.append(publisher)
+    assert [publisher.admitted for publisher in publishers] == [1] * 8
+    bearers = village.peers[root].scribe.rendezvous.bearers
+    assert len(bearers[TOPIC]) == 4
+    village.add(TOPIC)  # it is closer to the topic than any other
+    village.run(5)
+    assert village.root(NAME) != root
+    assert TOPIC not in bearers
+
+
+def test_of_topics_that_were_handed_over_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leadership_transfer, "MOVED_MAX", 3)
+    village = Village(2)
+    names = [f"topic/{number}" for number in range(30)]
+    for name in names:
+        village.subscribe(0, name, Reader())
+    village.run(2)
+    for _ in range(6):
+        village.add()
+    village.run(3)
+    moved = [len(village.peers[peer].scribe.leadership_transfer.moved_to) for peer in village.alive()]
+    assert max(moved) == 3
+
+
+def test_a_root_goes_on_while_the_peer_that_is_closer_is_still_joining() -> None:
+    village = Village(6)
+    root, *others = by_distance(village)
+    reader_at, slow = [peer for peer in others if peer][:2]  # the newcomer joins through peer 0
+    reader = Reader()
+    village.subscribe(reader_at, NAME, reader)
+    publisher = village.publisher(root, NAME)
+    village.run(3)
+    host = village.world.machines[slow].host
+    assert host is not None
+    host.pause()  # the newcomer waits for its answer
+    newcomer = village.add(TOPIC).number
+    while village.peers[root].overlay.is_closest(TOPIC):
+        village.run(0.1)
+    assert not village.peers[newcomer].active
+    for count in (1, 2):
+        village.publish(root, publisher, b"event")
+        village.run(0.5)
+        assert (publisher.admitted, village.root(NAME)) == (count, root)
+    host.resume()
+    village.run(3)
+    assert village.peers[newcomer].active
+    assert village.root(NAME) == newcomer
+    village.publish(root, publisher, b"event")
+    village.run(1)
+    assert reader.payloads == [b"event"] * 3
