@@ -197,7 +197,7 @@ def test_a_damaged_description_of_a_run_says_so(tmp_path: Path, content: str) ->
 def test_a_folder_without_journals_says_what_to_name(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="has no journals"):
         journal_files(tmp_path)
-    with pytest.raises(LocalError, match="is no folder"):
+    with pytest.raises(LocalError, match="is not a folder"):
         journal_files(tmp_path / "x")
     (tmp_path / "x.arrows").write_bytes(b"")
     assert journal_files(tmp_path) == [tmp_path / "x.arrows"]
