@@ -107,11 +107,12 @@ def test_while_buffers_are_full_the_next_is_asked_for_as_soon_as_one_is_given_up
     assert root is not None
     root.pause()
     reading.lack(3)
-    village.run(1)
+    village.run(1.1)
     encode = village.world.encode
     village.world.encode = lambda message: (asked.append(message), encode(message))[1]
     gone = Unavailable(TOPIC, reading.tree.term, [(0, 1)], ((0, 1),), (Run(0, PAUL, 100, 1),))
-    village.act(reading.peer, lambda peer: peer.message(parent, gone))
+    for contact in (parent, *reading.tree.fallbacks):
+        village.act(reading.peer, lambda peer, sender=contact: peer.message(sender, gone))
     assert Fetch(TOPIC, reading.tree.term, [(1, 2)], due=True) in asked
 
 
