@@ -85,7 +85,7 @@ class Rendezvous:
         return Term(tree.heard.counter + 1, self.host.me[:8] + self.host.incarnation)
 
     def become(self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0) -> None:
-        """Begin a term that is noted with most of those who keep the topic's state (`candidacy.py`).
+        """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`).
 
         A topic that is new to them may have been in use until a time.
         """
