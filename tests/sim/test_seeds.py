@@ -60,6 +60,7 @@ HARD_SEEDS = {
     430248: "of what was asked for, and was gone before there was credit for it, one bundle was given up per look",
     414268: "a former parent still named a child that was another's by then, and so its lease ended when it was lost",
     430708: "a joining peer waited for a dead one of whose loss nobody told it, for the others had known it before",
+    430353: "a parent that kept what its child lacked was taken for silent, as its answers were lost",
     411281: "newcomers took a topic for a new one whose only replica had died before they came",
     411324: "a joining peer asked only once whom a near one knows, and waited long for an answer that was lost",
     400484: "an event went out as recovered before the report that it may have been lost",
