@@ -124,6 +124,7 @@ class Reporting:
             self.touch(tree)  # what it needs no more may be let go, and is told on
         first = not child.spoken
         child.note_report(claim)
+        tree.speaks_here(sender.node_id)
         if claim.term == tree.term:
             tree.catch_up(child, claim.acknowledged, self.host.now())
         if first or claim.newcomers:
