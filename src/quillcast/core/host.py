@@ -1,7 +1,7 @@
 """The one interface through which protocols reach the outside world (docs/design.md, decision 1).
 
 A host carries out orders and hands things in, one at a time; it never calls into a peer in the midst of that peer's
-step, not even for a message to itself. The same protocol code runs on `live.host` and on `sim.host`.
+step, not even for a message to itself. The same protocol code runs on `live.runtime.host` and on `sim.host`.
 """
 
 from random import Random

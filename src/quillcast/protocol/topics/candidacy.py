@@ -19,6 +19,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
 from quillcast.protocol.topics.forgetting import Forgetting
 from quillcast.protocol.topics.intake import Intake
+from quillcast.protocol.topics.keepers import Keepers
 from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.membership import TreeMembership
@@ -46,6 +47,7 @@ class Candidacy:
         self.topic, self.how, self.began_at = topic, how, began_at
         self.noting = False  # everybody was asked
         self.term = NO_TERM  # the one that it will have as root
+        self.doubtful_until = 0.0  # a topic that is new to all who were asked may have been in use until then
         self.requests: dict[tuple[type, bytes], Request] = {}
         self.publishers: dict[Contact, None] = {}  # of a term that is over
 
@@ -54,11 +56,12 @@ class Candidacies:
     """Those of one peer, by topic."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics, trees: Trees,
+        self, host: Host, config: TopicConfig, overlay: Pastry, keepers: Keepers, known: KnownTopics, trees: Trees,
         replication: Replication, rendezvous: Rendezvous, transfer: LeadershipTransfer, intake: Intake,
         membership: TreeMembership, forgetting: Forgetting, dispatch: Dispatch,
     ) -> None:  # fmt: skip
-        self.host, self.config, self.overlay, self.known, self.trees = host, config, overlay, known, trees
+        self.host, self.config, self.overlay, self.keepers = host, config, overlay, keepers
+        self.known, self.trees = known, trees
         self.replication, self.rendezvous, self.transfer, self.intake = replication, rendezvous, transfer, intake
         self.membership, self.forgetting, self.dispatch = membership, forgetting, dispatch
         self.by_topic: dict[bytes, Candidacy] = {}
@@ -118,6 +121,8 @@ class Candidacies:
                 self.known.learn(entry.descriptor)
             if entry.term != NO_TERM:
                 self.known.enter(candidacy.topic, entry.term)
+        mine = self.keepers.doubtful_until(candidacy.topic, self.host.me)
+        candidacy.doubtful_until = max(candidacy.doubtful_until, round_.doubtful_until, mine)
         waited_s = self.host.now() - candidacy.began_at
         if any(entry.terms for entry in entries) and waited_s < self.config.transfer_s:
             self.host.set_timer(RootCheckDue(candidacy.topic, candidacy.began_at), self.config.ask_s)
@@ -154,7 +159,7 @@ class Candidacies:
             self._note(candidacy)
             return
         del self.by_topic[candidacy.topic]
-        self.rendezvous.become(tree, candidacy.how, candidacy.term, round_.holders)
+        self.rendezvous.become(tree, candidacy.how, candidacy.term, round_.holders, candidacy.doubtful_until)
         self.intake.tell_publishers(tree, candidacy.publishers)
         for request in candidacy.requests.values():
             self.dispatch.routed(request)
@@ -212,7 +217,7 @@ class Candidacies:
             return
         tree.joining = False
         if candidacy.how == "created" and candidacy.term != NO_TERM:
-            self.transfer.renounce(tree, candidacy.term)
+            self.transfer.renounce(tree, candidacy.term, candidacy.doubtful_until)
         self.intake.tell_publishers(tree, candidacy.publishers)
         self.membership.join(tree)
         self.membership.leave_if_idle(tree)

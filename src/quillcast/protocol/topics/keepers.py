@@ -1,6 +1,6 @@
 """The peers that keep a topic's root state: the k closest to it (Scribe, section 3.2)."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Protocol
 
 from quillcast.core.host import Host
@@ -43,20 +43,26 @@ class Keepers:
         """The peers that keep a topic's state, as far as this one knows: the k closest to it."""
         return self.overlay.closest(topic, self.count)
 
-    def reachable_others(self, topic: bytes, *, may_be_new: bool) -> list[Contact]:
-        """The keepers beside this peer that are not suspected.
+    def candidates(self, topic: bytes) -> list[Contact]:
+        """All whom this peer knows near the topic, itself among them, the closest first."""
+        return self.overlay.closest(topic, 1 + len(self.overlay.leaf_set))
 
-        A peer that asks `may_be_new`, and be no keeper yet: the k closest others are asked then.
+    def reachable(self, closest: Iterable[Contact], joining: Container[bytes]) -> list[Contact]:
+        """The first of these up to the k-th that is not joining, without this peer and those that are suspected."""
+        others = [contact for contact in closest if contact.node_id != self.host.me]
+        there = [number for number, contact in enumerate(others, 1) if contact.node_id not in joining]
+        asked = others[: there[self.count - 1]] if len(there) >= self.count else others
+        return [contact for contact in asked if not self.neighbours.suspected(contact.node_id)]
+
+    def doubtful_until(self, topic: bytes, asker: bytes) -> float:
+        """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
+
+        The peer that asks would not know, nor those that are joining.
         """
-        keepers = self.overlay.closest(topic, self.count + may_be_new)
-        others = [contact for contact in keepers if contact.node_id != self.host.me][: self.count]
-        return [contact for contact in others if not self.neighbours.suspected(contact.node_id)]
-
-    def doubtful_until(self, topic: bytes) -> float:
-        """Until when a topic that is new to all who were asked may have been in use: most who would know are gone."""
         since = self.host.now() - self.config.lease_s
-        closest = self.overlay.closest_lately(topic, self.count + 1, since)
-        lately = [(contact, at) for contact, at in closest if contact.node_id != self.host.me][: self.count]
+        closest = self.overlay.closest_lately(topic, 1 + len(self.overlay.leaf_set) + self.count, since)
+        there = [(c, at) for c, at in closest if c.node_id != asker and not self.overlay.is_joining(c)]
+        lately = there[: self.count]
         lost = [at for _, at in lately if at is not None]
         if len(lately) < self.count or len(lately) - len(lost) >= self.majority:
             return 0.0

@@ -17,7 +17,6 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.effects import BecomeRoot, CarryOut, Outdone
 from quillcast.protocol.topics.forgetting import Forgetting
 from quillcast.protocol.topics.intake import Intake
-from quillcast.protocol.topics.keepers import Keepers
 from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.link_reports import NEWCOMERS_MAX
 from quillcast.protocol.topics.membership import TreeMembership
@@ -64,11 +63,11 @@ class LeadershipTransfer:
 
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics, trees: Trees, terms: Terms,
-        keepers: Keepers, membership: TreeMembership, repair: TreeRepair, progress: Progress, intake: Intake,
+        membership: TreeMembership, repair: TreeRepair, progress: Progress, intake: Intake,
         successors: Successors, forgetting: Forgetting, dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.overlay, self.known, self.trees = host, config, overlay, known, trees
-        self.terms, self.keepers, self.membership, self.repair = terms, keepers, membership, repair
+        self.terms, self.membership, self.repair = terms, membership, repair
         self.progress, self.intake, self.successors = progress, intake, successors
         self.forgetting, self.carry_out = forgetting, carry_out
         self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
@@ -196,9 +195,9 @@ class LeadershipTransfer:
         """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
         return not self.trees.leaving and (tree.needed or root.index > 0)
 
-    def renounce(self, tree: Tree, term: Term) -> None:
+    def renounce(self, tree: Tree, term: Term, doubtful_until: float) -> None:
         """A new topic's first term is noted, and a closer peer has come: nobody need wait for that term."""
-        hold_s = max(0.0, self.keepers.doubtful_until(tree.topic) - self.host.now())
+        hold_s = max(0.0, doubtful_until - self.host.now())
         for closest in self.overlay.closest(tree.topic, 1):
             if closest.node_id != self.host.me:
                 self.host.send(closest, TransferLeadership(tree.descriptor, term, 0, 0, tree.heard, hold_s))

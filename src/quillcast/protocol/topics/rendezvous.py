@@ -75,8 +75,11 @@ class Rendezvous:
         tree.heard = max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM))
         return Term(tree.heard.counter + 1, self.host.me[:8] + self.host.incarnation)
 
-    def become(self, tree: Tree, how: str, term: Term, holders: int = 1) -> None:
-        """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`)."""
+    def become(self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0) -> None:
+        """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`).
+
+        A topic that is new to them may have been in use until a time.
+        """
         topic = tree.topic
         offer = self.transfer.take_offer(topic)
         if offer is not None and offer.term == tree.heard:
@@ -84,7 +87,7 @@ class Rendezvous:
         else:
             offer = None  # there was another term since
         self.membership.drop_parent(tree, "closer_root")
-        tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(topic, how))
+        tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how, doubtful_until))
         tree.root.holders = holders
         if offer is not None:
             self.transfer.take_over(tree, tree.root, offer)
@@ -95,13 +98,13 @@ class Rendezvous:
         self.membership.settled(tree)
         self.carry_out(RootHere(tree))
 
-    def _hold(self, topic: bytes, how: str) -> float:
+    def _hold(self, how: str, doubtful_until: float) -> float:
         """Until when nothing is called stable: orphans of an earlier root may be on their way.
 
         A topic that is new, as most say who would know, has none.
         """
         if how == "created":
-            return self.keepers.doubtful_until(topic)
+            return doubtful_until
         return self.host.now() + self.config.lease_s
 
     def hold(self, tree: Tree, now: float) -> None:

@@ -8,6 +8,8 @@ that came back with the same nodeId and knows nothing, show when neighbours comp
 
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host, Timer
@@ -40,6 +42,7 @@ class Round:
         self.answers: dict[bytes, TopicEntry] = {}
         self.asked: dict[bytes, None] = {}
         self.joining: dict[bytes, None] = {}  # those that cannot know what they were asked
+        self.doubtful_until = 0.0  # the topic may have been in use until then, as those who were asked say
         self.then: list[Callable[[Round], None]] = []
 
     @property
@@ -71,8 +74,14 @@ class Replication:
     # ---- asking and noting
 
     def _others(self, round_: Round) -> list[Contact]:
-        """The keepers that a round still has to hear from. A peer that asks may be new among them."""
-        return self.keepers.reachable_others(round_.topic, may_be_new=round_.note is None)
+        """The peers that a round still has to hear from; suspected ones are skipped.
+
+        Asking covers the k closest others, for this peer may be new. Those that are joining are new as well, and may
+        have taken the places of those who know: these are asked, too.
+        """
+        keepers = self.keepers
+        closest = keepers.of(round_.topic) if round_.note is not None else keepers.candidates(round_.topic)
+        return keepers.reachable(closest, round_.joining)
 
     def ask(self, topic: bytes, then: Callable[[Round], None]) -> None:
         """StateQuery the keepers what they know of a topic; `then` gets their answers."""
@@ -110,12 +119,16 @@ class Replication:
         note = round_.note
         if note is not None and any(_better(entry, *note) for entry in round_.answers.values()):
             return True
-        others = [contact for contact in self._others(round_) if contact.node_id not in round_.joining]
+        asked = self._others(round_)
+        others = [contact for contact in asked if contact.node_id not in round_.joining]
         answered = sum(contact.node_id in round_.answers for contact in others)
         if answered == len(others):
             return True
         if note is not None:
             return 1 + answered >= self.keepers.majority
+        answered = sum(
+            contact.node_id in round_.answers for contact in others if contact in asked[: self.keepers.count]
+        )
         return self.host.now() - round_.began_at >= self.config.ask_patience_s and answered >= self.keepers.majority
 
     def due(self, timer: RoundsDue) -> None:
@@ -160,8 +173,16 @@ class Replication:
 
     def _asked(self, sender: Contact, message: StateQuery) -> None:
         """A peer that may be root soon asks."""
-        entries = [self.known.entry(interned(topic)) for topic in message.topics]
+        entries = [self._known_to(sender, interned(topic)) for topic in message.topics]
         self.host.send(sender, StateAnswer(entries, joining=not self.overlay.active))
+
+    def _known_to(self, asker: Contact, topic: bytes) -> TopicEntry:
+        """What this peer knows of a topic; if nothing, for how long others may have known it who are lost."""
+        entry = self.known.entry(topic)
+        if entry.term != NO_TERM:
+            return entry
+        doubtful_s = max(0.0, self.keepers.doubtful_until(topic, asker.node_id) - self.host.now())
+        return msgspec.structs.replace(entry, doubtful_s=doubtful_s)
 
     def _keep(self, sender: Contact, message: RecordState) -> None:
         """Keep these, as one of the closest to their topics; where this peer knows better, say what."""
@@ -207,9 +228,12 @@ class Replication:
                         round_.answers[sender.node_id] = entry
                         if message.joining:
                             round_.joining[sender.node_id] = None
+                        round_.doubtful_until = max(round_.doubtful_until, self.host.now() + entry.doubtful_s)
                         rounds.append(round_)
         for round_ in rounds:
             self._look(round_)
+        if isinstance(message, StateAnswer) and message.joining:
+            self._send(rounds)
 
 
 def _better(entry: TopicEntry, descriptor: Descriptor, term: Term) -> bool:

@@ -168,7 +168,7 @@ class Scribe:
             self.due, self.successors, dispatch,
         )  # fmt: skip
         self.leadership_transfer = LeadershipTransfer(
-            host, config, overlay, self.known, self.open_trees, self.terms, self.keepers, self.membership, self.repair,
+            host, config, overlay, self.known, self.open_trees, self.terms, self.membership, self.repair,
             self.progress, self.intake, self.successors, self.forgetting, dispatch, self.carry_out,
         )  # fmt: skip
         self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
@@ -181,7 +181,7 @@ class Scribe:
             self.answers, dispatch, self.carry_out,
         )  # fmt: skip
         self.candidacies = Candidacies(
-            host, config, overlay, self.known, self.open_trees, self.replication, self.rendezvous,
+            host, config, overlay, self.keepers, self.known, self.open_trees, self.replication, self.rendezvous,
             self.leadership_transfer, self.intake, self.membership, self.forgetting, dispatch,
         )  # fmt: skip
 

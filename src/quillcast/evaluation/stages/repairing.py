@@ -1,0 +1,43 @@
+"""What it takes to mend trees after many deaths."""
+
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import DataFrame
+
+from quillcast.evaluation import churn, schemas, stored, treetable, workload
+from quillcast.evaluation.columns import Batches, record_batch
+from quillcast.evaluation.deployment import Deployment, Shipped
+from quillcast.evaluation.stages.grouped import by_group
+
+
+def repairs(trees: DataFrame, deployment: Deployment, survivors: Shipped, into: Path | None = None) -> DataFrame:
+    """What it takes to mend the trees after many deaths (`schemas.CHURN`).
+
+    Args:
+        trees: as for `delays`.
+        deployment: that they were built in.
+        survivors: where `deployment.make_survivors` wrote.
+        into: where tasks are to write the table themselves; the result then names its files (`stored`).
+    """
+
+    def work(batches: Batches) -> Batches:
+        arrays = deployment.arrays()
+        alive = churn.load(survivors.here(), arrays.topology)
+        where = np.full(len(alive.tables.ids), -1, np.int32)
+        for number, built in by_group(batches, len(arrays.peers), treetable.SHAPE):
+            key = int(workload.key(number, deployment.seed))
+            repaired = [churn.repair(alive, tree, key, where) for tree in built]
+            orphans = sum(each.orphans for each in repaired)
+            told = {
+                "group": number,
+                "killed": repaired[0].killed,
+                "cut_off": max(each.cut_off for each in repaired),
+                "orphans": orphans,
+                "messages": sum(each.messages for each in repaired),
+                "max_ms": max(each.max_ms for each in repaired),
+                "mean_ms": sum(each.mean_ms * each.orphans for each in repaired) / max(1, orphans),
+            }
+            yield record_batch(schemas.CHURN, told, 1)
+
+    return stored.mapped(trees, work, schemas.CHURN, into)
