@@ -4,100 +4,70 @@ from typing import Any
 
 import pytest
 
-from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import NO_TERM
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import DOWN, NO_TERM, Envelope
 from quillcast.core.errors import LocalError
-from quillcast.core.messages import Contact, Message
+from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
-from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.admissions import Admissions
-from quillcast.protocol.topics.changes import SettingsChanges
-from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.due import DueTopics, HousekeepingDue
-from quillcast.protocol.topics.effects import Effect, LeaseEnded, Outdone
+from quillcast.protocol.topics.due import HousekeepingDue
+from quillcast.protocol.topics.effects import (
+    AllStable,
+    AwaitRoot,
+    BecomeRoot,
+    FindParent,
+    GapNoticed,
+    LeaseEnded,
+    LeaveIfIdle,
+    NeighbourLost,
+    Outdone,
+    ParentAccepted,
+    Resign,
+)
 from quillcast.protocol.topics.fallbacks import Fallbacks
 from quillcast.protocol.topics.flow_control import FlowControl, PatienceOver
-from quillcast.protocol.topics.forgetting import Forgetting
+from quillcast.protocol.topics.intake import Acknowledge, Seal
+from quillcast.protocol.topics.link_reports import ChildReport, ParentReport, encode
+from quillcast.protocol.topics.membership import JoinTimeout
 from quillcast.protocol.topics.messages import (
+    Accepted,
     Closed,
     Created,
     CutLeases,
     FindRoot,
+    Join,
+    Leave,
+    NotRoot,
+    Orphaned,
+    Recorded,
+    RecordState,
+    Rejoin,
     RootIs,
+    StateQuery,
     StillOpen,
+    Survey,
+    TransferLeadership,
 )
-from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.reports import ReportDue, Reports
+from quillcast.protocol.topics.reports import ReportDue
 from quillcast.protocol.topics.ring import Answers
-from quillcast.protocol.topics.root import Admission, Root
+from quillcast.protocol.topics.root import Admission
 from quillcast.protocol.topics.successors import Successors
 from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import Child, Tree
-from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, RecordingHost, block, down
-
-CONFIG = TopicConfig()
-DESCRIPTOR = described("weather")
-
-
-class Line:
-    """A ring on which peers stand in a fixed order for every key; what is routed is noted."""
-
-    def __init__(self, *contacts: Contact, active: bool = True) -> None:
-        self.contacts, self.active = list(contacts), active
-        self.routed: list[tuple[Message, bytes]] = []
-
-    def route(self, message: Message, key: bytes) -> None:
-        self.routed.append((message, key))
-
-    def is_closest(self, key: bytes) -> bool:
-        return self.contacts[0] == ALICE
-
-    def closest(self, key: bytes, count: int) -> list[Contact]:
-        return self.contacts[:count]
-
-
-class World:
-    """What every part is given: a host that notes its orders, and a list of what is ordered of parts above."""
-
-    def __init__(self, *ring: Contact) -> None:
-        self.host, self.ring, self.dispatch = RecordingHost(), Line(*(ring or (BOB, ALICE, CAROL))), Dispatch()
-        self.ordered: list[Effect] = []
-        self.budget = Budget(1 << 20)
-        self.trees: dict[bytes, Tree] = {}
-        self.reports, self.due = Reports(self.host, CONFIG.report_s), DueTopics(self.host, CONFIG.housekeeping_s)
-        self.forgetting = Forgetting({}, CONFIG.idle_topics_max)
-
-    @property
-    def timers(self) -> list[Any]:
-        return [timer for timer, _ in self.host.timers]
-
-    def tree(self, descriptor: Descriptor = DESCRIPTOR) -> Tree:
-        tree = self.trees[descriptor.topic] = Tree(descriptor.topic, descriptor, self.budget)
-        return tree
-
-    def root(self, descriptor: Descriptor = DESCRIPTOR) -> Tree:
-        """A tree whose root is here."""
-        tree = self.tree(descriptor)
-        tree.root = Root(self.host, CONFIG, descriptor, FIRST, 0.0)
-        tree.begin(FIRST, 0, 0.0, 0)
-        return tree
-
-    def child(self, tree: Tree, contact: Contact, acknowledged: int = 0) -> Child:
-        child = Child(self.host, contact, 0, tree.term, acknowledged)
-        tree.enter(child)
-        return child
+from quillcast.protocol.topics.tree import Tree
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, Notes, block, down, up
+from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> Parts:
+    return Parts()
 
 
 # ---- small tables
 
 
-def test_a_touched_topic_is_reported_at_once_and_then_at_its_rate(world: World) -> None:
+def test_a_touched_topic_is_reported_at_once_and_then_at_its_rate(world: Parts) -> None:
     tree = world.tree()
     world.reports.touch(tree)
     world.reports.touch(tree)
@@ -108,14 +78,14 @@ def test_a_touched_topic_is_reported_at_once_and_then_at_its_rate(world: World) 
     assert world.host.timers[1:] == [(ReportDue(), CONFIG.report_s)]
 
 
-def test_a_topic_that_is_forgotten_is_not_reported(world: World) -> None:
+def test_a_topic_that_is_forgotten_is_not_reported(world: Parts) -> None:
     tree = world.tree()
     world.reports.touch(tree)
     world.reports.forget(tree)
     assert world.reports.take() == []
 
 
-def test_one_timer_serves_all_topics_that_are_due(world: World) -> None:
+def test_one_timer_serves_all_topics_that_are_due(world: Parts) -> None:
     world.due.wake(world.tree())
     world.due.begin()
     world.due.begin()
@@ -135,7 +105,7 @@ def test_a_former_root_remembers_the_latest_successors_to_a_bound(monkeypatch: p
     assert (successors.of(b"1"), successors.of(b"3")) == (None, BOB)
 
 
-def test_an_answer_goes_straight_and_over_the_overlay_when_it_is_asked_for_again(world: World) -> None:
+def test_an_answer_goes_straight_and_over_the_overlay_when_it_is_asked_for_again(world: Parts) -> None:
     answers, message = Answers(world.host, world.ring, world.dispatch), StillOpen([])
     heard: list[Contact] = []
     world.dispatch.on_message(StillOpen, lambda sender, _: heard.append(sender))
@@ -147,7 +117,7 @@ def test_an_answer_goes_straight_and_over_the_overlay_when_it_is_asked_for_again
     assert heard == [ALICE]
 
 
-def test_children_of_a_root_are_named_the_next_root_and_their_siblings(world: World) -> None:
+def test_children_of_a_root_are_named_the_next_root_and_their_siblings(world: Parts) -> None:
     fallbacks, tree = Fallbacks(ALICE.node_id, world.ring, 3), world.root()
     world.child(tree, CAROL)
     world.child(tree, BOB)
@@ -155,7 +125,7 @@ def test_children_of_a_root_are_named_the_next_root_and_their_siblings(world: Wo
 
 
 def test_children_of_a_forwarder_are_named_their_grandparent_first() -> None:
-    world = World()
+    world = Parts()
     tree = world.tree()
     tree.parent = CAROL
     world.child(tree, BOB)
@@ -167,11 +137,11 @@ def test_children_of_a_forwarder_are_named_their_grandparent_first() -> None:
 
 
 @pytest.fixture
-def terms(world: World) -> Terms:
-    return Terms(world.host, CONFIG.past_terms_s, world.reports, world.due, world.ordered.append)
+def terms(world: Parts) -> Terms:
+    return world.terms
 
 
-def test_a_root_that_hears_of_a_later_term_is_outdone(world: World, terms: Terms) -> None:
+def test_a_root_that_hears_of_a_later_term_is_outdone(world: Parts, terms: Terms) -> None:
     tree = world.root()
     terms.heard_of(tree, FIRST)
     assert world.ordered == []
@@ -180,13 +150,13 @@ def test_a_root_that_hears_of_a_later_term_is_outdone(world: World, terms: Terms
     assert tree.heard == SECOND
 
 
-def test_a_peer_that_is_no_root_only_notes_a_later_term(world: World, terms: Terms) -> None:
+def test_a_peer_that_is_no_root_only_notes_a_later_term(world: Parts, terms: Terms) -> None:
     tree = world.tree()
     terms.heard_of(tree, SECOND)
     assert (tree.heard, world.ordered) == (SECOND, [])
 
 
-def test_a_new_term_is_reported_and_the_one_before_it_is_kept_to_its_end(world: World, terms: Terms) -> None:
+def test_a_new_term_is_reported_and_the_one_before_it_is_kept_to_its_end(world: Parts, terms: Terms) -> None:
     tree = world.tree()
     terms.enter(tree, FIRST, 0)
     terms.note_end(tree.topic, FIRST, 7)
@@ -195,7 +165,7 @@ def test_a_new_term_is_reported_and_the_one_before_it_is_kept_to_its_end(world: 
     assert world.timers == [ReportDue()]
 
 
-def test_a_peer_stays_in_the_tree_for_a_term_that_is_over(world: World, terms: Terms) -> None:
+def test_a_peer_stays_in_the_tree_for_a_term_that_is_over(world: Parts, terms: Terms) -> None:
     tree = world.tree()
     assert not tree.needed
     terms.keep(tree)
@@ -207,25 +177,23 @@ def test_a_peer_stays_in_the_tree_for_a_term_that_is_over(world: World, terms: T
 
 
 @pytest.fixture
-def flow_control(world: World) -> FlowControl:
-    return FlowControl(
-        world.host, CONFIG, world.trees, world.budget, world.reports, world.dispatch, world.ordered.append
-    )
+def flow_control(world: Parts) -> FlowControl:
+    return world.flow_control
 
 
-def fill(world: World, tree: Tree, events: int = 3) -> None:
+def fill(world: Parts, tree: Tree, events: int = 3) -> None:
     """The tree keeps as much as the whole budget, and a byte more."""
     for index in range(events):
         tree.move(down(FIRST, index, block(PAUL, index)))
     world.budget.limit_bytes = world.budget.used_bytes - 1
 
 
-def test_credit_goes_back_at_once_while_there_is_room(world: World, flow_control: FlowControl) -> None:
+def test_credit_goes_back_at_once_while_there_is_room(world: Parts, flow_control: FlowControl) -> None:
     flow_control.release(BOB.node_id, 10)
     assert world.host.released == [(BOB.node_id, 10)]
 
 
-def test_credit_is_held_back_while_the_buffers_are_over_their_budget(world: World, flow_control: FlowControl) -> None:
+def test_credit_is_held_back_while_the_buffers_are_over_their_budget(world: Parts, flow_control: FlowControl) -> None:
     tree = world.root()
     world.child(tree, CAROL)
     fill(world, tree)
@@ -238,7 +206,7 @@ def test_credit_is_held_back_while_the_buffers_are_over_their_budget(world: Worl
 
 
 def test_when_patience_is_over_the_lease_that_holds_back_the_most_is_cut(
-    world: World, flow_control: FlowControl
+    world: Parts, flow_control: FlowControl
 ) -> None:
     tree = world.root(Descriptor("weather", Settings(slow="cut")))
     child = world.child(tree, CAROL)
@@ -251,7 +219,7 @@ def test_when_patience_is_over_the_lease_that_holds_back_the_most_is_cut(
     assert Mark("lease_cut") in world.host.records
 
 
-def test_a_child_that_keeps_up_itself_is_asked_to_cut_those_below_it(world: World, flow_control: FlowControl) -> None:
+def test_a_child_that_keeps_up_itself_is_asked_to_cut_those_below_it(world: Parts, flow_control: FlowControl) -> None:
     tree = world.root(Descriptor("weather", Settings(slow="cut")))
     child = world.child(tree, CAROL)
     fill(world, tree)
@@ -277,12 +245,12 @@ class NoPublishers:
         return publishers
 
 
-def admitting(world: World) -> tuple[Admissions, Neighbours]:
+def admitting(world: Parts) -> tuple[Admissions, Neighbours]:
     neighbours = Neighbours()
     return Admissions(world.host, CONFIG, world.trees, NoPublishers(), neighbours, world.dispatch), neighbours
 
 
-def test_a_publisher_that_says_it_closed_is_forgotten(world: World) -> None:
+def test_a_publisher_that_says_it_closed_is_forgotten(world: Parts) -> None:
     admitting(world)
     tree = world.root()
     assert tree.root is not None
@@ -291,7 +259,7 @@ def test_a_publisher_that_says_it_closed_is_forgotten(world: World) -> None:
     assert tree.root.admissions == {}
 
 
-def test_the_peer_of_a_silent_publisher_is_asked_for_it(world: World) -> None:
+def test_the_peer_of_a_silent_publisher_is_asked_for_it(world: Parts) -> None:
     admissions, neighbours = admitting(world)
     tree = world.root()
     assert tree.root is not None
@@ -311,15 +279,8 @@ def _settled(contact: Contact) -> Admission:
 # ---- changes of settings
 
 
-def changing(world: World) -> SettingsChanges:
-    return SettingsChanges(
-        world.host, CONFIG.receipt_timeout_s, world.ring, world.trees, dict[bytes, dict[bytes, Publisher]](),
-        world.due, world.forgetting,
-    )  # fmt: skip
-
-
-def test_who_changes_settings_asks_for_the_root_until_it_answers(world: World) -> None:
-    changes = changing(world)
+def test_who_changes_settings_asks_for_the_root_until_it_answers(world: Parts) -> None:
+    changes = world.changes
     changes.ask("weather", {"slow": "wait"}, lambda answer: None)
     asked = (FindRoot(DESCRIPTOR.topic, ALICE, None, NO_TERM), DESCRIPTOR.topic)
     assert world.ring.routed == [asked]
@@ -328,8 +289,8 @@ def test_who_changes_settings_asks_for_the_root_until_it_answers(world: World) -
     assert world.ring.routed == [asked, asked]
 
 
-def test_the_next_version_is_offered_to_the_root_that_answers(world: World) -> None:
-    changes = changing(world)
+def test_the_next_version_is_offered_to_the_root_that_answers(world: Parts) -> None:
+    changes = world.changes
     answers: list[Any] = []
     changes.ask("weather", {"slow": "wait"}, answers.append)
     offer = changes.root_found(DESCRIPTOR)
@@ -339,18 +300,244 @@ def test_the_next_version_is_offered_to_the_root_that_answers(world: World) -> N
     assert answers == []
 
 
-def test_what_cannot_change_is_refused_without_asking_the_root_further(world: World) -> None:
-    changes = changing(world)
+def test_what_cannot_change_is_refused_without_asking_the_root_further(world: Parts) -> None:
+    changes = world.changes
     answers: list[Any] = []
     changes.ask("weather", {"delivery": "best_effort"}, answers.append)
     assert changes.root_found(DESCRIPTOR) is None
     assert [type(answer) for answer in answers] == [LocalError]
 
 
-def test_a_root_tells_publishers_and_children_of_a_change(world: World) -> None:
+def test_a_root_tells_publishers_and_children_of_a_change(world: Parts) -> None:
     tree = world.root()
     assert tree.root is not None
     tree.root.admissions[PAUL] = _settled(BOB)
     world.child(tree, CAROL)
-    changing(world).entered(tree)
+    world.changes.entered(tree)
     assert world.host.sent == [(BOB, RootIs(FIRST, DESCRIPTOR)), (CAROL, Created(DESCRIPTOR))]
+
+
+# ---- what is known of topics
+
+
+def test_what_supersedes_the_known_settings_is_learned_and_told_to_the_tree(world: Parts) -> None:
+    tree = world.tree()
+    newer = Descriptor("weather", Settings(slow="wait"), version=1)
+    world.known.learn(newer)
+    assert tree.descriptor == world.known.descriptors[tree.topic] == newer
+    world.known.learn(DESCRIPTOR)
+    assert tree.descriptor == newer
+
+
+def test_what_a_peer_only_assumes_of_a_topic_is_no_knowledge(world: Parts) -> None:
+    world.known.learn(DESCRIPTOR)
+    assert world.known.entry(DESCRIPTOR.topic).descriptor is None
+    world.known.enter(DESCRIPTOR.topic, FIRST)
+    entry = world.known.entry(DESCRIPTOR.topic)
+    assert (entry.descriptor, entry.term) == (DESCRIPTOR, FIRST)
+
+
+def test_a_keeper_says_what_it_knows_and_notes_what_it_is_told(world: Parts) -> None:
+    assert world.replication.comparing is world.comparing
+    world.dispatch.message(BOB, RecordState([(DESCRIPTOR, FIRST)]))
+    assert world.known.terms == {DESCRIPTOR.topic: FIRST}
+    assert (BOB, Recorded([(DESCRIPTOR.topic, FIRST, DESCRIPTOR.digest)])) in world.host.sent
+    world.dispatch.message(CAROL, StateQuery([DESCRIPTOR.topic]))
+    assert (CAROL, "StateAnswer") in world.sent
+
+
+def test_a_tree_is_opened_once_and_its_leases_are_found_again(world: Parts) -> None:
+    tree = world.open_trees.open(DESCRIPTOR)
+    assert world.open_trees.open(DESCRIPTOR) is tree
+    child = world.child(tree, BOB)
+    tree.orphan_lease(child, 10.0, [BOB.node_id])
+    leases = tree.orphaned_leases
+    world.open_trees.leave_behind(tree.topic, leases)
+    tree.close(child)
+    world.open_trees.forget(tree)
+    assert (world.trees, world.reports.dirty, world.due.topics) == ({}, {}, {})
+    assert world.open_trees.open(DESCRIPTOR).orphaned_leases == leases
+
+
+# ---- tree membership
+
+
+def test_a_subscription_without_a_tree_looks_for_a_parent(world: Parts) -> None:
+    subscription = world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    assert world.ordered == [FindParent(tree)]
+    world.subscribing.unsubscribe(subscription)
+    assert world.ordered == [FindParent(tree), LeaveIfIdle(tree)]
+
+
+def test_a_forwarder_that_takes_a_child_in_looks_for_a_parent_itself(world: Parts) -> None:
+    world.children.adopt(Join(DESCRIPTOR.topic, BOB, None, b"", DESCRIPTOR))
+    tree = world.trees[DESCRIPTOR.topic]
+    assert (world.ordered, list(tree.waiting)) == ([FindParent(tree)], [BOB.node_id])
+    assert world.host.sent == []
+
+
+def test_a_root_accepts_a_child_at_once(world: Parts) -> None:
+    tree = world.root()
+    world.children.adopt(Join(tree.topic, BOB, None, DESCRIPTOR.digest))
+    assert list(tree.children) == [BOB.node_id]
+    assert (BOB, "Accepted") in world.sent
+
+
+def test_a_join_is_routed_to_the_topic_until_a_parent_answers(world: Parts) -> None:
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.membership.join(tree)
+    world.membership.timed_out(JoinTimeout(tree.topic, tree.attempt))
+    assert [type(message) for message, _ in world.ring.routed] == [Join, Join]
+    assert [type(timer) for timer in world.timers] == [JoinTimeout, JoinTimeout]
+
+
+def test_the_peer_that_is_the_closest_itself_becomes_root() -> None:
+    world = Parts(ALICE, BOB)
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.membership.join(tree)
+    assert world.ordered == [BecomeRoot(tree, "created")]
+    assert world.ring.routed == []
+
+
+def test_an_accepted_child_tells_its_parent_and_looks_at_what_that_reported(world: Parts) -> None:
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
+    assert (tree.parent, tree.term) == (BOB, FIRST)
+    assert world.ordered == [ParentAccepted(tree, BOB)]
+
+
+def test_who_is_taken_for_a_child_and_needs_nothing_says_so(world: Parts) -> None:
+    membership, world.host.time = world.membership, 2 * CONFIG.lease_s  # else it may have been restarted
+    membership.accepted(BOB, Accepted(DESCRIPTOR.topic, FIRST, 0, (BOB.node_id,), ()))
+    assert world.host.sent == [(BOB, Leave(DESCRIPTOR.topic))]
+
+
+def test_a_child_report_of_a_later_term_outdoes_the_root(world: Parts) -> None:
+    tree = world.root()
+    world.child(tree, BOB)
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, SECOND)))
+    assert world.ordered == [Outdone(tree)]
+
+
+def test_a_report_of_what_is_missing_here_makes_this_peer_look_for_it(world: Parts) -> None:
+    tree = world.tree()
+    tree.parent = BOB
+    world.reporting.changed(BOB, tree.topic, encode(ParentReport(FIRST, 5, 0, (BOB.node_id,), ())))
+    assert (tree.term, tree.parent_frontier) == (FIRST, 5)
+    assert world.ordered == [GapNoticed(tree.topic)]
+
+
+def test_who_believes_to_be_a_child_where_there_is_no_tree_is_sent_away(world: Parts) -> None:
+    world.reporting.changed(BOB, DESCRIPTOR.topic, encode(ChildReport(FIRST, 0, FIRST)))
+    assert world.host.sent == [(BOB, Orphaned([DESCRIPTOR.topic], ()))]
+
+
+def test_orphans_turn_to_their_fallback_in_one_message(world: Parts) -> None:
+    for name in ("weather", "sport"):
+        tree = world.tree(described(name))
+        world.terms.keep(tree)
+        world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), (CAROL,)))
+    del world.host.sent[:], world.ordered[:]
+    world.repair.lost(BOB)
+    assert world.ordered == [NeighbourLost(BOB.node_id)]
+    ((to, message),) = world.host.sent
+    assert isinstance(message, Rejoin)
+    assert (to, len(message.joins)) == (CAROL, 2)
+
+
+# ---- this peer as a root
+
+
+def test_a_bundle_with_a_gap_before_it_is_moved_and_the_gap_noticed(world: Parts) -> None:
+    tree = world.root()
+    assert world.movement.move(tree, Bundle(Envelope(tree.topic, DOWN, FIRST, 0), (block(PAUL, 0),)))
+    assert world.ordered == []
+    assert world.movement.move(tree, Bundle(Envelope(tree.topic, DOWN, FIRST, 2), (block(PAUL, 2),)))
+    assert world.ordered == [GapNoticed(tree.topic)]
+
+
+def test_publishers_hear_what_is_stable_once_all_leases_cover_it(world: Parts) -> None:
+    tree = world.root()
+    assert tree.root is not None
+    tree.root.admit(BOB, up(0, block(PAUL, 0)))
+    for bundle in tree.root.seal():
+        world.movement.move(tree, bundle)
+    tree.root.closing = True
+    world.progress.advance_stable(tree, world.host.now())
+    assert tree.stable == 1
+    assert world.sent == [(BOB, "Receipts")]
+    assert world.ordered == [AllStable(tree)]
+
+
+def test_who_is_no_root_gives_credit_back_and_says_who_may_be(world: Parts) -> None:
+    world.successors.note(WEATHER, CAROL)
+    bundle = up(0, block(PAUL, 0))
+    world.intake.up(BOB, bundle)
+    assert world.host.released == [(BOB.node_id, bundle.size)]
+    assert world.host.sent == [(BOB, NotRoot(WEATHER, CAROL))]
+
+
+def test_a_root_admits_events_and_seals_them_at_the_end_of_the_turn(world: Parts) -> None:
+    tree = world.root(described("weather"))
+    assert world.intake.trees.by_topic[tree.topic] is tree
+    world.intake.publish_here(tree, up(0, block(PAUL, 0)))
+    world.dispatch.timer(Seal(tree.topic))
+    assert tree.frontier == 1
+    assert [type(timer) for timer in world.timers if isinstance(timer, (Seal, Acknowledge))] == [Seal, Acknowledge]
+
+
+def test_a_root_that_is_outdone_begins_a_later_term_or_hands_over() -> None:
+    for ring, ordered in ((ALICE, BecomeRoot), (BOB, Resign)):
+        world = Parts(ring, CAROL)
+        tree = world.root()
+        world.rendezvous.outdone(tree)
+        assert [type(effect) for effect in world.ordered] == [ordered]
+        assert (tree.root is None) == (ordered is BecomeRoot)
+
+
+def test_a_request_for_a_root_that_this_peer_is_not_yet_waits(world: Parts) -> None:
+    message = FindRoot(DESCRIPTOR.topic, BOB, None, NO_TERM)
+    world.rendezvous.find(message)
+    assert world.ordered == [AwaitRoot(DESCRIPTOR.topic, message)]
+
+
+def test_a_topic_that_is_handed_to_a_peer_that_is_not_the_closest_is_kept(world: Parts) -> None:
+    world.transfer.received(TransferLeadership(DESCRIPTOR, FIRST, 0, 0, FIRST, 0.0))
+    assert list(world.transfer.offers) == [DESCRIPTOR.topic]
+    assert world.known.terms == {DESCRIPTOR.topic: FIRST}
+    assert world.ordered == []
+
+
+# ---- publishers and queries
+
+
+def test_a_publisher_looks_for_the_root(world: Parts) -> None:
+    world.publishing.open("weather", Listener())
+    ((message, key),) = world.ring.routed
+    assert isinstance(message, FindRoot)
+    assert key == DESCRIPTOR.topic
+    world.dispatch.message(CAROL, RootIs(FIRST, DESCRIPTOR))
+    assert world.publishing.roots == {DESCRIPTOR.topic: CAROL}
+
+
+class Listener:
+    def progressed(self) -> None: ...
+    def failed(self, error: Exception) -> None: ...
+
+
+def test_a_question_about_a_tree_is_routed_by_who_has_no_place_in_it(world: Parts) -> None:
+    number = world.inspection.survey("weather")
+    assert [type(message) for message, _ in world.ring.routed] == [Survey]
+    assert world.inspection.surveys == {number: {}}
+
+
+def test_a_root_answers_for_itself_and_asks_its_children(world: Parts) -> None:
+    tree = world.root()
+    world.child(tree, CAROL)
+    assert world.inspection.surveys == {}
+    world.dispatch.message(BOB, Survey(tree.topic, BOB, 1))
+    assert world.sent == [(BOB, "Branch"), (CAROL, "Survey")]
