@@ -11,6 +11,8 @@ from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.topics.admissions import Admissions
+from quillcast.protocol.topics.candidacy import Candidacies
 from quillcast.protocol.topics.changes import SettingsChanges
 from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.comparing import Comparing
@@ -21,6 +23,7 @@ from quillcast.protocol.topics.effects import Effect
 from quillcast.protocol.topics.fallbacks import Fallbacks
 from quillcast.protocol.topics.flow_control import FlowControl
 from quillcast.protocol.topics.forgetting import Forgetting
+from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.intake import Intake
 from quillcast.protocol.topics.keepers import Keepers
@@ -68,6 +71,16 @@ class Line:
         return self.contacts[:count]
 
 
+class Application:
+    """Above the overlay: takes every upcall, and does nothing."""
+
+    def forward(self, message: Any, key: bytes, next_hop: Contact, source: Contact) -> tuple[Message, Contact]:
+        return message, next_hop
+
+    def deliver(self, message: Any, key: bytes, source: Contact) -> None: ...
+    def leaf_set_changed(self) -> None: ...
+
+
 class Parts:
     """Each part as it is asked for, and with it those below it. `ordered` is what is ordered of parts above."""
 
@@ -98,6 +111,12 @@ class Parts:
     def sent(self) -> list[tuple[Contact, str]]:
         """The kinds of the messages that were sent, and to whom."""
         return [(to, type(message).__name__) for to, message in self.host.sent]
+
+    def alone(self) -> None:
+        """This peer is the first of its ring."""
+        self.overlay.application = Application()
+        self.overlay.join([])
+        del self.host.timers[:], self.host.sent[:]
 
     def tree(self, descriptor: Descriptor = DESCRIPTOR) -> Tree:
         """A tree in which this peer has no place yet."""
@@ -236,6 +255,25 @@ class Parts:
         return Publishing(
             self.host, CONFIG, self.ring, self.neighbours, self.known, self.trees, self.publishers, self.intake,
             self.flow_control, self.changes, self.due, self.forgetting, self.dispatch,
+        )  # fmt: skip
+
+    @cached_property
+    def candidacies(self) -> Candidacies:
+        return Candidacies(
+            self.host, CONFIG, self.overlay, self.keepers, self.known, self.open_trees, self.replication,
+            self.rendezvous, self.transfer, self.intake, self.membership, self.forgetting, self.dispatch,
+        )  # fmt: skip
+
+    @cached_property
+    def admissions(self) -> Admissions:
+        return Admissions(self.host, CONFIG, self.trees, self.publishing, self.neighbours, self.dispatch)
+
+    @cached_property
+    def housekeeping(self) -> Housekeeping:
+        return Housekeeping(
+            self.host, CONFIG, self.open_trees, self.due, self.membership, self.children, self.rendezvous,
+            self.admissions, self.publishing, self.changes, self.flow_control, self.reports, self.dispatch,
+            self.ordered.append,
         )  # fmt: skip
 
     @cached_property

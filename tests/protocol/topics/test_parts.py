@@ -24,9 +24,11 @@ from quillcast.protocol.topics.effects import (
     Outdone,
     ParentAccepted,
     Resign,
+    RootHere,
 )
 from quillcast.protocol.topics.fallbacks import Fallbacks
 from quillcast.protocol.topics.flow_control import FlowControl, PatienceOver
+from quillcast.protocol.topics.forgetting import Forgetting
 from quillcast.protocol.topics.intake import Acknowledge, Seal
 from quillcast.protocol.topics.link_reports import ChildReport, ParentReport, encode
 from quillcast.protocol.topics.membership import JoinTimeout
@@ -44,6 +46,7 @@ from quillcast.protocol.topics.messages import (
     RecordState,
     Rejoin,
     RootIs,
+    StateDigest,
     StateQuery,
     StillOpen,
     Survey,
@@ -541,3 +544,82 @@ def test_a_root_answers_for_itself_and_asks_its_children(world: Parts) -> None:
     assert world.inspection.surveys == {}
     world.dispatch.message(BOB, Survey(tree.topic, BOB, 1))
     assert world.sent == [(BOB, "Branch"), (CAROL, "Survey")]
+
+
+# ---- becoming root, forgetting, and what time brings
+
+
+def test_who_is_alone_becomes_root_and_answers_those_who_asked(world: Parts) -> None:
+    world.alone()
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.candidacies.wait(tree.topic, FindRoot(tree.topic, BOB, DESCRIPTOR, NO_TERM))
+    assert tree.root is not None
+    assert world.ordered == [RootHere(tree)]
+    assert (BOB, "RootIs") in world.sent
+    assert world.candidacies.by_topic == {}
+
+
+def test_a_topic_that_nobody_asked_to_be_created_gets_no_root(world: Parts) -> None:
+    world.alone()
+    world.candidacies.wait(DESCRIPTOR.topic, FindRoot(DESCRIPTOR.topic, BOB, None, NO_TERM))
+    assert world.host.sent == [(BOB, NotRoot(DESCRIPTOR.topic, None, unknown=True))]
+    assert world.trees == {}
+
+
+def test_a_neighbour_whose_digest_is_the_same_is_only_answered(world: Parts) -> None:
+    world.comparing.compared(BOB, StateDigest(b""))
+    assert world.host.sent == [(BOB, StateDigest(b"", answer=True))]
+
+
+class Keeping:
+    """Keeps the state of some topics for others."""
+
+    def __init__(self, *topics: bytes) -> None:
+        self.topics = {*topics}
+
+    def may_forget(self, topic: bytes) -> bool:
+        return topic not in self.topics
+
+    def forget(self, topic: bytes) -> None:
+        self.topics.discard(topic)
+
+
+def test_idle_topics_are_forgotten_beyond_a_bound_but_for_those_in_use_or_kept() -> None:
+    known = {bytes([number]): described(f"topic/{number}") for number in range(10)}
+    beside = dict.fromkeys(known, 0)
+    forgetting = Forgetting(known, idle_topics_max=2)
+    forgetting.spare({b"\0": 0})
+    forgetting.keep_for_others(Keeping(b"\1"))
+    forgetting.forget_too(beside)
+    for _ in range(4):
+        forgetting.note(b"?")
+    assert list(known) == list(beside) == [b"\0", b"\1", b"\x08", b"\x09"]
+
+
+def test_a_round_of_housekeeping_looks_at_topics_that_are_due_and_comes_again(world: Parts) -> None:
+    tree = world.root()
+    world.housekeeping.housekeep()
+    assert world.ordered == []
+    world.due.wake(tree)
+    world.housekeeping.housekeep()
+    assert world.ordered == [GapNoticed(tree.topic)]
+    assert world.timers == [HousekeepingDue()] * 2
+
+
+def test_no_round_follows_where_there_is_nothing_to_look_at(world: Parts) -> None:
+    world.due.begin()
+    world.housekeeping.housekeep()
+    assert not world.due.timer_set
+
+
+def test_a_lease_that_ran_out_is_ended_and_told(world: Parts) -> None:
+    tree = world.root()
+    housekeeping = world.housekeeping
+    child = world.child(tree, BOB)
+    tree.orphan_lease(child, 1.0, [BOB.node_id])
+    world.due.wake(tree)
+    world.host.time = 2.0
+    housekeeping.housekeep()
+    assert tree.orphaned_leases == {}
+    assert tree.topic in world.reports.dirty
