@@ -13,9 +13,9 @@ from typing import Any
 from quillcast.core.bundle import Block
 from quillcast.core.errors import LocalError, NotAdmitted, NotJoined, NotStable, QuillcastError
 from quillcast.core.ranges import RangeSet
+from quillcast.live import arguments
 from quillcast.live.edges.batcher import EVENT_BYTES, NO_PAYLOADS, Batcher, Wait, too_large
 from quillcast.live.edges.holdups import HoldUps
-from quillcast.live.node import arguments
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.publisher import DROPPED_RANGES_MAX
