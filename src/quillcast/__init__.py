@@ -9,7 +9,7 @@
         for event in node.subscribe("sport/tennis"):
             ...
 
-What is named here is imported where it is first used, so that `import quillcast` costs next to nothing.
+Names are imported on first use, so `import quillcast` costs next to nothing.
 """
 
 from importlib import import_module

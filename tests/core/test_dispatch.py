@@ -32,9 +32,9 @@ def test_an_input_goes_to_the_handler_of_its_kind_and_way() -> None:
 
 def test_what_nobody_takes_by_this_way_is_malformed() -> None:
     dispatch = Dispatch()
-    with pytest.raises(Malformed, match="a Ping only makes sense when it is routed"):
+    with pytest.raises(Malformed, match="a Ping must be routed"):
         dispatch.message(SENDER, Ping(1))
-    with pytest.raises(Malformed, match="a Ping makes no sense when it is routed to a topic"):
+    with pytest.raises(Malformed, match="a Ping cannot be routed to a topic"):
         dispatch.routed(Ping(1))
 
 

@@ -131,7 +131,7 @@ def test_a_member_that_holds_no_credential_admits_nobody(tmp_path: Path) -> None
         async with holder(tmp_path) as (alice, keyring):
             alice.links.handshake.admissions = None
             here, _ = await refusal(line_to(alice, keyring, "token"), alice)
-            assert "this peer admits nobody" in here
+            assert "this peer cannot admit others" in here
 
     run(scenario())
 

@@ -315,7 +315,7 @@ def test_a_peer_of_another_version_is_named() -> None:
 def test_something_else_that_listens_is_named() -> None:
     async def scenario() -> None:
         async with toy() as alice, speaker(lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
-            assert await refusal(alice, address) == f"cannot link with {address}: it is no quillcast peer"
+            assert await refusal(alice, address) == f"cannot link with {address}: it is not a quillcast peer"
 
     run(scenario())
 
@@ -545,7 +545,7 @@ def test_strangers_that_say_nothing_are_bounded_and_sent_away() -> None:
 def test_what_is_no_address_is_said_so(address: str) -> None:
     async def scenario() -> None:
         async with toy() as alice:
-            with pytest.raises(LocalError, match="is no address; write host:port"):
+            with pytest.raises(LocalError, match="is not an address; write host:port"):
                 await alice.links.greet(address)
 
     run(scenario())

@@ -80,7 +80,7 @@ def test_a_name_that_is_taken_is_said_and_peers_come_by_tcp(monkeypatch: pytest.
         async with toy() as alice, toy() as bob:
             assert not alice.links.problems
             assert list(bob.links.problems) == [
-                f"peers of this machine come by TCP: Address already in use: {bob.contact.address}"
+                f"peers of this machine connect by TCP: Address already in use: {bob.contact.address}"
             ]
             monkeypatch.setattr(local_ipc, "_name", lambda address: "\0nobody's")
             assert await exchange(alice, bob) == socket.AF_INET

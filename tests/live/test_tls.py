@@ -143,7 +143,7 @@ async def refused(alice: ToyPeer, bob: ToyPeer, mine: str, theirs: str) -> None:
         await alice.links.greet(bob.contact.address)
     assert mine in str(problem.value)
     async with asyncio.timeout(10):
-        while bob.links.unauthenticated_count or not bob.links.problems:  # noqa: ASYNC110 - he closes later than she does
+        while bob.links.unauthenticated_count or not bob.links.problems:  # noqa: ASYNC110 - he closes later
             await asyncio.sleep(0)
     assert theirs in bob.links.problems[-1]
     assert "\n" not in str(problem.value) + bob.links.problems[-1]
@@ -221,9 +221,9 @@ def test_an_identity_without_the_key_of_its_certificate_cannot_even_begin() -> N
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "it is no quillcast peer"),
-        (bytes(range(256)) * 20, "it is no quillcast peer"),
-        (b"\x16\x03\x01" + bytes(range(200)), "it is no quillcast peer"),
+        (b"GET / HTTP/1.1\r\n\r\n", "it is not a quillcast peer"),
+        (bytes(range(256)) * 20, "it is not a quillcast peer"),
+        (b"\x16\x03\x01" + bytes(range(200)), "it is not a quillcast peer"),
         (frame(FrameType.HELLO, hello.encode(Hello("toys", b"k" * 32, "a:1", b"n" * 32, b"i" * 8, 1))), "without TLS"),
     ],
     ids=["http", "random", "half a handshake", "plain peer"],

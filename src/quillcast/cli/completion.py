@@ -1,4 +1,4 @@
-"""`quillcast completion`: what makes a shell complete commands, options, topics, peers and networks."""
+"""`quillcast completion`: print scripts that complete commands, options, topics, peers and networks."""
 
 import os
 import sys
@@ -12,20 +12,20 @@ LINES = {
     "zsh": ("~/.zshrc", 'eval "$(quillcast completion zsh)"'),
     "fish": ("~/.config/fish/config.fish", "quillcast completion fish | source"),
 }
-"""Where a shell's own line belongs, and the line."""
+"""For each shell, the file to change and the line to add."""
 
 
-@click.command(short_help="Print what makes your shell complete commands and topics.")
+@click.command(short_help="Print a completion script for your shell.")
 @click.argument("shell", type=click.Choice(list(LINES)))
 def command(shell: str) -> None:
-    """Print the completion of SHELL: of commands, options, and this machine's topics, peers and networks.
+    """Print a completion script for SHELL: commands, options, and this machine's topics, peers and networks.
 
     \b
     Add the line of your shell to its file:
       bash  ~/.bashrc                   eval "$(quillcast completion bash)"
       zsh   ~/.zshrc, after compinit    eval "$(quillcast completion zsh)"
       fish  ~/.config/fish/config.fish  quillcast completion fish | source
-    """  # noqa: D301 - the sign that click takes for "as it stands"
+    """  # noqa: D301 - click's mark for preformatted text
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(click.get_current_context().find_root().command, {}, "quillcast", VARIABLE).source())

@@ -1,4 +1,4 @@
-"""`quillcast status`: what a running peer is, knows and does."""
+"""`quillcast status`: show what a running peer is, knows and does."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from quillcast.cli.tables import sized, table
 def command(peer: str, network: str, as_json: bool) -> None:
     """Show a running peer of this machine: its neighbours, leaf set, topics, rates, and how far its subscriptions are.
 
-    What a subscription lacks is counted up to what this peer knows of the topic; `check topic` asks the topic's root.
+    What a subscription lacks is counted up to what this peer knows of the topic. `check topic` queries the root.
     """
     status = ask_peer(network, peer, "status")
     if as_json:
@@ -57,7 +57,7 @@ def _journal(journal: Mapping[str, Any] | None) -> str:
 
 
 def short(contact: Mapping[str, Any] | None) -> str:
-    """How people are shown a peer."""
+    """A peer as shown to people."""
     return "-" if contact is None else str(contact["node_id"])[:8]
 
 

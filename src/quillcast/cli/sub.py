@@ -1,4 +1,4 @@
-"""`quillcast sub`: print the events of topics as they come."""
+"""`quillcast sub`: print the events of topics as they arrive."""
 
 import asyncio
 import base64
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from quillcast.live.admission.credentials import Credentials
 
 
-@click.command(short_help="Print a topic's events as they come.")
+@click.command(short_help="Print a topic's events as they arrive.")
 @TOPIC
-@click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many events.")
 @click.option(
     "--start",
     type=click.Choice(["now", "earliest"]),
     default="now",
     show_default=True,
-    help="Begin with new events, or with the earliest that peers still keep; reports how many older ones are gone.",
+    help="Start with new events, or with the earliest that peers still keep (and report how many are gone).",
 )
 @click.option(
     "--timeout",
     "timeout_s",
     type=Amount(min=0, min_open=True),
-    help="Give up, with exit code 1, when no event came for so many seconds.",
+    help="Exit with code 1 if no event arrives for this many seconds.",
 )
-@click.option("--name", default="", help="What status, top and check call this subscription.")
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing but events, losses and errors.")
+@click.option("--name", default="", help="Name of this subscription in status, top and check.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only events, losses and errors.")
 @AS
 @JSON
 @peering
@@ -55,7 +55,7 @@ def command(
     as_json: bool,
     peering: Peering,
 ) -> None:
-    """Print a topic's events, a line each.
+    """Print a topic's events, one line each.
 
     Payloads go to standard output as they are, each followed by a line end; with --json each is an object with topic,
     payload (payload_base64 if it is not text), key, attributes, publisher, sequence, time_ns and recovered (it may have
@@ -91,7 +91,7 @@ def command(
 
 
 async def _patiently(subscription: Subscription[Event], timeout_s: float) -> AsyncIterator[Event]:
-    """The events, until none came for so long."""
+    """The events, until none arrived for `timeout_s`."""
     while True:
         try:
             async with asyncio.timeout(timeout_s):
@@ -124,7 +124,7 @@ def _json_line(event: Event) -> bytes:
 
 
 def text_or_base64(name: str, data: bytes) -> dict[str, str]:
-    """Bytes for a JSON object: text under `name` if they are some, else base64 under another."""
+    """Bytes for a JSON object: under `name` if they are UTF-8 text, else as base64 under `<name>_base64`."""
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
@@ -140,10 +140,10 @@ def _tell_start(node: Node, topic: str) -> None:
 
 
 def _tell_missed(topic: str, losses: list[Loss]) -> None:
-    """Say how many events before an `earliest` start are not kept any more."""
+    """Report how many events before an `earliest` start are no longer kept."""
     if losses:
         count = _events(sum(loss.count for loss in losses), at_most=any(loss.uncertain for loss in losses))
-        print(f"lost: {count} of {topic} from before this start, which are not kept any more", file=sys.stderr)
+        print(f"lost: {count} of {topic} from before this start, which are no longer kept", file=sys.stderr)
 
 
 def _tell_loss_as_json(topic: str, loss: Loss) -> None:
@@ -159,7 +159,7 @@ def _events(count: int, *, at_most: bool) -> str:
 
 def _tell_loss(topic: str, loss: Loss) -> None:
     if loss.why == "start":
-        return  # told of together (`_tell_missed`)
+        return  # reported together (`_tell_missed`)
     if loss.uncertain:
         which = f"positions {loss.term.counter}:{loss.first} to {loss.term.counter}:{loss.last - 1}, whose is unknown"
     else:

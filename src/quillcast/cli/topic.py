@@ -1,4 +1,4 @@
-"""`quillcast topic`: create topics, show one, list all, change one."""
+"""`quillcast topic`: create, show, list and change topics."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ DEFAULTS, TOPICS = Settings(), TopicConfig()
 
 
 def choice(name: str, meaning: str, *, default: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option of a topic's setting."""
+    """The option for a topic's setting."""
     choices = click.Choice(CHOICES[name])
     return click.option(f"--{name}", type=choices, default=default, show_default=default is not None, help=meaning)
 
@@ -31,21 +31,27 @@ def choice(name: str, meaning: str, *, default: str | None) -> Callable[[Callabl
 @click.group(invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Create topics, show one, list all, change one."""
+    """Create, show, list and change topics."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 @command.command()
 @TOPIC
-@choice("delivery", "What subscribers are owed.", default=DEFAULTS.delivery)
-@choice("order", "Whether a publisher's events come in its order.", default=DEFAULTS.order)
-@choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.", default=DEFAULTS.slow)
+@choice("delivery", "Guarantee for subscribers.", default=DEFAULTS.delivery)
+@choice("order", "Whether each publisher's events arrive in order.", default=DEFAULTS.order)
+@choice(
+    "slow",
+    "If a subscriber cannot keep up: cut it and report what it lost, or make publishers wait.",
+    default=DEFAULTS.slow,
+)
 @click.option("--event-bytes-max", default=DEFAULTS.event_bytes_max, show_default=True, help="Largest payload.")
-@choice("partition", "In a split network: acknowledge and say so, or acknowledge nothing.", default=DEFAULTS.partition)
+@choice("partition", "During a partition: acknowledge and say so, or acknowledge nothing.", default=DEFAULTS.partition)
 @AS_OWNER
-@click.option("--publisher", "publishers", metavar="PRINCIPAL", multiple=True, help="Who may publish too.")
-@click.option("--subscriber", "subscribers", metavar="PRINCIPAL", multiple=True, help="Who may subscribe too.")
+@click.option("--publisher", "publishers", metavar="PRINCIPAL", multiple=True, help="Who else may publish. Repeatable.")
+@click.option(
+    "--subscriber", "subscribers", metavar="PRINCIPAL", multiple=True, help="Who else may subscribe. Repeatable."
+)
 @JSON
 @peering
 def create(
@@ -57,13 +63,13 @@ def create(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Create TOPIC with these settings, which stand for all of the network.
+    """Create TOPIC with these settings, for the whole network.
 
-    With --as the topic has an owner: only the owner changes it, and gives it an access list with --publisher and
-    --subscriber; without these everybody may. A principal is what `topic create` tells of the owner.
+    With --as the topic has an owner, and only the owner can change it. --publisher and --subscriber restrict who may
+    use it; without them everybody may. `topic create --as` prints a principal as `owner`.
     """
     if not (peering.contacts or peering.join):
-        peers_here(peering.network)  # a topic lives in its peers: with this command as the only one it ends at once
+        peers_here(peering.network)  # without another peer, the topic would end with this command
 
     async def create_it() -> int:
         async with peering.node() as node:
@@ -74,7 +80,7 @@ def create(
 
     if run(create_it()) == 1:
         click.echo(
-            f"{topic}: no other peer holds these settings, so they are forgotten now; start a peer and create it again",
+            f"{topic}: no other peer holds these settings, so they are lost; start a peer and create the topic again",
             err=True,
         )
     owner = {} if credentials is None else {"owner": credentials.principal}
@@ -83,24 +89,26 @@ def create(
 
 @command.command("set")
 @TOPIC
-@choice("delivery", "What subscribers are owed; cannot change while the topic stands.", default=None)
-@choice("order", "Whether a publisher's events come in its order; cannot change either.", default=None)
-@choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.", default=None)
+@choice("delivery", "Guarantee for subscribers; cannot be changed.", default=None)
+@choice("order", "Whether each publisher's events arrive in order; cannot be changed.", default=None)
+@choice(
+    "slow", "If a subscriber cannot keep up: cut it and report what it lost, or make publishers wait.", default=None
+)
 @click.option("--event-bytes-max", type=click.IntRange(min=1), help="Largest payload.")
-@click.option("--yes", is_flag=True, help="Do not ask whether a stronger guarantee is worth its cost.")
+@click.option("--yes", is_flag=True, help="Do not ask before a costly change.")
 @AS
 @JSON
 @peering
 def set_(
     topic: str, peering: Peering, yes: bool, credentials: "Credentials | None", as_json: bool, **settings: Any
 ) -> None:
-    """Change settings of TOPIC, which stands, while events flow.
+    """Change the settings of an existing topic while it is in use.
 
-    What a stronger guarantee costs is said before it applies, and on a terminal you are asked.
+    Shows what a change costs before it applies; on a terminal it asks.
     """
     wanted = {name: value for name, value in settings.items() if value is not None}
     if not wanted:
-        raise click.UsageError("nothing to set; say --slow or --event-bytes-max", click.get_current_context())
+        raise click.UsageError("nothing to set; use --slow or --event-bytes-max", click.get_current_context())
     before = _settings(_known(topic, peering.network))
     costs = list(_costs(before, before | wanted))
     for cost in costs:
@@ -121,17 +129,17 @@ def _settings(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _costs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """What will be dearer, a line each."""
+    """What will cost more, one line each."""
     if (before["slow"], after["slow"]) == ("cut", "wait"):
         yield (
-            "slow = wait: publishers go no faster than the slowest subscriber, and stand still for up to "
+            "slow = wait: publishers go no faster than the slowest subscriber, and wait for up to "
             f"{TOPICS.lease_s:g} s when one hangs"
         )
     if after["event_bytes_max"] > before["event_bytes_max"]:
         size, mib = after["event_bytes_max"], TOPICS.budget_bytes >> 20
         yield (
             f"event_bytes_max = {size}: a peer's buffers ({mib} MiB for all topics) may hold as few as "
-            f"{TOPICS.budget_bytes // size} events; beyond that slow subscribers are cut off earlier"
+            f"{TOPICS.budget_bytes // size} events; slow subscribers are cut earlier"
         )
 
 
@@ -183,7 +191,7 @@ def list_(network: str, as_json: bool) -> None:
 
 
 def _known(topic: str, network: str) -> dict[str, Any]:
-    """What the peers of this machine know of a topic, and its root. Raises `UnknownTopic`."""
+    """What the peers of this machine know of a topic, and what its root knows. Raises `UnknownTopic`."""
     here = _topics(network).get(topic)
     if here is not None and here["root"] is not None:
         return here
@@ -205,7 +213,7 @@ def _topics(network: str) -> dict[str, dict[str, Any]]:
 
 
 def _nothing_known(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A topic by its settings alone."""
+    """A topic of which only the settings are known."""
     chosen = {name: part[name] for name in ("owner", "access")}
     sums = {"events": 0, "members": 0, "subscriptions": 0, "publishers": 0}
     topic = part.get("topic") or described(part["name"]).topic.hex()

@@ -49,14 +49,14 @@ class Dispatch:
         """A message came straight from `sender`. Raises `Malformed` for a kind that is only routed."""
         handle = self._direct.get(type(message))
         if handle is None:
-            raise Malformed(f"a {type(message).__name__} only makes sense when it is routed")
+            raise Malformed(f"a {type(message).__name__} must be routed")
         handle(sender, message)
 
     def routed(self, message: Message) -> None:
         """A message reached the peer that is closest to its key. Raises `Malformed` for a kind that is never routed."""
         handle = self._routed.get(type(message))
         if handle is None:
-            raise Malformed(f"a {type(message).__name__} makes no sense when it is routed to a topic")
+            raise Malformed(f"a {type(message).__name__} cannot be routed to a topic")
         handle(message)
 
     def timer(self, timer: Timer) -> None:

@@ -12,20 +12,20 @@ def quoted(text: str) -> str:
 
 
 class QuillcastError(Exception):
-    """Anything quillcast raises on purpose. Its text is one clear line for a person."""
+    """Base of all errors of quillcast. The text is one line for people."""
 
     exit_code = 1
     """What a command ends with when this error reaches it."""
 
 
 class LocalError(QuillcastError):
-    """Our caller asked for what cannot be; the text names the value and the remedy."""
+    """Invalid request; the text names the value and the remedy."""
 
     exit_code = 2
 
 
 class RemoteError(QuillcastError):
-    """A peer broke the protocol: the host closes the link, counts it, and this peer stays sound."""
+    """Another peer broke the protocol: the link is closed and counted, and this peer keeps running."""
 
     exit_code = 3
 
@@ -35,11 +35,11 @@ class Malformed(RemoteError):
 
 
 class EventTooLarge(LocalError):
-    """An event over the topic's size limit; refused at the publisher."""
+    """The event exceeds the topic's size limit; the publisher rejects it."""
 
 
 class UnknownTopic(LocalError):
-    """The topic does not exist and the network does not create topics on first use."""
+    """The topic does not exist, and the network does not create topics on first use."""
 
 
 class TopicExists(LocalError):
@@ -47,19 +47,19 @@ class TopicExists(LocalError):
 
 
 class NotJoined(QuillcastError):
-    """The peer is not (yet) part of the overlay, and the time to wait for it has passed."""
+    """The peer did not become part of the overlay in time."""
 
     exit_code = 4
 
 
 class Unreachable(QuillcastError):
-    """No contact answered, or it is of another network or version."""
+    """No contact answered, or it belongs to another network or version."""
 
     exit_code = 4
 
 
 class NotAdmitted(QuillcastError):
-    """The time to wait passed before the topic's root took the event; what holds it up is named."""
+    """The topic's root did not admit the event in time; the text says what holds it up."""
 
     exit_code = 5
 
@@ -86,6 +86,6 @@ class NotStable(QuillcastError):
 
 
 class DiskFailed(QuillcastError):
-    """The disk refused a write (full, or failing); what was promised before stays."""
+    """The disk rejected a write (full, or failing); earlier promises still hold."""
 
     exit_code = 6

@@ -6,19 +6,19 @@ from quillcast.core.envelope import Term
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Events that will not come; each is reported once.
+    """Events that this subscription will never get. Each is reported once.
 
-    With a `publisher` the range [first, last) counts that publisher's events by their sequence, and the report is
-    exact. Without one (`uncertain`) it counts positions of `term`: nobody who could be reached knows which events
-    stood there. One that comes after all is marked (`Event.recovered`), and so may be some that did not stand there.
+    With a `publisher`, [first, last) is a range of that publisher's sequences, and the report is exact. Without one
+    (`uncertain`) it is a range of positions in `term`, because no reachable peer knows which events were there. An
+    event that arrives after all is marked (`Event.recovered`); a few others may be marked too.
 
-    `publisher` and the sequences are those of the events (`Event.publisher`, `Event.sequence`) where a process has one
-    publisher in the topic. Several of one process share a line of blocks, which has the id of the first of them and
-    counts the events of all in the order in which they were published. Only the blocks say whose each event was, and
-    those are gone with the events: then `count` is exact, and whose they were shows in the gaps of each one's sequence.
+    If a process has one publisher in the topic, `publisher` and the sequences are those of its events
+    (`Event.publisher`, `Event.sequence`). Several publishers of a process share a line of blocks, which has the id of
+    the first one and counts the events of all. `count` is then exact, and gaps in each publisher's `Event.sequence`
+    show whose events were lost.
 
-    `why`: cut, unavailable, late, void, dropped, overtaken, malformed; start: the subscription was to begin with the
-    earliest event, and these are not kept any more.
+    `why`: cut, unavailable, late, void, dropped, overtaken, malformed; start: the subscription asked for the earliest
+    events, and these are no longer kept.
     """
 
     term: Term
@@ -29,10 +29,10 @@ class Loss(msgspec.Struct, frozen=True):
 
     @property
     def uncertain(self) -> bool:
-        """Is it unknown which events these are?"""
+        """Whether it is unknown which events these are."""
         return not self.publisher
 
     @property
     def count(self) -> int:
-        """How many events are lost, at most where the report is uncertain."""
+        """How many events are lost; an upper bound if the report is uncertain."""
         return self.last - self.first

@@ -202,6 +202,25 @@ def test_a_keeper_that_is_joining_is_not_waited_for_and_its_word_does_not_count(
     assert village.root(NAME) == root
 
 
+def test_newcomers_ask_those_who_were_there_before_them_and_hear_whom_these_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one replica died, and where it was are two that never heard of it."""
+    village = Village(6, config=Config(topics=TopicConfig(replicas=1)))
+    village.kill(by_distance(village)[0])
+    village.run(10)
+    root, joining = (village.add(from_number(number(TOPIC) + more)).number for more in (1, 2))
+    monkeypatch.setattr(village.peers[joining].overlay.lifecycle, "active", False)
+    village.subscribe(by_distance(village)[-1], NAME, Reader())
+    village.run(3)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.hold_until > village.peers[root].host.now() + 10, "the topic may have been in use until then"
+    village.run(30)
+    assert tree.root.hold_until <= village.peers[root].host.now()
+
+
 def test_a_keeper_that_knows_of_a_later_term_is_outbid() -> None:
     village = Village(8)
     root, keeper = by_distance(village)[:2]
@@ -567,7 +586,7 @@ def test_a_root_that_cannot_reach_most_keepers_marks_its_acknowledgements(count:
     cut = village.world.cut(lambda a, b: (a in away) != (b in away))
     village.run(12)
     assert published(village, root, publisher) == (2, True)
-    village.world.mend(cut)
+    village.world.heal(cut)
     village.run(6)
     assert published(village, root, publisher) == (3, False)
     assert published(village, root, publisher) == (4, False)
@@ -591,7 +610,7 @@ def test_where_the_topic_says_so_nothing_is_acknowledged_in_a_split_and_what_was
     assert [len(reader.payloads) for reader in readers.values()] == [1, 1]
     marks = [(publisher.admitted, publisher.stable) for publisher in publishers.values()]
     assert (0, 0) in marks, "one side has no majority"
-    village.world.mend(cut)
+    village.world.heal(cut)
     village.run(50)
     assert [publisher.stable for publisher in publishers.values()] == [1, 1]
     assert [len(reader.payloads) for reader in readers.values()] == [2, 2]

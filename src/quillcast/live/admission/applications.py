@@ -168,7 +168,7 @@ class Applicant:
             raise Unadmitted(
                 "fingerprint",
                 f"its fingerprint is {found}, and {self._line.fingerprint} is wanted: it is another network, or "
-                "somebody is in between",
+                "somebody intercepts the connection",
             )
         if certificate is None:
             raise Unadmitted("certificate", "it shows no certificate")

@@ -27,12 +27,12 @@ class Credentials:
 
     @classmethod
     def new(cls) -> "Credentials":
-        """A new one, from the system's randomness."""
+        """A new one, from the system's random source."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def load(cls, path: Path | str) -> "Credentials":
-        """The one in a file that `save` wrote. Raises `LocalError` that names the file."""
+        """Load one from a file that `save` wrote. Raises `LocalError` that names the file."""
         try:
             key = serialization.load_pem_private_key(Path(path).read_bytes(), None)
         except OSError as problem:
@@ -47,7 +47,7 @@ class Credentials:
         return cls(key)
 
     def save(self, path: Path | str) -> None:
-        """Write it to a new file that the owner alone can read. Raises `LocalError` if that is not possible."""
+        """Write it to a new file that only the owner can read. Raises `LocalError` if that is not possible."""
         pem = self._key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -63,7 +63,7 @@ class Credentials:
             raise LocalError(f"the credentials cannot be written to {path}: {problem.strerror}") from problem
 
     def warrant(self, node: bytes, topic: bytes) -> Warrant:
-        """The word that a peer acts for this credential in a topic."""
+        """Proof that a peer acts for this credential in a topic."""
         return Warrant(self.public_key, self._key.sign(warrant_statement(node, topic)))
 
     def own(self, descriptor: Descriptor) -> Descriptor:

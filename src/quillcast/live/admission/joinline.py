@@ -30,17 +30,17 @@ class JoinLine(msgspec.Struct, frozen=True):
         """Read a line. Raises `LocalError` that says what is wrong with it, and does not repeat the token."""
         parts = urlsplit(text.strip())
         if parts.scheme != SCHEME or not parts.netloc:
-            raise LocalError(f"that is no line to join with; it looks like {_EXAMPLE}")
+            raise LocalError(f"that is not a join line; it looks like {_EXAMPLE}")
         addresses.parse(parts.netloc)
         fingerprint = parts.path.strip("/").lower()
         if len(fingerprint) != FINGERPRINT_LETTERS or not fingerprint.isalnum():
             raise LocalError(
-                f"{fingerprint!r} is no fingerprint of a network, which has {FINGERPRINT_LETTERS} letters and digits; "
+                f"{fingerprint!r} is not a fingerprint, which has {FINGERPRINT_LETTERS} letters and digits; "
                 f"copy the whole line: {_EXAMPLE}"
             )
         chosen = dict(parse_qsl(parts.query))
         if unknown := sorted(chosen.keys() - {"token", "network"}):
-            raise LocalError(f"{unknown[0]!r} is no part of a line to join with; it looks like {_EXAMPLE}")
+            raise LocalError(f"{unknown[0]!r} is not part of a join line; it looks like {_EXAMPLE}")
         return cls(parts.netloc, fingerprint, chosen.get("token", ""), chosen.get("network", DEFAULT_NETWORK))
 
     def __str__(self) -> str:

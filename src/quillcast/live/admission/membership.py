@@ -103,7 +103,7 @@ class MembershipResolver:
             )
         if known is None:
             if not line.token:
-                raise LocalError("the line to join with has no token, and this machine was not admitted before")
+                raise LocalError("the join line has no token, and this machine was not admitted before")
             self.keyring.prepare()  # a token is good for once
             identities = [Identity.new() for _ in range(1 if self.data is not None else MEMBERS_MAX)]
             admitted = await apply(line, identities, wall_ns=self.wall_ns, timeout_s=timeout_s)

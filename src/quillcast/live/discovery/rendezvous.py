@@ -60,7 +60,7 @@ class Rendezvous:
     def __init__(self, network: str, runtime_dir: Path | str | None = None) -> None:
         if not _NAME.fullmatch(network):
             raise LocalError(
-                f"{quoted(network)} is no name of a network: up to 64 letters, digits, dots, dashes, underscores"
+                f"{quoted(network)} is not a network name: up to 64 letters, digits, dots, dashes, underscores"
             )
         self._runtime = chosen(runtime_dir)
         self.folder = self._runtime.own / network

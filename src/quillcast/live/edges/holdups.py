@@ -50,10 +50,10 @@ class HoldUps:
         reasons = [*self._names()]
         if self._walk.hold_s > 0:
             reasons.append(
-                f"the root {_named(self._walk.root)} calls nothing stable for another {self._walk.hold_s:.0f} s, "
-                "for subscribers that it does not know yet may be on their way to it"
+                f"the root {_named(self._walk.root)} declares nothing stable for another {self._walk.hold_s:.0f} s, "
+                "because subscribers that it does not know yet may be joining"
             )
-        return "; ".join(reasons) or "all that were asked hold it by now, and the word of that is on its way"
+        return "; ".join(reasons) or "all peers that were asked have it by now, and their reports are in transit"
 
     def paced(self) -> str:
         """Why the root admits nothing now."""

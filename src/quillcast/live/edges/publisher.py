@@ -25,9 +25,9 @@ _WALK_S = 0.5  # of a wait's end, in which peers name who holds it up; a guess: 
 
 
 class Publisher:
-    """Publishes to one topic; made by `Node.publisher`. Its events have one line of sequence numbers, from 0.
+    """Publishes to one topic; created by `Node.publisher`. Its events have sequence numbers from 0.
 
-    It keeps what it published until every subscriber with a live lease has it.
+    It keeps events until every subscriber with a live lease has them.
     """
 
     def __init__(
@@ -62,26 +62,26 @@ class Publisher:
     ) -> None:
         """Publish an event.
 
-        Returns when the event is on its way, which takes no pause while there is room; back-pressure is felt as
-        waiting. Concurrent calls are served in the order in which they were made.
+        Returns when the event has been accepted. It waits only if there is no room (back-pressure). Concurrent calls
+        are served in order.
 
         Args:
             payload: what to publish.
-            key: what the event is about, for those who keep the latest of each; with attributes at most 64 KiB.
-            attributes: more about the event; values are what MessagePack knows.
-            wait: "root" waits until the topic's root admitted the event, "stable" until every subscriber with a live
-                lease holds it.
-            timeout_s: seconds that the first event waits for the topic's root, and with `wait` the call as a whole;
-                half a second if it is less, to find out who holds it up.
+            key: what the event is about; with attributes at most 64 KiB.
+            attributes: further data about the event; values that MessagePack supports.
+            wait: "root" waits until the topic's root has admitted the event, "stable" until every subscriber with a
+                live lease has it.
+            timeout_s: seconds that the first event waits for the topic's root, and with `wait` the whole call; at least
+                half a second, to find out who holds it up.
 
         Raises:
             EventTooLarge: the payload is over the topic's limit.
             UnknownTopic: the topic does not exist, and the network creates none on first use.
-            AccessDenied: the topic's access list does not let these credentials publish; the text has the rule.
+            AccessDenied: the topic's access list does not let these credentials publish; the text names the rule.
             NotJoined: no root was found within `timeout_s`.
-            NotAdmitted: with `wait`, the root did not take the event in time; what holds it up is named.
-            NotStable: with "stable", some subscribers did not hold the event in time; they are named. Or it was
-                discarded at this publisher's bounds before they did (`reason`).
+            NotAdmitted: with `wait`, the root did not admit the event in time; the text says what holds it up.
+            NotStable: with "stable", some subscribers did not have the event in time; the text names them. Or this
+                publisher had to discard it (`reason`).
         """
         if type(payload) is bytes and key is None and attributes is None and wait is None:
             room = self.room - len(payload) - EVENT_BYTES
@@ -94,11 +94,11 @@ class Publisher:
         await self._publish(payload, key, attributes, wait, timeout_s)
 
     def publish_nowait(self, payload: bytes) -> bool:
-        """Publish an event if that takes no pause; False if it was not taken, and `await publish(payload)` has to.
+        """Publish an event if that needs no pause. If it returns False, call `await publish(payload)` instead.
 
-        That is so while there is no room, before the topic's root is known, and once in `LiveConfig.publish_bytes`, so
-        that the event loop runs. What is wrong with an event, or with the publisher, is for `publish` to say: here it
-        is just not taken. At half the price of `publish`, for those who publish hundreds of thousands a second.
+        It returns False while there is no room, before the topic's root is known, and once per
+        `LiveConfig.publish_bytes`, so that the event loop runs; also for invalid events, for which `publish` raises the
+        error. It costs half of `publish`.
         """
         if type(payload) is not bytes:
             return False
@@ -148,10 +148,10 @@ class Publisher:
         return is_full
 
     async def opened(self, wait: Wait | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until the topic's root is known, which the first `publish` does too.
+        """Wait until the topic's root is known. The first `publish` does this too.
 
-        With `wait` it raises `LocalError` where the topic does not acknowledge events so, while none is published:
-        for those who publish without `wait`, and ask for the acknowledgement of all (`acknowledged`).
+        With `wait` it raises `LocalError` if the topic does not acknowledge events that way. Use it before publishing
+        without `wait` and calling `acknowledged` at the end.
         """
         timeout_s = arguments.seconds("timeout_s", timeout_s)
         self._check_open()
@@ -161,9 +161,9 @@ class Publisher:
             self._check_wait(wait)
 
     async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until all that was published so far is acknowledged; arguments and errors are those of `publish`.
+        """Wait until everything published so far is acknowledged; arguments and errors as for `publish`.
 
-        With "stable", that is never so once anything was `dropped`.
+        With "stable", this fails once any event was discarded.
         """
         self._check_wait(wait)
         timeout_s = arguments.seconds("timeout_s", timeout_s)
@@ -205,7 +205,7 @@ class Publisher:
 
     @property
     def reliable(self) -> bool:
-        """Does the topic acknowledge events? A topic that is not known yet counts as reliable."""
+        """Whether the topic acknowledges events. A topic that is not known yet counts as reliable."""
         return self._batcher.inner.reliable
 
     @property
@@ -216,7 +216,7 @@ class Publisher:
 
     @property
     def stable(self) -> int:
-        """How many events every subscriber with a live lease holds, as far as the root has told."""
+        """How many events every subscriber with a live lease has, according to the root."""
         inner = self._batcher.inner
         if not inner.reliable:
             return 0
@@ -226,9 +226,9 @@ class Publisher:
 
     @property
     def partitioned(self) -> bool:
-        """Did the last acknowledgement come from a root that is cut off from most of the peers next to it?
+        """Whether the last acknowledgement came from a root that cannot reach most of its replicas.
 
-        Then it holds on the root's side of the split only.
+        It is then valid on the root's side of the partition only.
         """
         return self._batcher.inner.partitioned
 
@@ -242,7 +242,7 @@ class Publisher:
         return self.next
 
     def close(self) -> None:
-        """Send what waits, and publish no more. The peer keeps what is not stable until it is."""
+        """Send what waits, and stop publishing. The peer keeps events until they are stable."""
         if not self._closed:
             self._closed, self.plain = True, False
             self._batcher.leave(self)
@@ -319,7 +319,7 @@ class Publisher:
     def _check_wait(self, wait: str) -> None:
         if wait not in ("root", "stable"):
             raise LocalError(
-                f"wait = {wait!r} is not a choice; use 'root' or 'stable' ('stored' comes with durable topics)"
+                f"wait = {wait!r} is not valid; use 'root' or 'stable' ('stored' comes with durable topics)"
             )
         if not self.reliable:
             raise LocalError(f"topic {self.topic!r} is best_effort and acknowledges nothing; publish without wait")
@@ -328,11 +328,11 @@ class Publisher:
         inner = batcher.inner
         if inner.admitted < last and inner.root is None:
             return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event; it is "
-                             "still tried")  # fmt: skip
+                             "still being tried")  # fmt: skip
         if inner.admitted < last:
             return NotAdmitted(
                 f"the root of {self.topic!r} did not admit the event within {timeout_s:g} s: {holdups.paced()}; it is "
-                "still tried", holdups.peers
+                "still being tried", holdups.peers
             )  # fmt: skip
         return NotStable(
             f"the event in {self.topic!r} is admitted, but not known to be held by every subscriber within "

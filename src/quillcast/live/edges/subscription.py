@@ -40,9 +40,10 @@ it and whose `length_hint` says how many are left. Raises `Malformed`."""
 class Event(msgspec.Struct, frozen=True, gc=False):
     """What somebody published.
 
-    `sequence` counts a publisher's events in the topic from 0; `publisher` is new with every start of one. `time_ns` is
-    when the publisher sealed it, nanoseconds since 1970 UTC by its own clock; events of one batch share it. `recovered`
-    is true for an event that this subscription may have been told it lost (`Loss.uncertain`), and that came after all.
+    `sequence` counts a publisher's events in the topic from 0; `publisher` is new at every start of a publisher.
+    `time_ns` is when the publisher sealed it, in nanoseconds since 1970 UTC by its own clock; the events of a batch
+    share it. `recovered` is true for an event that may have been reported lost (`Loss.uncertain`) and arrived after
+    all.
     """
 
     topic: str
@@ -215,12 +216,12 @@ class DecodeCache:
 
 
 class Subscription(Generic[Item]):
-    """A running subscription: `async for event in subscription`. Made by `Node.subscribe`.
+    """A running subscription: `async for event in subscription`. Created by `Node.subscribe`.
 
-    It hands out events (`Subscription[Event]`), or payloads alone (`Subscription[bytes]`): every one from its start on,
-    once, in its publisher's order; what cannot come is reported in `lost`, and to `on_lost`. A reader that falls behind
-    by `LiveConfig.subscription_bytes` holds the topic's buffers up, and then its `slow` setting applies. It lasts until
-    it is closed, whether anybody reads it or not: `async with node.subscribe(topic) as subscription` closes it.
+    It yields events (`Subscription[Event]`) or payloads (`Subscription[bytes]`): each one from its start on, once, in
+    its publisher's order. Losses are reported in `lost` and to `on_lost`. If a reader falls behind by
+    `LiveConfig.subscription_bytes`, the topic's `slow` setting applies. The subscription runs until it is closed, even
+    if nobody reads it: `async with node.subscribe(topic) as subscription` closes it.
     """
 
     __slots__ = (
@@ -269,7 +270,7 @@ class Subscription(Generic[Item]):
         return await self._next()
 
     async def batch(self) -> list[Item]:
-        """All events that can be had at once, at least one; it waits for that. None of them: the subscription ended."""
+        """All available events, waiting for at least one; an empty list if the subscription has ended."""
         items = self._items
         events = list(items)
         while not events and await self._more(items):
@@ -278,9 +279,9 @@ class Subscription(Generic[Item]):
         return events
 
     async def started(self) -> Position:
-        """Wait until the subscription stands; the position of the first event that it will get.
+        """Wait until the subscription has started; returns the position of the first event that it will get.
 
-        Raises `UnknownTopic`, `AccessDenied` with the rule that refused it, or `NotJoined` when nobody took the
+        Raises `UnknownTopic`, `AccessDenied` with the rule that rejected it, or `NotJoined` if nobody accepted the
         subscription in time.
         """
         try:
@@ -290,7 +291,7 @@ class Subscription(Generic[Item]):
         except TimeoutError as problem:
             raise NotJoined(
                 f"no peer accepted the subscription to {self.topic!r} within {self._decode_cache.join_timeout_s:g} s; "
-                "it is still tried"
+                "it is still being tried"
             ) from problem
         if self._inbox.position is None:
             assert self._inbox.failure is not None
@@ -299,26 +300,26 @@ class Subscription(Generic[Item]):
 
     @property
     def lost(self) -> list[Loss]:
-        """The last reports of positions that will not come, oldest first; `lost_count` counts all of them."""
+        """The latest loss reports, oldest first; `lost_count` counts all lost events."""
         return list(self._inbox.losses)
 
     @property
     def lost_count(self) -> int:
-        """How many positions this subscription was told it lost."""
+        """How many events were reported lost to this subscription."""
         return self._inbox.losses.total
 
     @property
     def malformed_count(self) -> int:
-        """Blocks dropped because their columns did not check out, which is their publisher's fault."""
+        """Malformed blocks that were dropped; their publisher is at fault."""
         return self._inbox.malformed_count
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of blocks that came and were not taken."""
+        """Bytes of blocks that arrived and have not been read."""
         return self._inbox.size_bytes
 
     async def close(self) -> None:
-        """End it. What was not taken is dropped, and `async for` ends."""
+        """End the subscription. Unread events are dropped, and `async for` ends."""
         self._inbox.close()
         self._inbox.blocks.clear()
         deque(self._items, maxlen=0)  # whoever is in the midst of them gets no more

@@ -32,8 +32,8 @@ T = TypeVar("T")
 class BlockingNode:
     """A peer of a network, for programs without an event loop: `with BlockingNode() as node`.
 
-    In a notebook, where no block lasts over several cells, call `start()` and `leave()`; a node that is not told to
-    leave does so when Python ends. Calls may come from any thread, but for the callbacks of this node.
+    In a notebook, call `start()` and `leave()` instead of using a `with` block. A node that was not told to leave does
+    so when Python exits. Calls may come from any thread, except from callbacks of this node.
 
     Args:
         options: those of `Node`.
@@ -54,7 +54,7 @@ class BlockingNode:
         self.leave()
 
     def start(self) -> None:
-        """Find the network and become part of it; `with` does this. Raises what entering a `Node` raises."""
+        """Find the network and join it; `with` does this. Raises the same errors as `Node`."""
         self._loop.start()
         try:
             self._loop.call(self._node.start())
@@ -64,7 +64,7 @@ class BlockingNode:
         atexit.register(self.leave)
 
     def leave(self) -> None:
-        """Leave in good order; `with` does this. A node that has left or never started stays as it is."""
+        """Leave in good order; `with` does this. Does nothing if the node has left or never started."""
         with self._leaving:
             if not self._loop.running:
                 return
@@ -90,11 +90,11 @@ class BlockingNode:
         return self._node.looked_in
 
     def create(self, name: str, *, timeout_s: float = TIMEOUT_S, **settings: Any) -> Descriptor:
-        """Create a topic; settings, `credentials` and access lists are those of `Node.create`."""
+        """Create a topic; see `Node.create`."""
         return self._loop.call(self._node.create(name, timeout_s=timeout_s, **settings))
 
     def change(self, name: str, *, timeout_s: float = TIMEOUT_S, **settings: Any) -> Descriptor:
-        """Change settings of a topic that stands; `credentials` and settings are those of `Node.change`."""
+        """Change the settings of an existing topic; see `Node.change`."""
         return self._loop.call(self._node.change(name, timeout_s=timeout_s, **settings))
 
     def publish(
@@ -108,7 +108,7 @@ class BlockingNode:
         timeout_s: float = TIMEOUT_S,
         credentials: Credentials | None = None,
     ) -> None:
-        """Publish an event; see `Node.publish`. For many at once a `publisher` and `publish_many` are faster."""
+        """Publish an event; see `Node.publish`. For many events, a `publisher` with `publish_many` is faster."""
         options: dict[str, Any] = {"key": key, "attributes": attributes, "wait": wait, "timeout_s": timeout_s}
 
         async def publish() -> None:
@@ -119,7 +119,7 @@ class BlockingNode:
     def publisher(
         self, topic: str, *, timed: bool = False, credentials: Credentials | None = None
     ) -> "BlockingPublisher":
-        """A publisher of its own, see `Node.publisher`: `with node.publisher("sport/tennis") as publisher`."""
+        """A publisher for one topic, see `Node.publisher`: `with node.publisher("sport/tennis") as publisher`."""
         publisher = self._loop.run(self._node.publisher, topic, timed=timed, credentials=credentials)
         return BlockingPublisher(self._loop, publisher)
 
@@ -133,18 +133,18 @@ class BlockingNode:
         credentials: Credentials | None = None,
         name: str = "",
     ) -> "BlockingSubscription":
-        """Subscribe to a topic, and wait until the subscription stands: every event published from now on will come.
+        """Subscribe to a topic, and wait until the subscription has started.
 
         Args:
             topic: the topic's name.
-            start: "now", or "earliest": as far back as the tree's buffers reach. What these do not keep any more of
-                what the topic had is reported as lost (`Loss.why` is "start") when the subscription has started.
-            delivery: "best_effort" to not be held up by gaps in a reliable topic.
-            on_lost: called with every `Loss`, in the node's thread; it must not wait, nor call the node.
-            credentials: in whose name, where the topic has an access list.
-            name: what `status`, `top` and `check topic` call the subscription when it falls behind.
+            start: "now", or "earliest": as far back as the tree's buffers reach. Earlier events that are no longer kept
+                are reported as lost (`Loss.why` is "start") when the subscription has started.
+            delivery: "best_effort" to not wait for gaps in a reliable topic.
+            on_lost: called with every `Loss`, in the node's thread; it must not block or call the node.
+            credentials: needed if the topic has an access list.
+            name: name of the subscription in `status`, `top` and `check topic`.
 
-        Raises `LocalError` for a name that is no topic's, `UnknownTopic`, `NotJoined`.
+        Raises `LocalError` for an invalid topic name, `UnknownTopic`, `NotJoined`.
         """
         subscription = self._loop.run(
             self._node.subscribe,
@@ -164,7 +164,7 @@ class BlockingNode:
         return made
 
     def status(self) -> dict[str, Any]:
-        """What this peer is, knows and does, as plain values (docs/live.md)."""
+        """The state of this peer as plain values (docs/live.md)."""
         return self._loop.run(self._node.status)
 
     def tree(self, topic: str, *, timeout_s: float = 2.0) -> dict[str, Any]:
@@ -201,10 +201,10 @@ class BlockingPublisher:
         )
 
     def publish_many(self, payloads: Iterable[bytes], *, wait: Wait | None = None, timeout_s: float = TIMEOUT_S) -> int:
-        """Publish an event for each payload, in their order, in one call into the node; how many there were.
+        """Publish an event for each payload, in order, in one call into the node; returns how many.
 
-        `payloads` are taken in the node's thread: give it a list, or something as quick. With `wait` the call lasts
-        until all of them are acknowledged. Raises what `Publisher.publish` raises.
+        `payloads` are read in the node's thread, so use a list or a fast iterable. With `wait` the call returns when
+        all of them are acknowledged. Raises the same errors as `Publisher.publish`.
         """
 
         async def publish() -> int:
@@ -221,7 +221,7 @@ class BlockingPublisher:
         return self._loop.call(publish())
 
     def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until all that was published so far is acknowledged; see `Publisher.publish` for the errors."""
+        """Wait until everything published so far is acknowledged; see `Publisher.publish` for the errors."""
         self._loop.call(self._publisher.acknowledged(wait, timeout_s))
 
     @property
@@ -230,15 +230,15 @@ class BlockingPublisher:
         return self._publisher.sequence
 
     def close(self) -> None:
-        """Send what waits, and publish no more. The node keeps what is not stable until it is."""
+        """Send what waits, and stop publishing. The node keeps events until they are stable."""
         if self._loop.running:
             self._loop.run(self._publisher.close)
 
 
 class BlockingSubscription:
-    """A running subscription: `for event in subscription`. Made by `BlockingNode.subscribe`; a context that closes it.
+    """A running subscription: `for event in subscription`. Created by `BlockingNode.subscribe`; `with` closes it.
 
-    Events wait in the node until they are taken; an interrupted or timed-out call loses none. One thread takes them.
+    Events wait in the node until they are read; an interrupted or timed-out call loses none. Use it from one thread.
     """
 
     def __init__(self, loop: "_LoopThread", subscription: Subscription[Event]) -> None:
@@ -266,8 +266,8 @@ class BlockingSubscription:
     def get(self, timeout_s: float | None = None) -> Event:
         """The next event.
 
-        Raises `TimeoutError` if none came within `timeout_s` seconds, `LocalError` if the subscription has ended, and
-        what asynchronous iteration raises.
+        Raises `TimeoutError` if none arrived within `timeout_s` seconds, `LocalError` if the subscription has ended,
+        and the errors of asynchronous iteration.
         """
         event = self._take(_patience(timeout_s))
         if event is None:
@@ -275,7 +275,7 @@ class BlockingSubscription:
         return event
 
     def take(self, count: int, timeout_s: float | None = None) -> list[Event]:
-        """The next `count` events; fewer if no other came for `timeout_s` seconds, or the subscription ended."""
+        """The next `count` events; fewer if none arrived for `timeout_s` seconds, or the subscription ended."""
         timeout_s = _patience(timeout_s)
         events: list[Event] = []
         try:
@@ -295,16 +295,16 @@ class BlockingSubscription:
 
     @property
     def lost(self) -> list[Loss]:
-        """The last reports of positions that will not come, oldest first; `lost_count` counts all of them."""
+        """The latest loss reports, oldest first; `lost_count` counts all lost events."""
         return self._subscription.lost
 
     @property
     def lost_count(self) -> int:
-        """How many positions this subscription was told it lost."""
+        """How many events were reported lost to this subscription."""
         return self._subscription.lost_count
 
     def close(self) -> None:
-        """End it. What was not taken is dropped."""
+        """End the subscription. Unread events are dropped."""
         self._events = iter(())
         if self._loop.running:
             self._loop.call(self._subscription.close())
@@ -344,7 +344,7 @@ class _LoopThread:
 
     def start(self) -> None:
         if self._thread is not None:
-            raise LocalError("a node starts once; make another one")
+            raise LocalError("a node starts once; create another one")
         self._process = os.getpid()
         began = threading.Event()
         self._thread = threading.Thread(target=self._work, args=(began,), name="quillcast", daemon=True)
@@ -367,7 +367,7 @@ class _LoopThread:
         elif self._thread is None:
             problem = "the node is not started; use it inside `with BlockingNode(...) as node`"
         elif self._loop is None:
-            problem = "the node has left its network; make another one"
+            problem = "the node has left its network; create another one"
         elif threading.current_thread() is self._thread:
             problem = "a callback of a blocking node must not call it: hand what came to another thread"
         if problem is not None or self._loop is None:
@@ -381,7 +381,7 @@ class _LoopThread:
         try:
             return future.result()
         except CancelledError as problem:
-            raise LocalError("the node has left its network meanwhile; make another one") from problem
+            raise LocalError("the node has left its network meanwhile; create another one") from problem
         except BaseException:
             future.cancel()
             raise

@@ -74,9 +74,7 @@ def network_name(network: str, join: JoinLine | None) -> str:
     if join is None or join.network == network:
         return network
     if network != DEFAULT_NETWORK:
-        raise LocalError(
-            f"the line to join with is of the network {join.network!r}, and not of {network!r}; choose one"
-        )
+        raise LocalError(f"the join line is for the network {join.network!r}, and not for {network!r}; choose one")
     return join.network
 
 

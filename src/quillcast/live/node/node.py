@@ -44,34 +44,34 @@ class Node:
 
     Args:
         network: name of the network; peers of different networks never link.
-        listen: `host:port`; port 0 takes any that is free. Beyond this machine's loopback it takes a network
-            credential. Where nobody says, it is where the peers that the node knows of can reach it.
-        contacts: addresses of peers to join through, or one; without any, peers of this machine and network are found
-            by themselves, and where there are none this node is the first.
-        data: folder that keeps identity, neighbours and topics over restarts; without one the identity is thrown away.
-        journal: folder that the node writes what it did into, as Arrow files (docs/journal.md).
+        listen: `host:port`; port 0 takes any free port. Beyond loopback this needs a network credential. By default the
+            node listens where the peers that it knows can reach it.
+        contacts: addresses of peers to join through, or one; without any, the node finds peers of this machine and
+            network; if there are none, it is the first.
+        data: folder that keeps identity, neighbours and topics across restarts; without one the identity is temporary.
+        journal: folder for the node's journal, as Arrow files (docs/journal.md).
         config: the protocols' settings.
-        live: bounds of links and queues.
-        identity: the key that the node's id comes from; without one that of the data folder, or a new one. In a network
-            with a credential it is the credential that gives identities.
-        join: a line to join a network with, as a member prints it. The data folder, or without one the user's
-            configuration folder, remembers the admission; later starts need no line.
-        credential: file with the network's credential (`network.pem`), if it lies in neither of these folders.
-        make_credential: make the network's credential if there is none yet and `listen` is beyond loopback.
-        on_problem: called with each line about what went wrong on a link, in a turn of the event loop of its own;
-            `status` has the last ones.
-        advertise: `host` or `host:port` that others are told to reach this node at, where that is not where it listens:
-            behind a router that forwards a port, or in a container.
-        runtime_dir: folder in which peers of this machine find each other; without one, that of the variable
-            `QUILLCAST_RUNTIME_DIR`, or the user's own (docs/live.md).
-        wait_for_network: seconds to wait for a peer of the network that can be reached, `math.inf` for ever; such a
-            node is never the first of a network. Without it nobody is waited for.
+        live: limits of links and queues.
+        identity: the key that determines the node's id; by default that of the data folder, or a new one. In a network
+            with a credential, the credential gives identities.
+        join: a join line that a member printed. The data folder, or without one the user's configuration folder,
+            remembers the admission; later starts need no line.
+        credential: file with the network's credential (`network.pem`), if it is in neither of these folders.
+        make_credential: create the network's credential if there is none yet and `listen` is beyond loopback.
+        on_problem: called with a line for each problem on a link, in a turn of the event loop of its own; `status` has
+            the latest ones.
+        advertise: `host` or `host:port` that others are told, if it is not where the node listens: behind a router that
+            forwards a port, or in a container.
+        runtime_dir: folder in which peers of this machine find each other; by default that of `QUILLCAST_RUNTIME_DIR`,
+            or the user's own (docs/live.md).
+        wait_for_network: seconds to wait for a reachable peer of the network, `math.inf` for ever; such a node is never
+            the first of a network. By default the node does not wait.
 
     A node without a credential becomes a member of its network when the user's other peers on this machine are members:
-    subscriptions and publishers go on, and `contact` is another one. Where it cannot, they fail with `LocalError`.
+    subscriptions and publishers continue, and `contact` changes. If it cannot, they fail with `LocalError`.
 
     Entering raises `LocalError` for a bad argument, a port in use or a data folder of a running peer, `Unreachable` if
-    no contact is a peer of this network, `NotJoined` if the network does not take the node in in time.
+    no contact is a peer of this network, `NotJoined` if the network does not accept the node in time.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Node:
     async def start(self) -> None:
         """Listen, find the network and become part of it; `async with` does this."""
         if self._started:
-            raise LocalError("a node starts once; make another one")
+            raise LocalError("a node starts once; create another one")
         self._started = True
         try:
             contacts = await self._startup.arrive()
@@ -173,10 +173,10 @@ class Node:
         runner.settle()
 
     async def leave(self, timeout_s: float | None = None) -> None:
-        """Leave in good order: make safe what was published, let children move; at most `LiveConfig.leave_timeout_s`.
+        """Leave in good order: wait until events are safe, at most `LiveConfig.leave_timeout_s`.
 
         Args:
-            timeout_s: leave within so many seconds, links included; what is not safe by then may be lost.
+            timeout_s: leave within this many seconds, links included; what is not safe by then may be lost.
         """
         if self._stopped or not self._startup.opened.is_set():
             return
@@ -208,12 +208,12 @@ class Node:
 
     @property
     def looked_in(self) -> str:
-        """Where it looked for peers of this machine, in words: peers that use another folder are not found."""
+        """Where the node looked for peers of this machine. Peers that use another folder are not found."""
         return self._startup.rendezvous.looked_in
 
     @property
     def notices(self) -> list[str]:
-        """What a person should know of how it found its place; `problems` of `status` has it, too."""
+        """What a person should know about how the node joined; also in `problems` of `status`."""
         return list(self._presences.notices)
 
     # --- topics ---------------------------------------------------------------------------------------------------
@@ -228,18 +228,19 @@ class Node:
         timeout_s: float = TIMEOUT_S,
         **settings: Any,
     ) -> Descriptor:
-        """Create a topic; where it exists with the same settings nothing happens.
+        """Create a topic. If it exists with the same settings, nothing happens.
 
         Args:
             name: a path such as `sport/tennis`.
-            credentials: who owns the topic; without them nobody does, and anybody may change it.
-            publishers: principals (`Credentials.principal`) that may publish, beside the owner; without any, everybody.
-            subscribers: principals that may subscribe, beside the owner; without any, everybody.
+            credentials: those of the topic's owner; without them nobody owns it, and anybody may change it.
+            publishers: principals (`Credentials.principal`) that may publish besides the owner; if empty, everybody
+                may.
+            subscribers: principals that may subscribe besides the owner; if empty, everybody may.
             timeout_s: seconds to wait for the topic's root.
             settings: `delivery` ("reliable", "best_effort"), `order` ("publisher", "none"), `slow` ("cut", "wait"),
                 `event_bytes_max`, `partition` ("go_on", "wait").
 
-        Raises `LocalError` for a setting that does not exist, `TopicExists` where it stands with others, `NotJoined`.
+        Raises `LocalError` for an unknown setting, `TopicExists` if the topic exists with other settings, `NotJoined`.
         """
         choices.check_topic(name)
         timeout_s = arguments.seconds("timeout_s", timeout_s)
@@ -248,9 +249,9 @@ class Node:
         return await self._presence.settled(self._peer.create, name, chosen, timeout_s, own)
 
     def holders(self, name: str) -> int:
-        """How many peers held a topic's settings when this node had created it; 0 if it did not create it.
+        """How many peers stored a topic's settings when this node created it; 0 if it did not create it.
 
-        With 1 it is this node alone: the settings are forgotten when it leaves and nobody else uses the topic.
+        1 means only this node: the settings are lost when it leaves and nobody else uses the topic.
         """
         choices.check_topic(name)
         return self._peer.holders(name)
@@ -258,16 +259,16 @@ class Node:
     async def change(
         self, name: str, *, credentials: Credentials | None = None, timeout_s: float = TIMEOUT_S, **settings: Any
     ) -> Descriptor:
-        """Change settings of a topic that stands, while events flow; what is not named stays as it is.
+        """Change the settings of an existing topic while it is in use. Other settings stay as they are.
 
         Args:
             name: the topic's name.
-            credentials: those of the topic's owner, where it has one.
+            credentials: those of the topic's owner, if it has one.
             timeout_s: seconds to wait for the topic's root.
-            settings: `slow` ("cut", "wait") and `event_bytes_max`. What subscribers are owed cannot change.
+            settings: `slow` ("cut", "wait") and `event_bytes_max`. Guarantees cannot be changed.
 
-        Returns the descriptor that stands then. Raises `UnknownTopic`, `LocalError` for what cannot change or does not
-        exist, `TopicExists` where somebody else changed it at the same time, `NotJoined`.
+        Returns the new descriptor. Raises `UnknownTopic`, `LocalError` for a setting that is unknown or cannot be
+        changed, `TopicExists` if somebody else changed it at the same time, `NotJoined`.
         """
         choices.check_topic(name)
         timeout_s = arguments.seconds("timeout_s", timeout_s)
@@ -292,7 +293,7 @@ class Node:
     ) -> Coroutine[Any, Any, None]:
         """Publish an event: `await node.publish(topic, payload)`; see `Publisher.publish`.
 
-        `credentials` are those in whose name, where the topic has an access list.
+        `credentials` are needed if the topic has an access list.
         """
         who = publisher_key(credentials, topic)
         try:
@@ -305,10 +306,10 @@ class Node:
         return publisher.publish(payload, key=key, attributes=attributes, wait=wait, timeout_s=timeout_s)
 
     def publisher(self, topic: str, *, timed: bool = False, credentials: Credentials | None = None) -> Publisher:
-        """A publisher of its own for a topic: one line of sequence numbers, and less work per event.
+        """A publisher for one topic, with its own sequence numbers and less work per event.
 
-        With `timed` every event has a time of its own; otherwise those of a batch share one. `credentials` are those in
-        whose name it publishes, where the topic has an access list.
+        With `timed` every event has its own time; otherwise the events of a batch share one. `credentials` are needed
+        if the topic has an access list.
         """
         return self._make_publisher(topic, credentials, timed=timed)
 
@@ -356,21 +357,21 @@ class Node:
 
         Args:
             topic: the topic's name.
-            handler: called with every event, one after the other; may be a coroutine function.
-            only_payloads: hand out payloads (`bytes`) instead of events, at less than half the cost.
-            start: "now", or "earliest": as far back as the tree's buffers reach. What these do not keep any more of
-                what the topic had is reported as lost (`Loss.why` is "start") when the subscription has started.
-            delivery: "best_effort" to not be held up by gaps in a reliable topic.
+            handler: called with each event in turn; may be a coroutine function.
+            only_payloads: yield payloads (`bytes`) instead of events, at less than half the cost.
+            start: "now", or "earliest": as far back as the tree's buffers reach. Earlier events that are no longer kept
+                are reported as lost (`Loss.why` is "start") when the subscription has started.
+            delivery: "best_effort" to not wait for gaps in a reliable topic.
             on_lost: called with every `Loss`.
-            credentials: in whose name, where the topic has an access list.
-            name: what `status`, `top` and `check topic` call the subscription when it falls behind.
+            credentials: needed if the topic has an access list.
+            name: name of the subscription in `status`, `top` and `check topic`.
 
-        Raises `LocalError` for a name that is no topic's. Other errors come when the subscription is awaited.
+        Raises `LocalError` for an invalid topic name. Other errors are raised when the subscription is awaited.
         """
         if start not in STARTS:
-            raise LocalError(f"start = {start!r} is not a choice; use one of: {', '.join(STARTS)}")
+            raise LocalError(f"start = {start!r} is not valid; use one of: {', '.join(STARTS)}")
         if delivery not in (None, *CHOICES["delivery"]):
-            raise LocalError(f"delivery = {delivery!r} is not a choice; use one of: {', '.join(CHOICES['delivery'])}")
+            raise LocalError(f"delivery = {delivery!r} is not valid; use one of: {', '.join(CHOICES['delivery'])}")
         choices.check_topic(topic)
         if handler is not None and not callable(handler):
             raise LocalError(f"a handler is a function of an event, not {type(handler).__name__}")
@@ -388,21 +389,21 @@ class Node:
     # --- looking --------------------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """What this peer is, knows and does, as plain values (docs/live.md)."""
+        """The state of this peer as plain values (docs/live.md)."""
         self._check_open()
         return {**self._inspector.status(), "looked_in": self.looked_in}
 
     def traffic(self) -> dict[str, int]:
-        """How many links stand (`links`), and what they carried since the start: the counters of `status`."""
+        """How many links are open (`links`), and what they carried since the start: the counters of `status`."""
         self._check_open()
         return self._inspector.traffic()
 
     async def tree(self, topic: str, *, timeout_s: float = 2.0) -> dict[str, Any]:
-        """The topic's live tree, by walking it from the root: who is whose child, and how far each is.
+        """The topic's live tree, walked from the root: parents, children, and how far each peer is.
 
         Returns what answered within `timeout_s`: `peers`, each with its subscriptions (`readers`) and how many events
-        and seconds those are behind the root; `silent` names who did not answer, `complete` says whether everybody did.
-        Asking makes no topic: of one that is none there is no root, and `settings` is None.
+        and seconds those are behind the root; `silent` names peers that did not answer, `complete` says whether all
+        did. A query creates no topic: an unknown one has no root, and `settings` is None.
         """
         choices.check_topic(topic)
         await self._ready(arguments.seconds("timeout_s", timeout_s))
@@ -410,11 +411,11 @@ class Node:
 
     @property
     def admits(self) -> bool:
-        """Does this node hold the network's credential, and so admit others?"""
+        """Whether this node holds the network's credential, and so admits others."""
         return self._presence.admits
 
     def invite(self) -> JoinLine:
-        """A line for one more machine to join with, good once and for `LiveConfig.token_life_s`.
+        """A join line for another machine. It works once, within `LiveConfig.token_life_s`.
 
         Raises `LocalError` unless this node holds the network's credential.
         """
@@ -424,9 +425,9 @@ class Node:
     # --- drills ---------------------------------------------------------------------------------------------------
 
     def unplug(self) -> None:
-        """Cut this node off, as if its cable were pulled: a drill, to watch how the others repair their trees.
+        """Cut this node off, as if its cable were pulled, to watch how the others repair their trees.
 
-        Its links break, and none comes to stand until `plug_in`; then it finds the others again by itself.
+        Its links break, and none can be established until `plug_in`; then the node finds the others again by itself.
         """
         self._check_open()
         self._links.unplug()
@@ -489,7 +490,7 @@ class Node:
 
     def _check_open(self) -> None:
         if self._stopped:
-            raise LocalError("the node has left its network; make another one")
+            raise LocalError("the node has left its network; create another one")
         if not self._startup.opened.is_set():
             raise LocalError("the node is not started; use it inside `async with Node(...) as node`")
 

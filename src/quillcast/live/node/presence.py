@@ -124,7 +124,7 @@ class Presence:
                 await self.pump.until(lambda: self.peer.active)
         except TimeoutError as problem:
             raise NotJoined(
-                f"the network {self.setting.network!r} did not take this node in within {timeout_s:g} s; "
+                f"the network {self.setting.network!r} did not accept this node within {timeout_s:g} s; "
                 "`quillcast status` at a peer of it shows what it sees"
             ) from problem
 
@@ -137,7 +137,7 @@ class Presence:
             async with asyncio.timeout(timeout_s):
                 await self.pump.until(lambda: self.peer.left)
         except TimeoutError:
-            self.links.problems.append(f"the network did not let this node go within {timeout_s:g} s")
+            self.links.problems.append(f"the network did not confirm that this node left within {timeout_s:g} s")
         if unadmitted := self.peer.scribe.publishing.unadmitted:
             self.links.problems.append(f"left with {unadmitted} events that no root had admitted: they are lost")
 
@@ -177,7 +177,8 @@ class Presence:
         try:
             answer = await asyncio.wait_for(done, timeout_s)
         except TimeoutError as problem:
-            raise NotJoined(f"no root of {name!r} answered within {timeout_s:g} s; it may stand later") from problem
+            text = f"no root of {name!r} answered within {timeout_s:g} s; it may be created later"
+            raise NotJoined(text) from problem
         if isinstance(answer, QuillcastError):
             raise answer
         return answer
@@ -191,7 +192,7 @@ class Presence:
                 "address that others reach makes one"
             )
         if membership.authority is None:
-            raise LocalError("this peer admits nobody; ask the one that holds the network's credential")
+            raise LocalError("this peer cannot admit others; ask the one that holds the network's credential")
         token = membership.keyring.issue_token(self.setting.live.token_life_s, time.time_ns())
         return JoinLine(self.contact.address, membership.authority.fingerprint, token, self.setting.network)
 

@@ -23,12 +23,12 @@ _unsettled = False  # a program runs whose first node has not joined yet
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a new event loop, uvloop's where it is installed.
+    """Run a coroutine on a new event loop (uvloop if it is installed).
 
     Ctrl-C, SIGTERM and a closed terminal (SIGHUP) cancel it, so that its nodes leave in good order. After Ctrl-C this
     raises `KeyboardInterrupt`, after the others `SystemExit` with 128 plus the signal's number, as shells report it.
-    Signals that the program handles or ignores itself are left alone. The process is the program's until it ends:
-    memory, the limit of open files and the collector of cycles are set up for a peer's work.
+    Signals that the program handles or ignores itself are not changed. Memory allocation, the limit of open files and
+    the garbage collector are tuned for a peer.
     """
     return run_until(main, [number for number in ENDINGS if signal.getsignal(number) is signal.SIG_DFL])
 

@@ -20,7 +20,7 @@ def parse(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[v6]:port`. Raises `LocalError`."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise LocalError(f"{address!r} is no address; write host:port, such as 127.0.0.1:4000")
+        raise LocalError(f"{address!r} is not an address; write host:port, such as 127.0.0.1:4000")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -35,7 +35,7 @@ def advertised(told: str) -> tuple[str, int]:
         told += ":0"
     host, port = parse(told)
     if _is_unspecified(host):
-        raise LocalError(f"nobody reaches this node at {told!r}; advertise the address or name that others use")
+        raise LocalError(f"nobody can reach this node at {told!r}; advertise the address or name that others use")
     return host, port
 
 
@@ -84,7 +84,7 @@ def reached(host: str) -> tuple[str, int] | None:
     else:
         found = own_host(_ELSEWHERE, 9) or next(iter(_interface_hosts()), None)
     if found is None:
-        raise LocalError(f"{host} means every address of this machine, and it has none; say --advertise HOST:PORT")
+        raise LocalError(f"{host} means every address of this machine, and it has none; use --advertise HOST:PORT")
     return found, 0
 
 
@@ -139,7 +139,7 @@ def not_listening(host: str, port: int, problem: OSError) -> str:
     if problem.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is in use; choose another, or 0 for any"
     if problem.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is no address of this machine, which has {own()}"
+        return f"{host} is not an address of this machine, which has {own()}"
     return f"cannot listen on {host}:{port}: {problem.strerror or problem}"
 
 

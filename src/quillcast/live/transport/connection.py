@@ -251,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.closing:
             return
         if self.theirs is None and not isinstance(problem, Unadmitted):
-            problem = HelloRefused("not_quillcast", "it is no quillcast peer")
+            problem = HelloRefused("not_quillcast", "it is not a quillcast peer")
         self._keeper.refused(self, problem)
         is_heard = self.tls is not None and self.tls.handshaken and self.receiver is None
         if is_heard and not isinstance(problem, RefusedThere):

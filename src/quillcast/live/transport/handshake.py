@@ -55,7 +55,7 @@ class Handshake:
         certificate, now_ns = protocol.certificate, self.wall_ns()
         if certificate is None:
             raise Unadmitted(
-                "unadmitted", "it was not admitted to this network; it has to join with a line that a member prints"
+                "unadmitted", "it was not admitted to this network; it must join with a line that a member prints"
             )
         member = certificates.read_member(certificate, self.tls.authority_key)
         check_claim(member, theirs.public_key, theirs.issuer_nonce)
@@ -65,7 +65,9 @@ class Handshake:
     def admit(self, mine: Hello, application: bytes) -> bytes:
         """The answer to an application for admission. Raises `Unadmitted`."""
         if self.admissions is None:
-            raise Unadmitted("token", "this peer admits nobody; join at the one that holds the network's credential")
+            raise Unadmitted(
+                "token", "this peer cannot admit others; join through the one that holds the network's credential"
+            )
         try:
             answer = self.admissions.admit(mine, application)
         except DiskFailed as problem:

@@ -76,7 +76,7 @@ class Identity:
 
     @classmethod
     def new(cls) -> "Identity":
-        """A new one, from the system's randomness."""
+        """A new one, from the system's random source."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
@@ -118,7 +118,7 @@ def encode(hello: Hello, version: int = PROTOCOL_VERSION) -> bytes:
 def decode(content: bytes) -> Hello:
     """The hello of a frame. Raises `HelloRefused` where it is none, or of another version."""
     if not content.startswith(_MAGIC):
-        raise HelloRefused("not_quillcast", "it is no quillcast peer")
+        raise HelloRefused("not_quillcast", "it is not a quillcast peer")
     version = int.from_bytes(content[_VERSION_AT:_BODY_AT], "little")
     if version != PROTOCOL_VERSION:
         raise HelloRefused(

@@ -101,7 +101,7 @@ class Links:
         try:
             own = local_ipc.listener(self.contact.address)
         except OSError as problem:
-            self.problems.append(f"peers of this machine come by TCP: {problem.strerror}: {self.contact.address}")
+            self.problems.append(f"peers of this machine connect by TCP: {problem.strerror}: {self.contact.address}")
         else:
             self._servers.append(await self.loop.create_unix_server(self._accept, sock=own))
 

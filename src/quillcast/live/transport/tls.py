@@ -266,7 +266,7 @@ def _no_tls(begin: bytes) -> HelloRefused:
         return HelloRefused(
             "plain", "it speaks without TLS: it was not admitted to this network; join with a line that a member prints"
         )
-    return HelloRefused("not_quillcast", "it is no quillcast peer: what it sends is no TLS")
+    return HelloRefused("not_quillcast", "it is not a quillcast peer: it does not speak TLS")
 
 
 def _refusal(problem: ssl.SSLError) -> HelloRefused:
@@ -278,4 +278,4 @@ def _refusal(problem: ssl.SSLError) -> HelloRefused:
     reason = problem.reason or str(problem)
     if reason in _ALERTS:
         return HelloRefused("unadmitted", _ALERTS[reason])
-    return HelloRefused("not_quillcast", f"it is no quillcast peer: {reason.lower().replace('_', ' ')}")
+    return HelloRefused("not_quillcast", f"it is not a quillcast peer: {reason.lower().replace('_', ' ')}")

@@ -76,4 +76,4 @@ class OverlayConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.digit_bits < 1 or self.digit_bits > 8 or ID_BITS % self.digit_bits:
             raise LocalError(f"overlay.digit_bits is {self.digit_bits}; use 1, 2, 4 or 8, which divide {ID_BITS}")
         if self.leaf_set_size < 2 or self.leaf_set_size % 2:
-            raise LocalError(f"overlay.leaf_set_size is {self.leaf_set_size}; use an even number from 2 on")
+            raise LocalError(f"overlay.leaf_set_size is {self.leaf_set_size}; use an even number of at least 2")
