@@ -193,7 +193,7 @@ class Publisher:
             raise self._never_stable()
 
     async def _reached(self, batcher: Batcher, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
-        """Wait for an batcher's acknowledgement, and for that of the one before it."""
+        """Wait for a batcher's acknowledgement, and for that of the one before it."""
         if self._before is not None:
             await self._before[0].acknowledged(wait, self._before[1], in_vain)
         await batcher.acknowledged(wait, last, in_vain)
