@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, RemoteError
@@ -26,6 +26,8 @@ from quillcast.live.transport.handshake import Handshake
 from quillcast.live.transport.hello import REASON_BYTES_MAX, Hello, HelloRefused, RefusedThere
 from quillcast.live.transport.tls import TlsProtocol
 from quillcast.protocol.security.members import Unadmitted
+
+T = TypeVar("T")
 
 _TLS_STARTS = (b"\x15\x03", b"\x16\x03")  # an alert, and a handshake
 _ENCRYPTED = "it speaks TLS, so its network has a credential; join with a line that a member prints"
@@ -181,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, problem: Exception | None) -> None:
         self._reader.release()  # connection and link form a reference cycle, which may be collected late
         self._end(problem or ConnectionResetError("it closed the connection"))
-        self.ended.set_result(None)
+        _resolve(self.ended, None)
         self._keeper.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -243,8 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         self.receiver, self._bundle_came, self._frame_came = receiver, bundle_came, frame_came
         self._reader.frame_bytes_max = FRAME_BYTES_MAX
         self.proven_at = self._loop.time()
-        if not self.proven.done():
-            self.proven.set_result(None)
+        _resolve(self.proven, None)
 
     def refuse(self, problem: RemoteError) -> None:
         """The other side broke the protocol, or is not the wanted peer: count that and close."""
@@ -302,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
         hello.check(self.mine, theirs, self.wanted)
         self._handshake.check_admitted(theirs, self.tls)
         self.theirs = theirs
-        self.greeted.set_result(theirs)
+        _resolve(self.greeted, theirs)
         if self.curious:
             if self.tls is None:
                 self.close()  # otherwise their proof says that they accept this peer as a member
@@ -313,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _proved(self) -> None:
         if self.curious:
-            self.proven.set_result(None)
+            _resolve(self.proven, None)
             self.close()
         else:
             self._keeper.proved(self)
@@ -324,6 +325,12 @@ class Connection(asyncio.BufferedProtocol):
             if not waited_for.done():
                 waited_for.set_exception(problem)
                 waited_for.exception()  # there may be no waiter
+
+
+def _resolve(waited_for: asyncio.Future[T], result: T) -> None:
+    """Tell those who wait for this, unless they gave up: awaiting with a time limit cancels what is awaited."""
+    if not waited_for.done():
+        waited_for.set_result(result)
 
 
 def _look_at(task: asyncio.Task[object]) -> None:

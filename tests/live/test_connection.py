@@ -1,0 +1,20 @@
+"""A connection by itself."""
+
+import asyncio
+
+from quillcast.live.transport.connection import _resolve
+from tests.live.toys import run
+
+
+def test_what_comes_when_its_waiter_has_given_up_is_no_error() -> None:
+    """Whoever waits with a time limit cancels what it waits for, maybe just before that comes."""
+
+    async def scenario() -> None:
+        given_up, waited_for = (asyncio.get_running_loop().create_future() for _ in range(2))
+        given_up.cancel()
+        for each in (given_up, waited_for):
+            _resolve(each, "proof")
+        assert given_up.cancelled()
+        assert await waited_for == "proof"
+
+    run(scenario())
