@@ -36,15 +36,15 @@ MUTANTS = (
             return found
         for index in range(bisect_left(self._ends, first), len(self.starts)):
 """,
-        "core/test_ranges.py::test_what_ends_where_a_question_begins_has_no_part_in_it",
+        "core/test_ranges.py::test_a_range_that_ends_at_the_first_index_is_not_within",
     ),
     Mutant(
         "lone-count-unchecked",
-        "A bundle whose head says another count of events than its block holds is refused.",
+        "A bundle whose head gives another count of events than its block has is rejected.",
         "core/bundle.py",
         "        if not 0 < count == events or kind not in _KINDS or counter > NUMBER_MAX:\n",
         "        if not 0 < count or kind not in _KINDS or counter > NUMBER_MAX:\n",
-        "core/test_bundle.py::test_a_bundle_that_cannot_be_is_malformed",
+        "core/test_bundle.py::test_an_invalid_bundle_is_malformed",
     ),
     # ---- overlay
     Mutant(

@@ -1,41 +1,41 @@
-"""Errors say whose fault it is, with which value, and what to do."""
+"""Errors say whose fault it is, which value is wrong, and what to do."""
 
 from collections.abc import Sequence
 from typing import Literal
 
-QUOTED_MAX = 80  # letters of what was given that an error repeats; a guess
+QUOTED_MAX = 80  # characters of an invalid value that an error repeats; a guess
 
 
 def quoted(text: str) -> str:
-    """What was given, for an error: in quotation marks, and not all of what is long."""
-    return repr(text) if len(text) <= QUOTED_MAX else f"{text[:QUOTED_MAX]!r}... ({len(text)} letters)"
+    """An invalid value, for an error message: quoted, and shortened if it is long."""
+    return repr(text) if len(text) <= QUOTED_MAX else f"{text[:QUOTED_MAX]!r}... ({len(text)} characters)"
 
 
 class QuillcastError(Exception):
-    """Anything quillcast raises on purpose. Its text is one clear line for a person."""
+    """Base class of all errors that quillcast raises on purpose. The text is one clear line for people."""
 
     exit_code = 1
-    """What a command ends with when this error reaches it."""
+    """The exit code of a command that ends with this error."""
 
 
 class LocalError(QuillcastError):
-    """Our caller asked for what cannot be; the text names the value and the remedy."""
+    """The caller made an invalid request. The text names the value and the remedy."""
 
     exit_code = 2
 
 
 class RemoteError(QuillcastError):
-    """A peer broke the protocol: the host closes the link, counts it, and this peer stays sound."""
+    """A peer violated the protocol. The host closes the link and counts it; this peer is unaffected."""
 
     exit_code = 3
 
 
 class Malformed(RemoteError):
-    """Bytes from a network that are no frame, bundle or message of ours."""
+    """Bytes from the network that are not a valid frame, bundle or message."""
 
 
 class EventTooLarge(LocalError):
-    """An event over the topic's size limit; refused at the publisher."""
+    """The event exceeds the topic's size limit and was rejected at the publisher."""
 
 
 class UnknownTopic(LocalError):
@@ -47,19 +47,19 @@ class TopicExists(LocalError):
 
 
 class NotJoined(QuillcastError):
-    """The peer is not (yet) part of the overlay, and the time to wait for it has passed."""
+    """The peer did not become part of the overlay within the time to wait."""
 
     exit_code = 4
 
 
 class Unreachable(QuillcastError):
-    """No contact answered, or it is of another network or version."""
+    """No contact answered, or it belongs to another network or speaks another version."""
 
     exit_code = 4
 
 
 class NotAdmitted(QuillcastError):
-    """The time to wait passed before the topic's root took the event; what holds it up is named."""
+    """The topic's root did not admit the event within the time to wait. The text names what holds it up."""
 
     exit_code = 5
 
@@ -70,10 +70,11 @@ class NotAdmitted(QuillcastError):
 
 
 class NotStable(QuillcastError):
-    """Not every live subscriber is known to hold the event; `reason` says why.
+    """Not every live subscriber is known to have the event; `reason` says why.
 
-    `late`: the time to wait passed; who does not hold it yet is named, and it may become stable later. `dropped`: the
-    publisher's bounds (`retain_bytes`, `retain_s`) made it discard the event before it was stable; it never is.
+    `late`: the time to wait passed. The text names the subscribers that do not have it yet; it may become stable later.
+    `dropped`: the publisher's bounds (`retain_bytes`, `retain_s`) made it discard the event before it was stable, so it
+    never will be.
     """
 
     exit_code = 5
@@ -86,6 +87,6 @@ class NotStable(QuillcastError):
 
 
 class DiskFailed(QuillcastError):
-    """The disk refused a write (full, or failing); what was promised before stays."""
+    """The disk failed to write (it is full or defective). Earlier promises still hold."""
 
     exit_code = 6

@@ -1,4 +1,4 @@
-"""The report of events that a subscriber will not get (docs/delivery.md, *Guarantees*: loss reports are exact)."""
+"""The report of events that a subscriber will not receive (docs/delivery.md, *Guarantees*: loss reports are exact)."""
 
 import msgspec
 
@@ -6,19 +6,20 @@ from quillcast.core.envelope import Term
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Events that will not come; each is reported once.
+    """Events that will not arrive. Each is reported once.
 
-    With a `publisher` the range [first, last) counts that publisher's events by their sequence, and the report is
-    exact. Without one (`uncertain`) it counts positions of `term`: nobody who could be reached knows which events
-    stood there. One that comes after all is marked (`Event.recovered`), and so may be some that did not stand there.
+    With a `publisher`, the range [first, last) counts that publisher's events by sequence, and the report is exact.
+    Without one (`uncertain`), it counts positions of `term`: no reachable peer knows which events they held. If such an
+    event arrives after all, it is marked (`Event.recovered`); some marked events may not have been in the range.
 
-    `publisher` and the sequences are those of the events (`Event.publisher`, `Event.sequence`) where a process has one
-    publisher in the topic. Several of one process share a line of blocks, which has the id of the first of them and
-    counts the events of all in the order in which they were published. Only the blocks say whose each event was, and
-    those are gone with the events: then `count` is exact, and whose they were shows in the gaps of each one's sequence.
+    If a process has one publisher in the topic, `publisher` and the sequences are those of its events
+    (`Event.publisher`, `Event.sequence`). Several publishers of one process share blocks, which have the id of the
+    first publisher and count the events of all of them in order of publication. Only the blocks name the publisher of
+    each event, and they are gone with the events. Then `count` is exact, and gaps in each publisher's sequence show
+    whose events are lost.
 
     `why`: cut, unavailable, late, void, dropped, overtaken, malformed; start: the subscription was to begin with the
-    earliest event, and these are not kept any more.
+    earliest event, and these are no longer kept.
     """
 
     term: Term
@@ -34,5 +35,5 @@ class Loss(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many events are lost, at most where the report is uncertain."""
+        """The number of lost events; an upper bound if the report is uncertain."""
         return self.last - self.first
