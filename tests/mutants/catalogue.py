@@ -57,19 +57,19 @@ MUTANTS = (
     ),
     Mutant(
         "suspected-hop-taken",
-        "A message goes around a hop that is suspected.",
+        "A message bypasses a suspected hop.",
         "protocol/overlay/nexthop.py",
         "            if rank < best and node_id not in but and not self.suspected(node_id):\n",
         "            if rank < best and node_id not in but:\n",
-        "protocol/overlay/test_routing.py::test_a_hop_that_is_suspected_is_passed_over_while_there_is_another_way",
+        "protocol/overlay/test_routing.py::test_a_suspected_hop_is_bypassed_if_there_is_another_way",
     ),
     Mutant(
         "older-losses-never-probed",
-        "Every peer that was lost is probed in its turn, not only those lost last.",
+        "Every lost peer is probed in turn, not only the latest losses.",
         "protocol/overlay/lostpeers.py",
         "        for some, count in ((latest, _LATEST_PROBED), (older, 1)):\n",
         "        for some, count in ((latest, _LATEST_PROBED), (older, 0)):\n",
-        "protocol/overlay/test_repair.py::test_a_few_lost_peers_are_probed_in_a_round_and_each_in_turn",
+        "protocol/overlay/test_repair.py::test_each_round_probes_a_few_lost_peers_in_turn",
     ),
     # ---- neighbours
     Mutant(
