@@ -74,19 +74,19 @@ MUTANTS = (
     # ---- neighbours
     Mutant(
         "stale-epoch-obeyed",
-        "Words of a former life of a neighbour change nothing.",
+        "Late messages of an earlier incarnation of a neighbour change nothing.",
         "protocol/neighbours/streams.py",
-        "        if told.epoch == epoch and message.after <= told.number:\n",
-        "        if message.after <= told.number:\n",
-        "protocol/neighbours/test_streams.py::test_what_a_former_life_told_and_the_new_one_does_not_is_dropped",
+        "        if incoming.epoch == epoch and message.after <= incoming.number:\n",
+        "        if message.after <= incoming.number:\n",
+        "protocol/neighbours/test_streams.py::test_entries_of_an_earlier_incarnation_are_dropped_if_not_sent_again",
     ),
     Mutant(
         "marks-compared-by-number",
-        "A copy that is as new as its original and not equal to it shows at the next heartbeat.",
+        "A copy that is up to date but differs from its original is detected at the next heartbeat.",
         "protocol/neighbours/streams.py",
-        "        if told.mark() == (change, digest):\n",
-        "        if told.number == change:\n",
-        "protocol/neighbours/test_streams.py::test_a_copy_that_is_as_new_and_not_the_same_shows_at_the_next_heartbeat",
+        "        if incoming.mark() == (change, digest):\n",
+        "        if incoming.number == change:\n",
+        "protocol/neighbours/test_streams.py::test_a_copy_that_is_up_to_date_but_differs_is_detected_at_the_next_heartbeat",
     ),
     # ---- forwarding
     Mutant(
