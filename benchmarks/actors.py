@@ -241,7 +241,7 @@ def _options(name: str, folder: Path) -> tuple[Options, Options]:
 
 def _credential(folder: Path) -> str:
     """The credential of a new network."""
-    from quillcast.live.keyring import Keyring
+    from quillcast.live.admission.keyring import Keyring
 
     Keyring(folder).make_authority("benchmark", time.time_ns())
     return str(folder / "network.pem")

@@ -20,7 +20,7 @@ from throughput import Stage
 
 from quillcast.core.envelope import Term
 from quillcast.core.trace import Attached, Delivered, Published, Record
-from quillcast.live.journal import FLUSH_S, Journal
+from quillcast.live.storage.journal import FLUSH_S, Journal
 
 WITH, WITHOUT = "quillcast", "quillcast, no journal"
 SIZES = (100, 1000)

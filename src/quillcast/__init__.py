@@ -9,7 +9,7 @@
         for event in node.subscribe("sport/tennis"):
             ...
 
-What is named here is imported where it is first used, so that `import quillcast` costs next to nothing.
+Names are imported on first use, so `import quillcast` costs next to nothing.
 """
 
 from importlib import import_module
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
         Unreachable,
     )
     from quillcast.core.loss import Loss
-    from quillcast.live import blocking
-    from quillcast.live.blocking import BlockingNode, BlockingPublisher, BlockingSubscription
+    from quillcast.live.admission.credentials import Credentials
     from quillcast.live.config import LiveConfig
-    from quillcast.live.credentials import Credentials
-    from quillcast.live.node import Node
-    from quillcast.live.publisher import Publisher
-    from quillcast.live.runner import run
-    from quillcast.live.subscription import Event, Subscription
+    from quillcast.live.edges.publisher import Publisher
+    from quillcast.live.edges.subscription import Event, Subscription
+    from quillcast.live.node import blocking
+    from quillcast.live.node.blocking import BlockingNode, BlockingPublisher, BlockingSubscription
+    from quillcast.live.node.node import Node
+    from quillcast.live.runtime.runner import run
     from quillcast.protocol.config import Config
     from quillcast.protocol.security.access import AccessDenied
 
@@ -48,13 +48,13 @@ _HOMES = {
         "DiskFailed", "EventTooLarge", "LocalError", "NotAdmitted", "NotJoined", "NotStable", "QuillcastError",
         "RemoteError", "TopicExists", "UnknownTopic", "Unreachable",
     ),
-    "quillcast.live.blocking": ("BlockingNode", "BlockingPublisher", "BlockingSubscription"),
+    "quillcast.live.node.blocking": ("BlockingNode", "BlockingPublisher", "BlockingSubscription"),
     "quillcast.live.config": ("LiveConfig",),
-    "quillcast.live.credentials": ("Credentials",),
-    "quillcast.live.node": ("Node",),
-    "quillcast.live.publisher": ("Publisher",),
-    "quillcast.live.runner": ("run",),
-    "quillcast.live.subscription": ("Event", "Subscription"),
+    "quillcast.live.admission.credentials": ("Credentials",),
+    "quillcast.live.node.node": ("Node",),
+    "quillcast.live.edges.publisher": ("Publisher",),
+    "quillcast.live.runtime.runner": ("run",),
+    "quillcast.live.edges.subscription": ("Event", "Subscription"),
     "quillcast.core.loss": ("Loss",),
     "quillcast.protocol.config": ("Config",),
     "quillcast.protocol.security.access": ("AccessDenied",),
@@ -93,7 +93,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "blocking":
-        return import_module("quillcast.live.blocking")
+        return import_module("quillcast.live.node.blocking")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)

@@ -21,12 +21,12 @@ TYPING = [
     (["sub", "t", "--config", "no/such.toml"], "'no/such.toml' does not exist"),
     (["sub", "t", "--listen", "0.0.0.0:0"], "not on this machine's loopback"),
     (["sub", "t", "--listen", "127.0.0.1:0", "--advertise", "203.0.113.7"], "203.0.113.7:0 is not on this machine's"),
-    (["node", "--listen", "127.0.0.1:99999"], "is no address; write host:port"),
+    (["node", "--listen", "127.0.0.1:99999"], "is not an address; write host:port"),
     (["node", "--advertise", "203.0.113.7:4000"], "has to listen somewhere"),
-    (["node", "--listen", "0.0.0.0:0", "--advertise", "0.0.0.0"], "nobody reaches this node at '0.0.0.0"),
+    (["node", "--listen", "0.0.0.0:0", "--advertise", "0.0.0.0"], "nobody can reach this node at '0.0.0.0"),
     (["sub", "t", "--listen", "127.0.0.1"], "write host:port"),
-    (["sub", "t", "--network", "a/b"], "no name of a network"),
-    (["sub", "t//u"], "no topic name"),
+    (["sub", "t", "--network", "a/b"], "not a network name"),
+    (["sub", "t//u"], "not a topic name"),
     (["sub", "t/#"], "is a pattern"),
     (["sub", "sport/>"], "'sport/>' is a pattern; there are no subscriptions by pattern yet (they will be by + and #)"),
     (["pub", "sport/*", "x"], "no part that is one of + # * > ?, and no * within a part"),
@@ -39,10 +39,10 @@ TYPING = [
     (["demo", "--output", ""], "the path is empty"),
     (["audit", ".", "--report", ""], "the path is empty"),
     (["evaluate", "scribe-2002", "--output", ""], "the path is empty"),
-    (["pub", "caf\udce9", "x"], "no topic name"),  # bytes that are no text
-    (["tree", "caf\udce9"], "no topic name"),
-    (["sub", "two\nlines"], "no topic name"),
-    (["pub", "t", "x", "--join", ""], "that is no line to join with"),
+    (["pub", "caf\udce9", "x"], "not a topic name"),  # bytes that are no text
+    (["tree", "caf\udce9"], "not a topic name"),
+    (["sub", "two\nlines"], "not a topic name"),
+    (["pub", "t", "x", "--join", ""], "that is not a join line"),
     (["pub", "t", "x", "--timeout", "nan"], "nan is not a finite number"),
     (["sub", "t", "--timeout", "nan"], "nan is not a finite number"),
     (["top", "--once", "--interval", "inf"], "inf is not in the range"),
@@ -87,9 +87,9 @@ def test_what_cannot_be_is_refused_with_2(quillcast: Commands, arguments: list[s
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["pub", LONG, "x"], "is no topic name"),
-        (["pub", f"{LONG}/+", "x"], "is no topic name"),
-        (["sub", "t", "--network", LONG], "is no name of a network"),
+        (["pub", LONG, "x"], "is not a topic name"),
+        (["pub", f"{LONG}/+", "x"], "is not a topic name"),
+        (["sub", "t", "--network", LONG], "is not a network name"),
         (["sub", "t", "--name", LONG], "is no name for a subscription"),
     ],
     ids=["topic", "pattern", "network", "label"],
@@ -112,11 +112,11 @@ def test_a_file_that_holds_no_credentials_is_said_in_our_words(quillcast: Comman
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("[overlay]\ndigit_bit = 1\n", "there is no setting overlay.digit_bit; there are: digit_bits"),
+        ("[overlay]\ndigit_bit = 1\n", "unknown setting overlay.digit_bit; there are: digit_bits"),
         ("[overlay]\ndigit_bits = 3\n", "digit_bits is 3"),
         ('[topics]\nlease_s = "long"\n', "Expected `float`, got `str` - at `$.topics.lease_s`"),
         ("digit_bits: 1\n", "Expected '=' after a key"),
-        ("[overlays]\n", "there is no setting overlays; there are: neighbours,"),
+        ("[overlays]\n", "unknown setting overlays; there are: neighbours,"),
     ],
 )
 def test_a_config_file_is_refused_by_the_name_of_the_setting(

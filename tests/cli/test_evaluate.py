@@ -29,7 +29,7 @@ def test_help_names_the_experiments_the_options_and_the_commands(quillcast: Comm
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["scribe-2003"], "in the box are: churn, internet-10m"),
+        (["scribe-2003"], "built-in: churn, internet-10m"),
         (["scribe-2002", "--nodes", "1"], "1 is not in the range"),
         (["scribe-2002", "--nodes", "2000"], "2000 peers are too few for 1500 groups"),
         (["--seed", "x", "scribe-2002"], "'x' is not a valid integer"),
@@ -37,7 +37,7 @@ def test_help_names_the_experiments_the_options_and_the_commands(quillcast: Comm
         (["scribe-2002", "--policies", "scrib"], "there is no policy 'scrib'"),
         (["scribe-2002", "--policies", "scribe+remove(3)"], "there is no modifier 'remove'"),
         (["compare"], "Missing argument 'RUN...'"),
-        (["compare", "no/such/run"], "no/such/run is no folder of an evaluation"),
+        (["compare", "no/such/run"], "no/such/run is not the folder of an evaluation"),
         (["recommend", "--peers", "100"], "Missing option '--groups'"),
         (["recommend", "--peers", "10", "--groups", "80"], "too few for 80 groups"),
     ],
@@ -63,7 +63,7 @@ def test_without_java_the_way_to_one_is_told(quillcast: Commands, tmp_path: Path
 def test_an_unknown_key_is_named_with_its_file(quillcast: Commands, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("peers = 100\npolicis = []\n")
-    assert_refused(quillcast, str(path), told=f"{path}: there is no setting policis (is policies meant?)")
+    assert_refused(quillcast, str(path), told=f"{path}: unknown setting policis (is policies meant?)")
 
 
 def test_a_folder_with_something_else_is_left_alone(quillcast: Commands, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_run_that_is_not_finished_cannot_be_compared(quillcast: Commands, tmp_
     from quillcast.evaluation.folder import Folder
 
     Folder(tmp_path / "run", parse(SMALL, "first.toml")).close()
-    assert_refused(quillcast, "compare", str(tmp_path / "run"), told="is not finished; go on with --output")
+    assert_refused(quillcast, "compare", str(tmp_path / "run"), told="is not finished; resume with --output")
 
 
 def test_two_runs_in_one_folder_do_not_mix(quillcast: Commands, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from quillcast.live.keyring import Keyring, admit_here
+from quillcast.live.admission.keyring import Keyring, admit_here
 from tests.cli.commands import Commands, hear_signals
 
 pytestmark = pytest.mark.live

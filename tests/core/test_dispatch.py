@@ -32,9 +32,9 @@ def test_each_kind_of_input_has_its_handler() -> None:
 
 def test_an_input_without_a_handler_is_malformed() -> None:
     dispatch = Dispatch()
-    with pytest.raises(Malformed, match="a Ping is valid only as a routed message"):
+    with pytest.raises(Malformed, match="a Ping must be routed"):
         dispatch.message(SENDER, Ping(1))
-    with pytest.raises(Malformed, match="a Ping is not valid as a routed message"):
+    with pytest.raises(Malformed, match="a Ping cannot be routed to a topic"):
         dispatch.routed(Ping(1))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from quillcast.core import trace
 from quillcast.core.envelope import Term
 from quillcast.core.trace import Record
-from quillcast.live.journal import Journal
+from quillcast.live.storage.journal import Journal
 
 ROOT, INNER, LEAF = (bytes([number]) * 16 for number in (1, 2, 3))
 TOPIC = b"t" * 16

@@ -50,7 +50,7 @@ def test_peers_are_struck_by_hand_and_nothing_is_lost(quillcast: Commands, tmp_p
     assert {peer["name"]: peer["state"] for peer in quillcast.json("demo", "peers")}[root] == "killed"
     code, _, err = quillcast.run("demo", "kill", "p99")
     assert code == 2
-    assert "'p99' is no peer of the demo; there are: p00, p01" in err
+    assert "'p99' is not a peer of the demo; there are: p00, p01" in err
 
     assert quillcast.run("demo", "end")[0] == 0
     code, out, words = demo.end(AUDIT_S)

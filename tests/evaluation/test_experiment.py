@@ -29,9 +29,9 @@ def test_scribe_2002_is_the_papers_deployment() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("pears = 3", "f.toml: there is no setting pears (is peers meant?); there are: name, title, topology, peers"),
-        (SMALL + "sise = 3", "f.toml: there is no setting workload.sise (is workload.size meant?)"),
-        ('policies = ["scribe"]', "f.toml: there is no setting peers"),
+        ("pears = 3", "f.toml: unknown setting pears (is peers meant?); there are: name, title, topology, peers"),
+        (SMALL + "sise = 3", "f.toml: unknown setting workload.sise (is workload.size meant?)"),
+        ('policies = ["scribe"]', "f.toml: unknown setting peers"),
         ('peers = "many"\npolicies = ["scribe"]', "f.toml: peers: expected int, got str"),
         ("peers = 1\npolicies = []", "f.toml: peers is 1; it must be from 2 to"),
         (SMALL.replace('["scribe"]', "[]"), "f.toml: policies is empty; name one, such as scribe"),
@@ -49,7 +49,7 @@ def test_scribe_2002_is_the_papers_deployment() -> None:
             SMALL + "[overlay]\nquality = 'sampled(0)'",
             "f.toml: overlay.quality is 'sampled(0)'; it must be ideal, sampled(k)",
         ),
-        ("peers = ", "f.toml is no TOML: Invalid value (at end of document)"),
+        ("peers = ", "f.toml is not valid TOML: Invalid value (at end of document)"),
     ],
 )
 def test_a_file_is_refused_by_the_name_of_the_setting(text: str, told: str) -> None:
@@ -67,7 +67,7 @@ def test_as_many_groups_as_are_offered_can_be_asked_for() -> None:
 
 def test_an_unknown_name_gets_the_box() -> None:
     with pytest.raises(
-        LocalError, match=r"no file scribe-2003 \(is scribe-2002(-small-groups)? meant\?\); in the box are: churn,"
+        LocalError, match=r"no file scribe-2003 \(is scribe-2002(-small-groups)? meant\?\); built-in: churn,"
     ):
         load("scribe-2003")
 

@@ -42,7 +42,7 @@ def test_a_full_disk_is_told_with_the_way_to_go_on(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "run", ASKED)
     with pytest.raises(DiskFailed) as refused:
         half_made(folder, "tables/a", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-    assert f"No space left on device; mend that and go on with --output {tmp_path / 'run'}" in str(refused.value)
+    assert f"No space left on device; fix that and resume with --output {tmp_path / 'run'}" in str(refused.value)
     folder.close()
     again = Folder(tmp_path / "run", ASKED)
     assert not again.has("tables/a")

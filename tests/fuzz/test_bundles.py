@@ -13,7 +13,7 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind, Term
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import NUMBER_MAX
-from quillcast.live.subscription import events
+from quillcast.live.edges.subscription import events
 from tests.fuzz.bytes import ANY_BYTES, FUZZ, PLACE, damaged
 from tests.fuzz.memory import peak_bytes
 

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quillcast.core.errors import Malformed, RemoteError
-from quillcast.live import hello
-from quillcast.live.framing import FRAME_BYTES_MAX, HEADER_BYTES, FrameReader, FrameType, Unfinished, frame
-from quillcast.live.hello import Hello, Identity
+from quillcast.live.transport import hello
+from quillcast.live.transport.framing import FRAME_BYTES_MAX, HEADER_BYTES, FrameReader, FrameType, Unfinished, frame
+from quillcast.live.transport.hello import Hello, Identity
 from tests.fuzz.bytes import ANY_BYTES, FUZZ, damaged, values
 from tests.fuzz.memory import peak_bytes
 

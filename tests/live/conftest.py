@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quillcast.live import local_ipc
+from quillcast.live.transport import local_ipc
 from tests.live import toys
 from tests.live.stage import Stage, Wires, wires
 

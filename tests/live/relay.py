@@ -6,7 +6,7 @@
 import asyncio
 import sys
 
-from quillcast.live import addresses
+from quillcast.live.transport import addresses
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

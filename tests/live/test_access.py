@@ -179,7 +179,7 @@ def test_a_topic_has_one_owner_who_alone_changes_it() -> None:
                 await nodes[1].create("t", credentials=STRANGER)
             for who in (None, STRANGER):
                 text = await denied(nodes[1].change("t", credentials=who, slow="wait"))
-                assert f"lets nobody change its settings but its owner {OWNER.principal[:8]}" in text
+                assert f"can be changed only by its owner {OWNER.principal[:8]}" in text
             assert (await nodes[1].change("t", credentials=OWNER, slow="wait")).settings.slow == "wait"
             await denied(nodes[0].publish("t", b"no", wait="root"))  # the list stands as before
 

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from quillcast.core.errors import Unreachable
-from quillcast.live.admission import Admissions, apply
-from quillcast.live.certificates import read_member
-from quillcast.live.hello import Identity
-from quillcast.live.joinline import JoinLine
-from quillcast.live.keyring import MEMBERS_MAX, Keyring
+from quillcast.live.admission.applications import Admissions, apply
+from quillcast.live.admission.certificates import read_member
+from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.admission.keyring import MEMBERS_MAX, Keyring
+from quillcast.live.transport.hello import Identity
 from tests.live.machines import Machine, MachineCommand, Machines, machines
 from tests.live.stage import ROOT, PuppetError, eventually
 from tests.live.toys import ToyPeer, member, run, toy
@@ -35,7 +35,7 @@ async def holder(folder: Path, wall_ns: Callable[[], int] = time.time_ns) -> Asy
     keyring = Keyring(folder)
     authority = keyring.make_authority("toys", wall_ns())
     async with toy(membership=member(authority, wall_ns()), wall_ns=wall_ns) as peer:
-        peer.links.admissions = Admissions("toys", authority, keyring, wall_ns)
+        peer.links.handshake.admissions = Admissions("toys", authority, keyring, wall_ns)
         yield peer, keyring
 
 
@@ -62,7 +62,7 @@ def test_a_token_gives_certificates_that_links_take(tmp_path: Path) -> None:
             bobs = [Identity.new() for _ in range(MEMBERS_MAX)]
             line = line_to(alice, keyring, keyring.issue_token(900, time.time_ns()))
             admitted = await apply(line, bobs, wall_ns=time.time_ns, timeout_s=10)
-            key = alice.links.tls.authority_key
+            key = alice.links.handshake.tls.authority_key
             places = {read_member(certificate, key).node_id for certificate in admitted.certificates}
             assert len(places) == MEMBERS_MAX
             assert alice.links.counters["admitted"] == 1
@@ -129,9 +129,9 @@ def test_a_clock_off_by_a_day_is_named_and_the_token_stays_good(tmp_path: Path, 
 def test_a_member_that_holds_no_credential_admits_nobody(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with holder(tmp_path) as (alice, keyring):
-            alice.links.admissions = None
+            alice.links.handshake.admissions = None
             here, _ = await refusal(line_to(alice, keyring, "token"), alice)
-            assert "this peer admits nobody" in here
+            assert "this peer cannot admit others" in here
 
     run(scenario())
 

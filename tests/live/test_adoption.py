@@ -12,10 +12,10 @@ import pytest
 
 import quillcast
 from quillcast import LocalError, Node
-from quillcast.live import adoption
-from quillcast.live.adoption import STEPS, Adoption
-from quillcast.live.credentials import Credentials
-from quillcast.live.keyring import Keyring, user_folder
+from quillcast.live.admission import adoption
+from quillcast.live.admission.adoption import STEPS, Adoption
+from quillcast.live.admission.credentials import Credentials
+from quillcast.live.admission.keyring import Keyring, user_folder
 from quillcast.protocol.topics.config import TopicConfig
 from tests.cli.commands import Commands, commands
 from tests.live.machines import machines
@@ -130,7 +130,7 @@ def test_who_waits_in_a_network_that_is_left_is_told_that_it_waits_in_vain(monke
             with pytest.raises(quillcast.NotJoined, match="what it published to 't' was not acknowledged"):
                 await waiting
 
-    monkeypatch.setattr(quillcast.live.node, "_SAFE_S", -29.0)
+    monkeypatch.setattr(quillcast.live.node.node, "_SAFE_S", -29.0)
     run(scenario())
 
 
@@ -220,7 +220,7 @@ def test_members_of_two_networks_of_one_name_name_each_other(tmp_path: Path) -> 
 
 def test_an_identity_that_was_given_cannot_be_a_members() -> None:
     async def scenario() -> None:
-        from quillcast.live.hello import Identity
+        from quillcast.live.transport.hello import Identity
 
         async with plain(identity=Identity.new()) as node:
             subscription = node.subscribe("t")

@@ -48,7 +48,7 @@ SETTINGS: list[tuple[type, dict[str, Any], str]] = [
     (OverlayConfig, {"leaf_set_size": "8"}, r"overlay.leaf_set_size is '8'"),
     (LiveConfig, {"join_timeout_s": math.inf}, r"live.join_timeout_s is inf"),
     (LiveConfig, {"window_bytes": True}, r"live.window_bytes is True"),
-    (LiveConfig, {"nearby": 1}, r"live.local_ipc is 1; use True or False"),
+    (LiveConfig, {"local_ipc": 1}, r"live.local_ipc is 1; use True or False"),
     (Config, {"topics": {"lease_s": 5}}, r"topics = .* is dict; use TopicConfig\(...\)"),
 ]
 

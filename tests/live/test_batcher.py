@@ -11,8 +11,8 @@ import quillcast
 from quillcast import Event, LiveConfig, Node
 from quillcast.core.errors import EventTooLarge
 from quillcast.core.ids import ring_distance, topic_id
-from quillcast.live.batcher import LONE_S, Batch
-from quillcast.live.publisher import Publisher
+from quillcast.live.edges.batcher import LONE_S, Batch
+from quillcast.live.edges.publisher import Publisher
 from quillcast.protocol.topics.config import TopicConfig
 from tests.live.test_node import QUICK, pair, refused, run, take
 

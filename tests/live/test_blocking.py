@@ -189,7 +189,7 @@ def test_what_cannot_be_is_said_in_one_line() -> None:
     with pytest.raises(quillcast.LocalError, match="the node is not started"):
         node.publish("t", b"x")
     with node:
-        with pytest.raises(quillcast.LocalError, match="no topic name"):
+        with pytest.raises(quillcast.LocalError, match="not a topic name"):
             node.subscribe("t//u")
         with pytest.raises(quillcast.LocalError, match="a node starts once"):
             node.start()

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quillcast.core.errors import DiskFailed
-from quillcast.live.disk import FileDisk, RecordFile
-from quillcast.live.pump import Pump
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.storage.disk import FileDisk, RecordFile
 from tests.live.toys import ToyPeer, run
 
 

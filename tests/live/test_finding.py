@@ -8,8 +8,8 @@ import pytest
 
 from quillcast.core.errors import Unreachable
 from quillcast.core.messages import Contact
-from quillcast.live import finding
-from quillcast.live.links import Links
+from quillcast.live.discovery import finding
+from quillcast.live.transport.links import Links
 
 ALICE, BOB = Contact(b"a" * 16, "alice:1"), Contact(b"b" * 16, "bob:1")
 

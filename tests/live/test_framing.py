@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quillcast.core.errors import Malformed
-from quillcast.live.framing import (
+from quillcast.live.transport.framing import (
     BUNDLE,
     CONTROL_BYTES_MAX,
     FRAME_BYTES_MAX,

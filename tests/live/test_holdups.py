@@ -112,7 +112,7 @@ def test_a_root_that_holds_stability_back_is_named_with_the_time_that_it_will() 
             root = alice._peer.scribe.trees[publisher._batcher.inner.topic].root
             assert root is not None
             root.hold_until = alice._peer.host.now() + 20
-            with pytest.raises(NotStable, match=r"calls nothing stable for another \d+ s"):
+            with pytest.raises(NotStable, match=r"declares nothing stable for another \d+ s"):
                 await publisher.publish(b"second", wait="stable", timeout_s=1.0)
 
     run(scenario())

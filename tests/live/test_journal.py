@@ -14,7 +14,7 @@ from quillcast.core import journal as layout
 from quillcast.core.envelope import Term
 from quillcast.core.errors import DiskFailed
 from quillcast.core.trace import Delivered, Mark
-from quillcast.live.journal import FLUSH_S, ROWS_MAX, Journal
+from quillcast.live.storage.journal import FLUSH_S, ROWS_MAX, Journal
 from quillcast.pipeline.reading import Tail, whole
 
 PEER = bytes(range(16))
@@ -89,7 +89,7 @@ def test_files_rotate_and_the_oldest_go_when_the_bound_is_reached(tmp_path: Path
 WRITER = """
 import asyncio, sys, time
 from quillcast.core.trace import Mark
-from quillcast.live.journal import Journal
+from quillcast.live.storage.journal import Journal
 
 async def main():
     journal = Journal(sys.argv[1], bytes(range(16)), call_later=asyncio.get_running_loop().call_later)
@@ -122,7 +122,7 @@ FILLER = """
 import logging, resource, sys
 from pathlib import Path
 from quillcast.core.trace import Mark
-from quillcast.live.journal import Journal
+from quillcast.live.storage.journal import Journal
 from quillcast.pipeline.reading import Tail, whole
 
 logging.basicConfig(format="%(message)s")

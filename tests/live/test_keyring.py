@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from quillcast.core.errors import DiskFailed, LocalError
-from quillcast.live.certificates import BACKDATED, MEMBER_DAYS, Authority, authority_key, read_member
-from quillcast.live.hello import Identity
-from quillcast.live.joinline import JoinLine
-from quillcast.live.keyring import CONTACTS_MAX, Keyring, admit_here, user_folder
+from quillcast.live.admission.certificates import BACKDATED, MEMBER_DAYS, Authority, authority_key, read_member
+from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.admission.keyring import CONTACTS_MAX, Keyring, admit_here, user_folder
+from quillcast.live.transport.hello import Identity
 from quillcast.protocol.security.members import Unadmitted, check_lifetime
 
 S, DAY = 10**9, 86400 * 10**9
@@ -121,7 +121,7 @@ def test_a_folder_belongs_to_one_network(tmp_path: Path) -> None:
 def test_a_token_is_used_up_by_its_use_and_by_nothing_else(tmp_path: Path) -> None:
     keyring = Keyring(tmp_path)
     token = keyring.issue_token(900.0, NOW)
-    with pytest.raises(Unadmitted, match="none of this peer's"):
+    with pytest.raises(Unadmitted, match="this peer did not issue its token"):
         keyring.use_token("guessed", NOW)
     with pytest.raises(Unadmitted, match="expired 1 minute ago"):
         keyring.use_token(token, NOW + 960 * S)
@@ -172,12 +172,12 @@ def test_a_line_reads_as_it_was_written(line: JoinLine) -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("", "no line to join with"),
-        ("192.0.2.1:4000", "no line to join with"),
-        ("http://192.0.2.1:4000/" + "a" * 32, "no line to join with"),
-        ("quillcast://192.0.2.1/" + "a" * 32, "is no address"),
-        ("quillcast://192.0.2.1:4000/abc?token=t", "'abc' is no fingerprint"),
-        ("quillcast://192.0.2.1:4000/" + "a" * 32 + "?toke=t", "'toke' is no part"),
+        ("", "not a join line"),
+        ("192.0.2.1:4000", "not a join line"),
+        ("http://192.0.2.1:4000/" + "a" * 32, "not a join line"),
+        ("quillcast://192.0.2.1/" + "a" * 32, "is not an address"),
+        ("quillcast://192.0.2.1:4000/abc?token=t", "'abc' is not a fingerprint"),
+        ("quillcast://192.0.2.1:4000/" + "a" * 32 + "?toke=t", "'toke' is not part"),
     ],
 )
 def test_a_line_that_is_none_is_refused_and_its_token_not_repeated(text: str, part: str) -> None:

@@ -15,11 +15,11 @@ import pytest
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.live import hello
 from quillcast.live.config import LiveConfig
-from quillcast.live.connection import Connection
-from quillcast.live.framing import FRAME_BYTES_MAX, FrameType, frame, header
-from quillcast.live.hello import Hello, Identity
+from quillcast.live.transport import hello
+from quillcast.live.transport.connection import Connection
+from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameType, frame, header
+from quillcast.live.transport.hello import Hello, Identity
 from tests.live.toys import Said, ToyPeer, bundle, run, toy
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]
@@ -246,7 +246,7 @@ def test_messages_for_a_peer_that_cannot_be_reached_are_bounded() -> None:
         async with toy(config=config) as alice, silent_listener() as address:
             nobody = Contact(Identity.new().node_id, address)
             for _ in range(101):
-                alice.links.link(nobody).send(bundle)  # type: ignore[arg-type]  # never encoded
+                alice.links.send(nobody, bundle)  # type: ignore[arg-type]  # never encoded
             await alice.until(lambda: alice.losses == [nobody.node_id])
             assert alice.links.links == {}
 
@@ -258,7 +258,7 @@ def test_a_peer_that_ended_is_counted_and_no_problem() -> None:
         async with toy() as alice:
             async with toy() as bob:
                 gone = bob.contact
-            alice.links.link(gone).send(Said("are you there?"))
+            alice.links.send(gone, Said("are you there?"))
             await alice.until(lambda: alice.losses == [gone.node_id])
             assert (alice.links.counters["links_failed"], list(alice.links.problems)) == (1, [])
 
@@ -315,7 +315,7 @@ def test_a_peer_of_another_version_is_named() -> None:
 def test_something_else_that_listens_is_named() -> None:
     async def scenario() -> None:
         async with toy() as alice, speaker(lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
-            assert await refusal(alice, address) == f"cannot link with {address}: it is no quillcast peer"
+            assert await refusal(alice, address) == f"cannot link with {address}: it is not a quillcast peer"
 
     run(scenario())
 
@@ -336,7 +336,9 @@ def test_a_peer_that_cannot_prove_its_key_is_refused_and_no_link_is_disturbed() 
         async with toy() as alice, toy() as bob:
             alice.say(bob, "hello")
             await bob.until(lambda: bob.texts == ["hello"])
-            as_alice = Hello("toys", alice.links.identity.public_key, "127.0.0.1:1", hello.nonce(), b"i" * 8, 1 << 20)
+            as_alice = Hello(
+                "toys", alice.links.handshake.identity.public_key, "127.0.0.1:1", hello.nonce(), b"i" * 8, 1 << 20
+            )
             reader, writer = await asyncio.open_connection(*bob.contact.address.split(":"))
             writer.write(frame(FrameType.HELLO, hello.encode(as_alice)) + frame(FrameType.PROOF, bytes(64)))
             await reader.read()  # until bob closes it
@@ -543,7 +545,7 @@ def test_strangers_that_say_nothing_are_bounded_and_sent_away() -> None:
 def test_what_is_no_address_is_said_so(address: str) -> None:
     async def scenario() -> None:
         async with toy() as alice:
-            with pytest.raises(LocalError, match="is no address; write host:port"):
+            with pytest.raises(LocalError, match="is not an address; write host:port"):
                 await alice.links.greet(address)
 
     run(scenario())

@@ -12,13 +12,13 @@ from typing import cast
 import pytest
 import uvloop
 
-from quillcast.live import links as live_links
-from quillcast.live import local_ipc
 from quillcast.live.config import LiveConfig
-from quillcast.live.hello import Identity
-from quillcast.live.host import new_incarnation
-from quillcast.live.links import Links
-from quillcast.live.pump import Pump
+from quillcast.live.runtime.host import new_incarnation
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport import links as live_links
+from quillcast.live.transport import local_ipc
+from quillcast.live.transport.hello import Identity
+from quillcast.live.transport.links import Links
 from tests.live import toys
 from tests.live.conftest import MODEST_BYTES
 from tests.live.toys import ToyPeer, run, toy
@@ -80,7 +80,7 @@ def test_a_name_that_is_taken_is_said_and_peers_come_by_tcp(monkeypatch: pytest.
         async with toy() as alice, toy() as bob:
             assert not alice.links.problems
             assert list(bob.links.problems) == [
-                f"peers of this machine come by TCP: Address already in use: {bob.contact.address}"
+                f"peers of this machine connect by TCP: Address already in use: {bob.contact.address}"
             ]
             monkeypatch.setattr(local_ipc, "_name", lambda address: "\0nobody's")
             assert await exchange(alice, bob) == socket.AF_INET

@@ -15,8 +15,9 @@ import pytest
 
 import quillcast
 from quillcast import Config, Event, LiveConfig, Node
-from quillcast.live import addresses, control
-from quillcast.live.rendezvous import Rendezvous
+from quillcast.live.discovery import control
+from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.transport import addresses
 from quillcast.protocol.topics.config import TopicConfig
 
 pytestmark = pytest.mark.live
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.live
 T = TypeVar("T")
 
 QUICK = Config()
-REFUSED_NAME = r"is no topic name|is a pattern|name is text such as"
+REFUSED_NAME = r"is not a topic name|is a pattern|name is text such as"
 NO_AUTO = Config(topics=TopicConfig(auto_create=False))
 
 
@@ -510,7 +511,7 @@ def test_a_topic_that_exists_with_other_settings_is_an_error_that_names_them() -
     ("settings", "text"),
     [
         ({"delivry": "reliable"}, "delivry is not a setting of topics; use: delivery, order, slow, event_bytes_max, "),
-        ({"delivery": "durable"}, "delivery = 'durable' is not a choice; use one of: best_effort, reliable"),
+        ({"delivery": "durable"}, "delivery = 'durable' is not valid; use one of: best_effort, reliable"),
         ({"event_bytes_max": "big"}, "do not fit: Expected `int`, got `str`"),
         ({"event_bytes_max": 0}, "event_bytes_max = 0 must lie between"),
         ({"slow": object()}, "do not fit: Encoding objects of type object is unsupported"),
@@ -651,7 +652,7 @@ def test_who_hears_of_problems_may_call_the_node_and_fail() -> None:
             writer.write(b"GET / HTTP/1.0\r\n\r\n")
             await failed.wait()
             assert [type(failure) for failure in failures] == [ZeroDivisionError]
-            assert "it is no quillcast peer" in str((await take(problems, 2))[1].payload)
+            assert "it is not a quillcast peer" in str((await take(problems, 2))[1].payload)
             writer.close()
 
     run(scenario())

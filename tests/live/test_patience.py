@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from quillcast.live.patience import Patience, within
+from quillcast.live.runtime.patience import Patience, within
 from tests.live.toys import run
 
 pytestmark = pytest.mark.live

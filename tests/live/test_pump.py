@@ -3,8 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
-from quillcast.live import pump as pump_module
-from quillcast.live.pump import Pump
+from quillcast.live.runtime import pump as pump_module
+from quillcast.live.runtime.pump import Pump
 
 
 def played(scenario: Callable[[Pump, Callable[[str], None]], None]) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 
 from quillcast.core.errors import DiskFailed, LocalError, Unreachable
 from quillcast.core.messages import Contact
-from quillcast.live import control, rendezvous, runtimefolder
-from quillcast.live.rendezvous import Entry, Rendezvous, networks_here
+from quillcast.live.discovery import control, rendezvous, runtimefolder
+from quillcast.live.discovery.rendezvous import Entry, Rendezvous, networks_here
 
 ME = Contact(b"m" * 16, "127.0.0.1:4000")
 
@@ -66,7 +66,7 @@ def test_files_of_dead_processes_are_swept_with_their_sockets(runtime: Path) -> 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "x" * 65, "net\n"])
 def test_a_name_that_would_be_no_folder_is_refused(name: str) -> None:
-    with pytest.raises(LocalError, match="is no name of a network"):
+    with pytest.raises(LocalError, match="is not a network name"):
         Rendezvous(name)
 
 

@@ -18,12 +18,12 @@ import pytest
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.errors import Malformed
-from quillcast.live import local_ipc, shared_memory
-from quillcast.live.certificates import Authority
+from quillcast.live.admission.certificates import Authority
 from quillcast.live.config import LiveConfig
-from quillcast.live.framing import FRAME_BYTES_MAX, FrameType
-from quillcast.live.link import NUMBER_BYTES, Link
-from quillcast.live.shared_memory import (
+from quillcast.live.transport import local_ipc, shared_memory
+from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType
+from quillcast.live.transport.link import Link
+from quillcast.live.transport.shared_memory import (
     SHARED_BYTES_MIN,
     MemoryFile,
     Released,
@@ -210,7 +210,7 @@ def test_memory_that_another_process_maps_is_not_written_to_until_it_ends() -> N
     assert view is not None
     code = f"""
         import sys
-        from quillcast.live.shared_memory import open_block
+        from quillcast.live.transport.shared_memory import open_block
         found = open_block({HERE}, {place(view)!r}, {SIZE})
         print("open", flush=True)
         sys.stdin.read()
@@ -282,7 +282,7 @@ def test_a_lender_outlives_whoever_opens_its_memory_at_the_wrong_moment() -> Non
     """The kernel tells the holder of a lease that somebody wants to open the file, by a signal."""
     code = """
         import sys
-        from quillcast.live.shared_memory import MemoryFile
+        from quillcast.live.transport.shared_memory import MemoryFile
         memory = MemoryFile.new(100)
         print(memory.place.hex(), flush=True)
         taken = 0
@@ -328,7 +328,7 @@ def test_who_never_says_what_was_taken_is_lent_two_windows_and_sent_the_rest() -
             for first in range(10):
                 link.carry(large(first))
                 await bob.until(lambda count=first + 1: len(bob.bundles) == count)
-                theirs.taken = 0
+                theirs.opened = 0
                 bob.links.release(alice.contact.node_id, bob.bundles[-1][1].size)
             assert imported(bob) == [True] * 6 + [False] * 4
             assert payloads(bob) == [bytes([n]) * SIZE for n in range(10)]
@@ -385,11 +385,11 @@ def test_what_crosses_the_end_of_a_link_comes() -> None:
             await alice.until(lambda: alice.measures)
             assert theirs.idle_there
             bob.links.disconnect(alice.contact.node_id)
-            theirs.flush()
+            bob.links.write(theirs)
             assert alice.contact.node_id not in bob.links.links, "bob has said that he is done"
             link.carry(large())
             link.flush()
-            alice.links.pool.retire()
+            alice.links.shared_memory.retire()
             del link
             gc.collect()
             await bob.until(lambda: len(bob.bundles) == 1)
@@ -406,7 +406,7 @@ def test_a_peer_that_closes_waits_for_links_that_are_ending_too() -> None:
                 link.carry(large())
                 link.flush()
                 alice.links.end(link)
-                alice.links.pool.retire()
+                alice.links.shared_memory.retire()
                 del link
             assert payloads(bob) == [bytes(SIZE)]
 
@@ -419,7 +419,7 @@ def test_what_was_lent_is_kept_until_it_is_taken() -> None:
             await meet(alice, bob)
             held = MemoryFile.held
             await lend_unread(alice, bob)
-            alice.links.pool.retire()  # nobody but the link holds the block now
+            alice.links.shared_memory.retire()  # nobody but the link holds the block now
             gc.collect()
             assert MemoryFile.held == held + 1
             read_on(bob, alice)
@@ -449,7 +449,7 @@ def test_a_lender_that_is_gone_is_a_lost_link_and_no_broken_promise() -> None:
         async with toy() as alice, toy() as bob:
             link = await lend_unread(alice, bob)
             link._exported.clear()
-            alice.links.pool.retire()
+            alice.links.shared_memory.retire()
             gc.collect()
             read_on(bob, alice)
             await bob.until(lambda: bob.losses == [alice.contact.node_id])
@@ -465,13 +465,13 @@ def test_a_link_that_breaks_lets_go_of_what_it_lent() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await lend_unread(alice, bob)
-            where = alice.links.pool._all[0].place
-            assert file_of(place(alice.links.pool.lay([bytes(SIZE)]))) != file_of(where)
+            where = alice.links.shared_memory._all[0].place
+            assert file_of(place(alice.links.shared_memory.lay([bytes(SIZE)]))) != file_of(where)
             link.connection.abort()
             await alice.until(lambda: alice.losses == [bob.contact.node_id])
             del link
             gc.collect()
-            again = [place(alice.links.pool.lay([b"\1" * SIZE])) for _ in range(2)]
+            again = [place(alice.links.shared_memory.lay([b"\1" * SIZE])) for _ in range(2)]
             assert file_of(where) in map(file_of, again)
             assert where not in again
             read_on(bob, alice)
@@ -608,7 +608,7 @@ def test_a_process_that_ends_after_closing_loses_nothing() -> None:
         import asyncio, os, sys
         from quillcast.core.messages import Contact
         from tests.live import toys
-        from tests.live.test_lending import large
+        from tests.live.test_shared_memory import large
 
         async def main():
             async with toys.toy() as alice:

@@ -7,7 +7,7 @@ import pytest
 
 from quillcast.core.errors import DiskFailed, LocalError
 from quillcast.core.messages import Contact
-from quillcast.live.store import CONTACTS_MAX, DATABASE, Store
+from quillcast.live.storage.store import CONTACTS_MAX, DATABASE, Store
 
 
 def test_a_folder_makes_the_same_peer_again(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_topics_are_kept_by_name(tmp_path: Path) -> None:
 
 def test_the_folder_of_a_running_peer_is_refused_with_its_pid(tmp_path: Path) -> None:
     holder = (
-        "import pathlib, sys; from quillcast.live.store import Store; "
+        "import pathlib, sys; from quillcast.live.storage.store import Store; "
         "Store(pathlib.Path(sys.argv[1])); print('held', flush=True); input()"
     )
     with subprocess.Popen(

@@ -10,13 +10,13 @@ from itertools import count
 import pytest
 
 from quillcast.core.errors import Unreachable
-from quillcast.live import hello
-from quillcast.live.certificates import Authority
+from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.keyring import CertifiedIdentity
 from quillcast.live.config import LiveConfig
-from quillcast.live.framing import FrameType, frame
-from quillcast.live.hello import Hello
-from quillcast.live.keyring import CertifiedIdentity
-from quillcast.live.tls import Tls
+from quillcast.live.transport import hello
+from quillcast.live.transport.framing import FrameType, frame
+from quillcast.live.transport.hello import Hello
+from quillcast.live.transport.tls import Tls
 from tests.live.toys import ToyPeer, bundle, member, run, toy
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]
@@ -143,7 +143,7 @@ async def refused(alice: ToyPeer, bob: ToyPeer, mine: str, theirs: str) -> None:
         await alice.links.greet(bob.contact.address)
     assert mine in str(problem.value)
     async with asyncio.timeout(10):
-        while bob.links.unauthenticated_count or not bob.links.problems:  # noqa: ASYNC110 - he closes later than she does
+        while bob.links.unauthenticated_count or not bob.links.problems:  # noqa: ASYNC110 - he closes later
             await asyncio.sleep(0)
     assert theirs in bob.links.problems[-1]
     assert "\n" not in str(problem.value) + bob.links.problems[-1]
@@ -201,7 +201,9 @@ def test_an_admitted_peer_that_claims_anothers_node_id_is_refused() -> None:
     async def scenario() -> None:
         carol = member(NETWORK)
         async with pair() as (alice, bob):
-            alice.links.identity = carol.identity  # her hello and her proofs are carol's, her certificate is not
+            alice.links.handshake.identity = (
+                carol.identity
+            )  # her hello and her proofs are carol's, her certificate is not
             await refused(alice, bob, "it claims to be the peer", "it claims to be the peer")
             assert carol.identity.node_id[:4].hex() in bob.links.problems[-1]
             assert bob.links.counters["refused_identity"] == 1
@@ -219,9 +221,9 @@ def test_an_identity_without_the_key_of_its_certificate_cannot_even_begin() -> N
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "it is no quillcast peer"),
-        (bytes(range(256)) * 20, "it is no quillcast peer"),
-        (b"\x16\x03\x01" + bytes(range(200)), "it is no quillcast peer"),
+        (b"GET / HTTP/1.1\r\n\r\n", "it is not a quillcast peer"),
+        (bytes(range(256)) * 20, "it is not a quillcast peer"),
+        (b"\x16\x03\x01" + bytes(range(200)), "it is not a quillcast peer"),
         (frame(FrameType.HELLO, hello.encode(Hello("toys", b"k" * 32, "a:1", b"n" * 32, b"i" * 8, 1))), "without TLS"),
     ],
     ids=["http", "random", "half a handshake", "plain peer"],
@@ -244,7 +246,7 @@ def test_bytes_that_are_no_tls_get_one_line_and_the_peer_lives(words: bytes, lin
 @pytest.mark.parametrize(
     ("words", "counter"),
     [
-        (lambda: b"GET / HTTP/1.1\r\n\r\n", "refused_stranger"),
+        (lambda: b"GET / HTTP/1.1\r\n\r\n", "refused_not_quillcast"),
         (lambda: b"", "refused_silence"),
         (
             lambda: frame(FrameType.HELLO, hello.encode(_claim(member(NETWORK)))),

@@ -14,14 +14,14 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import Contact, Message
-from quillcast.live.certificates import Authority
+from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.keyring import CertifiedIdentity
 from quillcast.live.config import LiveConfig
-from quillcast.live.hello import Identity
-from quillcast.live.host import new_incarnation
-from quillcast.live.keyring import CertifiedIdentity
-from quillcast.live.links import Links
-from quillcast.live.pump import Pump
-from quillcast.live.tls import Tls
+from quillcast.live.runtime.host import new_incarnation
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport.hello import Identity
+from quillcast.live.transport.links import Links
+from quillcast.live.transport.tls import Tls
 from quillcast.protocol.security.members import NONCE_BYTES
 
 TOPIC = b"t" * 16
@@ -94,7 +94,7 @@ class ToyPeer:
         self.answers.append((token, result))
 
     def say(self, to: "ToyPeer", text: str) -> None:
-        self.links.link(to.contact).send(Said(text))
+        self.links.send(to.contact, Said(text))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):

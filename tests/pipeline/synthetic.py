@@ -8,7 +8,7 @@ from random import Random
 from quillcast.core import trace
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.ids import topic_id
-from quillcast.live.journal import Journal
+from quillcast.live.storage.journal import Journal
 from quillcast.pipeline.run import Kill, Run, write_run
 
 MS = 1_000_000

@@ -190,7 +190,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["{", '{"kills": [{"peer": "zz", "at_ns": 1}]}', '{"kills": 5}'])
 def test_a_damaged_description_of_a_run_says_so(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
-    with pytest.raises(LocalError, match=r"does not describe a run: .*; mend it or take it away"):
+    with pytest.raises(LocalError, match=r"does not describe a run: .*; repair or remove it"):
         read_run(tmp_path)
 
 
@@ -202,5 +202,5 @@ def test_a_folder_without_journals_says_what_to_name(tmp_path: Path) -> None:
     (tmp_path / "x.arrows").write_bytes(b"")
     assert journal_files(tmp_path) == [tmp_path / "x.arrows"]
     (tmp_path / "y.arrows").write_bytes(pa.schema([("a", pa.int64())]).serialize())
-    with pytest.raises(LocalError, match=r"y.arrows is no journal of this version: .* other columns"):
+    with pytest.raises(LocalError, match=r"y.arrows is not a journal of this version: .* other columns"):
         journal_files(tmp_path)

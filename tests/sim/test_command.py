@@ -145,5 +145,5 @@ def test_a_moment_that_never_comes_is_refused(wrong: str, tmp_path: Path, capsys
 def refused(file: Path, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--scenario", str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {file} is no scenario: ")
+    assert line.startswith(f"error: {file} is not a scenario: ")
     assert says in line

@@ -57,6 +57,8 @@ HARD_SEEDS = {
     402192: "a root looked for the end of lost publishers' leases once per lease, and so remembered some for two",
     407473: "a lease ended when its owner came back elsewhere, and the parent was not told what was covered then",
     402602: "a joining peer whose one contact had died tried nobody else, though others spoke to it",
+    411281: "newcomers took a topic for a new one whose only replica had died before they came",
+    411324: "a joining peer asked only once whom a near one knows, and waited long for an answer that was lost",
     400484: "an event went out as recovered before the report that it may have been lost",
     310667: "what the subscription's term had admitted before it began was told lost as a void hole",
     310733: "as 310667, for a subscription that knew of the earlier term",

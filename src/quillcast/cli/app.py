@@ -32,22 +32,22 @@ COMMANDS = (
 """In the order of --help; each is the `command` of the module of its name."""
 
 FIRST = {
-    "demo": "sixteen peers, three kills, and the proof that nothing was lost",
-    "sub TOPIC": "print a topic's events as they come",
-    "pub TOPIC MESSAGE": "publish; without MESSAGE each line of standard input",
+    "demo": "sixteen peers, three kills, and proof that nothing was lost",
+    "sub TOPIC": "print a topic's events as they arrive",
+    "pub TOPIC MESSAGE": "publish; without MESSAGE, each line of standard input",
     "node": "run a peer that forwards for others",
-    "top": "live rates, queues and neighbours of every peer of this machine",
+    "top": "show live rates, queues and neighbours of all peers of this machine",
 }
 """What `quillcast` alone shows."""
 
 EXIT_CODES = {
-    0: "done",
-    1: "failed; of `demo` and `audit`: something was lost or repeated",
-    2: "asked for what cannot be: an option, a topic's settings, an event too large",
+    0: "success",
+    1: "failure; for `demo` and `audit`: something was lost or repeated",
+    2: "invalid request: an option, a topic's settings, an event that is too large",
     3: "another peer broke the protocol",
     4: "no peer could be reached or joined",
-    5: "not admitted, or not stable at every subscriber, in the time given",
-    6: "the disk refused",
+    5: "not admitted, or not stable at every subscriber, within the time given",
+    6: "disk error",
     130: "ended by Ctrl-C (143: by SIGTERM), in good order",
 }
 
@@ -57,7 +57,7 @@ HELP = """Publish and subscribe without a broker: every process is a peer.
 Two terminals, no configuration:
   quillcast sub sport/tennis
   quillcast pub sport/tennis "hello"
-Sixteen peers, three kills, and the proof that nothing was lost:
+Sixteen peers, three kills, and proof that nothing was lost:
   quillcast demo
 """
 

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from quillcast.core.errors import LocalError, Unreachable
-from quillcast.live import rendezvous
-from quillcast.live.control import ANSWER_TIMEOUT_S, ask
-from quillcast.live.rendezvous import Entry, Rendezvous
+from quillcast.live.discovery import rendezvous
+from quillcast.live.discovery.control import ANSWER_TIMEOUT_S, ask
+from quillcast.live.discovery.rendezvous import Entry, Rendezvous
 
 AT_ONCE = 32  # peers that are asked at a time; a guess
 

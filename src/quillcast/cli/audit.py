@@ -11,14 +11,14 @@ from quillcast.pipeline import extras
 
 @click.command(short_help="Prove from journals what happened.")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--report", type=Place(dir_okay=False, path_type=Path), help="Write a page with pictures there.")
+@click.option("--report", type=Place(dir_okay=False, path_type=Path), help="Write a page with pictures to this file.")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 @JSON
 def command(folder: Path, report: Path | None, master: str, as_json: bool) -> None:
-    """Audit the journals that peers wrote below DIR: what was due, delivered, repeated and lost, on Spark.
+    """Prove from the journals in DIR what was due, delivered, repeated and lost. Runs on Spark.
 
-    Peers write journals when they are told where: `quillcast node --journal DIR`, Node(journal=...). Ends with 0 if
-    every promise held, else with 1.
+    Peers write journals with `quillcast node --journal DIR` or Node(journal=...). The exit code is 0 if every promise
+    held, otherwise 1.
     """
     extras.require("an audit", *extras.SPARK, *(() if report is None else extras.REPORT))
     from quillcast.pipeline.command import audit_command

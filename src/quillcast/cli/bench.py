@@ -21,9 +21,9 @@ from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
 from quillcast.cli.tables import sized
 from quillcast.core.errors import QuillcastError
-from quillcast.live.node import Node
-from quillcast.live.publisher import Publisher
-from quillcast.live.subscription import Event, Subscription
+from quillcast.live.edges.publisher import Publisher
+from quillcast.live.edges.subscription import Event, Subscription
+from quillcast.live.node.node import Node
 
 STRIDE = 64  # events between two looks at the clock
 EVENTS_MAX = 1e15  # more than anybody waits for, and a number that can be counted to
@@ -33,14 +33,16 @@ SAMPLES_MAX = 1 << 20  # beyond them every other one is kept
 IDLE_S = 2.0  # a stream that pauses for so long has ended
 STROKES_MIN, STROKES_MAX = 1.0, 1000.0  # looks a second at what is due; what is due at one is published together
 
-SIZE = click.option("--size", "size_bytes", type=click.IntRange(min=0), default=100, show_default=True, help="Bytes.")
-SECONDS = click.option("--seconds", type=Amount(min=0, min_open=True), default=5.0, show_default=True, help="How long.")
+SIZE = click.option(
+    "--size", "size_bytes", type=click.IntRange(min=0), default=100, show_default=True, help="Bytes per event."
+)
+SECONDS = click.option("--seconds", type=Amount(min=0, min_open=True), default=5.0, show_default=True, help="Duration.")
 
 
 @click.group(invoke_without_command=True, short_help="Measure rates and delays: bench pub, sub, latency.")
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Measure rates and delays of the network: run `bench sub` in one terminal, `bench pub` in another."""
+    """Measure rates and delays of the network. Run `bench sub` in one terminal and `bench pub` in another."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -48,14 +50,14 @@ def command(context: click.Context) -> None:
 @command.command("pub")
 @TOPIC
 @SIZE
-@click.option("--rate", type=Amount(min=0, min_open=True), help="Events a second; else full speed.")
+@click.option("--rate", type=Amount(min=0, min_open=True), help="Events per second.  [default: full speed]")
 @SECONDS
 @JSON
 @peering
 def pub(topic: str, size_bytes: int, rate: float | None, seconds: float, as_json: bool, peering: Peering) -> None:
     """Publish to TOPIC for some seconds, and measure.
 
-    p50 and p99 are of the time until the topic's root has acknowledged all that was published.
+    p50 and p99 are the times until the topic's root has acknowledged all published events.
     """
 
     async def measure() -> dict[str, Any]:
@@ -67,7 +69,7 @@ def pub(topic: str, size_bytes: int, rate: float | None, seconds: float, as_json
 
 @command.command("sub")
 @TOPIC
-@click.option("--count", type=click.IntRange(min=2), help="End after so many events.")
+@click.option("--count", type=click.IntRange(min=2), help="Stop after this many events.")
 @JSON
 @peering
 def sub(topic: str, count: int | None, as_json: bool, peering: Peering) -> None:
@@ -93,7 +95,7 @@ def sub(topic: str, count: int | None, as_json: bool, peering: Peering) -> None:
 
 
 @command.command("latency")
-@click.option("--rate", type=Amount(min=0, min_open=True), default=1000.0, show_default=True, help="Events/s.")
+@click.option("--rate", type=Amount(min=0, min_open=True), default=1000.0, show_default=True, help="Events per second.")
 @SIZE
 @SECONDS
 @JSON
@@ -101,7 +103,7 @@ def sub(topic: str, count: int | None, as_json: bool, peering: Peering) -> None:
 def latency(rate: float, size_bytes: int, seconds: float, as_json: bool, peering: Peering) -> None:
     """Measure the delay from a publisher to a subscriber, each a process, at a fixed rate.
 
-    Events pass through the root of a topic of their own, which may be any peer of the network, one of the two included.
+    Events pass through the root of a new topic, which may be any peer of the network, also one of the two.
     """
     topic = f"bench/{os.urandom(8).hex()}"
 

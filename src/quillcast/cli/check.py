@@ -12,7 +12,7 @@ from quillcast.cli.asking import ask_each, ask_peer, choose, peers_here
 from quillcast.cli.judging import Bounds, Finding, State
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC, Amount
 from quillcast.core.errors import LocalError, QuillcastError
-from quillcast.live.rendezvous import Rendezvous
+from quillcast.live.discovery.rendezvous import Rendezvous
 
 DEFAULTS = Bounds()
 ANSWER_TIMEOUT_S = 3.0  # a guess: monitors give up after ten
@@ -63,12 +63,12 @@ class Checks(click.Group):
                 raise NotTold(f"{problem.filename or 'the output'}: {problem.strerror}") from problem
 
 
-@click.group(cls=Checks, invoke_without_command=True, short_help="Is a peer, topic or link well? For monitors.")
+@click.group(cls=Checks, invoke_without_command=True, short_help="Check the health of a peer, topic or link.")
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Say in one line whether a peer, a topic or a link is well, as monitors want it.
+    """Check the health of a peer, topic or link (Nagios exit codes, Prometheus).
 
-    Ends with 0 (OK), 1 (WARNING), 2 (CRITICAL) or 3 (UNKNOWN: asked for wrongly), as plug-ins of Nagios do.
+    Prints one line. Exit codes: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN (wrong arguments, or the check could not look).
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -77,9 +77,11 @@ def command(context: click.Context) -> None:
 
 @command.command("peer")
 @PEER
-@click.option("--neighbours-min", default=DEFAULTS.neighbours_min, show_default=True, help="Fewer live ones: CRITICAL.")
-@bound("--buffers-warning", SHARE, 80.0, "PERCENT", "Fuller: WARNING.")
-@bound("--buffers-critical", SHARE, 95.0, "PERCENT", "Fuller: CRITICAL.")
+@click.option(
+    "--neighbours-min", default=DEFAULTS.neighbours_min, show_default=True, help="CRITICAL with fewer live neighbours."
+)
+@bound("--buffers-warning", SHARE, 80.0, "PERCENT", "WARNING above this.")
+@bound("--buffers-critical", SHARE, 95.0, "PERCENT", "CRITICAL above this.")
 @PROMETHEUS
 @JSON
 @NETWORK
@@ -95,7 +97,7 @@ def peer_(
     """Check the peers of this machine, or those whose id begins with --peer.
 
     CRITICAL: none runs; one does not answer, has not joined, or cannot write its journal. WARNING: a neighbour is
-    suspected, or something went wrong lately.
+    suspected, or there was a recent problem.
     """
     bounds = Bounds(buffers_warning / 100, buffers_critical / 100, neighbours_min)
 
@@ -112,11 +114,13 @@ def peer_(
 @command.command("topic")
 @TOPIC
 @PEER
-@click.option("--subscribers-min", default=DEFAULTS.subscribers_min, show_default=True, help="Fewer: CRITICAL.")
-@bound("--behind-warning", COUNT, DEFAULTS.behind_warning, "EVENTS", "A subscriber lacks more: WARNING.")
-@bound("--behind-critical", COUNT, DEFAULTS.behind_critical, "EVENTS", "A subscriber lacks more: CRITICAL.")
-@bound("--late-warning", TIME, DEFAULTS.late_warning_s, "SECONDS", "What it lacks is older: WARNING.")
-@bound("--late-critical", TIME, DEFAULTS.late_critical_s, "SECONDS", "What it lacks is older: CRITICAL.")
+@click.option(
+    "--subscribers-min", default=DEFAULTS.subscribers_min, show_default=True, help="CRITICAL with fewer subscribers."
+)
+@bound("--behind-warning", COUNT, DEFAULTS.behind_warning, "EVENTS", "WARNING if a subscriber lacks more.")
+@bound("--behind-critical", COUNT, DEFAULTS.behind_critical, "EVENTS", "CRITICAL if a subscriber lacks more.")
+@bound("--late-warning", TIME, DEFAULTS.late_warning_s, "SECONDS", "WARNING if a missing event is older.")
+@bound("--late-critical", TIME, DEFAULTS.late_critical_s, "SECONDS", "CRITICAL if a missing event is older.")
 @PROMETHEUS
 @JSON
 @NETWORK
@@ -134,10 +138,10 @@ def topic_(
 ) -> None:
     """Check TOPIC and each of its subscribers by walking its live tree.
 
-    An event counts as lacking until the application is done with it. CRITICAL: no peer here has a part in the topic, no
-    root answers, or a subscriber is far behind. WARNING: a peer of the tree or of this machine does not answer, or a
+    An event is missing until the application is done with it. CRITICAL: no peer here takes part in the topic, no root
+    answers, or a subscriber is far behind. WARNING: a peer of the tree or of this machine does not answer, or a
     subscriber is behind.
-    A topic that stands and that nobody uses is OK.
+    A topic that nobody uses is OK.
     """
     bounds = Bounds(
         subscribers_min=subscribers_min,
@@ -151,7 +155,7 @@ def topic_(
         answers = ask_each(network, peers_here(network), "topics", timeout_s=ANSWER_TIMEOUT_S)
         here = [part for _, parts in answers for part in parts or () if part["name"] == topic]
         if not here:
-            raise LocalError(f"no peer of this machine has a part in topic {topic}")
+            raise LocalError(f"no peer of this machine takes part in topic {topic}")
         used = any(part["publishers"] or part.get("subscriptions") or part.get("children") for part in here)
         running = {entry.node_id for entry in Rendezvous(network).entries()}
         mute = [entry.node_id for entry, parts in answers if parts is None and entry.node_id in running]
@@ -164,8 +168,8 @@ def topic_(
 @command.command("link")
 @click.argument("neighbour", metavar="[NEIGHBOUR]", default="")
 @PEER
-@bound("--waiting-max", COUNT, DEFAULTS.waiting_bytes_max, "BYTES", "More wait in it: WARNING.")
-@click.option("--round-trip-max", type=TIME, metavar="MS", help="Longer: WARNING; not measured: UNKNOWN.")
+@bound("--waiting-max", COUNT, DEFAULTS.waiting_bytes_max, "BYTES", "WARNING if more bytes are queued.")
+@click.option("--round-trip-max", type=TIME, metavar="MS", help="WARNING if longer, UNKNOWN if not measured.")
 @PROMETHEUS
 @JSON
 @NETWORK
@@ -178,9 +182,9 @@ def link_(
     prometheus: bool,
     as_json: bool,
 ) -> None:
-    """Check a peer's links, or the one to the NEIGHBOUR whose id or address begins so.
+    """Check a peer's links, or the one to NEIGHBOUR (the start of its id or address).
 
-    CRITICAL: it is down or suspected, or there is none. WARNING: much waits in it, or round trips take long.
+    CRITICAL: a link is down or suspected, or there is none. WARNING: its queue is long, or round trips take long.
     """
     bounds = Bounds(waiting_bytes_max=waiting_max, round_trip_ms_max=round_trip_max)
 

@@ -15,10 +15,10 @@ LINES = {
 """Where a shell's own line belongs, and the line."""
 
 
-@click.command(short_help="Print what makes your shell complete commands and topics.")
+@click.command(short_help="Print a completion script for your shell.")
 @click.argument("shell", type=click.Choice(list(LINES)))
 def command(shell: str) -> None:
-    """Print the completion of SHELL: of commands, options, and this machine's topics, peers and networks.
+    """Print a completion script for SHELL: commands, options, and this machine's topics, peers and networks.
 
     \b
     Add the line of your shell to its file:

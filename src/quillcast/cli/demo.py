@@ -18,23 +18,25 @@ ANSWER_TIMEOUT_S = 60.0  # a repair is waited for, and others before it
 
 
 PEER = click.argument("peer", metavar="PEER")
-SECONDS = click.option("--seconds", type=Amount(min=0.1), default=10.0, show_default=True, help="For how long.")
-DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, where several run.")
+SECONDS = click.option("--seconds", type=Amount(min=0.1), default=10.0, show_default=True, help="Duration.")
+DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, if several are running.")
 
 
-@click.group(invoke_without_command=True, short_help="See a network lose peers and no event.")
+@click.group(invoke_without_command=True, short_help="Kill peers in a running network and check that no event is lost.")
 @click.option("--peers", type=click.IntRange(min=4, max=100), default=16, show_default=True, help="Processes to start.")
-@click.option("--rate", type=Amount(min=1), default=250, show_default=True, help="Events a second.")
+@click.option("--rate", type=Amount(min=1), default=250, show_default=True, help="Events per second.")
 @click.option(
     "--events",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Publish the rows of this .csv or .jsonl (or .gz of one) instead of the flights that come along.",
+    help="Publish the rows of this .csv or .jsonl file (or .gz) instead of the built-in flights.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=5000, show_default=True, help="Publish no more events.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Decides the peers' ids and who does what.")
-@click.option("--no-kill", is_flag=True, help="Leave the peers alone.")
-@click.option("--stay", is_flag=True, help="Go on until Ctrl-C or `quillcast demo end`, and then prove.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=5000, show_default=True, help="Publish at most this many events."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed for the peers' ids and roles.")
+@click.option("--no-kill", is_flag=True, help="Kill no peers.")
+@click.option("--stay", is_flag=True, help="Continue until Ctrl-C or `quillcast demo end`, then audit.")
 @click.option(
     "--output",
     type=Place(file_okay=False, path_type=Path),
@@ -56,12 +58,12 @@ def command(
 ) -> None:
     """Start a network of processes, publish real events, kill peers, and prove what happened.
 
-    While flights from New York are published to reliable topics, two inner forwarders and then the root of the busiest
-    topic are killed (SIGKILL). At the end a Spark job reads the journals of all peers and counts what was published,
-    due, delivered, repeated and lost; a page with pictures is written. Ends with 0 only if every promise held.
+    Publishes flights from New York to reliable topics. Kills two forwarders and then the root of the busiest topic
+    (SIGKILL). At the end a Spark job reads the journals of all peers and counts what was published, due, delivered,
+    repeated and lost, and writes a page with pictures. The exit code is 0 only if every promise held.
 
-    While it runs do more to it from another terminal: kill, partition or slow a peer, and watch the repair; `quillcast
-    demo peers` lists them.
+    While it runs you can kill, partition or slow peers from another terminal and watch the repair. `quillcast demo
+    peers` lists the peers.
 
     With --json the last line of standard output is an object with peers, topics, published, expected, delivered,
     duplicates, lost, kills, repair_s, delay_ms, report and seconds; all else goes to standard error.
@@ -89,7 +91,7 @@ def command(
 @JSON
 @DEMO
 def peers(demo: str | None, as_json: bool) -> None:
-    """List the peers of the running demo: names, parts, and how they are."""
+    """List the peers of the running demo: names, roles and health."""
     shown = _ask(demo, "peers")
     if as_json:
         click.echo(msgspec.json.encode(shown).decode())
@@ -117,7 +119,7 @@ def kill(peer: str, demo: str | None, as_json: bool) -> None:
 @JSON
 @DEMO
 def partition(peer: str, seconds: float, demo: str | None, as_json: bool) -> None:
-    """Cut PEER of the running demo off from all others for a while; then it finds them and catches up."""
+    """Cut PEER of the running demo off from all others for a while. Then it finds them and catches up."""
     _tell(_ask(demo, "partition", peer=peer, seconds=seconds), as_json=as_json)
 
 
@@ -127,7 +129,7 @@ def partition(peer: str, seconds: float, demo: str | None, as_json: bool) -> Non
 @JSON
 @DEMO
 def slow(peer: str, seconds: float, demo: str | None, as_json: bool) -> None:
-    """Let PEER of the running demo run a fifth of the time for a while; the others wait for nothing."""
+    """Slow PEER of the running demo down to a fifth for a while. The others do not wait for it."""
     _tell(_ask(demo, "slow", peer=peer, seconds=seconds), as_json=as_json)
 
 
@@ -135,7 +137,7 @@ def slow(peer: str, seconds: float, demo: str | None, as_json: bool) -> None:
 @JSON
 @DEMO
 def end(demo: str | None, as_json: bool) -> None:
-    """End the running demo in good order: its proof follows."""
+    """End the running demo in good order, and start its audit."""
     _ask(demo, "end")
     if as_json:
         click.echo(msgspec.json.encode({"ended": True}).decode())
@@ -144,7 +146,7 @@ def end(demo: str | None, as_json: bool) -> None:
 def _ask(demo: str | None, question: str, **arguments: Any) -> Any:
     """What the running demo answers. Raises `Unreachable` if none runs, `LocalError` if it is not clear which."""
     from quillcast.demo.network import control_path, demos_here
-    from quillcast.live.control import ask
+    from quillcast.live.discovery.control import ask
 
     running = [demo] if demo is not None else demos_here()
     if not running:
@@ -162,7 +164,7 @@ def _tell(strike: Mapping[str, Any], *, as_json: bool) -> None:
 
     click.echo(f"{strike['text']}; {counted(strike['children'], strike['trees'])}")
     if strike["mended_s"] is not None:
-        click.echo(f"mended after {1000 * strike['mended_s']:.0f} ms: {strike['how']}")
+        click.echo(f"repaired after {1000 * strike['mended_s']:.0f} ms: {strike['how']}")
 
 
 def _yes(holds: bool) -> str:

@@ -16,11 +16,11 @@ HELP_OPTIONS = {"-h", "--help"}
 
 MASTER = click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
 REMOTE = click.option("--remote", metavar="URL", help="A Spark Connect server to use instead: sc://HOST:PORT.")
-SEED = click.option("--seed", type=click.IntRange(min=0), help="Decides all that chance decides.")
+SEED = click.option("--seed", type=click.IntRange(min=0), help="Seed for all random choices.")
 OUTPUT = click.option(
     "--output",
     type=Place(file_okay=False, path_type=Path),
-    help="Folder of the run; one that was stopped goes on there.  [default: quillcast-evaluate/NAME...]",
+    help="Folder of the run; a stopped run resumes there.  [default: quillcast-evaluate/NAME...]",
 )
 
 
@@ -49,7 +49,7 @@ class Evaluate(click.Group):
 
 @click.group(cls=Evaluate, short_help="Compare policies on deployments of up to millions of peers.")
 def command() -> None:
-    """Evaluate an experiment: a TOML file, or a name in the box.
+    """Evaluate an experiment: a TOML file or a built-in name.
 
     Peers on a network, groups of subscribers, and the trees that policies grow for them: delays, the stress of peers
     and of links, against IP multicast, as tables and as a page with pictures, computed on Spark. A run that was stopped
@@ -59,10 +59,10 @@ def command() -> None:
 
 @command.command(DEFAULT, hidden=True)
 @click.argument("experiment", metavar="EXPERIMENT")
-@click.option("--nodes", type=click.IntRange(min=2), help="Peers, if not as many as the experiment says.")
-@click.option("--groups", type=click.IntRange(min=1), help="Groups, likewise.")
+@click.option("--nodes", type=click.IntRange(min=2), help="Number of peers.  [default: the experiment's]")
+@click.option("--groups", type=click.IntRange(min=1), help="Number of groups.  [default: the experiment's]")
 @SEED
-@click.option("--policies", metavar="POLICY,...", help='Policies, likewise: "scribe,scribe+remover(64)".')
+@click.option("--policies", metavar="POLICY,...", help='Policies, such as "scribe,scribe+remover(64)".')
 @MASTER
 @REMOTE
 @OUTPUT
@@ -89,37 +89,37 @@ def run(
     _ended(lambda: evaluate_command(asked, output, master=master, remote=remote, as_json=as_json), as_json=as_json)
 
 
-@command.command(short_help="Put runs side by side.")
+@command.command(short_help="Compare runs.")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @JSON
 def compare(runs: tuple[Path, ...], as_json: bool) -> None:
-    """Put finished runs side by side; each RUN is the folder of one."""
+    """Compare finished runs. Each RUN is the folder of one."""
     extras.require("a comparison", *extras.EVALUATION)
     from quillcast.evaluation.compare import compare_command
 
     _ended(lambda: compare_command(runs, as_json=as_json), as_json=as_json)
 
 
-@command.command(short_help="Say which policy serves a deployment best.")
-@click.option("--topology", default="transit-stub", show_default=True, help="A topology in the box, or a file.")
-@click.option("--peers", type=click.IntRange(min=2), required=True, help="How many there will be.")
-@click.option("--groups", type=click.IntRange(min=1), required=True, help="How many there will be.")
-@click.option("--size", type=click.IntRange(min=2), help="Members of each group.  [default: by the papers' law]")
+@command.command(short_help="Recommend a policy for a deployment.")
+@click.option("--topology", default="transit-stub", show_default=True, help="A built-in topology, or a file.")
+@click.option("--peers", type=click.IntRange(min=2), required=True, help="Number of peers.")
+@click.option("--groups", type=click.IntRange(min=1), required=True, help="Number of groups.")
+@click.option("--size", type=click.IntRange(min=2), help="Members of each group.  [default: as in the papers]")
 @click.option("--members", help="uniform, clustered, or real membership: rust-teams, or a file.", default="uniform")
-@click.option("--children-max", type=click.IntRange(min=1), help="Children that a peer may have in a group.")
+@click.option("--children-max", type=click.IntRange(min=1), help="Most children of a peer in a group.")
 @click.option(
     "--link-stress-max",
     type=click.FloatRange(min=0, min_open=True),
-    help="Messages on the worst core link, in times those of IP multicast.",
+    help="Most messages on a core link, as a multiple of IP multicast.",
 )
-@click.option("--policies", metavar="POLICY,...", help="Those to choose from.")
+@click.option("--policies", metavar="POLICY,...", help="Policies to choose from.")
 @SEED
 @MASTER
 @REMOTE
 @OUTPUT
 @JSON
 def recommend(output: Path | None, policies: str | None, as_json: bool, **asked: Any) -> None:
-    """Try policies on a sample of a deployment, and say which serves it best, and by how much."""
+    """Try policies on a sample of a deployment. Say which serves it best, and by how much."""
     extras.require("an evaluation", *extras.EVALUATION)
     from quillcast.evaluation.experiment import split
     from quillcast.evaluation.recommend import Wish, recommend_command

@@ -11,23 +11,28 @@ from quillcast.cli.options import JSON, Place
 from quillcast.cli.peering import Peering, alone, looked, peering
 from quillcast.cli.running import run
 from quillcast.core.errors import LocalError, Unreachable
-from quillcast.live import addresses, control
-from quillcast.live.joinline import JoinLine
-from quillcast.live.node import Node
-from quillcast.live.rendezvous import Rendezvous
+from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.discovery import control
+from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.node.node import Node
+from quillcast.live.transport import addresses
 
 
 @click.command(short_help="Run a peer that forwards for others.")
 @click.option("--data", type=Place(file_okay=False, path_type=Path), help="Keep identity and topics in this folder.")
-@click.option("--journal", type=Place(file_okay=False, path_type=Path), help="Write what the peer does here.")
-@click.option("--invite", is_flag=True, help="Have the peer that runs here print a new line to join with, and end.")
+@click.option(
+    "--journal",
+    type=Place(file_okay=False, path_type=Path),
+    help="Write a journal of what the peer does to this folder.",
+)
+@click.option("--invite", is_flag=True, help="Print a new join line from the peer that runs here, and exit.")
 @JSON
 @peering
 def command(data: Path | None, journal: Path | None, invite: bool, as_json: bool, peering: Peering) -> None:
-    """Run a peer that has no topics of its own: it is part of the network and forwards for others.
+    """Run a peer that has no topics of its own and forwards for others.
 
-    Prints its id and address, and runs until Ctrl-C. The first one that listens at an address that other machines reach
-    makes the network's credential, and prints the line that lets the next machine join.
+    Prints its id and address, and runs until Ctrl-C. The first peer that listens at an address that other machines can
+    reach creates the network's credential and prints a line that lets another machine join.
     """
     if invite:
         line = _invitation(peering.network)

@@ -11,9 +11,9 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from quillcast.live.credentials import Credentials
+    from quillcast.live.admission.credentials import Credentials
 
-RUNTIME_DIR = "QUILLCAST_RUNTIME_DIR"  # as `live.runtimefolder` has it, which is imported when it is needed
+RUNTIME_DIR = "QUILLCAST_RUNTIME_DIR"  # as `live.discovery.runtimefolder` has it, which is imported when it is needed
 COMPLETION_TIMEOUT_S = 0.5  # a guess: nobody waits longer after a key
 
 
@@ -95,7 +95,7 @@ PEER = click.option(
     "--peer",
     default="",
     metavar="ID",
-    help="The peer to ask, by the start of its id; else the oldest.",
+    help="Query the peer whose id starts like this.  [default: the oldest]",
     shell_complete=_completed(_peers),
 )
 _NETWORK = click.option(
@@ -105,14 +105,14 @@ _NETWORK = click.option(
     envvar="QUILLCAST_NETWORK",
     show_default=True,
     show_envvar=True,
-    help="The network's name; peers of one machine and network find each other.",
+    help="Name of the network. Peers of one machine and network find each other.",
 )
 
 
 def _look_in(context: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
     """Have this process, and those that it starts, look there. Raises `click.BadParameter` where that cannot be."""
     from quillcast.core.errors import LocalError
-    from quillcast.live.runtimefolder import chosen
+    from quillcast.live.discovery.runtimefolder import chosen
 
     if folder is not None:
         try:
@@ -143,13 +143,13 @@ NETWORK = _with_network
 
 
 def _loaded(context: click.Context, _: click.Parameter, file: Path | None) -> "Credentials | None":
-    from quillcast.live.credentials import Credentials
+    from quillcast.live.admission.credentials import Credentials
 
     return None if file is None else Credentials.load(file)
 
 
 def _loaded_or_made(context: click.Context, _: click.Parameter, file: Path | None) -> "Credentials | None":
-    from quillcast.live.credentials import Credentials
+    from quillcast.live.admission.credentials import Credentials
 
     if file is None or file.exists():
         return _loaded(context, _, file)
@@ -165,13 +165,13 @@ AS = click.option(
     "credentials",
     type=_FILE,
     callback=_loaded,
-    help="File with the credentials in whose name, where the topic has an access list.",
+    help="File with the credentials to use, if the topic has an access list.",
 )
 AS_OWNER = click.option(
     "--as",
     "credentials",
     type=_FILE,
     callback=_loaded_or_made,
-    help="File with the owner's credentials, or for them.",
+    help="File with the owner's credentials; created if it does not exist.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

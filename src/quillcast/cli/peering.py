@@ -13,9 +13,9 @@ import msgspec
 
 from quillcast.cli.options import NETWORK
 from quillcast.core.errors import LocalError
-from quillcast.live import local_ipc
-from quillcast.live.joinline import JoinLine
-from quillcast.live.node import Node
+from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.node.node import Node
+from quillcast.live.transport import local_ipc
 from quillcast.protocol.config import Config
 
 
@@ -77,22 +77,22 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--listen",
         metavar="HOST:PORT",
-        help="Where to listen; else a free port of 127.0.0.1, or in a joined network one that its peers reach.",
+        help="Where to listen.  [default: a free port that the network's peers can reach]",
     )
     @click.option(
         "--advertise",
         metavar="HOST[:PORT]",
-        help="What others are told instead of where it listens, as behind a router that forwards a port.",
+        help="Address to tell others, for example behind a router that forwards a port.",
     )
     @click.option(
         "--join",
         metavar="LINE",
-        help="Join the network of another machine, with a line that it prints; needed once.",
+        help="Join the network of another machine with the line that it printed. Needed once.",
     )
     @click.option(
         "--credential",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The network's credential (network.pem), where it is neither in --data nor in the user's folder.",
+        help="The network's credential (network.pem), if it is neither in --data nor in the user's folder.",
     )
     @click.option(
         "--wait-for-network",
@@ -100,7 +100,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=False,
         flag_value=math.inf,
         metavar="[SECONDS]",
-        help="Wait until a peer of the network can be reached, at most for so long; else fail, or be the first.",
+        help="Wait until a peer of the network can be reached, at most this long.",
     )
     @click.option(
         "--config",
@@ -163,6 +163,6 @@ def _check_names(path: Path, told: Mapping[str, Any], kind: type[msgspec.Struct]
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for name, value in told.items():
         if name not in fields:
-            raise LocalError(f"{path}: there is no setting {table}{name}; there are: {', '.join(fields)}")
+            raise LocalError(f"{path}: unknown setting {table}{name}; there are: {', '.join(fields)}")
         if isinstance(value, dict):
             _check_names(path, value, fields[name], f"{name}.")

@@ -23,9 +23,9 @@ from quillcast.core.errors import EventTooLarge, NotAdmitted, NotJoined, NotStab
 from quillcast.live.config import LiveConfig
 
 if TYPE_CHECKING:
-    from quillcast.live.credentials import Credentials
-    from quillcast.live.node import Node
-    from quillcast.live.publisher import Publisher
+    from quillcast.live.admission.credentials import Credentials
+    from quillcast.live.edges.publisher import Publisher
+    from quillcast.live.node.node import Node
 
 _LEAVE_S = 0.6  # after a time-out; a guess, so that all ends within a second of --timeout
 _START_S_MIN = 1.0  # to join the network has so long, however short --timeout is; a guess
@@ -40,7 +40,7 @@ _WAIT_S_MIN = 0.5  # ... and the acknowledgement, if joining took most of it: in
     "files",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="Publish its lines; may be given again.",
+    help="Publish the lines of this file. Repeatable.",
 )
 @click.option("--whole", is_flag=True, help="Each file, or all of standard input, is one event.")
 @click.option(
@@ -48,18 +48,20 @@ _WAIT_S_MIN = 0.5  # ... and the acknowledgement, if joining took most of it: in
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="Publish MESSAGEs or files so many times; 0: until Ctrl-C.",
+    help="Publish MESSAGEs or files this many times; 0: until Ctrl-C.",
 )
 @click.option(
     "--templates/--no-templates",
     default=None,
-    help="Fill in {{count}}, {{time}} and others.  [default: in MESSAGEs and not in lines or files]",
+    help="Replace {{count}}, {{time}} and others.  [default: in MESSAGEs, not in lines or files]",
 )
-@click.option("--rate", type=Amount(min=0, min_open=True), help="Events a second; else as fast as they are taken.")
+@click.option(
+    "--rate", type=Amount(min=0, min_open=True), help="Events per second.  [default: as fast as they are accepted]"
+)
 @click.option(
     "--wait",
     type=click.Choice(["root", "stable"]),
-    help="End when the topic's root has admitted the events (default), or when every subscriber has them.",
+    help="Wait until the topic's root has admitted the events (default), or until every subscriber has them.",
 )
 @click.option(
     "--timeout",
@@ -70,7 +72,9 @@ _WAIT_S_MIN = 0.5  # ... and the acknowledgement, if joining took most of it: in
     help="Seconds to wait for the network and for the acknowledgement together (beside --wait-for-network).",
 )
 @click.option("--key", help="What the events are about.")
-@click.option("--attribute", "attributes", metavar="NAME=VALUE", multiple=True, help="More about the events.")
+@click.option(
+    "--attribute", "attributes", metavar="NAME=VALUE", multiple=True, help="Further data about the events. Repeatable."
+)
 @AS
 @JSON
 @peering
@@ -90,16 +94,16 @@ def command(
     as_json: bool,
     peering: Peering,
 ) -> None:
-    """Publish each MESSAGE as an event; without any, each line of standard input or of files.
+    """Publish each MESSAGE as an event. Without MESSAGE, publish each line of standard input or of files.
 
     \b
-    In a MESSAGE (and a --key) these are filled in for every event:
+    In a MESSAGE and --key these are replaced for every event:
       {{count}}    1, 2, 3, ...
       {{time}}     now, as 2026-01-31T12:00:00.000000Z; {{time_ns}} as nanoseconds since 1970
       {{random}}   16 hexadecimal digits
 
-    Ends when the events are acknowledged as --wait says; after --timeout without that (not admitted, or not stable) it
-    names who holds them up, with exit code 5. With --json it prints an object with topic, published, wait, seconds,
+    Ends when the events are acknowledged as --wait says. After --timeout it names who holds them up, with exit code 5
+    (not admitted, or not stable). With --json it prints an object with topic, published, wait, seconds,
     alone (whether no other peer was heard) and looked_in (where peers of this machine were looked for); with exit code
     5 also error, reason and peers (the ids of those who hold it up).
     """  # noqa: D301 - the sign that click takes for "as it stands"

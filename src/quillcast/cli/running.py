@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from quillcast.cli.endings import Interrupted, Terminated
-from quillcast.live import runner
+from quillcast.live.runtime import runner
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from quillcast.cli.tables import sized, table
 def command(peer: str, network: str, as_json: bool) -> None:
     """Show a running peer of this machine: its neighbours, leaf set, topics, rates, and how far its subscriptions are.
 
-    What a subscription lacks is counted up to what this peer knows of the topic; `check topic` asks the topic's root.
+    What a subscription lacks is counted up to what this peer knows of the topic. `check topic` queries the root.
     """
     status = ask_peer(network, peer, "status")
     if as_json:

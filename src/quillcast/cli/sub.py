@@ -16,31 +16,31 @@ from quillcast.cli.streams import Writer
 from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import short
 from quillcast.core.loss import Loss
-from quillcast.live.node import Node
-from quillcast.live.subscription import Event, Subscription
+from quillcast.live.edges.subscription import Event, Subscription
+from quillcast.live.node.node import Node
 
 if TYPE_CHECKING:
-    from quillcast.live.credentials import Credentials
+    from quillcast.live.admission.credentials import Credentials
 
 
-@click.command(short_help="Print a topic's events as they come.")
+@click.command(short_help="Print a topic's events as they arrive.")
 @TOPIC
-@click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many events.")
 @click.option(
     "--start",
     type=click.Choice(["now", "earliest"]),
     default="now",
     show_default=True,
-    help="Begin with new events, or with the earliest that peers still keep; reports how many older ones are gone.",
+    help="Start with new events, or with the earliest that peers still keep (and report how many are gone).",
 )
 @click.option(
     "--timeout",
     "timeout_s",
     type=Amount(min=0, min_open=True),
-    help="Give up, with exit code 1, when no event came for so many seconds.",
+    help="Exit with code 1 if no event arrives for this many seconds.",
 )
-@click.option("--name", default="", help="What status, top and check call this subscription.")
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing but events, losses and errors.")
+@click.option("--name", default="", help="Name of this subscription in status, top and check.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only events, losses and errors.")
 @AS
 @JSON
 @peering
@@ -55,7 +55,7 @@ def command(
     as_json: bool,
     peering: Peering,
 ) -> None:
-    """Print a topic's events, a line each.
+    """Print a topic's events, one line each.
 
     Payloads go to standard output as they are, each followed by a line end; with --json each is an object with topic,
     payload (payload_base64 if it is not text), key, attributes, publisher, sequence, time_ns and recovered (it may have

@@ -24,22 +24,22 @@ SUBSCRIBERS = ["topic", "peer", "subscription", "events behind", "seconds behind
 LINKS = ["from", "to", "round trip", "state", "waiting", "room"]
 
 
-@click.command(short_help="Live rates, queues and neighbours of every peer here.")
-@click.option("--once", is_flag=True, help="Print one look, plainly, and end; so it is where no terminal is.")
+@click.command(short_help="Show live rates, queues and neighbours of all peers here.")
+@click.option("--once", is_flag=True, help="Print once and exit, as without a terminal.")
 @click.option(
     "--interval",
     "interval_s",
     type=Amount(min=0.1, max=86_400),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks, over which rates are taken.",
+    help="Seconds between updates; rates are averages over them.",
 )
 @JSON
 @NETWORK
 def command(network: str, once: bool, interval_s: float, as_json: bool) -> None:
     """Show what every peer of this machine does: its rates, queues, neighbours and topics.
 
-    On a terminal the picture is kept up to date until Ctrl-C. With --json one look is printed as one object.
+    On a terminal it updates until Ctrl-C. With --json it prints one object.
     """
     from quillcast.cli.running import interruptible
 

@@ -17,7 +17,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings, described
 
 if TYPE_CHECKING:
-    from quillcast.live.credentials import Credentials
+    from quillcast.live.admission.credentials import Credentials
 
 DEFAULTS, TOPICS = Settings(), TopicConfig()
 
@@ -38,14 +38,20 @@ def command(context: click.Context) -> None:
 
 @command.command()
 @TOPIC
-@choice("delivery", "What subscribers are owed.", default=DEFAULTS.delivery)
-@choice("order", "Whether a publisher's events come in its order.", default=DEFAULTS.order)
-@choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.", default=DEFAULTS.slow)
+@choice("delivery", "Guarantee for subscribers.", default=DEFAULTS.delivery)
+@choice("order", "Whether each publisher's events arrive in order.", default=DEFAULTS.order)
+@choice(
+    "slow",
+    "If a subscriber cannot keep up: cut it and report what it lost, or make publishers wait.",
+    default=DEFAULTS.slow,
+)
 @click.option("--event-bytes-max", default=DEFAULTS.event_bytes_max, show_default=True, help="Largest payload.")
-@choice("partition", "In a split network: acknowledge and say so, or acknowledge nothing.", default=DEFAULTS.partition)
+@choice("partition", "During a partition: acknowledge and say so, or acknowledge nothing.", default=DEFAULTS.partition)
 @AS_OWNER
-@click.option("--publisher", "publishers", metavar="PRINCIPAL", multiple=True, help="Who may publish too.")
-@click.option("--subscriber", "subscribers", metavar="PRINCIPAL", multiple=True, help="Who may subscribe too.")
+@click.option("--publisher", "publishers", metavar="PRINCIPAL", multiple=True, help="Who else may publish. Repeatable.")
+@click.option(
+    "--subscriber", "subscribers", metavar="PRINCIPAL", multiple=True, help="Who else may subscribe. Repeatable."
+)
 @JSON
 @peering
 def create(
@@ -57,10 +63,10 @@ def create(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Create TOPIC with these settings, which stand for all of the network.
+    """Create TOPIC with these settings, for the whole network.
 
-    With --as the topic has an owner: only the owner changes it, and gives it an access list with --publisher and
-    --subscriber; without these everybody may. A principal is what `topic create` tells of the owner.
+    With --as the topic has an owner, and only the owner can change it. --publisher and --subscriber restrict who may
+    use it; without them everybody may. `topic create --as` prints a principal as `owner`.
     """
     if not (peering.contacts or peering.join):
         peers_here(peering.network)  # a topic lives in its peers: with this command as the only one it ends at once
@@ -83,24 +89,26 @@ def create(
 
 @command.command("set")
 @TOPIC
-@choice("delivery", "What subscribers are owed; cannot change while the topic stands.", default=None)
-@choice("order", "Whether a publisher's events come in its order; cannot change either.", default=None)
-@choice("slow", "Who does not keep up: is cut off and told what it lost, or publishers wait.", default=None)
+@choice("delivery", "Guarantee for subscribers; cannot be changed.", default=None)
+@choice("order", "Whether each publisher's events arrive in order; cannot be changed.", default=None)
+@choice(
+    "slow", "If a subscriber cannot keep up: cut it and report what it lost, or make publishers wait.", default=None
+)
 @click.option("--event-bytes-max", type=click.IntRange(min=1), help="Largest payload.")
-@click.option("--yes", is_flag=True, help="Do not ask whether a stronger guarantee is worth its cost.")
+@click.option("--yes", is_flag=True, help="Do not ask before a costly change.")
 @AS
 @JSON
 @peering
 def set_(
     topic: str, peering: Peering, yes: bool, credentials: "Credentials | None", as_json: bool, **settings: Any
 ) -> None:
-    """Change settings of TOPIC, which stands, while events flow.
+    """Change the settings of an existing topic while it is in use.
 
-    What a stronger guarantee costs is said before it applies, and on a terminal you are asked.
+    Shows what a change costs before it applies; on a terminal it asks.
     """
     wanted = {name: value for name, value in settings.items() if value is not None}
     if not wanted:
-        raise click.UsageError("nothing to set; say --slow or --event-bytes-max", click.get_current_context())
+        raise click.UsageError("nothing to set; use --slow or --event-bytes-max", click.get_current_context())
     before = _settings(_known(topic, peering.network))
     costs = list(_costs(before, before | wanted))
     for cost in costs:
@@ -121,17 +129,17 @@ def _settings(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _costs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """What will be dearer, a line each."""
+    """What will cost more, a line each."""
     if (before["slow"], after["slow"]) == ("cut", "wait"):
         yield (
-            "slow = wait: publishers go no faster than the slowest subscriber, and stand still for up to "
+            "slow = wait: publishers go no faster than the slowest subscriber, and wait for up to "
             f"{TOPICS.lease_s:g} s when one hangs"
         )
     if after["event_bytes_max"] > before["event_bytes_max"]:
         size, mib = after["event_bytes_max"], TOPICS.budget_bytes >> 20
         yield (
             f"event_bytes_max = {size}: a peer's buffers ({mib} MiB for all topics) may hold as few as "
-            f"{TOPICS.budget_bytes // size} events; beyond that slow subscribers are cut off earlier"
+            f"{TOPICS.budget_bytes // size} events; slow subscribers are cut earlier"
         )
 
 

@@ -19,7 +19,7 @@ from quillcast.core.errors import UnknownTopic
 @JSON
 @NETWORK
 def command(topic: str, peer: str, network: str, as_json: bool) -> None:
-    """Draw a topic's live tree: its root, who forwards, who subscribes."""
+    """Draw a topic's live tree: root, forwarders, subscribers."""
     tree = ask_peer(network, peer, "tree", topic=topic)
     if tree["complete"] and not tree["peers"] and tree["settings"] is None:
         raise UnknownTopic(f"there is no topic {topic!r}; `quillcast topic list` shows those of this machine")

@@ -49,14 +49,14 @@ class Dispatch:
         """Handle a message that came directly from `sender`. Raises `Malformed` for a kind that is only routed."""
         handle = self._direct.get(type(message))
         if handle is None:
-            raise Malformed(f"a {type(message).__name__} is valid only as a routed message")
+            raise Malformed(f"a {type(message).__name__} must be routed")
         handle(sender, message)
 
     def routed(self, message: Message) -> None:
         """Handle a message routed to this peer. Raises `Malformed` for a kind that is never routed."""
         handle = self._routed.get(type(message))
         if handle is None:
-            raise Malformed(f"a {type(message).__name__} is not valid as a routed message")
+            raise Malformed(f"a {type(message).__name__} cannot be routed to a topic")
         handle(message)
 
     def timer(self, timer: Timer) -> None:

@@ -12,20 +12,20 @@ def quoted(text: str) -> str:
 
 
 class QuillcastError(Exception):
-    """Base class of all errors that quillcast raises on purpose. The text is one clear line for people."""
+    """Base of all errors of quillcast. The text is one line for people."""
 
     exit_code = 1
     """The exit code of a command that ends with this error."""
 
 
 class LocalError(QuillcastError):
-    """The caller made an invalid request. The text names the value and the remedy."""
+    """Invalid request; the text names the value and the remedy."""
 
     exit_code = 2
 
 
 class RemoteError(QuillcastError):
-    """A peer violated the protocol. The host closes the link and counts it; this peer is unaffected."""
+    """Another peer broke the protocol: the link is closed and counted, and this peer keeps running."""
 
     exit_code = 3
 
@@ -35,11 +35,11 @@ class Malformed(RemoteError):
 
 
 class EventTooLarge(LocalError):
-    """The event exceeds the topic's size limit and was rejected at the publisher."""
+    """The event exceeds the topic's size limit; the publisher rejects it."""
 
 
 class UnknownTopic(LocalError):
-    """The topic does not exist and the network does not create topics on first use."""
+    """The topic does not exist, and the network does not create topics on first use."""
 
 
 class TopicExists(LocalError):
@@ -47,19 +47,19 @@ class TopicExists(LocalError):
 
 
 class NotJoined(QuillcastError):
-    """The peer did not become part of the overlay within the time to wait."""
+    """The peer did not become part of the overlay in time."""
 
     exit_code = 4
 
 
 class Unreachable(QuillcastError):
-    """No contact answered, or it belongs to another network or speaks another version."""
+    """No contact answered, or it belongs to another network or version."""
 
     exit_code = 4
 
 
 class NotAdmitted(QuillcastError):
-    """The topic's root did not admit the event within the time to wait. The text names what holds it up."""
+    """The topic's root did not admit the event in time; the text says what holds it up."""
 
     exit_code = 5
 
@@ -87,6 +87,6 @@ class NotStable(QuillcastError):
 
 
 class DiskFailed(QuillcastError):
-    """The disk failed to write (it is full or defective). Earlier promises still hold."""
+    """The disk rejected a write (full, or failing); earlier promises still hold."""
 
     exit_code = 6

@@ -95,7 +95,7 @@ def _rows(path: Path) -> Iterator[Row]:
     except UnicodeDecodeError as error:
         raise LocalError(f"{path} is not text in UTF-8 after line {number}; convert it") from error
     except (csv.Error, ValueError) as error:
-        raise LocalError(f"{path} is damaged after line {number}: {error}; mend that line or take it out") from error
+        raise LocalError(f"{path} is damaged after line {number}: {error}; correct or remove that line") from error
 
 
 def _opened(path: Path) -> TextIO:

@@ -24,7 +24,7 @@ from quillcast.demo.peer import Setting
 from quillcast.demo.processes import PeerFailed, PeerProcess
 from quillcast.demo.roles import Roles, give_roles
 from quillcast.demo.state import State
-from quillcast.live.control import Answerer, ControlServer
+from quillcast.live.discovery.control import Answerer, ControlServer
 from quillcast.pipeline.run import Run
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
@@ -260,7 +260,7 @@ class Conductor:
             if name == process.name or (name and node.hex().startswith(name.lower())):
                 return node
         known = ", ".join(process.name for process in self._started)
-        raise LocalError(f"{name!r} is no peer of the demo; there are: {known}")
+        raise LocalError(f"{name!r} is not a peer of the demo; there are: {known}")
 
     def _shown(self, process: PeerProcess, parts: Roles) -> dict[str, Any]:
         state, node = self.state, process.node_id

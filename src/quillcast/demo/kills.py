@@ -157,10 +157,10 @@ class Kills:
         mended = await state.until(lambda: repair.mended, REPAIR_BOUND_S)
         how, lasted_s = repair.how(state.view, state.name), repair.lasted_s
         if lasted_s is not None:
-            display.note(f"mended after {1000 * lasted_s:.0f} ms: {how or 'in other trees'}")
+            display.note(f"repaired after {1000 * lasted_s:.0f} ms: {how or 'in other trees'}")
         if not mended:
             lack = f"children without a parent: {repair.seeking}, trees without a root: {repair.rootless}"
-            display.note(f"not mended after {REPAIR_BOUND_S:g} s: {lack}")
+            display.note(f"not repaired after {REPAIR_BOUND_S:g} s: {lack}")
         return Strike(text, repair.children, repair.trees, lasted_s if mended else None, how)
 
     def _named(self, victim: bytes) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from quillcast.live.rendezvous import Rendezvous, runtime_folder
+from quillcast.live.discovery.rendezvous import Rendezvous, runtime_folder
 
 HOW_TO = "quillcast demo kill|partition|slow PEER (quillcast demo peers lists them)"
 _SOCKET = "demo.sock"

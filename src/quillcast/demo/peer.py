@@ -24,11 +24,11 @@ from quillcast.demo.orders import (
     Unplug,
     Unsubscribe,
 )
-from quillcast.live import runner
-from quillcast.live.hello import Identity
-from quillcast.live.node import Node
-from quillcast.live.publisher import Publisher
-from quillcast.live.subscription import Event, Subscription
+from quillcast.live.edges.publisher import Publisher
+from quillcast.live.edges.subscription import Event, Subscription
+from quillcast.live.node.node import Node
+from quillcast.live.runtime import runner
+from quillcast.live.transport.hello import Identity
 from quillcast.protocol.config import Config
 
 _DECODER = msgspec.json.Decoder(Order)

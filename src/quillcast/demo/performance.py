@@ -21,7 +21,7 @@ from quillcast.demo.conductor import CONFIG, Conductor, Plan
 from quillcast.demo.display import display
 from quillcast.demo.network import HOW_TO
 from quillcast.demo.state import State
-from quillcast.live.rendezvous import Rendezvous
+from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.pipeline.auditing import run_audit
 from quillcast.pipeline.command import print_findings
 from quillcast.pipeline.findings import Findings

@@ -18,7 +18,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.demo import peer
 from quillcast.demo.orders import LINE_BYTES_MAX, Answer, Failed, Leave, Order, Ready
 
-PRELOADED = ["quillcast.demo.peer", "quillcast.live.journal", "nanoarrow.ipc"]
+PRELOADED = ["quillcast.demo.peer", "quillcast.live.storage.journal", "nanoarrow.ipc"]
 END_TIMEOUT_S = 15.0  # how long a peer may take to leave before it is killed; a guess
 
 _DECODER = msgspec.json.Decoder(Answer)

@@ -49,7 +49,7 @@ class Shipped:
         if Path(self.folder).is_dir():
             return Path(self.folder)
         if not self.archive:
-            raise LocalError(f"this machine does not see {self.folder}; ship it, or choose a folder that all see")
+            raise LocalError(f"this machine cannot access {self.folder}; ship it, or choose a folder that all see")
         from pyspark import SparkFiles
 
         return Path(SparkFiles.get(self.archive))
@@ -124,7 +124,7 @@ def make_workload(experiment: Experiment, folder: Path, made: Path) -> None:
 def make_survivors(experiment: Experiment, folder: Path, made: Path) -> None:
     """Write who lives on, for an experiment with churn."""
     if experiment.churn is None:
-        raise LocalError(f"{experiment.name} says nothing of churn; give its fraction")
+        raise LocalError(f"{experiment.name} has no churn; add its fraction")
     overlay, topology, attached = experiment.overlay, Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS)
     sizes = overlay.digit_bits, overlay.leaf_set_size
     share, seed = experiment.churn.fraction, experiment.seed

@@ -188,7 +188,7 @@ def load(name_or_path: str) -> Experiment:
     except FileNotFoundError:
         raise LocalError(
             f"there is no experiment and no file {name_or_path}{_nearest(name_or_path, names())}; "
-            f"in the box are: {', '.join(names())}"
+            f"built-in: {', '.join(names())}"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise LocalError(f"cannot read the experiment {path}: {getattr(error, 'strerror', None) or error}") from error
@@ -212,7 +212,7 @@ def parse(text: str, origin: str) -> Experiment:
     try:
         told = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise LocalError(f"{origin} is no TOML: {error}") from error
+        raise LocalError(f"{origin} is not valid TOML: {error}") from error
     _check_keys(told, Experiment, origin)
     for table, kind in _TABLES.items():
         for part in told.get(table, []) if isinstance(told.get(table), list) else [told.get(table)]:
@@ -230,7 +230,7 @@ def _check_keys(told: Mapping[str, Any], kind: type[_Part], origin: str, table: 
     for key in told:
         if key not in known:
             nearest = _nearest(key, known, table)
-            raise LocalError(f"{origin}: there is no setting {table}{key}{nearest}; there are: {', '.join(known)}")
+            raise LocalError(f"{origin}: unknown setting {table}{key}{nearest}; there are: {', '.join(known)}")
 
 
 def _nearest(name: str, known: Sequence[str], table: str = "") -> str:
@@ -242,7 +242,7 @@ def _told(error: str) -> str:
     """What msgspec says, with the setting first: its own end in "- at `$.workload.groups`"."""
     what, _, where = error.partition(" - at `")
     setting = where.rstrip("`").removeprefix("$.").removeprefix("$")
-    what = what.replace("Object missing required field", "there is no setting").replace("`", "")
+    what = what.replace("Object missing required field", "unknown setting").replace("`", "")
     what = what.replace("Expected", "expected").replace("Invalid enum value", "there is no")
     if setting in _CHOICES:
         what += f"; there are: {', '.join(_CHOICES[setting])}"

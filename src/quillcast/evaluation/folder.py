@@ -121,7 +121,7 @@ class Folder:
 
     def refused(self, why: str) -> DiskFailed:
         """The error that says that the disk refused, and how to go on."""
-        return DiskFailed(f"cannot write to {self.path}: {why}; mend that and go on with --output {self.path}")
+        return DiskFailed(f"cannot write to {self.path}: {why}; fix that and resume with --output {self.path}")
 
 
 def read_experiment(path: Path) -> Experiment:
@@ -129,7 +129,7 @@ def read_experiment(path: Path) -> Experiment:
     try:
         return msgspec.json.decode((path / EXPERIMENT).read_bytes(), type=Experiment)
     except FileNotFoundError:
-        raise LocalError(f"{path} is no folder of an evaluation: it holds no {EXPERIMENT}") from None
+        raise LocalError(f"{path} is not the folder of an evaluation: it holds no {EXPERIMENT}") from None
     except msgspec.DecodeError as error:
         raise LocalError(f"{path / EXPERIMENT} is damaged: {error}; name another folder") from error
 
@@ -140,7 +140,7 @@ def read_result(path: Path) -> dict[str, Any]:
         result: dict[str, Any] = json.loads((path / RESULT).read_text())
     except FileNotFoundError:
         read_experiment(path)
-        raise LocalError(f"the run in {path} is not finished; go on with --output {path}") from None
+        raise LocalError(f"the run in {path} is not finished; resume with --output {path}") from None
     except json.JSONDecodeError as error:
         raise LocalError(f"{path / RESULT} is damaged: {error}") from error
     return result

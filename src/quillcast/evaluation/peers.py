@@ -25,7 +25,7 @@ def attach(topology: Topology, count: int, seed: int) -> Peers:
     Raises `LocalError` if the count is not from 1 to 2^31 - 1.
     """
     if not 1 <= count <= PEERS_MAX:
-        raise LocalError(f"a deployment of {count:,} peers cannot be; give a number from 1 to {PEERS_MAX:,}")
+        raise LocalError(f"a deployment of {count:,} peers is not possible; use a number from 1 to {PEERS_MAX:,}")
     ids = _draw_ids(count, seed)
     ids.sort()
     place = _draw_places(np.asarray(topology.attachable), count, seed)

@@ -132,7 +132,7 @@ def _memberships(path: Path) -> list[tuple[str, str]]:
             f"name another file, or {RUST_TEAMS}"
         ) from error
     except (AttributeError, IndexError, TypeError, ValueError, csv.Error) as error:
-        raise LocalError(f"membership {path} is damaged: {error}; mend it or name another file") from error
+        raise LocalError(f"membership {path} is damaged: {error}; repair it or name another file") from error
     raise LocalError(f"membership {path} is neither .tsv nor .json (nor .gz of one); name a file that is")
 
 

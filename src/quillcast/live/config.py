@@ -7,7 +7,7 @@ from quillcast.protocol.security.tokens import TOKEN_LIFE_S
 
 
 class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What one peer may hold and how long it waits. Raise `window_bytes` for links with a long round trip."""
+    """Limits and time-outs of one peer. Raise `window_bytes` for links with a long round trip."""
 
     window_bytes: int = 4 << 20
     """Bundles a neighbour may have sent that have not left this peer yet; each link has its own window."""

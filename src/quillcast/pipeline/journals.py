@@ -29,7 +29,7 @@ writer closed it."""
 def journal_files(folder: Path) -> list[Path]:
     """Every journal file below a folder. Raises `LocalError` if there is none, or one is something else."""
     if not folder.is_dir():
-        raise LocalError(f"{folder} is no folder; name the folder that peers wrote their journals into")
+        raise LocalError(f"{folder} is not a folder; name the folder that peers wrote their journals into")
     paths = sorted(folder.rglob(f"*{SUFFIX}"))
     if not paths:
         raise LocalError(f"{folder} holds no journals (*{SUFFIX}); name the folder that peers wrote theirs into")
@@ -38,7 +38,7 @@ def journal_files(folder: Path) -> list[Path]:
             try:
                 reading.whole(file.read(2 * len(journal.beginning())))
             except Malformed as error:
-                raise LocalError(f"{path} is no journal of this version: {error}") from error
+                raise LocalError(f"{path} is not a journal of this version: {error}") from error
     return paths
 
 

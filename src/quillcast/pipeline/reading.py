@@ -1,6 +1,6 @@
 """Reads journals, whole ones and what a crash left of them. It takes pyarrow, which `quillcast[spark]` brings.
 
-Peers write journals with `quillcast.live.journal`, and need none of this.
+Peers write journals with `quillcast.live.storage.journal`, and need none of this.
 """
 
 from collections.abc import Iterator

@@ -59,7 +59,7 @@ def read_run(folder: Path) -> Run:
             {bytes.fromhex(peer): name for peer, name in told.names.items()},
         )
     except (msgspec.DecodeError, ValueError) as error:
-        raise LocalError(f"{path} does not describe a run: {error}; mend it or take it away") from error
+        raise LocalError(f"{path} does not describe a run: {error}; repair or remove it") from error
 
 
 class _KillDescription(msgspec.Struct):

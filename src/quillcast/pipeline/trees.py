@@ -1,4 +1,4 @@
-"""The topics' trees at chosen moments, and how fast they were mended after each kill."""
+"""The topics' trees at chosen moments, and how fast they were repaired after each kill."""
 
 from collections.abc import Mapping
 

@@ -9,7 +9,7 @@ from quillcast.protocol.topics.config import TopicConfig
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of one peer; the defaults are what runs live and in simulations alike."""
+    """The settings of one peer; live peers and simulations have the same defaults."""
 
     neighbours: NeighbourConfig = NeighbourConfig()
     streams: StreamConfig = StreamConfig()

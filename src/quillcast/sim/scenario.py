@@ -156,5 +156,5 @@ def load(path: Path) -> Scenario:
     except OSError as error:
         raise LocalError(f"{path}: {error.strerror}") from error
     except (msgspec.ValidationError, msgspec.DecodeError, LocalError) as error:
-        raise LocalError(f"{path} is no scenario: {error}") from error
+        raise LocalError(f"{path} is not a scenario: {error}") from error
     return msgspec.structs.replace(scenario, name=scenario.name or path.stem)

@@ -457,6 +457,51 @@ def test_an_uncertain_loss_hides_no_hole_that_is_larger() -> None:
     assert notes.got == [b"0", b"2", b"9"]
 
 
+def test_what_was_reported_by_its_positions_is_not_told_again_by_name_as_a_void_hole() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0), block(PAULA, 0, b"a")))
+    edge.skip(FIRST, [(2, 9)], "unavailable")
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 5), block(PAULA, 4, b"e")))
+    assert notes.got == [b"0", b"a"]
+    host.time = 31.0
+    edge.give_up_holes(1.0, NO_LOG)
+    assert notes.got == [b"0", b"a", b"5", b"e"]
+    assert notes.lost_ == [(1, 2, 9, "unavailable")], "four of the one, and three of the other"
+
+
+def test_nor_where_later_ones_of_the_same_term_were_told_lost_by_name() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.skip(FIRST, [(1, 8)], "unavailable", [Run(5, PAUL, 5, 3)])
+    host.time = 31.0
+    edge.give_up_holes(1.0, NO_LOG)
+    edge.take(down(FIRST, 8, block(PAUL, 8)))
+    assert notes.got == [b"0", b"8"]
+    edge.tell_losses()
+    assert sorted(notes.lost_) == [(1, 1, 5, "unavailable"), (1, 5, 8, "unavailable")]
+
+
+def test_what_follows_positions_that_were_told_lost_and_events_that_were_goes_out_at_once() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.skip(FIRST, [(1, 8)], "unavailable", [Run(5, PAUL, 5, 3)])
+    edge.take(down(FIRST, 8, block(PAUL, 8)))
+    assert notes.got == [b"0", b"8"]
+    assert not edge.holes
+
+
+def test_lost_positions_account_for_one_event_each() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0), block(PAULA, 0, b"a")))
+    edge.skip(FIRST, [(2, 9)], "unavailable")
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 5), block(PAULA, 5, b"f")))
+    host.time = 31.0
+    edge.give_up_holes(1.0, NO_LOG)
+    assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 9, "unavailable"), (1, 5, "void")]
+
+
 def test_what_the_subscription_s_term_admitted_before_it_began_is_no_hole() -> None:
     edge, notes, _ = an_edge()
     edge = Edge(edge.host, WEATHER, notes, 0, ordered=True)

@@ -166,6 +166,24 @@ def test_a_join_request_is_repeated_while_an_attempt_lasts() -> None:
     assert joiner.overlay.active, "three attempts alone would have taken 16 s or more"
 
 
+def test_a_state_request_is_repeated_while_an_attempt_lasts() -> None:
+    world, lost = ring_of(5), list[State]()
+    send = world.send
+
+    def lose_two_answers(sender: TestPeer, to: Contact, wire: bytes) -> None:
+        message = CODEC.decode(wire)
+        if isinstance(message, State) and len(lost) < 2:
+            lost.append(message)
+        else:
+            send(sender, to, wire)
+
+    world.send = lose_two_answers  # type: ignore[method-assign]
+    joiner = world.join()
+    world.run(7.5)
+    assert len(lost) == 2
+    assert joiner.overlay.active, "two attempts alone would have taken 8 s or more"
+
+
 def test_a_joining_peer_whose_contacts_are_dead_tries_peers_that_spoke_to_it() -> None:
     world = ring_of(5)
     contact, other = world.alive()[:2]

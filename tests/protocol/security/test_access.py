@@ -2,7 +2,7 @@
 
 import msgspec
 
-from quillcast.live.credentials import Credentials
+from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import bearer, entry, principal
 from quillcast.protocol.topics.descriptor import Settings, described
 

@@ -11,7 +11,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import from_number, number
 from quillcast.core.messages import Contact
 from quillcast.core.trace import BecameRoot
-from quillcast.live.credentials import Credentials
+from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.security.access import AccessDenied, entry
@@ -200,6 +200,25 @@ def test_a_keeper_that_is_joining_is_not_waited_for_and_its_word_does_not_count(
     resting[0].resume()
     village.run(1)
     assert village.root(NAME) == root
+
+
+def test_newcomers_ask_those_who_were_there_before_them_and_hear_whom_these_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one replica died, and where it was are two that never heard of it."""
+    village = Village(6, config=Config(topics=TopicConfig(replicas=1)))
+    village.kill(by_distance(village)[0])
+    village.run(10)
+    root, joining = (village.add(from_number(number(TOPIC) + more)).number for more in (1, 2))
+    monkeypatch.setattr(village.peers[joining].overlay.lifecycle, "active", False)
+    village.subscribe(by_distance(village)[-1], NAME, Reader())
+    village.run(3)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    assert tree.root is not None
+    assert tree.root.hold_until > village.peers[root].host.now() + 10, "the topic may have been in use until then"
+    village.run(30)
+    assert tree.root.hold_until <= village.peers[root].host.now()
 
 
 def test_a_keeper_that_knows_of_a_later_term_is_outbid() -> None:

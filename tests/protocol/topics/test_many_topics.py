@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quillcast.core.messages import Contact, Message
-from quillcast.live.subscription import Inbox
+from quillcast.live.edges.subscription import Inbox
 from quillcast.protocol.wire import encode
 from quillcast.sim.host import SimHost
 from tests.protocol.topics.village import Reader, Village

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from quillcast.core.errors import QuillcastError
-from quillcast.live.credentials import Credentials
+from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publisher import Publisher

@@ -28,7 +28,7 @@ class Remover(Modifier):
     def __init__(self, limit: int) -> None:
         super().__init__()
         if limit < 1:
-            raise LocalError(f"remover({limit}): give a limit of at least 1")
+            raise LocalError(f"remover({limit}): use a limit of at least 1")
         self.children_max: int = limit
 
     def change(self, tables: Tables, group: Group, tree: Tree, load: Load | None) -> Tree:

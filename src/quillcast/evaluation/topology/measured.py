@@ -58,7 +58,7 @@ def read(path: Path, part: str = "") -> Topology:
     except UnicodeDecodeError as error:
         raise LocalError(f"topology {path} is not text in UTF-8; convert it") from error
     except (KeyError, IndexError, TypeError, ValueError, csv.Error, ET.ParseError) as error:
-        raise LocalError(f"topology {path} is damaged: {_reason(error)}; mend it or name another file") from error
+        raise LocalError(f"topology {path} is damaged: {_reason(error)}; repair it or name another file") from error
 
 
 def _reason(error: Exception) -> str:

@@ -18,11 +18,12 @@ OLD_LOOKS = 2
 class Doubt:
     """The lost positions of a term of which it is not known what stood there."""
 
-    __slots__ = ("looks", "met", "most", "positions")
+    __slots__ = ("looks", "met", "most", "open", "positions")
 
     def __init__(self) -> None:
         self.positions = RangeSet()
         self.most = 0  # as many events of one publisher may have stood there and not gone out yet
+        self.open = 0  # for so many positions no event has come, nor been found to lack
         self.met: dict[bytes, int] = {}  # by publisher, how many of its next events came since, that may be those
         self.looks = 0  # since the last of them was reported (`age`)
 
@@ -39,6 +40,7 @@ class Doubts:
         """Positions [first, last) were reported as lost; all below `taken` went out or were lost before."""
         doubt = self.terms.setdefault(term, Doubt())
         doubt.most += last - min(first, max(taken, doubt.positions.end))
+        doubt.open += last - first
         doubt.positions.discard(0, taken)  # nothing comes there any more
         doubt.positions.add(first, last)
         doubt.looks = 0
@@ -54,7 +56,9 @@ class Doubts:
             if doubted == term and index >= doubt.positions.end:
                 known = doubt.most
             elif doubted == term:
-                found.update((a - index, b - index) for a, b in doubt.positions.within(index, index + count))
+                here = doubt.positions.within(index, index + count)
+                doubt.open = max(0, doubt.open - sum(last - first for first, last in here))
+                found.update((first - index, last - index) for first, last in here)
                 known = doubt.most if index + count >= doubt.positions.end else known
             elif doubt.looks < OLD_LOOKS:
                 found.add(0, min(doubt.most - known, count))
@@ -62,10 +66,26 @@ class Doubts:
             doubt.met[publisher] = known
         return found.ranges()
 
-    def most(self, term: Term) -> int:
-        """How many events of one publisher may have stood at the doubted positions of a term."""
+    def stood_in(self, term: Term, events: int) -> bool:
+        """So many events of a publisher lack within a term: may they have stood at its doubted positions?"""
         doubt = self.terms.get(term)
-        return doubt.most if doubt is not None else 0
+        if doubt is None or events > doubt.most:
+            return False
+        doubt.open = max(0, doubt.open - events)
+        return True
+
+    def account_for(self, term: Term, events: int) -> bool:
+        """So many events of a publisher lack before one of a term: were they reported by their positions?
+
+        Each position stands for one event. They stood in that term, or in one before it.
+        """
+        doubts = [self.terms[doubted] for doubted in sorted(self.terms, reverse=True) if doubted <= term]
+        if events > sum(doubt.open for doubt in doubts):
+            return False
+        for doubt in doubts:
+            events -= (here := min(events, doubt.open))
+            doubt.open -= here
+        return True
 
     def age(self, publishers: Collection[bytes]) -> None:
         """Between two calls publishers let go of what they had published before: then they send it no more.

@@ -343,13 +343,18 @@ class Edge(Channel):
         yield from (bundle for serial in range(self.cursor, log.end) if (bundle := log.at(serial)) is not None)
 
     def _void(self, publisher: bytes, cursor: PublisherCursor, waiting: RangeSet) -> None:
-        for hole in difference(self._holes_before(cursor), waiting):
-            self._lose_before(cursor, publisher, hole, cursor.term or NO_TERM, "void")
+        """What lacks before a known event is lost, and told so if it was not reported by its positions before."""
+        for first, last in difference(self._holes_before(cursor), waiting):
+            if self._was_told(cursor.term or NO_TERM, last - first):
+                cursor.before.add(first, last)
+            self._lose_before(cursor, publisher, (first, last), cursor.term or NO_TERM, "void")
         next_ = cursor.next or 0
         known = [(block.first, place.term) for block, place in cursor.held]
         known += [(first, cursor.term or NO_TERM) for first, _ in cursor.lost.within(next_, cursor.lost.end)]
         if known and not waiting.within(next_, min(known)[0]):
             end, term = min(known)
+            if self._was_told(term, end - next_):
+                cursor.lost = RangeSet([(next_, end), *cursor.lost])
             self._lose_events(publisher, [(next_, end)], term, "void")
 
     def forget_publishers(self) -> None:
@@ -496,7 +501,7 @@ class Edge(Channel):
         """
         cursor = self.publishers.get(block.publisher) or self._meet(block.publisher)
         expected = self._expected(cursor, block.first + done, term)
-        if block.first > expected and (cursor.term != term or not self._may_be_lost(term, block.first - expected)):
+        if block.first > expected and (cursor.term != term or not self._stood_in(cursor, expected, block.first)):
             self._hold(cursor, block, term, index)
             return
         cursor.term, began = term, cursor.began
@@ -578,9 +583,15 @@ class Edge(Channel):
             expected = max(first, expected)
         return cursor.lost.contiguous_from(expected) if cursor.lost else expected
 
-    def _may_be_lost(self, term: Term, events: int) -> bool:
-        """May so many events of a publisher have stood at lost positions of a term whose events nobody knows?"""
-        return self.doubts is not None and events <= self.doubts.most(term)
+    def _stood_in(self, cursor: PublisherCursor, first: int, last: int) -> bool:
+        """May events that lack between two of a publisher's in a term have stood at its doubted positions?"""
+        if self.doubts is None or cursor.term is None:
+            return False
+        return self.doubts.stood_in(cursor.term, sum(end - begin for begin, end in cursor.lost.missing(first, last)))
+
+    def _was_told(self, term: Term, events: int) -> bool:
+        """Were so many events of a publisher, which lack before one of a term, reported by their positions?"""
+        return self.doubts is not None and self.doubts.account_for(term, events)
 
     def _hold(self, cursor: PublisherCursor, block: Block, term: Term, index: int) -> None:
         """There is a hole before it: it waits, for what lacks may be on its way under another term."""

@@ -56,7 +56,8 @@ class OverlayJoin:
         self._failures: dict[bytes, int] = {}  # failed attempts by contact
         self._near: Contact | None = None  # A, as far as known
         self._rounds = 0
-        self._request_until = 0.0  # the request of this attempt is repeated until then
+        self._enters = False  # is A asked to route the join request, or for the peers it knows?
+        self._asked_until = 0.0  # the request to A is repeated until then
 
     def start(self, contacts: Sequence[Contact]) -> Effects:
         """Join through one of these contacts. Without any, this peer is the first."""
@@ -78,8 +79,8 @@ class OverlayJoin:
         if self.replied and len(self.leaf_set):
             self._set_timer()  # members are being probed, and some are slow or dead
             return
-        if self._near is not None and not self.replied and self.host.now() < self._request_until:
-            yield self._repeat_request(self._near)
+        if self._near is not None and not self.replied and self.host.now() < self._asked_until:
+            yield from self._ask(self._near)
             return
         if self._near is not None:
             self._failures[self._near.node_id] = self._failures.get(self._near.node_id, 0) + 1
@@ -88,7 +89,7 @@ class OverlayJoin:
     def _try(self) -> Effects:
         self._attempt += 1
         self._rounds, self._near, self.replied = 0, None, False
-        self._request_until = 0.0
+        self._enters, self._asked_until = False, 0.0
         self._inactive.clear()
         self._met = {**self.acquaintances, **self._contacts}  # all contacts may be dead by now
         self._met.pop(self.host.me, None)
@@ -97,15 +98,12 @@ class OverlayJoin:
 
     def _set_timer(self) -> None:
         """Restart the time-out, after progress or for the next attempt."""
-        self._wait(self._longest_s)
+        self._step += 1
+        self.host.set_timer(JoinLate(self._attempt, self._step), self._drawn_s(self._longest_s))
 
     @property
     def _longest_s(self) -> float:
         return self.config.join_timeout_s * 2.0 ** min(self._attempt - 1, 16)
-
-    def _wait(self, timeout_s: float) -> None:
-        self._step += 1
-        self.host.set_timer(JoinLate(self._attempt, self._step), self._drawn_s(timeout_s))
 
     def _drawn_s(self, timeout_s: float) -> float:
         return min(timeout_s, self.config.join_timeout_max_s) * (0.75 + self.host.random.random() / 2)
@@ -146,16 +144,14 @@ class OverlayJoin:
         if best is None:
             yield from self._be_first()
         elif self._near is not None and best.node_id == self._near.node_id:
-            yield self._request(best)
+            yield from self._request(best)
         elif self._rounds >= self.config.nearby_rounds and self._near is not None:
-            yield self._request(self._near)
+            yield from self._request(self._near)
         else:
             self._rounds += 1
             self._near = best
             # It may be dead: this time-out grows more slowly than that of the request.
-            self._wait(self.config.join_timeout_s * self._attempt)
-            self.links.visited(best.node_id)
-            self.host.send(best, StateRequest())
+            yield from self._begin_asking(best, self.config.join_timeout_s * self._attempt)
 
     def _nearest(self) -> Contact | None:
         """The nearest peer that answered and is not inactive. Peers at which attempts failed come last."""
@@ -168,7 +164,7 @@ class OverlayJoin:
 
     def state(self, sender: Contact, state: State) -> Effects:
         """The nearest peer so far named the peers it knows: one of them may be nearer still."""
-        if self.lifecycle.active or self._near is None or sender.node_id != self._near.node_id or self.replied:
+        if self.lifecycle.active or self._near is None or sender.node_id != self._near.node_id or self._enters:
             return
         if not state.active:
             self._inactive[sender.node_id] = None
@@ -201,17 +197,24 @@ class OverlayJoin:
 
     # The request and its answer
 
-    def _request(self, near: Contact) -> JoinThrough:
-        self._request_until = self.host.now() + self._drawn_s(self._longest_s)
-        return self._repeat_request(near)
+    def _request(self, near: Contact) -> Effects:
+        self._enters = True
+        yield from self._begin_asking(near, self._longest_s)
 
-    def _repeat_request(self, near: Contact) -> JoinThrough:
-        """Send the join request, and repeat it while this attempt lasts, because request or reply may be lost."""
+    def _begin_asking(self, near: Contact, patience_s: float) -> Effects:
+        self._asked_until = self.host.now() + self._drawn_s(patience_s)
+        yield from self._ask(near)
+
+    def _ask(self, near: Contact) -> Effects:
+        """Ask this peer, and repeat the request until the time-out, because request or answer may be lost."""
         self._step += 1
-        left_s = self._request_until - self.host.now()
+        left_s = self._asked_until - self.host.now()
         self.host.set_timer(JoinLate(self._attempt, self._step), min(left_s, self.config.join_timeout_s))
         self.links.visited(near.node_id)
-        return JoinThrough(near, JoinRequest(self.host.contact, self._attempt))
+        if self._enters:
+            yield JoinThrough(near, JoinRequest(self.host.contact, self._attempt))
+        else:
+            self.host.send(near, StateRequest())
 
     def reply(self, _: Contact, reply: JoinReply) -> Effects:
         """The first state arrived: let the leaf sets agree, and measure the other peers."""

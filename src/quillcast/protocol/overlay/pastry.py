@@ -214,7 +214,7 @@ class Pastry:
         self._meet(sender)
         handle = _HANDLERS.get(type(message))
         if handle is None:
-            raise Malformed(f"a {type(message).__name__} is valid only as a routed message")
+            raise Malformed(f"a {type(message).__name__} must be routed")
         self._carry_out(handle(self)(sender, message))
 
     def _meet(self, contact: Contact) -> None:

@@ -32,7 +32,7 @@ Signature = Annotated[bytes, msgspec.Meta(max_length=_SIGNATURE_BYTES)]
 
 
 class AccessDenied(LocalError):
-    """The topic's access list does not let this credential do that; the text has the rule."""
+    """The topic's access list does not allow this; the text names the rule."""
 
 
 class Warrant(msgspec.Struct, frozen=True, array_like=True):
@@ -72,7 +72,7 @@ def is_signed(key: bytes, signature: bytes, statement: bytes) -> bool:
 def entry(right: str, who: str) -> str:
     """An entry of an access list. Raises `LocalError` for what is no principal."""
     if len(who) != PRINCIPAL_DIGITS or not set(who) <= set("0123456789abcdef"):
-        raise LocalError(f"{who!r} is no principal, which has {PRINCIPAL_DIGITS} hexadecimal digits")
+        raise LocalError(f"{who!r} is not a principal, which has {PRINCIPAL_DIGITS} hexadecimal digits")
     return f"{right}:{who}"
 
 

@@ -25,12 +25,13 @@ def token_hash(token: str) -> bytes:
 def check_token(token: Token | None, now_ns: int) -> None:
     """Raise `Unadmitted` unless a token is known, unused and not expired."""
     if token is None:
-        raise Unadmitted("token", "its token is none of this peer's; have it print a new line: quillcast node --invite")
+        raise Unadmitted("token", "this peer did not issue its token; print a new line: quillcast node --invite")
     if token.used_ns:
         ago = spoken((now_ns - token.used_ns) / _S)
         raise Unadmitted(
-            "token", f"its token was used {ago} ago, and serves once; a new line there: quillcast node --invite"
+            "token",
+            f"its token was used {ago} ago; each token works only once; print a new line: quillcast node --invite",
         )
     if now_ns >= token.until_ns:
         ago = spoken((now_ns - token.until_ns) / _S)
-        raise Unadmitted("token", f"its token expired {ago} ago; a new line there: quillcast node --invite")
+        raise Unadmitted("token", f"its token expired {ago} ago; print a new line: quillcast node --invite")

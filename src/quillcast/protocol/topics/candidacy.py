@@ -40,6 +40,7 @@ class Candidacy:
         self.topic, self.how, self.began_at = topic, how, began_at
         self.noting = False  # everybody was asked
         self.term = NO_TERM  # the one that it will have as root
+        self.doubtful_until = 0.0  # a topic that is new to all who were asked may have been in use until then
         self.requests: dict[tuple[type, bytes], Request] = {}
         self.publishers: dict[Contact, None] = {}  # of a term that is over
 
@@ -106,6 +107,8 @@ class Candidacies:
                 self.scribe.learn(entry.descriptor)
             if entry.term != NO_TERM:
                 self.replication.enter(candidacy.topic, entry.term)
+        mine = self.replication.doubtful_until(candidacy.topic, self.host.me)
+        candidacy.doubtful_until = max(candidacy.doubtful_until, round_.doubtful_until, mine)
         waited_s = self.host.now() - candidacy.began_at
         if any(entry.terms for entry in entries) and waited_s < self.config.transfer_s:
             self.host.set_timer(RootCheckDue(candidacy.topic, candidacy.began_at), self.config.ask_s)
@@ -142,7 +145,7 @@ class Candidacies:
             self._note(candidacy)
             return
         del self.by_topic[candidacy.topic]
-        self.rendezvous.become(tree, candidacy.how, candidacy.term, round_.holders)
+        self.rendezvous.become(tree, candidacy.how, candidacy.term, round_.holders, candidacy.doubtful_until)
         self.rendezvous.tell_publishers(tree, candidacy.publishers)
         for request in candidacy.requests.values():
             self.scribe.dispatch.routed(request)
@@ -200,7 +203,7 @@ class Candidacies:
             return
         tree.joining = False
         if candidacy.how == "created" and candidacy.term != NO_TERM:
-            self.scribe.leadership_transfer.renounce(tree, candidacy.term)
+            self.scribe.leadership_transfer.renounce(tree, candidacy.term, candidacy.doubtful_until)
         self.rendezvous.tell_publishers(tree, candidacy.publishers)
         self.scribe.membership.join(tree)
         self.scribe.membership.leave_if_idle(tree)

@@ -138,7 +138,7 @@ class SettingsChanges:
 
 def _not_owner(descriptor: Descriptor) -> AccessDenied:
     owner = principal(descriptor.owner_key)[:8]
-    return AccessDenied(f"topic {descriptor.name!r} lets nobody change its settings but its owner {owner}")
+    return AccessDenied(f"topic {descriptor.name!r} can be changed only by its owner {owner}")
 
 
 def _check(descriptor: Descriptor, name: str, value: Any) -> None:

@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
         for field, choices in CHOICES.items():
             value = getattr(self, field)
             if value not in choices:
-                raise LocalError(f"{field} = {value!r} is not a choice; use one of: {', '.join(choices)}")
+                raise LocalError(f"{field} = {value!r} is not valid; use one of: {', '.join(choices)}")
         if self.reliable and self.order == "none":
             raise LocalError(
                 "order = 'none' goes with delivery = 'best_effort': reliable topics keep a publisher's order"
@@ -129,7 +129,7 @@ def described(name: str, settings: Settings | None = None) -> Descriptor:
     parts = bare.split("/")
     if not all(parts) or not _fits(name):
         raise LocalError(
-            f"{quoted(name)} is no topic name; use a path such as sport/tennis, at most {NAME_BYTES_MAX} bytes"
+            f"{quoted(name)} is not a topic name; use a path such as sport/tennis, at most {NAME_BYTES_MAX} bytes"
         )
     if any(part in PATTERNS or "*" in part for part in parts):
         raise LocalError(

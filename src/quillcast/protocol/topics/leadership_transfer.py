@@ -177,9 +177,9 @@ class LeadershipTransfer:
         """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
         return not self.scribe.leaving and (tree.needed or root.index > 0)
 
-    def renounce(self, tree: Tree, term: Term) -> None:
+    def renounce(self, tree: Tree, term: Term, doubtful_until: float) -> None:
         """A new topic's first term is noted, and a closer peer has come: nobody need wait for that term."""
-        hold_s = max(0.0, self.scribe.replication.doubtful_until(tree.topic) - self.host.now())
+        hold_s = max(0.0, doubtful_until - self.host.now())
         for closest in self.overlay.closest(tree.topic, 1):
             if closest.node_id != self.host.me:
                 self.host.send(closest, TransferLeadership(tree.descriptor, term, 0, 0, tree.heard, hold_s))

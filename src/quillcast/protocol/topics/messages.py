@@ -311,6 +311,8 @@ class TopicEntry(msgspec.Struct, frozen=True, array_like=True):
     """The highest one that it heard of."""
     terms: bool = False
     """It is the topic's root."""
+    doubtful_s: float = 0.0
+    """For so long may a topic that it does not know have been in use: most who would know were lost lately."""
 
 
 class StateQuery(Message, frozen=True, tag=62):

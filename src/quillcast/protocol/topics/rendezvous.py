@@ -84,8 +84,11 @@ class Rendezvous:
         tree.heard = max(tree.heard, tree.term, self.scribe.replication.terms.get(tree.topic, NO_TERM))
         return Term(tree.heard.counter + 1, self.host.me[:8] + self.host.incarnation)
 
-    def become(self, tree: Tree, how: str, term: Term, holders: int = 1) -> None:
-        """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`)."""
+    def become(self, tree: Tree, how: str, term: Term, holders: int = 1, doubtful_until: float = 0.0) -> None:
+        """Begin a term under a term that is noted with most of those who keep the topic's state (`candidacy.py`).
+
+        A topic that is new to them may have been in use until a time.
+        """
         scribe, topic = self.scribe, tree.topic
         offer = scribe.leadership_transfer.offers.pop(topic, None)
         if offer is not None and offer.term == tree.heard:
@@ -93,7 +96,7 @@ class Rendezvous:
         else:
             offer = None  # there was another term since
         scribe.membership.drop_parent(tree, "closer_root")
-        tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(topic, how))
+        tree.root = Root(self.host, self.config, tree.descriptor, term, self._hold(how, doubtful_until))
         tree.root.holders = holders
         if offer is not None:
             scribe.leadership_transfer.take_over(tree, tree.root, offer)
@@ -104,13 +107,13 @@ class Rendezvous:
         scribe.membership.settled(tree)
         scribe.publishing.root_here(tree)
 
-    def _hold(self, topic: bytes, how: str) -> float:
+    def _hold(self, how: str, doubtful_until: float) -> float:
         """Until when nothing is called stable: orphans of an earlier root may be on their way.
 
         A topic that is new, as most say who would know, has none.
         """
         if how == "created":
-            return self.scribe.replication.doubtful_until(topic)
+            return doubtful_until
         return self.host.now() + self.config.lease_s
 
     def hold(self, tree: Tree, now: float) -> None:

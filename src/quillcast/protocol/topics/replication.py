@@ -9,6 +9,8 @@ that came back with the same nodeId and knows nothing, show when neighbours comp
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Timer
 from quillcast.core.interning import interned
@@ -39,6 +41,7 @@ class Round:
         self.answers: dict[bytes, TopicEntry] = {}
         self.asked: dict[bytes, None] = {}
         self.joining: dict[bytes, None] = {}  # those that cannot know what they were asked
+        self.doubtful_until = 0.0  # the topic may have been in use until then, as those who were asked say
         self.then: list[Callable[[Round], None]] = []
 
     @property
@@ -85,18 +88,28 @@ class Replication:
     def _others(self, round_: Round) -> list[Contact]:
         """The peers that a round still has to hear from; suspected ones are skipped.
 
-        Asking covers the k closest others, for this peer may be new.
+        Asking covers the k closest others, for this peer may be new. Those that are joining are new as well, and may
+        have taken the places of those who know: these are asked, too.
         """
         suspected = self.scribe.neighbours.suspected
-        keepers = self.overlay.closest(round_.topic, self.count + (round_.note is None))
-        others = [contact for contact in keepers if contact.node_id != self.host.me][: self.count]
-        return [contact for contact in others if not suspected(contact.node_id)]
+        if round_.note is None:
+            closest = self.overlay.closest(round_.topic, 1 + len(self.overlay.leaf_set))
+        else:
+            closest = self.keepers(round_.topic)
+        others = [contact for contact in closest if contact.node_id != self.host.me]
+        there = [number for number, contact in enumerate(others, 1) if contact.node_id not in round_.joining]
+        asked = others[: there[self.count - 1]] if len(there) >= self.count else others
+        return [contact for contact in asked if not suspected(contact.node_id)]
 
-    def doubtful_until(self, topic: bytes) -> float:
-        """Until when a topic that is new to all who were asked may have been in use: most who would know are gone."""
+    def doubtful_until(self, topic: bytes, asker: bytes) -> float:
+        """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
+
+        The peer that asks would not know, nor those that are joining.
+        """
         since = self.host.now() - self.config.lease_s
-        closest = self.overlay.closest_lately(topic, self.count + 1, since)
-        lately = [(contact, at) for contact, at in closest if contact.node_id != self.host.me][: self.count]
+        closest = self.overlay.closest_lately(topic, 1 + len(self.overlay.leaf_set) + self.count, since)
+        there = [(c, at) for c, at in closest if c.node_id != asker and not self.overlay.is_joining(c)]
+        lately = there[: self.count]
         lost = [at for _, at in lately if at is not None]
         if len(lately) < self.count or len(lately) - len(lost) >= self.majority:
             return 0.0
@@ -187,12 +200,14 @@ class Replication:
         note = round_.note
         if note is not None and any(_better(entry, *note) for entry in round_.answers.values()):
             return True
-        others = [contact for contact in self._others(round_) if contact.node_id not in round_.joining]
+        asked = self._others(round_)
+        others = [contact for contact in asked if contact.node_id not in round_.joining]
         answered = sum(contact.node_id in round_.answers for contact in others)
         if answered == len(others):
             return True
         if note is not None:
             return 1 + answered >= self.majority
+        answered = sum(contact.node_id in round_.answers for contact in others if contact in asked[: self.count])
         return self.host.now() - round_.began_at >= self.config.ask_patience_s and answered >= self.majority
 
     def due(self, timer: RoundsDue) -> None:
@@ -242,8 +257,15 @@ class Replication:
 
     def _asked(self, sender: Contact, message: StateQuery) -> None:
         """A peer that may be root soon asks."""
-        entries = [self.known(interned(topic)) for topic in message.topics]
+        entries = [self._known_to(sender, interned(topic)) for topic in message.topics]
         self.host.send(sender, StateAnswer(entries, joining=not self.overlay.active))
+
+    def _known_to(self, asker: Contact, topic: bytes) -> TopicEntry:
+        entry = self.known(topic)
+        if entry.term != NO_TERM:
+            return entry
+        doubtful_s = max(0.0, self.doubtful_until(topic, asker.node_id) - self.host.now())
+        return msgspec.structs.replace(entry, doubtful_s=doubtful_s)
 
     def _keep(self, sender: Contact, message: RecordState) -> None:
         """Keep these, as one of the closest to their topics; where this peer knows better, say what."""
@@ -289,9 +311,12 @@ class Replication:
                         round_.answers[sender.node_id] = entry
                         if message.joining:
                             round_.joining[sender.node_id] = None
+                        round_.doubtful_until = max(round_.doubtful_until, self.host.now() + entry.doubtful_s)
                         rounds.append(round_)
         for round_ in rounds:
             self._look(round_)
+        if isinstance(message, StateAnswer) and message.joining:
+            self._send(rounds)
 
 
 def _better(entry: TopicEntry, descriptor: Descriptor, term: Term) -> bool:

@@ -1,0 +1,94 @@
+"""Peers of one machine that run without their network's credential take it on while they run.
+
+A peer without a credential and a member cannot speak to each other. So a member that starts asks this user's peers
+beside it that have none, through their control sockets, to become members too, as they would be if they started now:
+
+1. `join`: the peer joins the network of the members as well, and subscribes there to all that it subscribes to;
+2. `publish`: when all have, its publishers go over, once what they published before is safe;
+3. `leave`: when all have, it leaves the network that it was in.
+
+So an event reaches its subscribers whichever of the two networks its publisher is in. A peer that cannot become a
+member is told why, and so is the member.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.live.discovery import control
+from quillcast.live.discovery.rendezvous import Entry, Rendezvous
+
+STEPS = ("join", "publish", "leave")
+QUESTION = "take_credential"
+STEP_S = 10.0  # a guess: how long a peer waits for the next step to be asked for
+ASK_S = 5.0  # a guess: how long a member waits for a step; one of them may be stopped
+
+
+class Adoption:
+    """One peer's way from a network without a credential to the one with it."""
+
+    def __init__(
+        self, steps: dict[str, Callable[[], Awaitable[None]]], run: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> None:
+        """`steps` do what `STEPS` are, each once; `run` is for what nobody waits for."""
+        self._steps, self._run = steps, run
+        self._alone = asyncio.Lock()
+
+    async def take(self, step: str) -> None:
+        """Take this step, and those before it that were not taken. Nobody waits for the last one."""
+        if step not in STEPS:
+            raise LocalError(f"{step!r} is not a step; there are: {', '.join(STEPS)}")
+        if step == STEPS[-1]:
+            self._run(self._take(step))
+            return
+        first = STEPS[0] in self._steps
+        await self._take(step)
+        if first:
+            self._run(self._go_on())
+
+    async def _take(self, last: str) -> None:
+        async with self._alone:
+            for step in STEPS[: STEPS.index(last) + 1]:
+                if step in self._steps:
+                    await self._steps[step]()
+                    del self._steps[step]
+
+    async def _go_on(self) -> None:
+        """Whoever asks for the steps may die between two of them."""
+        for step in STEPS[1:]:
+            await asyncio.sleep(STEP_S)
+            await self._take(step)
+
+
+async def bring_over(place: Rendezvous, entries: Sequence[Entry], credential: str) -> list[str]:
+    """Have this user's peers take their network's credential on; a line about each that does not."""
+    staying: list[str] = []
+    for step in STEPS:
+        answers = await asyncio.gather(
+            *(asyncio.to_thread(_ask, place, entry, step, credential) for entry in entries), return_exceptions=True
+        )
+        here = {entry.node_id for entry in place.entries()}  # others have ended meanwhile
+        for entry, answer in zip(entries, answers, strict=True):
+            if isinstance(answer, QuillcastError) and entry.node_id in here:
+                staying.append(f"{unheard(entry, place.folder.name)} ({answer})")
+            elif isinstance(answer, BaseException) and not isinstance(answer, QuillcastError):
+                raise answer
+        entries = [entry for entry, answer in zip(entries, answers, strict=True) if answer is None]
+    return staying
+
+
+def unheard(entry: Entry, network: str) -> str:
+    """A line, for the members of a network, about a peer that they cannot hear."""
+    whose = "" if entry.is_own else f" of user {entry.user}"
+    lacks = f"with another credential ({entry.credential})" if entry.credential else "without its credential"
+    return (
+        f"process {entry.pid}{whose} is in network {network!r} {lacks}, and cannot be heard here: start it again with "
+        "--join and the line that `quillcast node --invite` prints, or with another --network"
+    )
+
+
+def _ask(place: Rendezvous, entry: Entry, step: str, credential: str) -> None:
+    path = place.control_path(entry.contact)
+    control.ask(path, QUESTION, timeout_s=ASK_S, step=step, credential=credential, pid=os.getpid())

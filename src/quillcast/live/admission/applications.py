@@ -1,0 +1,213 @@
+"""How a machine is admitted: it shows a one-time token to who holds the network's credential, and gets certificates.
+
+The newcomer opens TLS without a certificate of its own. It first makes sure whom it talks to: the other side's
+certificate, whose key TLS has proven, is signed by the network whose fingerprint the line has. Only then it shows the
+token, with the keys it wants admitted and a signature by each. The answer is a certificate for each, or one line that
+says why not.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from quillcast.core.errors import Malformed, RemoteError, Unreachable
+from quillcast.core.messages import Number, decoded
+from quillcast.live.admission.certificates import Authority, authority_key, read_member
+from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.admission.keyring import MEMBERS_MAX, Keyring
+from quillcast.live.transport import addresses, hello
+from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameReader, FrameType, frame
+from quillcast.live.transport.hello import Hello, Identity, RefusedThere
+from quillcast.live.transport.tls import TlsProtocol, TlsTransport, applicant_context
+from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime, fingerprint
+
+_STATEMENT = b"quillcast admission 1\0"
+
+
+class Application(msgspec.Struct, frozen=True, array_like=True):
+    """Admit these keys. Each signature is by its key, over the nonce of the receiver's hello and the key."""
+
+    token: str
+    network: str
+    clock_ns: Number
+    keys: list[bytes]
+    signatures: list[bytes]
+
+
+class Admitted(msgspec.Struct, frozen=True, array_like=True):
+    """The network's certificate, and one for each key in the order asked for."""
+
+    authority: bytes
+    certificates: list[bytes]
+
+
+class Admissions:
+    """The part of who holds the network's credential: judges applications."""
+
+    def __init__(self, network: str, authority: Authority, keyring: Keyring, wall_ns: Callable[[], int]) -> None:
+        self.network, self.authority, self.keyring, self.wall_ns = network, authority, keyring, wall_ns
+
+    def admit(self, mine: Hello, content: bytes) -> bytes:
+        """The answer to an application. Raises `Unadmitted`, and then its token stays good unless it was at fault."""
+        application = decoded(_APPLICATIONS, content, "application for admission")
+        now_ns = self.wall_ns()
+        if application.network != self.network:
+            raise Unadmitted("network", f"it wants to join {application.network!r}, and this is {self.network!r}")
+        check_clocks(now_ns, application.clock_ns)
+        if not 0 < len(application.keys) <= MEMBERS_MAX:
+            raise Unadmitted("token", f"it asks for {len(application.keys)} places; a token gives 1 to {MEMBERS_MAX}")
+        for key, signature in zip(application.keys, application.signatures, strict=False):
+            _verify(key, signature, mine)
+        if len(application.signatures) != len(application.keys):
+            raise Malformed("an application has one signature for each key")
+        self.keyring.use_token(application.token, now_ns)
+        certificates = [self.authority.admit(key, now_ns) for key in application.keys]
+        return msgspec.msgpack.encode(Admitted(self.authority.certificate, certificates))
+
+
+async def apply(
+    line: JoinLine, identities: Sequence[Identity], *, wall_ns: Callable[[], int], timeout_s: float
+) -> Admitted:
+    """Have these identities admitted with the line's token. Raises `Unreachable`, which says why."""
+    host, port = addresses.parse(line.address)
+    loop = asyncio.get_running_loop()
+    applicant = Applicant(line, identities, wall_ns(), loop.create_future())
+    try:
+        async with asyncio.timeout(timeout_s):
+            context = applicant_context()
+            await loop.create_connection(lambda: TlsProtocol(applicant, context, server=False), host, port)
+            return await applicant.answer
+    except TimeoutError as problem:
+        raise Unreachable(f"cannot join through {line.address}: no answer within {timeout_s:g} s") from problem
+    except ConnectionRefusedError as problem:
+        raise Unreachable(f"cannot join through {line.address}: nobody listens there") from problem
+    except OSError as problem:
+        raise Unreachable(f"cannot join through {line.address}: {problem.strerror or problem}") from problem
+    except RemoteError as problem:
+        raise Unreachable(f"cannot join through {line.address}: {problem}") from problem
+    finally:
+        applicant.close()
+
+
+class Applicant:
+    """The newcomer's end of the connection; `answer` is set in the end."""
+
+    tls: TlsProtocol | None = None
+    opened_here = True
+    transport: asyncio.Transport | None = None
+
+    def __init__(
+        self, line: JoinLine, identities: Sequence[Identity], clock_ns: int, answer: "asyncio.Future[Admitted]"
+    ) -> None:
+        self._line, self._identities, self._clock_ns, self.answer = line, identities, clock_ns, answer
+        self._reader = FrameReader(FRAME_BYTES_MAX)
+        self._authority_key = b""
+        self.closing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, TlsTransport)
+        self.transport = transport
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self._fail(problem or ConnectionResetError("it closed the connection"))
+
+    def pause_writing(self) -> None:
+        """There is little to write."""
+
+    def resume_writing(self) -> None:
+        """There is little to write."""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        try:
+            for type_, content in self._reader.frames(count):
+                self._frame(type_, bytes(content))
+                if self.closing:
+                    break
+        except RemoteError as problem:
+            self.refuse(problem)
+
+    def refuse(self, problem: RemoteError) -> None:
+        """Something is wrong with the other side: say so there and here."""
+        if self.closing:
+            return
+        spoken_to = self.tls is not None and self.tls.handshaken and not isinstance(problem, RefusedThere)
+        if spoken_to and self.transport is not None:
+            self.transport.write(frame(FrameType.REFUSED, str(problem).encode()))
+        self._fail(problem)
+        self.close()
+
+    def close(self) -> None:
+        """Close when all is sent."""
+        if not self.closing and self.transport is not None:
+            self.closing = True
+            self.transport.close()
+
+    def _frame(self, type_: FrameType, content: bytes) -> None:
+        match type_:
+            case FrameType.HELLO if not self._authority_key:
+                self._greeted(hello.decode(content))
+            case FrameType.ADMITTED if self._authority_key:
+                self._admitted(decoded(_ANSWERS, content, "admission"))
+            case FrameType.REFUSED:
+                raise RefusedThere(content)
+            case _:
+                raise Malformed(f"a {type_.name} frame came out of turn")
+
+    def _greeted(self, theirs: Hello) -> None:
+        """Their hello came: apply, if they are of the network that the line names."""
+        assert self.tls is not None
+        assert self.transport is not None
+        found, certificate = fingerprint(theirs.authority_key), self.tls.certificate
+        if found != self._line.fingerprint:
+            raise Unadmitted(
+                "fingerprint",
+                f"its fingerprint is {found}, and {self._line.fingerprint} is wanted: it is another network, or "
+                "somebody intercepts the connection",
+            )
+        if certificate is None:
+            raise Unadmitted("certificate", "it shows no certificate")
+        member = read_member(certificate, theirs.authority_key)
+        check_claim(member, theirs.public_key, theirs.issuer_nonce)
+        check_clocks(self._clock_ns, theirs.clock_ns)
+        check_lifetime(member, self._clock_ns)
+        self._authority_key = theirs.authority_key
+        keys = [identity.public_key for identity in self._identities]
+        signatures = [identity.sign(_statement(identity.public_key, theirs)) for identity in self._identities]
+        application = Application(self._line.token, self._line.network, self._clock_ns, keys, signatures)
+        self.transport.write(frame(FrameType.APPLY, msgspec.msgpack.encode(application)))
+
+    def _admitted(self, answer: Admitted) -> None:
+        """Certificates came: they must be this network's, and for our keys."""
+        if fingerprint(authority_key(answer.authority)) != self._line.fingerprint:
+            raise Unadmitted("certificate", "it answers with the certificate of another network")
+        keys = [read_member(certificate, self._authority_key).public_key for certificate in answer.certificates]
+        if keys != [identity.public_key for identity in self._identities]:
+            raise Unadmitted("certificate", "it answers with certificates for other keys")
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def _fail(self, problem: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(problem)
+            self.answer.exception()  # nobody need be waiting
+
+
+def _verify(key: bytes, signature: bytes, mine: Hello) -> None:
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, _statement(key, mine))
+    except (InvalidSignature, ValueError) as problem:
+        raise Unadmitted("identity", "it did not prove that it has the keys that it wants admitted") from problem
+
+
+def _statement(key: bytes, verifier: Hello) -> bytes:
+    return _STATEMENT + verifier.nonce + key
+
+
+_APPLICATIONS = msgspec.msgpack.Decoder(Application)
+_ANSWERS = msgspec.msgpack.Decoder(Admitted)

@@ -1,0 +1,75 @@
+"""Credentials of applications: the key in whose name one creates topics, publishes and subscribes.
+
+A peer's identity says which process this is; a credential says on whose behalf it acts. It is a file to keep secret,
+and its `principal` is what topics' access lists name.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from quillcast.core.errors import LocalError
+from quillcast.protocol.security.access import Warrant, principal, warrant_statement
+from quillcast.protocol.topics.descriptor import Descriptor
+
+
+class Credentials:
+    """An Ed25519 key for `credentials=` of `Node.create`, `publish` and `subscribe`."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public_key = key.public_key().public_bytes_raw()
+        self.principal = principal(self.public_key)
+        """What access lists name: 32 hexadecimal digits."""
+
+    @classmethod
+    def new(cls) -> "Credentials":
+        """A new one, from the system's random source."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Credentials":
+        """Load one from a file that `save` wrote. Raises `LocalError` that names the file."""
+        try:
+            key = serialization.load_pem_private_key(Path(path).read_bytes(), None)
+        except OSError as problem:
+            raise LocalError(f"the credentials {path} cannot be read: {problem.strerror}") from problem
+        except (ValueError, TypeError) as problem:
+            raise LocalError(
+                f"{path} holds no credentials, which are an Ed25519 key without a password (PEM); "
+                "`quillcast topic create TOPIC --as FILE` makes a file that is not there yet"
+            ) from problem
+        if not isinstance(key, Ed25519PrivateKey):
+            raise LocalError(f"{path} holds no Ed25519 key")
+        return cls(key)
+
+    def save(self, path: Path | str) -> None:
+        """Write it to a new file that only the owner can read. Raises `LocalError` if that is not possible."""
+        pem = self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        try:
+            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with os.fdopen(made, "wb") as file:
+                    file.write(pem)
+            except OSError:
+                Path(path).unlink()  # half a key is none
+                raise
+        except OSError as problem:
+            raise LocalError(f"the credentials cannot be written to {path}: {problem.strerror}") from problem
+
+    def warrant(self, node: bytes, topic: bytes) -> Warrant:
+        """Proof that a peer acts for this credential in a topic."""
+        return Warrant(self.public_key, self._key.sign(warrant_statement(node, topic)))
+
+    def own(self, descriptor: Descriptor) -> Descriptor:
+        """The descriptor, owned by this credential and signed."""
+        unsigned = msgspec.structs.replace(descriptor, owner_key=self.public_key, signature=b"")
+        return msgspec.structs.replace(unsigned, signature=self._key.sign(unsigned.statement))
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.principal[:8]})"

@@ -1,0 +1,50 @@
+"""The line that one machine prints and the next one is given: where to join, whom to trust, and a one-time token.
+
+`quillcast://HOST:PORT/FINGERPRINT?token=TOKEN&network=NAME`; the network's name is there unless it is `default`, and
+the token may lack where its folder remembers the admission.
+"""
+
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import msgspec
+
+from quillcast.core.errors import LocalError
+from quillcast.live.transport import addresses
+from quillcast.protocol.security.members import FINGERPRINT_LETTERS
+
+SCHEME = "quillcast"
+DEFAULT_NETWORK = "default"
+_EXAMPLE = "quillcast://HOST:PORT/FINGERPRINT?token=TOKEN"
+
+
+class JoinLine(msgspec.Struct, frozen=True):
+    """A contact of a network, the fingerprint of the network's credential, and a token."""
+
+    address: str
+    fingerprint: str
+    token: str = ""
+    network: str = DEFAULT_NETWORK
+
+    @classmethod
+    def parse(cls, text: str) -> "JoinLine":
+        """Read a line. Raises `LocalError` that says what is wrong with it, and does not repeat the token."""
+        parts = urlsplit(text.strip())
+        if parts.scheme != SCHEME or not parts.netloc:
+            raise LocalError(f"that is not a join line; it looks like {_EXAMPLE}")
+        addresses.parse(parts.netloc)
+        fingerprint = parts.path.strip("/").lower()
+        if len(fingerprint) != FINGERPRINT_LETTERS or not fingerprint.isalnum():
+            raise LocalError(
+                f"{fingerprint!r} is not a fingerprint, which has {FINGERPRINT_LETTERS} letters and digits; "
+                f"copy the whole line: {_EXAMPLE}"
+            )
+        chosen = dict(parse_qsl(parts.query))
+        if unknown := sorted(chosen.keys() - {"token", "network"}):
+            raise LocalError(f"{unknown[0]!r} is not part of a join line; it looks like {_EXAMPLE}")
+        return cls(parts.netloc, fingerprint, chosen.get("token", ""), chosen.get("network", DEFAULT_NETWORK))
+
+    def __str__(self) -> str:
+        chosen = [f"token={quote(self.token)}"] if self.token else []
+        if self.network != DEFAULT_NETWORK:
+            chosen.append(f"network={quote(self.network)}")
+        return f"{SCHEME}://{self.address}/{self.fingerprint}" + (f"?{'&'.join(chosen)}" if chosen else "")

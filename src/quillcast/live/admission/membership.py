@@ -1,0 +1,142 @@
+"""Which network's member a node is: what its arguments, its data folder and the user's folder say together."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from quillcast.core.errors import LocalError
+from quillcast.live.admission.applications import apply
+from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.joinline import JoinLine
+from quillcast.live.admission.keyring import (
+    MEMBERS_MAX,
+    CertifiedIdentity,
+    Keyring,
+    admit_here,
+    read_authority,
+    user_folder,
+)
+from quillcast.live.transport.hello import Identity
+
+_FAR_NS = 1 << 62  # the contact of a line is not pushed out by those seen later
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """What a node is in a network with a credential: who it is, where that is kept, and whether it may admit others."""
+
+    membership: CertifiedIdentity
+    keyring: Keyring
+    authority: Authority | None
+
+
+class MembershipResolver:
+    """Finds a node's membership, or gets it one. `make` makes the credential of a new network where there is none."""
+
+    def __init__(
+        self,
+        network: str,
+        data: Path | None,
+        *,
+        credential: Path | None = None,
+        join: JoinLine | None = None,
+        make: bool = False,
+        wall_ns: Callable[[], int],
+    ) -> None:
+        self.network, self.data, self.credential, self.join, self.make = network, data, credential, join, make
+        self.wall_ns = wall_ns
+        self.users = Keyring(user_folder(network))
+        self.keyring = Keyring(data) if data is not None else self.users
+
+    @property
+    def expects_membership(self) -> bool:
+        """Will there be a membership, as far as one can tell beforehand?"""
+        asked = self.make or self.join is not None or self.credential is not None
+        return asked or self.keyring.certificate is not None or self.users.certificate is not None
+
+    @property
+    def adoptable(self) -> str | None:
+        """The fingerprint of the network that a node which is no member yet would be a member of if it began now."""
+        return self.keyring.fingerprint or self.users.fingerprint
+
+    async def find(self, timeout_s: float) -> Membership | None:
+        """The node's standing; None: this is no network with a credential.
+
+        Raises `LocalError` where what was asked for and what the folder remembers do not agree, or where all identities
+        are in use; `Unreachable` where the line to join with got this machine nowhere.
+        """
+        authority = self._authority()
+        if self.join is not None:
+            await self._join(self.join, timeout_s)
+        elif authority is None and self.make and not self.keyring.fingerprint and not self.users.fingerprint:
+            authority = self.keyring.make_authority(self.network, self.wall_ns())
+        if not self.keyring.fingerprint and self.users.fingerprint:
+            self._move_in(authority)
+        if not self.keyring.fingerprint:
+            return None
+        return Membership(self._claim(authority), self.keyring, authority)
+
+    def give_back(self) -> None:
+        """The node could not start: a credential that it made for its network is none."""
+        self.keyring.unmake_authority()
+
+    def _authority(self) -> Authority | None:
+        """The network's credential, if this node may use it."""
+        if self.credential is not None:
+            authority = read_authority(self.credential)
+            self.keyring.trust(authority.certificate)
+            return authority
+        known = self.keyring.authority()
+        if known is None:
+            users = self.users.authority()
+            if users is not None and self.keyring.fingerprint in (None, users.fingerprint):
+                known = users
+        return known
+
+    async def _join(self, line: JoinLine, timeout_s: float) -> None:
+        """Be admitted with a line, unless this folder was before."""
+        known = self.keyring.fingerprint
+        if known is not None and known != line.fingerprint:
+            raise LocalError(
+                f"{self.keyring.folder} belongs to another network (credential {known}, and the line says "
+                f"{line.fingerprint}); name another --data folder or --network, or remove that folder to forget it"
+            )
+        if known is None:
+            if not line.token:
+                raise LocalError("the join line has no token, and this machine was not admitted before")
+            self.keyring.prepare()  # a token is good for once
+            identities = [Identity.new() for _ in range(1 if self.data is not None else MEMBERS_MAX)]
+            admitted = await apply(line, identities, wall_ns=self.wall_ns, timeout_s=timeout_s)
+            self.keyring.trust(admitted.authority)
+            self.keyring.add(
+                (identity.secret, certificate)
+                for identity, certificate in zip(identities, admitted.certificates, strict=True)
+            )
+        self.keyring.note_contacts([line.address], _FAR_NS)
+
+    def _move_in(self, authority: Authority | None) -> None:
+        """A data folder of a user who is admitted gets an identity of its own, for good."""
+        certificate, now_ns = self.users.certificate, self.wall_ns()
+        assert certificate is not None
+        member = admit_here(authority, self.wall_ns) if authority is not None else self.users.take()
+        if member is None:
+            raise self._all_in_use(self.users)
+        self.keyring.trust(certificate)
+        self.keyring.add([member])
+        self.keyring.note_contacts(self.users.contacts(), now_ns)
+
+    def _claim(self, authority: Authority | None) -> CertifiedIdentity:
+        claimed = self.keyring.claim()
+        while claimed is None and authority is not None:  # another process may claim what this one added
+            self.keyring.add([admit_here(authority, self.wall_ns)])
+            claimed = self.keyring.claim()
+        if claimed is None:
+            raise self._all_in_use(self.keyring)
+        return claimed
+
+    @staticmethod
+    def _all_in_use(keyring: Keyring) -> LocalError:
+        return LocalError(
+            f"all {keyring.count} identities in {keyring.folder} are in use by running peers; stop one, or join once "
+            "more with a new line and a --data folder"
+        )

@@ -1,0 +1,115 @@
+"""How a command asks a running peer of this machine: a Unix socket beside the peer's rendezvous file.
+
+A question is one line of JSON, `{"ask": "tree", "topic": "sport/tennis"}`; so is the answer, `{"answer": ...}` or
+`{"error": "one clear line"}`.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from quillcast.core.errors import LocalError, QuillcastError, Unreachable
+from quillcast.live.transport import local_ipc
+
+QUESTION_BYTES_MAX = 64 << 10
+ANSWER_TIMEOUT_S = 10.0  # a guess: a tree is walked in at most two
+
+Answerer = Callable[..., Awaitable[Any]]
+
+
+class ControlServer:
+    """Answers questions at a path; the folder it stands in is the user's alone."""
+
+    def __init__(self, path: Path, answerers: Mapping[str, Answerer]) -> None:
+        self.path, self._answerers = path, answerers
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> "ControlServer":
+        listener = socket.socket(socket.AF_UNIX)
+        try:
+            self.path.unlink(missing_ok=True)
+            with _short(self.path) as path:
+                listener.bind(path)
+                os.chmod(path, 0o600)  # noqa: PTH101 - it is no real path; and nobody connects before it listens
+            self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=QUESTION_BYTES_MAX)
+        except OSError as problem:
+            listener.close()
+            raise LocalError(f"no control socket at {self.path}: {problem.strerror or problem}") from problem
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.path.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):  # whoever asked has gone
+            line = await _line(reader)
+            writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
+            await writer.drain()
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            question = msgspec.json.decode(line, type=dict[str, Any])
+            ask = question.pop("ask", None)
+            answerer = self._answerers.get(ask)
+            if answerer is None:
+                raise LocalError(f"{ask!r} is not a question; ask one of: {', '.join(self._answerers)}")
+            return {"answer": await answerer(**question)}
+        except (QuillcastError, TypeError, msgspec.MsgspecError) as problem:
+            return {"error": str(problem)}
+
+
+def ask(path: Path, question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> Any:
+    """Ask the peer whose control socket stands at `path`, and wait for its answer. Blocks.
+
+    Raises `LocalError` with what the peer says is wrong with the question, `Unreachable` if it does not answer.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(timeout_s)
+            with _short(path) as short:
+                link.connect(short)
+            if local_ipc.process(link)[1] not in (os.geteuid(), 0):
+                raise Unreachable(f"the socket {path} belongs to another user, and is not trusted")
+            link.sendall(msgspec.json.encode({"ask": question, **arguments}) + b"\n")
+            answer = msgspec.json.decode(_all(link), type=dict[str, Any])
+    except (OSError, msgspec.MsgspecError) as problem:
+        raise Unreachable(f"the peer at {path} does not answer ({problem}); does it still run?") from problem
+    if "error" in answer:
+        raise LocalError(answer["error"])
+    return answer["answer"]
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readuntil(b"\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return b""
+
+
+def _all(link: socket.socket) -> bytes:
+    parts = []
+    while part := link.recv(1 << 16):
+        parts.append(part)
+    return b"".join(parts)
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """A name for a socket's path that is short enough for the system, whatever folder it stands in."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

@@ -1,0 +1,137 @@
+"""Who to join through: named contacts, or peers of this machine and neighbours of former times."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from quillcast.core.errors import LocalError, Unreachable
+from quillcast.core.messages import Contact
+from quillcast.live.discovery.rendezvous import Entry, Rendezvous
+from quillcast.live.transport.links import Links
+
+_GREET_MORE_S = 0.05  # others may answer this much later than the first; a guess: some turns of busy processes
+CONTACTS_MAX = 8  # asked at a time, and joined through; a guess: the overlay learns of all others from them
+
+
+class OtherCredential(LocalError):
+    """The peers of this machine are members of a network with a credential, and this one is not."""
+
+    def __init__(self, network: str, other: Entry) -> None:
+        super().__init__(
+            f"the peers of network {network!r} on this machine have a network credential ({other.credential}), as "
+            f"process {other.pid} has, and this one was not admitted: use --join with the line that "
+            "`quillcast node --invite` prints, or another --network"
+        )
+        self.credential = other.credential
+
+
+async def find_contacts(
+    links: Links, rendezvous: Rendezvous, named: Sequence[str], remembered: Iterable[str], *,
+    may_be_first: bool = True, patient: bool = False,
+) -> list[Contact]:  # fmt: skip
+    """Enter this peer among those of its machine, and return peers of its network that answer; none: it is the first.
+
+    Raises `Unreachable` if there are `named` addresses, and no peer of this network at any; `OtherCredential` if
+    peers of this machine are members of a network with a credential, and this one is not. `Unreachable` too if nobody
+    answers, but processes of this machine that listen as peers are silent: stopped, or hung. Unless it `may_be_first`,
+    also if addresses are known and nobody answers at any. Who is `patient` is never the first: it raises
+    `Unreachable` instead, and is not entered before it has found others.
+    """
+    credential = links.handshake.tls.fingerprint if links.handshake.tls is not None else ""
+    with rendezvous.alone():
+        entries = rendezvous.all_entries()
+        others = [entry for entry in entries if entry.credential != credential]
+        entries = [entry for entry in entries if entry.credential == credential]
+        if others and not credential and not named:
+            raise OtherCredential(rendezvous.folder.name, others[0])
+        if not patient:
+            rendezvous.enter(links.contact, credential)
+    known = dict.fromkeys([*(entry.address for entry in entries), *remembered])
+    known.pop(links.contact.address, None)
+    here = {entry.address: entry.pid for entry in entries if entry.address in known}
+    needed = patient or not may_be_first
+    found = await (_named(links, named) if named else _first(links, list(known), here, needed=needed))
+    if patient and not found:
+        raise Unreachable(
+            f"no peer of the network {rendezvous.folder.name!r} runs on this machine; looked in {rendezvous.looked_in}"
+        )
+    if patient:
+        rendezvous.enter(links.contact, credential)
+    return found
+
+
+async def _named(links: Links, addresses: Sequence[str]) -> list[Contact]:
+    """Those that answer. Raises `Unreachable` if there are none."""
+    found, problems = await _greet(links, addresses)
+    if not found:
+        raise _nobody(problems)
+    return found
+
+
+async def _first(links: Links, addresses: list[str], here: Mapping[str, int], *, needed: bool) -> list[Contact]:
+    """Those that answer, of the first addresses where anybody does; `here` has processes of this machine."""
+    problems: dict[str, Unreachable] = {}
+    for first in range(0, len(addresses), CONTACTS_MAX):
+        found, problems_now = await _greet(links, addresses[first : first + CONTACTS_MAX])
+        if found:
+            return found
+        problems |= problems_now
+    silent = [here[address] for address, problem in problems.items() if address in here and _is_silent(problem)]
+    if silent:
+        raise _nobody_here(links.handshake.network, silent)
+    if needed and problems:
+        raise _nobody(problems)
+    return []
+
+
+async def _greet(links: Links, addresses: Sequence[str]) -> tuple[list[Contact], dict[str, Unreachable]]:
+    """Ask who is at these addresses: those that answer, and what is wrong with the others.
+
+    Once one has answered, the others have as long again: one that is stopped, or hung, holds up nobody.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    asked = {address: asyncio.ensure_future(links.greet(address)) for address in addresses}
+    waiting = set(asked.values())
+    try:
+        while waiting and not _answered(asked.values()):
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if waiting:
+            await asyncio.wait(waiting, timeout=max(_GREET_MORE_S, loop.time() - began))
+    finally:
+        for task in asked.values():
+            task.cancel()
+        answers = await asyncio.gather(*asked.values(), return_exceptions=True)
+    found, problems = list[Contact](), dict[str, Unreachable]()
+    for address, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, Contact):
+            found.append(answer)
+        elif isinstance(answer, Unreachable):
+            problems[address] = answer
+        elif not isinstance(answer, asyncio.CancelledError):
+            raise answer
+    return found, problems
+
+
+def _answered(asked: Iterable[asyncio.Future[Contact]]) -> bool:
+    """Has anybody answered, or has anything gone wrong that is no silence?"""
+    done = [task for task in asked if task.done()]
+    return any(task.cancelled() or not isinstance(task.exception(), Unreachable) for task in done)
+
+
+def _is_silent(problem: Unreachable) -> bool:
+    """Does somebody listen there and say nothing? An address that is nobody's any more refuses at once."""
+    return isinstance(problem.__cause__, TimeoutError)
+
+
+def _nobody(problems: Mapping[str, Unreachable]) -> Unreachable:
+    return Unreachable("; ".join(map(str, list(problems.values())[-CONTACTS_MAX:])))
+
+
+def _nobody_here(network: str, silent: Sequence[int]) -> Unreachable:
+    pids = ", ".join(map(str, silent[:CONTACTS_MAX]))
+    who = f"process {pids} is a peer" if len(silent) == 1 else f"{len(silent)} processes ({pids}) are peers"
+    does = "does" if len(silent) == 1 else "do"
+    return Unreachable(
+        f"{who} of network {network!r} on this machine and {does} not answer: stopped, or hung? "
+        "Have it go on (kill -CONT) or end it"
+    )

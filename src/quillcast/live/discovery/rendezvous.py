@@ -1,0 +1,212 @@
+"""How peers of one machine find each other: a file per listening peer in a folder per network.
+
+A file is a hint: whoever reads it asks whether the process lives, and then at the address. Which folder it is says
+`live.discovery.runtimefolder`; in one that users share each has a folder of its own, which nobody else can write to.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from quillcast.core.errors import DiskFailed, LocalError, quoted
+from quillcast.core.messages import Contact
+from quillcast.live.discovery.runtimefolder import chosen
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SUFFIX = ".json"
+_CONTROL_SUFFIX = ".sock"
+_STEM_DIGITS = 16  # of the nodeId in file names: paths of Unix sockets are short
+_ENTRY_BYTES_MAX = 4096
+_LOCK_S = 5.0  # a guess: nobody looks around for so long, and in a shared folder anybody may hold the lock
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A peer that listens on this machine."""
+
+    node_id: str
+    address: str
+    pid: int
+    started_ns: int
+    credential: str = ""
+    """The fingerprint of its network's credential; nothing in a network without one."""
+    user: int = -1
+    """Who runs it, as the owner of its file says."""
+
+    @property
+    def contact(self) -> Contact:
+        """Who it is and where."""
+        return Contact(bytes.fromhex(self.node_id), self.address)
+
+    @property
+    def is_own(self) -> bool:
+        """Does this process's user run it?"""
+        return self.user == os.geteuid()
+
+
+class Rendezvous:
+    """The folder of one network on this machine; `runtime_dir` is where, if not in the user's own.
+
+    Raises `LocalError` for a name that is no network's, or a folder that cannot be used or trusted.
+    """
+
+    def __init__(self, network: str, runtime_dir: Path | str | None = None) -> None:
+        if not _NAME.fullmatch(network):
+            raise LocalError(
+                f"{quoted(network)} is not a network name: up to 64 letters, digits, dots, dashes, underscores"
+            )
+        self._runtime = chosen(runtime_dir)
+        self.folder = self._runtime.own / network
+        try:
+            self.folder.mkdir(exist_ok=True, mode=0o700)
+            if self._runtime.shared is not None:
+                self.folder.chmod(0o755)
+        except OSError as problem:
+            raise DiskFailed(f"{self.folder}: {problem.strerror}") from problem
+
+    @property
+    def looked_in(self) -> str:
+        """Where peers of this machine are looked for, in words."""
+        folders = [str(folder / self.folder.name) for folder in (self._runtime.own, *self._runtime.also)]
+        if self._runtime.shared is not None:
+            folders = [f"{self._runtime.shared}/*/{self.folder.name}"]
+        return " and ".join(folders) + (f" ({self.notice})" if self.notice else "")
+
+    @property
+    def is_shared(self) -> bool:
+        """Are other users' peers found here, too?"""
+        return self._runtime.shared is not None
+
+    @property
+    def notice(self) -> str:
+        """What a person has to know about this folder; mostly nothing."""
+        return self._runtime.notice
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """While this lasts no other peer of this machine looks around or enters itself: one of them is first."""
+        folder = os.open(self._runtime.shared or self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _lock(folder)
+            yield
+        finally:
+            os.close(folder)
+
+    def enter(self, contact: Contact, credential: str = "") -> None:
+        """Make this peer known; the file appears whole. Raises `DiskFailed`."""
+        entry = Entry(contact.node_id.hex(), contact.address, os.getpid(), time.time_ns(), credential)
+        path = self._path(contact, _SUFFIX)
+        draft = path.with_suffix(f".{secrets.token_hex(4)}.draft")
+        try:
+            draft.write_bytes(msgspec.json.encode(entry))
+            if self._runtime.shared is not None:
+                draft.chmod(0o644)
+            draft.replace(path)
+        except OSError as problem:
+            draft.unlink(missing_ok=True)
+            raise DiskFailed(f"{path}: {problem.strerror}; other peers of this machine look there") from problem
+
+    def leave(self, contact: Contact) -> None:
+        """Take this peer's files away."""
+        for suffix in (_SUFFIX, _CONTROL_SUFFIX):
+            self._path(contact, suffix).unlink(missing_ok=True)
+
+    def control_path(self, contact: Contact) -> Path:
+        """Where the control socket of a peer of this user stands."""
+        path = self._path(contact, _CONTROL_SUFFIX)
+        others = (folder / self.folder.name / path.name for folder in self._runtime.also)
+        return path if path.exists() else next((other for other in others if other.exists()), path)
+
+    def entries(self) -> list[Entry]:
+        """This user's peers whose process lives, the longest running first; files of dead ones are taken away."""
+        folders = (self.folder, *(folder / self.folder.name for folder in self._runtime.also))
+        return _in_order(entry for folder in folders for entry in _swept(folder))
+
+    def all_entries(self) -> list[Entry]:
+        """Those of other users, too, where the folder is shared; nobody can ask their control sockets."""
+        others = (folder / self.folder.name for folder in self._runtime.others())
+        return _in_order([*self.entries(), *(entry for folder in others for _, entry in _live(folder))])
+
+    def _path(self, contact: Contact, suffix: str) -> Path:
+        return self.folder / (contact.node_id.hex()[:_STEM_DIGITS] + suffix)
+
+
+def networks_here(runtime_dir: Path | str | None = None) -> list[str]:
+    """Networks that this user's peers on this machine belong to, or did once."""
+    runtime = chosen(runtime_dir)
+    folders = (path for folder in (runtime.own, *runtime.also) if folder.is_dir() for path in folder.iterdir())
+    return sorted({path.name for path in folders if path.is_dir() and _NAME.fullmatch(path.name)})
+
+
+def runtime_folder() -> Path:
+    """The user's folder for what runs."""
+    return chosen(None).own
+
+
+def _swept(folder: Path) -> list[Entry]:
+    """The entries of a folder of this user; files of dead processes are taken away."""
+    live = dict(_live(folder))
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        if path not in live:
+            path.unlink(missing_ok=True)
+            path.with_suffix(_CONTROL_SUFFIX).unlink(missing_ok=True)
+    return list(live.values())
+
+
+def _live(folder: Path) -> Iterator[tuple[Path, Entry]]:
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        entry = _read(path)
+        if entry is not None and _lives(entry.pid):
+            yield path, entry
+
+
+def _in_order(entries: Iterable[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: (entry.started_ns, entry.node_id))
+
+
+def _read(path: Path) -> Entry | None:
+    """The entry of a file; None where it has gone, makes no sense, or is no plain file of who owns its folder."""
+    try:
+        owner = path.parent.stat().st_uid
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != owner:
+                return None
+            entry = msgspec.json.decode(os.read(file, _ENTRY_BYTES_MAX), type=Entry)
+        finally:
+            os.close(file)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return msgspec.structs.replace(entry, user=owner)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _lock(folder: int) -> None:
+    """Lock a folder, or go on without after `_LOCK_S`: then two peers may both take themselves for the first."""
+    until = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return
+            time.sleep(0.01)
+        else:
+            return

@@ -1,0 +1,1 @@
+"""Where events enter and leave a peer: publishers, batchers, subscriptions."""

@@ -1,0 +1,104 @@
+"""Who holds up an acknowledgement: asked along the topic's tree, and said so that a person can act on it."""
+
+from types import TracebackType
+
+from quillcast.core.ids import short
+from quillcast.core.messages import Contact
+from quillcast.live.runtime.pump import Pump
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.inspection import Walk
+from quillcast.protocol.topics.publisher import Publisher
+
+NAMED_MAX = 10  # peers that are named in one text; a guess
+
+
+class HoldUps:
+    """Asks who holds up a publisher's events before `last`; the answers gather within its `with` block."""
+
+    def __init__(self, pump: Pump, peer: Peer, publisher: Publisher, last: int) -> None:
+        self._peer, self._publisher = peer, publisher
+        self._number: int | None = None
+        self._walk: Walk | None = None
+        if publisher.root is not None:
+            self._number = pump.call(peer.scribe.inspection.who_lags, publisher, last)
+            self._walk = peer.scribe.inspection.walks[self._number]
+
+    def __enter__(self) -> "HoldUps":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._number is not None:
+            del self._peer.scribe.inspection.walks[self._number]
+
+    @property
+    def peers(self) -> list[str]:
+        """NodeIds of those that hold it up, in hexadecimal."""
+        walk = self._walk
+        if walk is None:
+            return []
+        nodes = [*(contact.node_id for contact in (*walk.behind, *walk.silent)), *walk.orphaned_leases]
+        return [node.hex() for node in dict.fromkeys(nodes)]
+
+    def lagging(self) -> str:
+        """Why admitted events are not stable."""
+        trouble = self._root_trouble()
+        if trouble is not None:
+            return trouble
+        assert self._walk is not None
+        reasons = [*self._names()]
+        if self._walk.hold_s > 0:
+            reasons.append(
+                f"the root {_named(self._walk.root)} declares nothing stable for another {self._walk.hold_s:.0f} s, "
+                "because subscribers that it does not know yet may be joining"
+            )
+        return "; ".join(reasons) or "all peers that were asked have it by now, and their reports are in transit"
+
+    def paced(self) -> str:
+        """Why the root admits nothing now."""
+        trouble = self._root_trouble()
+        if trouble is not None:
+            return trouble
+        assert self._walk is not None
+        names = "; ".join(self._names())
+        if self._publisher.descriptor.settings.slow == "wait" and names:
+            return f"the topic waits for its slow subscribers (slow = wait): {names}"
+        root = self._walk.root
+        if self._walk.blocked_topics:
+            waiting = ", ".join(map(repr, self._walk.blocked_topics))
+            return (
+                f"its root {_named(root)} holds back credit for {waiting}, which waits for slow subscribers "
+                "(slow = wait)"
+            )
+        buffers = f"the buffers of its root {_named(root)} are full"
+        if root.node_id != self._peer.host.me and self._peer.host.room(root) <= 0:
+            buffers = f"the link to its root {_named(root)} has no room"
+        return f"{buffers}: {names}" if names else buffers
+
+    def _root_trouble(self) -> str | None:
+        """What is wrong with the root itself."""
+        walk = self._walk
+        if walk is None:
+            return "the topic's root was lost, and another one is not found yet"
+        if walk.root.node_id in walk.answered:
+            return None
+        if self._publisher.root != walk.root:
+            return "the topic's root has changed just now"
+        return f"its root {_named(walk.root)} does not answer"
+
+    def _names(self) -> list[str]:
+        """What each of those that hold it up does."""
+        assert self._walk is not None
+        names = [f"{_named(contact)} does not have it yet" for contact in self._walk.behind]
+        names += [f"{_named(contact)} does not answer" for contact in self._walk.silent]
+        names += [
+            f"{short(node)} is gone, and its lease ends in {left_s:.0f} s"
+            for node, left_s in self._walk.orphaned_leases.items()
+        ]
+        more = len(names) - NAMED_MAX
+        return [*names[:NAMED_MAX], f"and {more} others"] if more > 0 else names
+
+
+def _named(contact: Contact) -> str:
+    return f"{short(contact.node_id)} ({contact.address})"

@@ -1,0 +1,355 @@
+"""The publisher's edge: events gather in a batch while the event loop is busy, and leave as one block.
+
+A lone event leaves in the same turn of the event loop. While tasks publish without a pause the batch grows to
+`publish_bytes`; then it is sealed and the task that filled it lets the event loop run, so that links are written,
+receipts are read and heartbeats are answered. All publishers of a node to a topic share the
+batch (`live.edges.batcher`).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from quillcast.core.bundle import Block
+from quillcast.core.errors import LocalError, NotAdmitted, NotJoined, NotStable, QuillcastError
+from quillcast.core.ranges import RangeSet
+from quillcast.live.edges.batcher import EVENT_BYTES, NO_PAYLOADS, Batcher, Wait, too_large
+from quillcast.live.edges.holdups import HoldUps
+from quillcast.live.node import arguments
+from quillcast.live.runtime.pump import Pump
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.topics.publisher import DROPPED_RANGES_MAX
+
+TIMEOUT_S = 45.0  # longer than a lease: a subscriber that died holds nobody up beyond it
+_WALK_S = 0.5  # of a wait's end, in which peers name who holds it up; a guess: a few round trips per level of the tree
+
+
+class Publisher:
+    """Publishes to one topic; created by `Node.publisher`. Its events have sequence numbers from 0.
+
+    It keeps events until every subscriber with a live lease has them.
+    """
+
+    def __init__(
+        self, batcher: Batcher, pump: Pump, peer: Peer, running: dict["Publisher", None], *, timed: bool = False
+    ) -> None:
+        self.topic, self.timed = batcher.topic, timed
+        self._batcher, self._pump, self._peer, self._running = batcher, pump, peer, running
+        self.plain, self.room = not timed, 0
+        self.payloads = NO_PAYLOADS
+        self.next = self.last = 0
+        self.dropped = 0
+        """Events that were discarded at `retain_bytes` or `retain_s` before they were stable: they never count so."""
+        self._dropped = RangeSet()
+        self._dropped_before = 0  # of those, how many it published before it went over to another batcher
+        self._before: tuple[Batcher, int] | None = None  # where it published before, and how far, if that is not safe
+        self.failure: QuillcastError | None = None
+        """Why the topic takes no more events of this publisher."""
+        self._closed = False
+        self.id = batcher.enter(self)
+        """Its PublisherId: that of its events."""
+        running[self] = None
+        if batcher.failure is not None:
+            self.failed(batcher.failure)
+
+    async def publish(
+        self,
+        payload: bytes,
+        key: bytes | None = None,  # by position too: keywords alone would cost each call another tenth
+        attributes: Mapping[str, Any] | None = None,
+        wait: Wait | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """Publish an event.
+
+        Returns when the event has been accepted. It waits only if there is no room (back-pressure). Concurrent calls
+        are served in order.
+
+        Args:
+            payload: what to publish.
+            key: what the event is about; with attributes at most 64 KiB.
+            attributes: further data about the event; values that MessagePack supports.
+            wait: "root" waits until the topic's root has admitted the event, "stable" until every subscriber with a
+                live lease has it.
+            timeout_s: seconds that the first event waits for the topic's root, and with `wait` the whole call; at least
+                half a second, to find out who holds it up.
+
+        Raises:
+            EventTooLarge: the payload is over the topic's limit.
+            UnknownTopic: the topic does not exist, and the network creates none on first use.
+            AccessDenied: the topic's access list does not let these credentials publish; the text names the rule.
+            NotJoined: no root was found within `timeout_s`.
+            NotAdmitted: with `wait`, the root did not admit the event in time; the text says what holds it up.
+            NotStable: with "stable", some subscribers did not have the event in time; the text names them. Or this
+                publisher had to discard it (`reason`).
+        """
+        if type(payload) is bytes and key is None and attributes is None and wait is None:
+            room = self.room - len(payload) - EVENT_BYTES
+            if room > 0:
+                self.room = room
+                self.payloads.append(payload)
+                return
+            if self._batcher.add(self, payload):
+                return
+        await self._publish(payload, key, attributes, wait, timeout_s)
+
+    def publish_nowait(self, payload: bytes) -> bool:
+        """Publish an event if that needs no pause. If it returns False, call `await publish(payload)` instead.
+
+        It returns False while there is no room, before the topic's root is known, and once per
+        `LiveConfig.publish_bytes`, so that the event loop runs; also for invalid events, for which `publish` raises the
+        error. It costs half of `publish`.
+        """
+        if type(payload) is not bytes:
+            return False
+        room = self.room - len(payload) - EVENT_BYTES
+        if room > 0:
+            self.room = room
+            self.payloads.append(payload)
+            return True
+        return self._batcher.add(self, payload)
+
+    async def _publish(
+        self,
+        payload: bytes,
+        key: bytes | None,
+        attributes: Mapping[str, Any] | None,
+        wait: Wait | None,
+        timeout_s: float,
+    ) -> None:
+        """Publish an event that opens or fills a batch, or has more to it than a payload."""
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
+        deadline, place = self._pump.monotonic() + timeout_s, None
+        if self._batcher.stopped or self._closed or self.failure is not None:
+            place = await self._until_open(timeout_s, wait)
+        try:
+            if wait is not None:
+                self._check_wait(wait)
+            sequence, dropped = 0 if wait is None else self.sequence, self._dropped
+            is_full = self._append(payload, key, attributes)
+        finally:
+            if place is not None:
+                self._batcher.leave_queue(place)
+        if is_full:
+            await asyncio.sleep(0)
+        if wait is not None:
+            left_s = deadline - self._pump.monotonic()
+            await self._wait_for(wait, left_s, timeout_s, lambda: sequence in dropped)
+
+    def _append(self, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None) -> bool:
+        """Check an event and add it to the batch; True if that filled it, and it was sealed."""
+        batcher = self._batcher
+        payload, key = _as_bytes("payload", payload), None if key is None else _as_bytes("key", key)
+        if len(payload) > batcher.limit:
+            raise too_large(len(payload), batcher.limit, self.topic)
+        is_full = batcher.append(self, payload, key, attributes)
+        if is_full:
+            batcher.flush()
+        return is_full
+
+    async def opened(self, wait: Wait | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until the topic's root is known. The first `publish` does this too.
+
+        With `wait` it raises `LocalError` if the topic does not acknowledge events that way. Use it before publishing
+        without `wait` and calling `acknowledged` at the end.
+        """
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
+        self._check_open()
+        if self._batcher.limit <= 0:
+            self._batcher.leave_queue(await self._until_open(timeout_s, wait))
+        if wait is not None:
+            self._check_wait(wait)
+
+    async def acknowledged(self, wait: Wait, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until everything published so far is acknowledged; arguments and errors as for `publish`.
+
+        With "stable", this fails once any event was discarded.
+        """
+        self._check_wait(wait)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
+        await self._wait_for(wait, timeout_s, timeout_s, lambda: self.dropped > 0)
+
+    async def _wait_for(self, wait: Wait, left_s: float, timeout_s: float, in_vain: Callable[[], bool]) -> None:
+        """Wait for the acknowledgement of what was published so far, `left_s` of `timeout_s` that were allowed.
+
+        For the end of that time other peers are asked who holds it up.
+        """
+        await self._batcher.sealed()
+        batcher, pump, peer = self._batcher, self._pump, self._peer
+        if self.failure is not None and self.failure is not batcher.failure:
+            raise self.failure  # some of it was never sealed
+        last = self.last
+        try:
+            async with asyncio.timeout(left_s - _WALK_S):
+                await self._reached(batcher, wait, last, in_vain)
+        except TimeoutError:
+            with HoldUps(pump, peer, batcher.inner, last) as holdups:
+                try:
+                    async with asyncio.timeout(_WALK_S):
+                        await self._reached(batcher, wait, last, in_vain)
+                except TimeoutError as problem:
+                    raise self._unacknowledged(batcher, last, timeout_s, holdups) from problem
+        if wait == "stable" and in_vain():
+            raise self._never_stable()
+
+    async def _reached(self, batcher: Batcher, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
+        """Wait for an batcher's acknowledgement, and for that of the one before it."""
+        if self._before is not None:
+            await self._before[0].acknowledged(wait, self._before[1], in_vain)
+        await batcher.acknowledged(wait, last, in_vain)
+
+    @property
+    def sequence(self) -> int:
+        """The sequence that the next event will get."""
+        return self.next + self._batcher.waiting(self)
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the topic acknowledges events. A topic that is not known yet counts as reliable."""
+        return self._batcher.inner.reliable
+
+    @property
+    def admitted(self) -> int:
+        """Events that the root admitted."""
+        inner = self._batcher.inner
+        return self._events_before(inner.admitted, inner.waiting)
+
+    @property
+    def stable(self) -> int:
+        """How many events every subscriber with a live lease has, according to the root."""
+        inner = self._batcher.inner
+        if not inner.reliable:
+            return 0
+        kept = inner.retained
+        settled = kept[0].first if kept else inner.next  # all before that is stable or was dropped
+        return self._events_before(max(settled, inner.stable), kept) - (self.dropped - self._dropped_before)
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether the last acknowledgement came from a root that cannot reach most of its replicas.
+
+        It is then valid on the root's side of the partition only.
+        """
+        return self._batcher.inner.partitioned
+
+    def _events_before(self, mark: int, blocks: Iterable[Block]) -> int:
+        """Events of this publisher before a mark, where these are the batcher's blocks beyond it."""
+        if mark < self.last:
+            for block in blocks:
+                for publisher, first, _ in block.runs() if block.last > mark else ():
+                    if publisher == self.id:
+                        return first
+        return self.next
+
+    def close(self) -> None:
+        """Send what waits, and stop publishing. The peer keeps events until they are stable."""
+        if not self._closed:
+            self._closed, self.plain = True, False
+            self._batcher.leave(self)
+        self._running.pop(self, None)
+
+    # --- the batcher's side (`live.edges.batcher.TopicWriter`)
+
+    def failed(self, error: QuillcastError) -> None:
+        self.failure, self.plain, self.room = error, False, 0
+
+    def discarded(self, first: int, last: int) -> None:
+        self.dropped += last - first
+        self._dropped.add(first, last)
+        if len(self._dropped) > DROPPED_RANGES_MAX:
+            self._dropped.join_closest()
+
+    def move(self, batcher: Batcher, pump: Pump, peer: Peer) -> None:
+        if not self._batcher.safe:
+            self._before = self._batcher, self.last
+        self._batcher, self._pump, self._peer = batcher, pump, peer
+        self.payloads, self.room = NO_PAYLOADS, 0
+        self.next = self.last = 0
+        self._dropped, self._dropped_before = RangeSet(), self.dropped
+        self.id = batcher.enter(self)
+        if batcher.failure is not None:
+            self.failed(batcher.failure)
+
+    # --- within
+
+    async def _until_open(self, timeout_s: float, wait: Wait | None) -> asyncio.Event:
+        """Wait for the topic's root at first, and later for room: as long as it takes, or with `wait` as it may.
+
+        Returns the place in the batcher's queue whose turn it is, for the caller to leave.
+        """
+        self._check_open()
+        place = self._batcher.queue_up()
+        try:
+            await self._until_turn(place, timeout_s, wait)
+        except BaseException as problem:
+            self._batcher.leave_queue(place)
+            if not isinstance(problem, TimeoutError):
+                raise
+            if self._batcher.limit > 0:
+                raise await self._no_room(timeout_s) from problem
+            raise NotJoined(
+                f"no root of {self.topic!r} answered within {timeout_s:g} s; nothing was published"
+            ) from problem
+        return place
+
+    async def _until_turn(self, place: asyncio.Event, timeout_s: float, wait: Wait | None) -> None:
+        async with asyncio.timeout(timeout_s) as patience:
+            while not self._batcher.is_turn_of(place):
+                if self._batcher.limit > 0 and wait is None:
+                    patience.reschedule(None)  # the topic stands; back-pressure is waited for
+                place.clear()
+                await place.wait()
+                self._check_open()
+
+    def _check_open(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self._closed:
+            raise LocalError(f"the publisher of {self.topic!r} is closed; open another")
+
+    async def _no_room(self, timeout_s: float) -> QuillcastError:
+        inner = self._batcher.inner
+        with HoldUps(self._pump, self._peer, inner, max(inner.stable, inner.admitted) + 1) as holdups:
+            await asyncio.sleep(_WALK_S)
+            return NotAdmitted(
+                f"the publisher of {self.topic!r} had no room for the event within {timeout_s:g} s, and did not "
+                f"publish it: {holdups.paced()}", holdups.peers
+            )  # fmt: skip
+
+    def _check_wait(self, wait: str) -> None:
+        if wait not in ("root", "stable"):
+            raise LocalError(
+                f"wait = {wait!r} is not valid; use 'root' or 'stable' ('stored' comes with durable topics)"
+            )
+        if not self.reliable:
+            raise LocalError(f"topic {self.topic!r} is best_effort and acknowledges nothing; publish without wait")
+
+    def _unacknowledged(self, batcher: Batcher, last: int, timeout_s: float, holdups: HoldUps) -> QuillcastError:
+        inner = batcher.inner
+        if inner.admitted < last and inner.root is None:
+            return NotJoined(f"no root of {self.topic!r} was found within {timeout_s:g} s to admit the event; it is "
+                             "still being tried")  # fmt: skip
+        if inner.admitted < last:
+            return NotAdmitted(
+                f"the root of {self.topic!r} did not admit the event within {timeout_s:g} s: {holdups.paced()}; it is "
+                "still being tried", holdups.peers
+            )  # fmt: skip
+        return NotStable(
+            f"the event in {self.topic!r} is admitted, but not known to be held by every subscriber within "
+            f"{timeout_s:g} s: {holdups.lagging()}", peers=holdups.peers
+        )  # fmt: skip
+
+    def _never_stable(self) -> NotStable:
+        config = self._peer.config.topics
+        return NotStable(
+            f"{self.dropped} of the events published to {self.topic!r} were discarded before every subscriber held "
+            f"them, and never count as stable: the publisher keeps at most {config.retain_bytes} bytes "
+            f"(retain_bytes), for {config.retain_s:g} s (retain_s). Publish again what matters, raise these bounds, or "
+            f"have publishers wait for slow subscribers: quillcast topic set {self.topic} --slow wait", "dropped"
+        )  # fmt: skip
+
+
+def _as_bytes(what: str, value: Any) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise LocalError(f"a {what} is bytes, not {type(value).__name__}; encode it first")

@@ -1,0 +1,547 @@
+"""The subscriber's edge: blocks wait in an inbox, and become events or payloads where the application takes them."""
+
+import asyncio
+import inspect
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from functools import partial
+from itertools import repeat
+from operator import length_hint
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from quillcast.core.bundle import Block
+from quillcast.core.envelope import Position
+from quillcast.core.errors import Malformed, NotJoined, QuillcastError
+from quillcast.core.loss import Loss
+from quillcast.live.admission.credentials import Credentials
+from quillcast.live.edges.attributes import unpack
+from quillcast.live.runtime.pump import Pump
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.lag import Unread
+from quillcast.protocol.topics.subscription import Subscription as PeerSubscription
+
+LOSSES_MAX = 1000  # reports kept for `Subscription.lost`; a guess
+READ_BYTES_MAX = 4 << 20  # of events that a node keeps for its other subscriptions to a topic; a guess
+TURN_EVENTS = 256  # after so many the event loop runs before the next block; a guess
+_EVENT_BYTES = 192  # of an `Event` and what it refers to, beside the bytes of its block
+
+Item = TypeVar("Item")  # what a subscription hands out: `Event`, or payloads as `bytes`
+Handler = Callable[[Item], Awaitable[None] | None]
+Make = Callable[[str, Block, int, int], tuple[Iterator[Item], Iterator[Any]]]
+"""Makes what is handed out of a topic's block, from event `skip` to before `stop`, and an iterator that goes along with
+it and whose `length_hint` says how many are left. Raises `Malformed`."""
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """What somebody published.
+
+    `sequence` counts a publisher's events in the topic from 0; `publisher` is new at every start of a publisher.
+    `time_ns` is when the publisher sealed it, in nanoseconds since 1970 UTC by its own clock; the events of a batch
+    share it. `recovered` is true for an event that may have been reported lost (`Loss.uncertain`) and arrived after
+    all.
+    """
+
+    topic: str
+    payload: bytes
+    key: bytes | None
+    attributes: dict[str, Any] | None
+    publisher: bytes
+    sequence: int
+    time_ns: int
+    recovered: bool = False
+
+
+_NO_BLOCKS: deque[tuple[Block, int, int, Position, bool]] = deque()  # of all inboxes that never held any
+
+
+class Losses(deque[Loss]):
+    """The last reports of what will not come, and of how many events in all."""
+
+    total = 0
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=LOSSES_MAX)
+
+
+_NO_LOSSES = Losses()
+_NO_ITEMS: Iterator[Any] = iter(())
+
+
+class Inbox:
+    """The peer's side of a subscription (`protocol.forwarding.edge.Subscriber`): takes blocks while it has room."""
+
+    __slots__ = (
+        "_waiting", "blocks", "closed", "current", "failure", "left", "losses", "malformed_count", "name", "on_lost",
+        "position", "size_bytes", "size_bytes_max", "subscription", "turned_at",
+    )  # fmt: skip
+
+    def __init__(self, size_bytes_max: int, name: str = "") -> None:
+        self.name = name
+        self.blocks = _NO_BLOCKS
+        self.current: tuple[Block, int] | None = None  # the block that the application is at, and where it ends
+        self.left = _NO_ITEMS  # as many as are left of it
+        self.turned_at = 0.0  # when the application came for that block, or for its last event
+        self.size_bytes, self.size_bytes_max = 0, size_bytes_max
+        self.position: Position | None = None
+        self.failure: QuillcastError | None = None
+        self.losses = _NO_LOSSES
+        self.malformed_count = 0
+        self.on_lost: Callable[[Loss], object] | None = None
+        self.closed = False
+        self.subscription: Subscription[Any] | None = None
+        """The one that it is of, while that is open."""
+        self._waiting: tuple[Callable[[], None], ...] = ()  # to be called once when something changes
+
+    def started(self, position: Position) -> None:
+        self.position = position
+        self._tell()
+
+    def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
+        if self.blocks is _NO_BLOCKS:
+            self.blocks = deque()
+        self.blocks.append((block, skip, stop, position, recovered))
+        self.size_bytes += block.size
+        waiting, self._waiting = self._waiting, ()
+        for wake in waiting:
+            wake()
+
+    def lost(self, loss: Loss) -> None:
+        if self.losses is _NO_LOSSES:
+            self.losses = Losses()
+        self.losses.append(loss)
+        self.losses.total += loss.count
+        if self.on_lost is not None:
+            asyncio.get_running_loop().call_soon(self.on_lost, loss)
+
+    def failed(self, error: QuillcastError) -> None:
+        self.failure = error
+        self._tell()
+
+    def room(self) -> int:
+        return self.size_bytes_max - self.size_bytes
+
+    def unread(self) -> Unread:
+        """What waits for the application, and what it is at (`protocol.topics.lag.Watched`)."""
+        events = sum(stop - skip for _, skip, stop, *_ in self.blocks)
+        if self.current is not None:
+            events += length_hint(self.left) + 1  # one is being handled, or was handed out and no other asked for
+        idle_s = time.monotonic() - self.turned_at
+        return Unread(events, self.size_bytes, self._oldest_ns(), idle_s)
+
+    def _oldest_ns(self) -> int | None:
+        """When the oldest event was published that the application is not done with."""
+        if self.current is not None:
+            block, stop = self.current
+            return block.times()[max(0, stop - length_hint(self.left) - 1)]
+        return self.blocks[0][0].times()[self.blocks[0][1]] if self.blocks else None
+
+    def close(self) -> None:
+        """No more blocks will come."""
+        self.closed = True
+        self._tell()
+
+    async def changed(self) -> None:
+        """Wait until something came, or the subscription began or ended."""
+        waiter = asyncio.get_running_loop().create_future()
+        wake = partial(_wake, waiter)
+        self.tell(wake)
+        try:
+            await waiter
+        except BaseException:  # who gives up is not kept
+            self._waiting = tuple([other for other in self._waiting if other is not wake])
+            raise
+
+    def tell(self, wake: Callable[[], None]) -> None:
+        """Call a function, once, when something came, or the subscription began or ended."""
+        self._waiting = (*self._waiting, wake)
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, ()
+        for wake in waiting:
+            wake()
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class DecodeCache:
+    """What all subscriptions of a node share: the peer, and the turning of blocks into events or payloads.
+
+    Subscriptions to one topic mostly read a block in the same turn of the event loop; who is late makes its own events.
+    Attributes may be changed by those who get them, so events with attributes are nobody else's.
+    """
+
+    pump: Pump
+    peer: Peer
+    """The node sets both before the first subscription."""
+
+    def __init__(self, join_timeout_s: float) -> None:
+        self.join_timeout_s = join_timeout_s
+        self.shared: dict[str, None] = {}
+        """Topics with several subscriptions; most have one, which makes what it hands out itself."""
+        self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
+        self._bytes = 0
+
+    def note(self, topic: str, handle: PeerSubscription) -> None:
+        """Subscriptions to a topic are others now."""
+        if self.peer.subscriptions(handle) > 1:
+            self.shared[topic] = None
+        elif topic in self.shared:
+            del self.shared[topic]
+            self._read.clear()
+            self._bytes = 0
+
+    def read(
+        self, make: Make[Item], topic: str, block: Block, skip: int, stop: int
+    ) -> tuple[Iterator[Item], Iterator[Any]]:
+        """What `make` makes of events `skip` to `stop` of a block in a shared topic. Raises `Malformed`."""
+        if make in (events, recovered_events) and block.has_attributes:
+            return make(topic, block, skip, stop)
+        for known, maker, items in self._read:
+            if known is block and maker is make:
+                return _counted(items, skip, stop)
+        items = list(make(topic, block, 0, block.count)[0])
+        self._read.appendleft((block, make, items))
+        self._bytes += _size(block)
+        while self._bytes > READ_BYTES_MAX and len(self._read) > 1:
+            self._bytes -= _size(self._read.pop()[0])
+        return _counted(items, skip, stop)
+
+
+class Subscription(Generic[Item]):
+    """A running subscription: `async for event in subscription`. Created by `Node.subscribe`.
+
+    It yields events (`Subscription[Event]`) or payloads (`Subscription[bytes]`): each one from its start on, once, in
+    its publisher's order. Losses are reported in `lost` and to `on_lost`. If a reader falls behind by
+    `LiveConfig.subscription_bytes`, the topic's `slow` setting applies. The subscription runs until it is closed, even
+    if nobody reads it: `async with node.subscribe(topic) as subscription` closes it.
+    """
+
+    __slots__ = (
+        "_decode_cache", "_handle", "_inbox", "_items", "_make", "_taken_bytes", "_turn_events", "credentials", "topic",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: str,
+        make: Make[Item],
+        inbox: Inbox,
+        decode_cache: DecodeCache,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self.topic, self._make, self._inbox, self._decode_cache = topic, make, inbox, decode_cache
+        self.credentials = credentials
+        self._items: Iterator[Item] = _NO_ITEMS
+        self._taken_bytes = 0  # of the block whose events are being handed out
+        self._turn_events = 0  # handed out since the event loop ran
+        self._handle: PeerSubscription | None = None
+
+    # --- the application's side
+
+    async def __aenter__(self) -> "Subscription[Item]":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        return self._stream()  # a generator resumes faster than `__anext__` begins
+
+    async def _stream(self) -> AsyncIterator[Item]:
+        while True:
+            items = self._items
+            for event in items:
+                yield event
+            if not await self._more(items):
+                return
+
+    async def __anext__(self) -> Item:
+        for event in self._items:
+            return event
+        return await self._next()
+
+    async def batch(self) -> list[Item]:
+        """All available events, waiting for at least one; an empty list if the subscription has ended."""
+        items = self._items
+        events = list(items)
+        while not events and await self._more(items):
+            items = self._items
+            events = list(items)
+        return events
+
+    async def started(self) -> Position:
+        """Wait until the subscription has started; returns the position of the first event that it will get.
+
+        Raises `UnknownTopic`, `AccessDenied` with the rule that rejected it, or `NotJoined` if nobody accepted the
+        subscription in time.
+        """
+        try:
+            async with asyncio.timeout(self._decode_cache.join_timeout_s):
+                while self._inbox.position is None and self._inbox.failure is None:
+                    await self._inbox.changed()
+        except TimeoutError as problem:
+            raise NotJoined(
+                f"no peer accepted the subscription to {self.topic!r} within {self._decode_cache.join_timeout_s:g} s; "
+                "it is still being tried"
+            ) from problem
+        if self._inbox.position is None:
+            assert self._inbox.failure is not None
+            raise self._inbox.failure
+        return self._inbox.position
+
+    @property
+    def lost(self) -> list[Loss]:
+        """The latest loss reports, oldest first; `lost_count` counts all lost events."""
+        return list(self._inbox.losses)
+
+    @property
+    def lost_count(self) -> int:
+        """How many events were reported lost to this subscription."""
+        return self._inbox.losses.total
+
+    @property
+    def malformed_count(self) -> int:
+        """Malformed blocks that were dropped; their publisher is at fault."""
+        return self._inbox.malformed_count
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of blocks that arrived and have not been read."""
+        return self._inbox.size_bytes
+
+    async def close(self) -> None:
+        """End the subscription. Unread events are dropped, and `async for` ends."""
+        self._inbox.close()
+        self._inbox.blocks.clear()
+        deque(self._items, maxlen=0)  # whoever is in the midst of them gets no more
+        decode_cache, handle = self._decode_cache, self._handle
+        if handle is not None:
+            decode_cache.pump.call(decode_cache.peer.unsubscribe, handle)
+            decode_cache.note(self.topic, handle)
+            self._handle = self._inbox.subscription = None
+
+    # --- the node's side
+
+    def open(self, *, start: str, delivery: str | None, warrant: Warrant | None = None) -> None:
+        """Subscribe at the peer."""
+        decode_cache = self._decode_cache
+        subscribe = partial(decode_cache.peer.subscribe, start=start, delivery=delivery, warrant=warrant)
+        self._inbox.subscription = self
+        self._handle = decode_cache.pump.call(subscribe, self.topic, self._inbox)
+        decode_cache.note(self.topic, self._handle)
+
+    def move(self, warrant: Warrant | None) -> None:
+        """The node has another peer now: subscribe there, as it was asked for. The former peer goes on delivering."""
+        if self._handle is not None and self._inbox.failure is None:
+            wish = self._handle.wish
+            self._inbox.position = None  # where the subscription begins among the new peer's neighbours is to be seen
+            self.open(start=wish.start, delivery=wish.delivery, warrant=warrant)
+
+    def serve(self, handler: Handler[Item], run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        """Call the handler with every event, one after the other, until the subscription ends.
+
+        That is at the end of the turn in which the event came, or in a task where the handler wants to be awaited. An
+        error in a handler is reported to the event loop's exception handler, and the next event goes on.
+        """
+        Service(self, handler, self._decode_cache.pump, run).go_on_soon()
+
+    async def _next(self) -> Item:
+        items = self._items
+        while await self._more(items):
+            items = self._items
+            for event in items:
+                return event
+        raise StopAsyncIteration
+
+    async def _more(self, taken: Iterator[Item]) -> bool:
+        """Turn the next block into events, now that these are taken; False at the end of the subscription.
+
+        Another reader may have done so meanwhile. The event loop runs now and then.
+        """
+        if self._pause_due():
+            await asyncio.sleep(0)
+        while self._items is taken and not self._turn_to_next():
+            if self._ended():
+                return False
+            await self._inbox.changed()
+        return True
+
+    def _pause_due(self) -> bool:
+        """Has so much been handed out that the event loop is to run, though more waits?"""
+        due = self._turn_events >= TURN_EVENTS and bool(self._inbox.blocks)
+        if due:
+            self._turn_events = 0
+        return due
+
+    def _ended(self) -> bool:
+        """Will nothing more come? Raises why the subscription failed."""
+        if self._inbox.failure is not None:
+            raise self._inbox.failure
+        return self._inbox.closed
+
+    def _turn_to_next(self) -> bool:
+        """Turn the next block into events; False if none is there."""
+        if self._taken_bytes:
+            self._release()
+        inbox = self._inbox
+        inbox.current = None
+        if not inbox.blocks:
+            self._turn_events = 0
+            return False
+        block, skip, stop, position, recovered = inbox.blocks.popleft()
+        make: Make[Any] = recovered_events if recovered and self._make is events else self._make
+        self._taken_bytes = block.size
+        self._turn_events += stop - skip
+        inbox.turned_at = time.monotonic()
+        try:
+            if self.topic in self._decode_cache.shared:
+                self._items, inbox.left = self._decode_cache.read(make, self.topic, block, skip, stop)
+            else:
+                self._items, inbox.left = make(self.topic, block, skip, stop)
+            inbox.current = (block, stop)
+        except Malformed:
+            inbox.malformed_count += 1
+            inbox.lost(Loss(position.term, block.first + skip, block.first + stop, "malformed", block.publisher))
+        return True
+
+    def _release(self) -> None:
+        """The events of the last block are all handed out."""
+        inbox = self._inbox
+        was_full = inbox.room() <= 0
+        inbox.size_bytes -= self._taken_bytes
+        self._taken_bytes = 0
+        if was_full and inbox.room() > 0 and self._handle is not None:
+            self._decode_cache.pump.call(self._decode_cache.peer.drained, self._handle)
+
+
+class Service(Generic[Item]):
+    """Calls a handler with what comes, at the end of the turn in which it came.
+
+    So an event is in a plain function's hands without another turn of the event loop. From the first time that the
+    handler wants to be awaited it is called in a task.
+    """
+
+    __slots__ = ("_handler", "_pump", "_run", "_subscription", "go_on_soon")
+
+    def __init__(
+        self, subscription: Subscription[Item], handler: Handler[Item], pump: Pump,
+        run: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:  # fmt: skip
+        self._subscription, self._handler, self._pump, self._run = subscription, handler, pump, run
+        self.go_on_soon = partial(pump.after, self._go_on)
+        """Call the handler with what there is at the end of this turn, and from then on with what comes."""
+
+    def _go_on(self) -> None:
+        subscription = self._subscription
+        try:
+            while subscription._turn_to_next():
+                called = self._call()
+                if called is not None:
+                    self._run(self._await_each(*called))
+                    return
+                if subscription._pause_due():
+                    self._pump.loop.call_soon(self._go_on)
+                    return
+            if not subscription._ended():
+                subscription._inbox.tell(self.go_on_soon)
+        except Exception as problem:  # noqa: BLE001 - else whoever brought the event would fail
+            self._report(f"the subscription to {subscription.topic!r} failed", problem)
+
+    async def _await_each(self, event: Item, awaited: Awaitable[None]) -> None:
+        called: tuple[Item, Awaitable[None]] | None = (event, awaited)
+        inbox = self._subscription._inbox
+        while called is not None:
+            inbox.turned_at = time.monotonic()
+            try:
+                await called[1]
+            except asyncio.CancelledError as problem:
+                if _is_cancelled():
+                    raise  # the node has left
+                self._failed(called[0], problem)
+            except Exception as problem:  # noqa: BLE001 - the application's own, and not ours to judge
+                self._failed(called[0], problem)
+            subscription = self._subscription
+            while (called := self._call()) is None and await subscription._more(subscription._items):
+                pass
+
+    def _call(self) -> tuple[Item, Awaitable[None]] | None:
+        """Call the handler with the block's other events, up to one where it wants to be awaited."""
+        for event in self._subscription._items:
+            try:
+                result = self._handler(event)
+            except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - the application's own
+                self._failed(event, problem)
+            else:
+                if result is not None and inspect.isawaitable(result):
+                    return event, result
+        return None
+
+    def _failed(self, event: Item, problem: BaseException) -> None:
+        self._report(f"the handler of {self._subscription.topic!r} failed at {event}", problem)
+
+    def _report(self, message: str, problem: BaseException) -> None:
+        self._pump.loop.call_exception_handler({"message": message, "exception": problem})
+
+
+def _is_cancelled() -> bool:
+    """Is this very task asked to end, and not only what its handler waited for?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _counted(items: list[Item], skip: int, stop: int) -> tuple[Iterator[Item], Iterator[Any]]:
+    """Items `skip` to `stop`, and an iterator that says how many are left: the same one, as a list's does."""
+    iterator = iter(items if skip == 0 and stop == len(items) else items[skip:stop])
+    return iterator, iterator
+
+
+def payloads(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[bytes], Iterator[Any]]:
+    """The payloads of a block's events `skip` to `stop`. Raises `Malformed`."""
+    return _counted(block.payloads(), skip, stop)
+
+
+def events(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[Event], Iterator[Any]]:
+    """Events `skip` to `stop` of a block, made as they are asked for. Raises `Malformed`."""
+    taken, left = _counted(block.payloads(), skip, stop)
+    keys, attributes = block.keys(), block.attributes()
+    publishers: Iterable[bytes] = repeat(block.publisher)
+    sequences: Iterable[int] = range(block.first + skip, block.first + stop)
+    if block.shared:
+        authors, numbers = block.publishers()
+        publishers, sequences = authors[skip:stop], numbers[skip:stop]
+    made = map(
+        Event,
+        repeat(topic),
+        taken,
+        repeat(None) if keys is None else [key or None for key in keys[skip:stop]],
+        repeat(None) if attributes is None else _maps(attributes[skip:stop]),
+        publishers,
+        sequences,
+        block.times()[skip:stop],
+    )
+    return made, left
+
+
+def recovered_events(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[Event], Iterator[Any]]:
+    """What `events` makes, marked as recovered. Raises `Malformed`."""
+    made, left = events(topic, block, skip, stop)
+    return map(partial(msgspec.structs.replace, recovered=True), made), left
+
+
+def _size(block: Block) -> int:
+    """Bytes of a block's events."""
+    size: int = block.size + block.count * _EVENT_BYTES
+    return size
+
+
+def _maps(attributes: Iterable[bytes]) -> list[dict[str, Any] | None]:
+    return [unpack(one) if one else None for one in attributes]

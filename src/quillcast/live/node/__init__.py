@@ -1,0 +1,1 @@
+"""The public API: `Node`, `BlockingNode`, and what a node is composed of."""

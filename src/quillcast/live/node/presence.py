@@ -1,0 +1,210 @@
+"""A node's peer in one network: who it is, its sockets, files and protocols; everything but the application's side.
+
+A node has one; for a moment two, while it takes on its network's credential (`live.admission.adoption`).
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from quillcast.core.errors import DiskFailed, LocalError, NotJoined
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Record
+from quillcast.live.admission.applications import Admissions
+from quillcast.live.admission.membership import Membership
+from quillcast.live.config import LiveConfig
+from quillcast.live.discovery.control import Answerer, ControlServer
+from quillcast.live.discovery.finding import find_contacts
+from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.node.inspection import Inspector
+from quillcast.live.runtime.host import LiveHost, new_incarnation
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.storage.disk import FileDisk
+from quillcast.live.storage.journal import Journal
+from quillcast.live.storage.memory import Memory, neighbours
+from quillcast.live.storage.store import Store
+from quillcast.live.transport import addresses
+from quillcast.live.transport.hello import Identity
+from quillcast.live.transport.links import Links
+from quillcast.live.transport.tls import Tls
+from quillcast.protocol import wire
+from quillcast.protocol.config import Config
+from quillcast.protocol.peer import Peer
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a node takes part, whatever its peer's identity."""
+
+    network: str
+    config: Config
+    live: LiveConfig
+    advertised: tuple[str, int] | None
+    identity: Identity | None
+    data: Path | None
+    journal: Path | None
+    on_problem: Callable[[str], object] | None
+
+
+class Presence:
+    """One peer of a node, from its sockets to its protocols. Close it whatever `open` came to."""
+
+    links: Links
+    peer: Peer
+    inspector: Inspector
+
+    def __init__(
+        self, setting: Setting, rendezvous: Rendezvous, store: Store | None, standing: Membership | None
+    ) -> None:
+        self.setting, self.rendezvous, self.membership = setting, rendezvous, standing
+        self.pump = Pump(asyncio.get_running_loop())
+        self.memory: Memory | None = None
+        self.journal: Journal | None = None
+        self._leave_within_s: float | None = None
+        self._store = store
+        self._stack = AsyncExitStack()
+        if standing is not None:
+            self._stack.callback(standing.membership.close)
+
+    async def open(
+        self, listener: socket.socket | None, given: Sequence[str], answerers: Mapping[str, Answerer]
+    ) -> None:
+        """Everything but the network. Without a `listener` it listens where those that it knows of can reach it.
+
+        `given` are addresses that it was told to join through, `answerers` what its control socket answers.
+        """
+        stack, setting, pump = self._stack, self.setting, self.pump
+        identity, tls = self._who()
+        self.links = Links(pump, identity, setting.network, new_incarnation(), wire, setting.live, tls=tls)
+        if (on_problem := setting.on_problem) is not None:
+            self.links.problems.listener = lambda line: pump.loop.call_soon(on_problem, line)
+        self._admit_others()
+        await self._listen(listener, given)
+        stack.push_async_callback(self._close_links)
+        stack.callback(pump.close)
+        if setting.journal is not None:
+            self.journal = Journal(
+                setting.journal, identity.node_id, call_later=pump.later, on_problem=self.links.problems.keep
+            )
+            pump.at_rest = self.journal.note
+            stack.callback(self.journal.close)
+        disk = FileDisk(pump, setting.data)
+        stack.callback(disk.close)
+        host = LiveHost(pump, self.links, disk, self.journal.trace if self.journal is not None else _forget)
+        self.peer = pump.inputs = Peer(host, setting.config)
+        if self._store is not None:
+            self.memory = Memory(self._store, self.peer, pump, self.links)
+            self.memory.recall()
+        self.inspector = Inspector(self.peer, self.links, pump, self.journal)
+        stack.callback(self.rendezvous.leave, self.contact)
+        control = ControlServer(self.rendezvous.control_path(self.contact), answerers)
+        await stack.enter_async_context(control)
+
+    async def find(self, given: Sequence[str], *, may_be_first: bool, patient: bool = False) -> list[Contact]:
+        """Enter this peer among those of its machine, and find some to join through (`find_contacts`)."""
+        return await find_contacts(
+            self.links, self.rendezvous, given, self.remembered(), may_be_first=may_be_first, patient=patient
+        )
+
+    async def joined(self, timeout_s: float) -> None:
+        """Wait until the peer is part of the network. Raises `NotJoined`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.pump.until(lambda: self.peer.active)
+        except TimeoutError as problem:
+            raise NotJoined(
+                f"the network {self.setting.network!r} did not accept this node within {timeout_s:g} s; "
+                "`quillcast status` at a peer of it shows what it sees"
+            ) from problem
+
+    async def leave(self, within_s: float | None = None) -> None:
+        """Leave the network in good order, within `leave_timeout_s`; `within_s` is for closing its links, too."""
+        timeout_s = self.setting.live.leave_timeout_s
+        self._leave_within_s = None if within_s is None else within_s / 2  # links take the other half
+        self.pump.call(self.peer.leave, self._leave_within_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.pump.until(lambda: self.peer.left)
+        except TimeoutError:
+            self.links.problems.append(f"the network did not confirm that this node left within {timeout_s:g} s")
+        if unadmitted := self.peer.scribe.publishing.unadmitted:
+            self.links.problems.append(f"left with {unadmitted} events that no root had admitted: they are lost")
+
+    async def _close_links(self) -> None:
+        await self.links.close(self._leave_within_s)
+
+    async def close(self) -> None:
+        """End it: sockets, files, what others on this machine find."""
+        await self._stack.aclose()
+
+    @property
+    def contact(self) -> Contact:
+        """Who this peer is and where others reach it."""
+        return self.links.contact
+
+    @property
+    def admits(self) -> bool:
+        """Does it hold the network's credential?"""
+        return self.membership is not None and self.membership.authority is not None
+
+    def remembered(self) -> list[str]:
+        """Addresses that may lead to the network."""
+        members = self.membership.keyring.contacts() if self.membership is not None else []
+        return [*(self.memory.contacts() if self.memory is not None else []), *members]
+
+    def keep_contacts(self) -> None:
+        """In a network with a credential the next command of this user finds it again."""
+        if self.membership is None or not self.peer.active:
+            return
+        known = [contact.address for contact in neighbours(self.peer)]
+        try:
+            self.membership.keyring.note_contacts(known, time.time_ns())
+        except DiskFailed as problem:
+            self.links.problems.append(str(problem))
+
+    def _who(self) -> tuple[Identity, Tls | None]:
+        """Who this peer is, and its side of TLS in a network with a credential."""
+        given = self.setting.identity
+        if self.membership is None:
+            return given or (self._store.identity() if self._store is not None else Identity.new()), None
+        if given is not None:
+            raise LocalError("identity is for networks without a credential; here the credential gives identities")
+        membership = self.membership.membership
+        return membership.identity, Tls(membership.identity, membership.certificate, membership.authority)
+
+    def _admit_others(self) -> None:
+        """Who holds the network's credential admits others."""
+        standing = self.membership
+        if standing is not None and standing.authority is not None:
+            self.links.handshake.admissions = Admissions(
+                self.setting.network, standing.authority, standing.keyring, time.time_ns
+            )
+
+    async def _listen(self, listener: socket.socket | None, given: Sequence[str]) -> None:
+        if listener is None:
+            listener = listening(self._place(given), 0)
+        host = listener.getsockname()[0]
+        await self.links.serve(listener, reached_at=self.setting.advertised or addresses.reached(host))
+
+    def _place(self, given: Sequence[str]) -> str:
+        """The host to listen at if nobody said: where the peers that this one knows of can reach it."""
+        if self.membership is None:
+            return "127.0.0.1"
+        here = [entry.address for entry in self.rendezvous.all_entries()]
+        return addresses.listening_host([*given, *here, *self.remembered()])
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address. Raises `LocalError` that says what is wrong with it."""
+    try:
+        return addresses.listener("127.0.0.1" if host == "localhost" else host, port)
+    except OSError as problem:
+        raise LocalError(addresses.not_listening(host, port, problem)) from problem
+
+
+def _forget(record: Record) -> None:
+    """Without a journal nothing is kept."""

@@ -1,0 +1,1 @@
+"""What one process runs a peer on: the event pump, the host, the event loop."""

@@ -1,0 +1,64 @@
+"""The live `Host`: one peer on asyncio. It carries out orders and knows nothing of what they are for."""
+
+import secrets
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.host import Disk, Timer
+from quillcast.core.ids import NodeId
+from quillcast.core.messages import Contact, Message
+from quillcast.core.trace import Record
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport.links import Links
+
+INCARNATION_BYTES = 8
+_TICK_S = 0.001  # libuv counts milliseconds, and a timer must not come early
+
+
+def new_incarnation() -> bytes:
+    """Bytes that tell this run of a peer from any other."""
+    return secrets.token_bytes(INCARNATION_BYTES)
+
+
+class LiveHost:
+    """Orders of one peer, carried out with sockets, timers and files."""
+
+    def __init__(self, pump: Pump, links: Links, disk: Disk, trace: Callable[[Record], None]) -> None:
+        self.me: NodeId = links.handshake.identity.node_id
+        self.contact = links.contact
+        self.incarnation = links.handshake.incarnation
+        self.random = Random(secrets.randbits(128))
+        self.disk = disk
+        self.now = time.monotonic
+        self.wall_ns = time.time_ns
+        self.trace = trace
+        self.room, self.window = links.room, links.window
+        self.release = links.release
+        self.measure = links.measure
+        self.disconnect = links.disconnect
+        self.proximity = links.round_trips.best
+        self._pump, self._links = pump, links
+
+    def send(self, to: Contact, message: Message) -> None:
+        if to.node_id == self.me:
+            self._pump.loop.call_soon(self._pump.hand, self._pump.inputs.message, to, message)
+        else:
+            self._links.send(to, message)
+
+    def carry(self, to: Contact, bundle: Bundle) -> None:
+        if to.node_id == self.me:
+            self._pump.loop.call_soon(self._pump.hand, self._pump.inputs.bundle, to, bundle)
+        else:
+            (self._links.links.get(to.node_id) or self._links.link(to)).carry(bundle)
+
+    def set_timer(self, timer: Timer, delay_s: float) -> None:
+        if delay_s > 0:
+            self._pump.later(delay_s + _TICK_S, self._fire, timer)
+        else:
+            self._pump.put_off(self._pump.inputs.timer, timer)
+
+    def _fire(self, timer: Any) -> None:
+        self._pump.hand(self._pump.inputs.timer, timer)

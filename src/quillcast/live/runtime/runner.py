@@ -1,0 +1,123 @@
+"""Runs a program of nodes on the event loop that suits them best."""
+
+import asyncio
+import ctypes
+import gc
+import resource
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
+_KEPT_BYTES = 64 << 20  # of freed memory that the process may keep; a peer's buffers may have as much
+_BLOCK_BYTES_MAX = 4 << 20  # what is larger than any block in ordinary use still goes back to the system at once
+_FILES_MAX = 1 << 16  # a guess: a descriptor for each link, and two for each block that is lent
+_YOUNG_MAX = 10_000  # objects more than were freed before they are looked at; a guess: some reports' worth of events
+
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # what asks a program to end, beside Ctrl-C: a closed terminal is one
+
+_unsettled = False  # a program runs whose first node has not joined yet
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a new event loop (uvloop if it is installed).
+
+    Ctrl-C, SIGTERM and a closed terminal (SIGHUP) cancel it, so that its nodes leave in good order. After Ctrl-C this
+    raises `KeyboardInterrupt`, after the others `SystemExit` with 128 plus the signal's number, as shells report it.
+    Signals that the program handles or ignores itself are not changed. Memory allocation, the limit of open files and
+    the garbage collector are tuned for a peer.
+    """
+    return run_until(main, [number for number in ENDINGS if signal.getsignal(number) is signal.SIG_DFL])
+
+
+def run_until(main: Coroutine[Any, Any, T], endings: Sequence[signal.Signals]) -> T:
+    """Run a coroutine as `run` does; these signals cancel it, where this is the main thread."""
+    global _unsettled
+    keep_freed_memory()
+    allow_many_files()
+    told: list[signal.Signals] = []
+    endings = endings if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.getsignal(number) for number in endings}
+    threshold, _unsettled = gc.get_threshold(), True
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_cancelled_by(endings, main, told))
+    except asyncio.CancelledError:
+        if told:
+            raise SystemExit(128 + told[0]) from None
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # those of uvloop would stay, and do nothing
+        if not _unsettled:
+            gc.unfreeze()
+            gc.set_threshold(*threshold)
+        _unsettled = False
+
+
+async def _cancelled_by(
+    endings: Sequence[signal.Signals], main: Coroutine[Any, Any, T], told: list[signal.Signals]
+) -> T:
+    """Await `main`; each of these signals cancels it, and is noted in `told`."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+
+    def end(number: signal.Signals) -> None:
+        told.append(number)
+        task.cancel()
+
+    for number in endings:
+        loop.add_signal_handler(number, end, number)
+    try:
+        return await main
+    finally:
+        for number in endings:
+            loop.remove_signal_handler(number)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes event loops: uvloop, or None for asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep the memory of blocks that are gone for the next ones.
+
+    Otherwise it goes back to the system a few hundred times a second, and comes again page by page, zeroed: measured, a
+    tenth of a busy peer's processor time. Where there is no glibc nothing is changed.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, _BLOCK_BYTES_MAX)
+
+
+def allow_many_files() -> None:
+    """Let the process open as many files as it may. The usual limit of 1,024 is for programs that use select(2)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def settle() -> None:
+    """The program's first node has joined: what it was made of stays, and the collector of cycles looks at it no more.
+
+    Otherwise it does after some seconds of work, and then for 25 ms in which the peer does nothing else. What a peer
+    keeps of an event is mostly gone before `_YOUNG_MAX` more objects are there than were. A program that was not begun
+    by `run` has its own ways, which stay as they are.
+    """
+    global _unsettled
+    if _unsettled:
+        _unsettled = False
+        gc.collect()
+        gc.freeze()
+        gc.collect()  # next to nothing is left, and that is what later growth is compared with
+        gc.set_threshold(_YOUNG_MAX)

@@ -1,0 +1,1 @@
+"""What a peer keeps on disk: its data folder, its journal, protocol state."""

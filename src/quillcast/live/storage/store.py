@@ -1,0 +1,134 @@
+"""The data folder of a peer: whose it is (a lock), and a SQLite database for small tables (docs/design.md, section 8).
+
+========== ========================================================= =====================================
+table      columns                                                   for
+========== ========================================================= =====================================
+identity   secret                                                    being the same peer after a restart
+contacts   node_id, address, seen_ns                                 finding the network again
+topics     name, descriptor                                          topics known here, as they were sealed
+========== ========================================================= =====================================
+"""
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+
+from quillcast.core.errors import DiskFailed, LocalError
+from quillcast.core.messages import Contact
+from quillcast.live.transport.hello import Identity
+
+DATABASE = "peer.sqlite"
+LOCK = "lock"
+CONTACTS_MAX = 64  # a guess: four leaf sets of addresses to try after a restart
+
+_SCHEMA = """
+create table if not exists identity (one integer primary key check (one = 1), secret blob not null);
+create table if not exists contacts (node_id blob primary key, address text not null, seen_ns integer not null);
+create table if not exists topics (name text primary key, descriptor blob not null);
+"""
+
+
+class Store:
+    """The small tables in a peer's data folder, which no other running peer can open.
+
+    Raises `LocalError` if the folder belongs to a running peer, `DiskFailed` if it cannot be used.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._alone = Lock()
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as problem:
+            raise DiskFailed(f"the data folder {folder} cannot be used: {problem.strerror}; name another") from problem
+        self._claim()
+        try:
+            self._open()
+        except DiskFailed:
+            os.close(self._lock)
+            raise
+
+    def identity(self) -> Identity:
+        """The identity of this folder's peer; a new one at the first start."""
+        with self._asking():
+            row = self._database.execute("select secret from identity").fetchone()
+            if row is not None:
+                return Identity.of_secret(row[0])
+            identity = Identity.new()
+            self._database.execute("insert into identity values (1, ?)", [identity.secret])
+            return identity
+
+    def contacts(self) -> list[Contact]:
+        """Peers that were neighbours last, the latest seen first."""
+        with self._asking():
+            rows = self._database.execute("select node_id, address from contacts order by seen_ns desc, node_id")
+            return [Contact(node, address) for node, address in rows]
+
+    def topics(self) -> list[bytes]:
+        """The descriptors kept here."""
+        with self._asking():
+            return [row[0] for row in self._database.execute("select descriptor from topics order by name")]
+
+    def note(self, contacts: Iterable[Contact], topics: Mapping[str, bytes]) -> None:
+        """Keep these peers' addresses, the oldest beyond `CONTACTS_MAX` go; and these topics' descriptors, by name."""
+        now = time.time_ns()
+        with self._asking(), self._database:
+            self._database.execute("begin")
+            self._database.executemany(
+                "replace into contacts values (?, ?, ?)",
+                [(contact.node_id, contact.address, now) for contact in contacts],
+            )
+            self._database.execute(
+                "delete from contacts where node_id not in "
+                "(select node_id from contacts order by seen_ns desc limit ?)",
+                [CONTACTS_MAX],
+            )
+            self._database.executemany("replace into topics values (?, ?)", topics.items())
+
+    def close(self) -> None:
+        """Close the database and let the folder go."""
+        with self._alone:
+            self._database.close()
+        os.close(self._lock)
+
+    def _claim(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as problem:
+            pid = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._lock)
+            raise LocalError(
+                f"the data folder {self.folder} belongs to a running peer (pid {pid}); stop that one, or name another"
+            ) from problem
+        try:
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+        except OSError as problem:
+            os.close(self._lock)
+            raise DiskFailed(f"{self.folder / LOCK}: {problem.strerror}; name another data folder") from problem
+
+    def _open(self) -> None:
+        with self._asking():
+            (self.folder / DATABASE).touch(mode=0o600)  # before SQLite makes it: the secret is the owner's alone
+            self._database = sqlite3.connect(self.folder / DATABASE, isolation_level=None, check_same_thread=False)
+            self._database.execute("pragma journal_mode = wal")
+            self._database.executescript(_SCHEMA)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """One thread at a time; whatever the database refuses comes out as one clear error.
+
+        A node that leaves keeps what it knows while a thread may still be at it: without the lock the later one's error
+        would roll the earlier one's transaction back.
+        """
+        try:
+            with self._alone:
+                yield
+        except (OSError, sqlite3.Error) as problem:
+            raise DiskFailed(f"{self.folder / DATABASE}: {problem}") from problem

@@ -1,0 +1,1 @@
+"""Bytes between peers: sockets, TLS, frames, connections, links, shared memory."""

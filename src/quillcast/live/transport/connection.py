@@ -1,0 +1,332 @@
+"""One connection between two peers: hellos, proofs, then frames both ways."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.errors import Malformed, RemoteError
+from quillcast.live.config import LiveConfig
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport import addresses, hello, local_ipc
+from quillcast.live.transport.framing import (
+    BUNDLE,
+    FRAME_BYTES_MAX,
+    HELLO_BYTES_MAX,
+    FrameReader,
+    FrameType,
+    Spare,
+    Unfinished,
+    frame,
+)
+from quillcast.live.transport.handshake import Handshake
+from quillcast.live.transport.hello import REASON_BYTES_MAX, Hello, HelloRefused, RefusedThere
+from quillcast.live.transport.tls import TlsProtocol
+from quillcast.protocol.security.members import Unadmitted
+
+_TLS_STARTS = (b"\x15\x03", b"\x16\x03")  # an alert, and a handshake
+_ENCRYPTED = "it speaks TLS, so its network has a credential; join with a line that a member prints"
+
+
+class Superseded(Exception):
+    """The other side keeps another connection to this peer instead of this one."""
+
+
+class CrowdedOut(Exception):
+    """Frames that have not arrived in full take too much memory, and this connection has waited longest."""
+
+
+class Keeper(Protocol):
+    """Who keeps the connections of a peer, and hears what becomes of each."""
+
+    def opened(self, connection: "Connection", /) -> None:
+        """Somebody connected; nobody knows yet who."""
+        ...
+
+    def is_welcome(self, connection: "Connection", /) -> bool:
+        """Is this the connection to keep, of several to the same peer?"""
+        ...
+
+    def proved(self, connection: "Connection", /) -> None:
+        """Both proofs are valid. The keeper has the connection serve a link, or closes it."""
+        ...
+
+    def refused(self, connection: "Connection", problem: RemoteError | CrowdedOut, /) -> None:
+        """The connection is closed for what came on it."""
+        ...
+
+    def closed(self, connection: "Connection", /) -> None:
+        """The connection has ended."""
+        ...
+
+
+class Receiver(Protocol):
+    """What an authenticated connection serves: a link."""
+
+    def arrives(self, size_bytes: int, /) -> None:
+        """Part of a bundle of this size has arrived. Raises `Malformed` if it overdraws the credit."""
+        ...
+
+    def pause(self) -> None:
+        """The socket accepts no more bytes for now."""
+        ...
+
+    def resume(self) -> None:
+        """The socket accepts bytes again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionContext:
+    """What all connections of a peer share."""
+
+    keeper: Keeper
+    handshake: Handshake
+    pump: Pump
+    config: LiveConfig
+    spare: Spare
+    unfinished: Unfinished
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One socket to another peer. It is unauthenticated until both proofs are valid; then it serves a link."""
+
+    transport: asyncio.Transport
+    receiver: Receiver | None = None
+    other_end = "an unauthenticated peer"
+    """Where the other side is, as the kernel says, in words."""
+    pid = 0
+    """The process at the other end, if it is one of this machine and linked as such."""
+    process = 0
+    """... and if it is of this user, too."""
+    tls: TlsProtocol | None = None
+    """What lies between this and the socket in a network with a credential."""
+
+    def __init__(
+        self, context: ConnectionContext, mine: Hello, wanted: bytes | None, *, opened_here: bool, curious: bool = False
+    ) -> None:
+        self.context, self.mine, self.wanted, self.opened_here = context, mine, wanted, opened_here
+        self.curious = curious  # it only asks who is there
+        self._loop = loop = context.pump.loop
+        self._keeper, self._handshake = context.keeper, context.handshake
+        self.theirs: Hello | None = None
+        self.greeted: asyncio.Future[Hello] = loop.create_future()
+        self.proven: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.proven_at = 0.0
+        self.closing = self._made = False
+        self._reader = FrameReader(HELLO_BYTES_MAX, context.spare, self)
+
+    @property
+    def opener(self) -> bytes:
+        """NodeId of the side that opened it."""
+        return self.mine.contact.node_id if self.opened_here else self.peer.contact.node_id
+
+    @property
+    def peer(self) -> Hello:
+        """The hello of the other side; only after it came."""
+        assert self.theirs is not None
+        return self.theirs
+
+    async def made_by(self, opening: Coroutine[Any, Any, object]) -> None:
+        """Wait until this has a transport. If that is cancelled the connection ends, unless it serves a link by then.
+
+        Event loops close a transport whose making is cancelled, and do not tell its protocol. On a busy loop both
+        proofs can have come by then: so once the transport is there, its making goes on to the end.
+        """
+        task = self._loop.create_task(opening)
+        task.add_done_callback(_look_at)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not self._made:
+                task.cancel()
+            if self.receiver is None:
+                self.abort()
+            raise
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport, self._made = cast("asyncio.Transport", transport), True
+        if self.closing:
+            self.abort()
+            return
+        try:
+            self._set_up(transport.get_extra_info("socket"))
+        except OSError as problem:  # the socket has ended already
+            self._end(problem)
+            self.abort()
+            return
+        self.transport.write(frame(FrameType.HELLO, hello.encode(self.mine)))
+        if not self.opened_here:
+            self._keeper.opened(self)
+
+    def _set_up(self, own: socket.socket) -> None:
+        """Find out who is at the other end, and set the socket's options. Raises `OSError`."""
+        if own.family == socket.AF_UNIX:
+            local_ipc.widen(own)
+            self.pid, user = local_ipc.process(own)
+            self.process = self.pid if user == os.geteuid() else 0
+            self.other_end = f"process {self.pid} of this machine"
+        else:
+            if peer := self.transport.get_extra_info("peername"):  # none if it has gone already
+                self.other_end = addresses.written(*peer[:2])
+            unanswered_ms = int(1000 * self.context.config.unanswered_timeout_s)
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unanswered_ms)
+        self.transport.set_write_buffer_limits(high=self.context.config.write_bytes_max)
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self._reader.release()  # this and its link know each other, and the collector of cycles may come late
+        self._end(problem or ConnectionResetError("it closed the connection"))
+        self.ended.set_result(None)
+        self._keeper.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        pump = self.context.pump
+        pump.turning = True
+        try:
+            if self.theirs is None and self._reader.begins_with(count, *_TLS_STARTS):
+                raise HelloRefused("encrypted", _ENCRYPTED)
+            for type_, content in self._reader.frames(count):
+                if self.receiver is None:
+                    self._before_authentication(type_, bytes(content))
+                elif type_ is BUNDLE:
+                    self._bundle_came(Bundle.decode(content))
+                else:
+                    self._frame_came(type_, bytes(content))
+                if self.closing:
+                    break
+        except RemoteError as problem:
+            self.refuse(problem)
+        finally:
+            pump.end_turn()
+
+    def holds(self, type_: FrameType, size_bytes: int) -> None:
+        """So much memory is taken by a frame that has not arrived in full. Raises `Malformed` if that is too much."""
+        if type_ is BUNDLE and self.receiver is not None:
+            self.receiver.arrives(size_bytes)
+        self.context.unfinished.hold(self, size_bytes)
+
+    def crowd_out(self, held_bytes: int) -> None:
+        """Other links need the memory that a frame takes here, and this one has waited longest for the rest of it."""
+        self._reader.release()
+        self._keeper.refused(
+            self,
+            CrowdedOut(
+                f"a part of a frame takes {held_bytes} bytes and has waited longest for the rest; "
+                f"all parts may take {self.context.unfinished.bytes_max} bytes (live.unfinished_bytes_max)"
+            ),
+        )
+        self.abort()
+
+    def pause_writing(self) -> None:
+        if self.receiver is not None:
+            self.receiver.pause()
+
+    def resume_writing(self) -> None:
+        if self.receiver is not None:
+            self.receiver.resume()
+
+    def serve(
+        self,
+        receiver: Receiver,
+        bundle_came: Callable[[Bundle], None],
+        frame_came: Callable[[FrameType, bytes], None],
+    ) -> None:
+        """From now on what arrives is for this link."""
+        self.receiver, self._bundle_came, self._frame_came = receiver, bundle_came, frame_came
+        self._reader.frame_bytes_max = FRAME_BYTES_MAX
+        self.proven_at = self._loop.time()
+        if not self.proven.done():
+            self.proven.set_result(None)
+
+    def refuse(self, problem: RemoteError) -> None:
+        """The other side broke the protocol, or is not who was wanted: count that and close."""
+        if self.closing:
+            return
+        if self.theirs is None and not isinstance(problem, Unadmitted):
+            problem = HelloRefused("not_quillcast", "it is not a quillcast peer")
+        self._keeper.refused(self, problem)
+        is_heard = self.tls is not None and self.tls.handshaken and self.receiver is None
+        if is_heard and not isinstance(problem, RefusedThere):
+            self.transport.write(frame(FrameType.REFUSED, str(problem).encode()[:REASON_BYTES_MAX]))
+        self._end(problem)
+        if self.receiver is None:
+            self.close()  # they may still want to read our hello, to see for themselves
+        else:
+            self.abort()
+
+    def supersede(self) -> None:
+        """Close it in favour of another one, and say so."""
+        if not self.closing:
+            self.transport.write(frame(FrameType.SUPERSEDED))
+            self.close()
+
+    def close(self) -> None:
+        """Close it when what was written is sent."""
+        self.closing = True
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self.closing = True
+        if self._made:
+            self.transport.abort()
+
+    def _before_authentication(self, type_: FrameType, content: bytes) -> None:
+        match type_:
+            case FrameType.HELLO if self.theirs is None:
+                self._greeted(hello.decode(content))
+            case FrameType.PROOF if self.theirs is not None:
+                hello.verify(self.mine, self.theirs, content)
+                self._proved()
+            case FrameType.APPLY if self.theirs is None and self.tls is not None:
+                self.transport.write(frame(FrameType.ADMITTED, self._handshake.admit(self.mine, content)))
+                self.close()
+            case FrameType.REFUSED:
+                raise RefusedThere(content)
+            case FrameType.SUPERSEDED:
+                self._end(Superseded())
+                self.close()
+            case _:
+                raise Malformed(f"a {type_.name} frame came out of turn")
+
+    def _greeted(self, theirs: Hello) -> None:
+        """Their hello came; where it is to our liking, prove who we are."""
+        hello.check(self.mine, theirs, self.wanted)
+        self._handshake.check_admitted(theirs, self.tls)
+        self.theirs = theirs
+        self.greeted.set_result(theirs)
+        if self.curious:
+            if self.tls is None:
+                self.close()  # else their proof says that they take this peer for a member
+        elif self._keeper.is_welcome(self):
+            self.transport.write(frame(FrameType.PROOF, self._handshake.identity.prove(self.mine, theirs)))
+        else:
+            self.supersede()
+
+    def _proved(self) -> None:
+        if self.curious:
+            self.proven.set_result(None)
+            self.close()
+        else:
+            self._keeper.proved(self)
+
+    def _end(self, problem: Exception) -> None:
+        """Tell who waits for this connection that it ends."""
+        for waited_for in (self.greeted, self.proven):
+            if not waited_for.done():
+                waited_for.set_exception(problem)
+                waited_for.exception()  # nobody need be waiting
+
+
+def _look_at(task: asyncio.Task[object]) -> None:
+    """Whoever waited for it may have gone: then nobody is told what went wrong."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,77 @@
+"""What this peer says and demands before a connection is proven: its hello, admission, certificates."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+from quillcast.core.errors import DiskFailed
+from quillcast.live.admission import certificates
+from quillcast.live.admission.applications import Admissions
+from quillcast.live.runtime.problems import Problems
+from quillcast.live.transport import hello
+from quillcast.live.transport.hello import Hello, Identity
+from quillcast.live.transport.tls import Tls, TlsProtocol
+from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
+
+
+class Handshake:
+    """One peer's side of every handshake.
+
+    With `tls` every link is encrypted, and only members of the network get one; `wall_ns` is the clock that
+    certificates are judged by, nanoseconds since 1970 UTC.
+    """
+
+    def __init__(
+        self, identity: Identity, network: str, incarnation: bytes, counters: Counter[str], problems: Problems,
+        *, tls: Tls | None = None, wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:  # fmt: skip
+        self.identity, self.network, self.incarnation = identity, network, incarnation
+        self.tls, self.wall_ns = tls, wall_ns
+        self._counters, self._problems = counters, problems
+        self.admissions: Admissions | None = None
+        """Present at the peer that holds the network's credential; the others turn applicants away."""
+
+    def hello(self, address: str, window_bytes: int, shared_memory: bytes) -> Hello:
+        """The first message of a new connection."""
+        said = Hello(
+            self.network, self.identity.public_key, address, hello.nonce(), self.incarnation, window_bytes,
+            shared_memory=shared_memory,
+        )  # fmt: skip
+        if self.tls is None:
+            return said
+        return msgspec.structs.replace(
+            said,
+            issuer_nonce=self.identity.issuer_nonce,
+            authority_key=self.tls.authority_key,
+            clock_ns=self.wall_ns(),
+        )
+
+    def check_admitted(self, theirs: Hello, protocol: TlsProtocol | None) -> None:
+        """Raise `Unadmitted` unless TLS has proven that the sender of this hello is the member it claims to be."""
+        if self.tls is None or protocol is None:
+            return
+        certificate, now_ns = protocol.certificate, self.wall_ns()
+        if certificate is None:
+            raise Unadmitted(
+                "unadmitted", "it was not admitted to this network; it must join with a line that a member prints"
+            )
+        member = certificates.read_member(certificate, self.tls.authority_key)
+        check_claim(member, theirs.public_key, theirs.issuer_nonce)
+        check_clocks(now_ns, theirs.clock_ns)
+        check_lifetime(member, now_ns)
+
+    def admit(self, mine: Hello, application: bytes) -> bytes:
+        """The answer to an application for admission. Raises `Unadmitted`."""
+        if self.admissions is None:
+            raise Unadmitted(
+                "token", "this peer cannot admit others; join through the one that holds the network's credential"
+            )
+        try:
+            answer = self.admissions.admit(mine, application)
+        except DiskFailed as problem:
+            self._problems.append(str(problem))
+            raise Unadmitted("token", "this peer cannot read its tokens; whoever runs it sees why") from problem
+        self._counters["admitted"] += 1
+        return answer

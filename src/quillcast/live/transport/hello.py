@@ -1,0 +1,167 @@
+"""The hello of a link: protocol version, network, and proof of the key that the nodeId comes from.
+
+Both sides say `Hello` at once, each with a nonce of its own. Who likes what it heard answers with a proof: the
+Ed25519 signature over the other's nonce, its own, and both nodeIds, its own first, so that a proof fits one link, one
+direction and one moment. A link is up when both proofs checked out.
+
+In a network with a credential all this goes through TLS, and the hello has to say what the certificate says: whose key,
+and which nonce its issuer drew for it (`live.transport.tls`, `protocol.security.members`).
+"""
+
+import secrets
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from quillcast.core.errors import Malformed
+from quillcast.core.ids import NodeId, short
+from quillcast.core.messages import Contact, Number, decoded
+from quillcast.protocol.security.members import Unadmitted, member_id
+
+PROTOCOL_VERSION = 1
+NONCE_BYTES = 32
+REASON_BYTES_MAX = 300  # of a refusal, as it is sent and as it is shown
+
+_MAGIC = b"quillcast"
+_VERSION_AT = len(_MAGIC)
+_BODY_AT = _VERSION_AT + 2
+_PROOF = b"quillcast link proof 1\0"
+
+
+class HelloRefused(Unadmitted):
+    """What came is not the peer that was wanted; `why` is one word for counters."""
+
+
+class RefusedThere(Unadmitted):
+    """The other side refused this peer and said why. Only the printable characters of its reason are shown."""
+
+    def __init__(self, reason: bytes) -> None:
+        words = "".join(c for c in reason.decode(errors="replace")[:REASON_BYTES_MAX] if c.isprintable())
+        super().__init__("there", f'it refused this peer: "{words}"')
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """Who is there. The receiver checks version and network, and answers with a proof."""
+
+    network: str
+    public_key: bytes
+    address: str
+    nonce: bytes
+    incarnation: bytes
+    window_bytes: int
+    issuer_nonce: bytes = b""
+    """What the network's credential added to the key to make the nodeId; nothing in a network without one."""
+    authority_key: bytes = b""
+    """The network's public key, for who knows its fingerprint only."""
+    clock_ns: Number = 0
+    """This peer's wall clock, nanoseconds since 1970 UTC; 0 in a network without a credential."""
+    shared_memory: bytes = b""
+    """The incarnation, for those who may open its shared memory; else empty (`live.transport.shared_memory`)."""
+
+    @property
+    def contact(self) -> Contact:
+        """The peer that says this, if it can prove it."""
+        return Contact(member_id(self.public_key, self.issuer_nonce), self.address)
+
+
+class Identity:
+    """The Ed25519 key of a peer, and the nodeId bound to it and the issuer's nonce (docs/design.md, section 3)."""
+
+    def __init__(self, key: Ed25519PrivateKey, issuer_nonce: bytes = b"") -> None:
+        self._key, self.issuer_nonce = key, issuer_nonce
+        self.public_key = key.public_key().public_bytes_raw()
+        self.node_id: NodeId = member_id(self.public_key, issuer_nonce)
+
+    @classmethod
+    def new(cls) -> "Identity":
+        """A new one, from the system's random source."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def of_secret(cls, secret: bytes, issuer_nonce: bytes = b"") -> "Identity":
+        """The one whose 32 secret bytes these are."""
+        return cls(Ed25519PrivateKey.from_private_bytes(secret), issuer_nonce)
+
+    @property
+    def secret(self) -> bytes:
+        """The 32 bytes to keep."""
+        return self._key.private_bytes_raw()
+
+    @property
+    def pem(self) -> bytes:
+        """The secret as OpenSSL reads it."""
+        return self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    def sign(self, statement: bytes) -> bytes:
+        """The signature of this identity."""
+        return self._key.sign(statement)
+
+    def prove(self, mine: Hello, theirs: Hello) -> bytes:
+        """The signature that answers `theirs`."""
+        return self.sign(_statement(mine, theirs))
+
+
+def nonce() -> bytes:
+    """Bytes that no link had before."""
+    return secrets.token_bytes(NONCE_BYTES)
+
+
+def encode(hello: Hello, version: int = PROTOCOL_VERSION) -> bytes:
+    """The content of a hello's frame: magic and version stand apart, so that they outlive changes of the rest."""
+    return _MAGIC + version.to_bytes(2, "little") + msgspec.msgpack.encode(hello)
+
+
+def decode(content: bytes) -> Hello:
+    """The hello of a frame. Raises `HelloRefused` where it is none, or of another version."""
+    if not content.startswith(_MAGIC):
+        raise HelloRefused("not_quillcast", "it is not a quillcast peer")
+    version = int.from_bytes(content[_VERSION_AT:_BODY_AT], "little")
+    if version != PROTOCOL_VERSION:
+        raise HelloRefused(
+            "version", f"it speaks version {version} of the protocol, this peer version {PROTOCOL_VERSION}"
+        )
+    try:
+        return decoded(_DECODER, content[_BODY_AT:], "hello")
+    except Malformed as problem:
+        raise HelloRefused("not_quillcast", f"its hello makes no sense ({problem})") from problem
+
+
+def check(mine: Hello, theirs: Hello, wanted: bytes | None) -> None:
+    """Raise `HelloRefused` unless `theirs` is of this network, and of the peer that was `wanted` (None: any)."""
+    if theirs.network != mine.network:
+        raise HelloRefused(
+            "network",
+            f"it belongs to the network {theirs.network!r}, this peer to {mine.network!r}; say --network to choose",
+        )
+    if len(theirs.nonce) != NONCE_BYTES:
+        raise HelloRefused("not_quillcast", f"its nonce has {len(theirs.nonce)} bytes instead of {NONCE_BYTES}")
+    if bool(theirs.authority_key) != bool(mine.authority_key):
+        raise HelloRefused("network", "only one of the two belongs to a network with a credential")
+    found = theirs.contact.node_id
+    if wanted is not None and found != wanted:
+        raise HelloRefused("identity", f"it is the peer {short(found)}, and {short(wanted)} was wanted; it has gone")
+    if found == mine.contact.node_id:
+        raise HelloRefused("identity", "it is this peer itself, or another with a copy of its key")
+
+
+def verify(mine: Hello, theirs: Hello, proof: bytes) -> None:
+    """Raise `HelloRefused` unless `proof` shows that the key of `theirs` is at the other end."""
+    try:
+        Ed25519PublicKey.from_public_bytes(theirs.public_key).verify(proof, _statement(theirs, mine))
+    except (InvalidSignature, ValueError) as problem:
+        raise HelloRefused(
+            "identity", f"it did not prove that it is the peer {short(theirs.contact.node_id)}"
+        ) from problem
+
+
+def _statement(signer: Hello, verifier: Hello) -> bytes:
+    """What a proof signs; every part has a fixed length but the network, which comes last."""
+    ids = signer.contact.node_id + verifier.contact.node_id
+    return b"".join([_PROOF, verifier.nonce, signer.nonce, ids, signer.network.encode()])
+
+
+_DECODER = msgspec.msgpack.Decoder(Hello)

@@ -1,0 +1,298 @@
+"""One link: what waits for the peer at its other end, and the credit that bundles take.
+
+A link keeps what waits in three queues: small frames (credit, pings), control messages, bundles; once per turn of the
+event loop it writes what waits in one call, in this order, so that control overtakes data. It hands the socket no more
+than `write_bytes_max` ahead; what the kernel does not take stays with the sender, who is told that there is no room.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Protocol
+
+from quillcast.core.bundle import BUNDLE_BYTES, Bundle
+from quillcast.core.errors import Malformed
+from quillcast.core.messages import Contact, Message
+from quillcast.live.config import LiveConfig
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport import shared_memory
+from quillcast.live.transport.connection import Connection
+from quillcast.live.transport.framing import (
+    BUNDLE,
+    CONTROL_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    HEADER_BYTES,
+    NUMBER_BYTES,
+    FrameType,
+    frame,
+    header,
+)
+from quillcast.live.transport.shared_memory import SharedMemory
+
+_DATA = attrgetter("data")  # of a block
+_JOINED_BYTES_MAX = 64 << 10  # less than that is written as one piece; a guess: a copy is cheaper than a vector
+_SHARED_WINDOWS = 2  # bundles of so many windows may be lent and not said to be taken; more are sent
+
+
+class ControlCodec(Protocol):
+    """The content of a control frame; `protocol.wire` is it."""
+
+    def encode_all(self, messages: list[Message], /) -> bytes:
+        """The messages as bytes."""
+        ...
+
+    def decode_all(self, data: bytes, /) -> list[Any]:
+        """The messages of these bytes. Raises `Malformed`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """What all links of a peer share."""
+
+    pump: Pump
+    config: LiveConfig
+    codec: ControlCodec
+    shared_memory: SharedMemory
+    counters: Counter[str]
+    mark_dirty: "Callable[[Link], None]"
+    """Called when a link has something to write, and again only after it has written."""
+
+
+class Link:
+    """The connection to one peer, open or being opened, and what waits for it."""
+
+    def __init__(self, context: LinkContext, contact: Contact) -> None:
+        self.context, self.contact = context, contact
+        self.connection: Connection | None = None
+        self.opening: asyncio.Task[None] | None = None
+        self.established = asyncio.Event()
+        self.credit = self.window = context.config.window_bytes  # the other side's, as soon as that is known
+        self.charged = 0  # bytes of bundles that came and were not released
+        self.owed = 0  # bytes released and not yet given back as credit
+        self.paused = False
+        self.blocked = False  # there was no room, and nobody was told yet that there is again
+        self.half_blocked = False  # ... or less than half of the window
+        self.idle_here = self.idle_there = False
+        self.measuring = False
+        self.exports = False  # blocks, to a process that may open what this one lends
+        self.imports = False  # blocks of a process that lends what this one may open
+        self.opened = 0  # lent bundles opened, of which the other side does not know yet
+        self._exported: deque[Bundle] = deque()  # kept until the other side has them
+        self._exported_bytes = 0
+        self._closing = False  # when they are taken
+        self._dirty = False
+        self._frames: list[bytes] = []
+        self._messages: list[Message] = []
+        self._bundles: deque[Bundle] = deque()
+
+    @property
+    def room(self) -> int:
+        """Bytes of bundles that may be handed over."""
+        return 0 if self.paused else self.credit
+
+    @property
+    def is_local(self) -> bool:
+        """Is a process of this machine and user at the other end?"""
+        return self.connection is not None and self.connection.process > 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of bundles and of the socket's queue that wait in this process."""
+        queued = self.connection.transport.get_write_buffer_size() if self.connection else 0
+        return queued + sum(bundle.size for bundle in self._bundles)
+
+    @property
+    def waiting_messages(self) -> int:
+        """How many control messages wait."""
+        return len(self._messages)
+
+    def is_idle(self) -> bool:
+        """Does no bundle wait here?"""
+        return not self._bundles
+
+    def send(self, message: Message) -> None:
+        """Queue a control message."""
+        self.idle_here = False
+        self._messages.append(message)
+        self.mark_dirty()
+
+    def carry(self, bundle: Bundle) -> None:
+        """Queue a bundle, at the cost of credit."""
+        self.idle_here = False
+        self._bundles.append(bundle)
+        self.credit -= bundle.size
+        if self.paused or self.credit <= 0:
+            self.blocked = True
+        if self.credit <= self.window // 2:
+            self.half_blocked = True
+        if not self._dirty:
+            self._dirty = True
+            self.context.mark_dirty(self)
+
+    def say(self, type_: FrameType, content: bytes = b"") -> None:
+        """Queue a small frame."""
+        self._frames.append(frame(type_, content))
+        self.mark_dirty()
+
+    def credited(self, size_bytes: int) -> None:
+        """Credit came back."""
+        self.credit = min(self.credit + size_bytes, self.window)
+        self._unblock()
+
+    def arrives(self, size_bytes: int) -> None:
+        """A bundle that has not come in full takes so much. Raises `Malformed` when that overdraws the credit."""
+        window_bytes = self.context.config.window_bytes
+        if self.charged + size_bytes > window_bytes + FRAME_BYTES_MAX:
+            raise Malformed(f"{self.charged} bytes came, and {size_bytes} of one more, on a window of {window_bytes}")
+
+    def imported(self, content: bytes) -> Bundle:
+        """The bundle of a frame that says where its blocks are lent. Raises `Malformed`."""
+        assert self.connection is not None
+        bundle = shared_memory.open_bundle(content, self.connection.process)
+        self.opened += 1
+        return bundle
+
+    def opened_there(self, count: int) -> None:
+        """The other side has opened so many more lent bundles. Raises `Malformed`."""
+        if count > len(self._exported):
+            raise Malformed(f"{count} bundles are said to be taken, {len(self._exported)} were lent")
+        for _ in range(count):
+            self._exported_bytes -= self._exported.popleft().size
+        if self._closing and not self._exported and self.connection is not None:
+            self.connection.close()
+
+    def close(self) -> None:
+        """Close the connection, once the other side has what was lent to it; it is given some time for that."""
+        assert self.connection is not None
+        if not self._exported:
+            self.connection.close()
+        elif not self._closing:
+            self._closing = True
+            self.say(FrameType.PING, bytes(NUMBER_BYTES))  # what was taken is told along with the answer
+            self.context.pump.loop.call_later(self.context.config.close_timeout_s, self.connection.close)
+
+    def pause(self) -> None:
+        """The socket takes no more for now."""
+        self.paused = self.blocked = True
+
+    def resume(self) -> None:
+        """The socket takes more again."""
+        self.paused = False
+        self.mark_dirty()
+        self._unblock()
+
+    def adopt(self, connection: Connection, *, imports: bool) -> None:
+        """Use this connection, which is proven. `imports`: this process can open the other side's shared memory."""
+        if self.opening is not None and not connection.opened_here:
+            self.opening.cancel()
+        self.connection, self.contact = connection, connection.peer.contact
+        self.credit += connection.peer.window_bytes - self.window
+        self.window = connection.peer.window_bytes
+        self.established.set()
+        if imports:
+            self.imports = True
+            self.say(FrameType.SHARED_MEMORY)
+        self.mark_dirty()
+
+    def lost(self, connection: Connection) -> None:
+        """A connection of this link ended: let go of it, and of all that waited for it."""
+        if self.connection is connection:
+            self.connection, self._exported_bytes = None, 0
+            for waiting in (self._frames, self._messages, self._bundles, self._exported):
+                waiting.clear()
+
+    @property
+    def is_open(self) -> bool:
+        """Can it write now?"""
+        connection = self.connection
+        return connection is not None and not (connection.closing or connection.transport.is_closing())
+
+    def flush(self) -> bool:
+        """Write what waits, in one call. Were there bundles?"""
+        self._dirty = False
+        connection = self.connection
+        if connection is None or connection.closing or connection.transport.is_closing():
+            return False
+        transport = connection.transport
+        parts = self._small_parts() if self._frames or self.owed or self._messages else []
+        size_bytes = sum(map(len, parts)) if parts else 0
+        carried_bytes = self._add_bundles(parts) if self._bundles else 0
+        size_bytes += carried_bytes
+        if size_bytes <= _JOINED_BYTES_MAX:
+            transport.write(b"".join(parts))
+        else:
+            transport.writelines(parts)
+        self.context.counters["bytes_out"] += size_bytes
+        if self._bundles and not self.paused:
+            self.mark_dirty()
+        if transport.get_write_buffer_size() > self.context.config.unread_bytes_max:
+            connection.abort()
+        return carried_bytes > 0
+
+    def _small_parts(self) -> list[bytes | memoryview]:
+        """Everything but bundles."""
+        parts: list[bytes | memoryview] = [*self._frames]
+        self._frames = []
+        if self.owed:
+            parts.append(frame(FrameType.CREDIT, self.owed.to_bytes(NUMBER_BYTES, "little")))
+            self.owed = 0
+        if self.opened:
+            parts.append(frame(FrameType.OPENED, self.opened.to_bytes(NUMBER_BYTES, "little")))
+            self.opened = 0
+        if self._messages:
+            messages, self._messages = self._messages, []
+            parts += self._control_frames(messages)
+        return parts
+
+    def _control_frames(self, messages: list[Message]) -> list[bytes]:
+        content = self.context.codec.encode_all(messages)
+        if len(content) <= CONTROL_BYTES_MAX:
+            return [frame(FrameType.CONTROL, content)]
+        half = len(messages) // 2
+        if half == 0:
+            raise ValueError(f"a {type(messages[0]).__name__} of {len(content)} bytes is larger than any frame")
+        return self._control_frames(messages[:half]) + self._control_frames(messages[half:])
+
+    def _add_bundles(self, parts: list[bytes | memoryview]) -> int:
+        """Add bundles, up to what the socket is handed ahead, the blocks by reference; how many bytes that is."""
+        added = 0
+        while self._bundles and not self.paused and added < self.context.config.write_bytes_max:
+            bundle = self._bundles.popleft()
+            head = bundle.head
+            places = self._export(bundle) if self.exports and bundle.size > shared_memory.SHARED_BYTES_MIN else None
+            if places is None:
+                size = len(head) + bundle.size - BUNDLE_BYTES
+                parts.append(header(size, BUNDLE) + head)
+                parts += map(_DATA, bundle.blocks)
+            else:
+                size = len(head) + len(places)
+                parts.append(header(size, FrameType.SHARED_BUNDLE) + head + places)
+            added += HEADER_BYTES + size
+        return added
+
+    def _export(self, bundle: Bundle) -> bytes | None:
+        """Where the bundle's blocks are lent from now on; None if they are to be sent."""
+        if self._exported_bytes > _SHARED_WINDOWS * self.context.config.window_bytes:
+            return None
+        places = self.context.shared_memory.places(bundle.blocks)
+        if places is not None:
+            self._exported.append(bundle)
+            self._exported_bytes += bundle.size
+            self.context.counters["bytes_out"] += bundle.size - BUNDLE_BYTES
+        return places
+
+    def mark_dirty(self) -> None:
+        """Have the link write at the end of this turn."""
+        if not self._dirty:
+            self._dirty = True
+            self.context.mark_dirty(self)
+
+    def _unblock(self) -> None:
+        room_bytes = self.room
+        half_bytes = self.window // 2
+        if (self.blocked and room_bytes > 0) or (self.half_blocked and room_bytes > half_bytes):
+            self.blocked, self.half_blocked = False, room_bytes <= half_bytes
+            self.context.pump.hand(self.context.pump.inputs.room, self.contact)

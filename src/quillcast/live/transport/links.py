@@ -1,0 +1,531 @@
+"""Links: one connection per pair of peers, opened on demand by the first message or bundle.
+
+It is TCP, or a Unix socket between peers of one machine (`live.transport.local_ipc`).
+
+Peers that open at once keep the connection that the smaller nodeId opened. A link that breaks is told to the peer and
+forgotten; the next message opens another.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.errors import Malformed, QuillcastError, RemoteError, Unreachable
+from quillcast.core.messages import Contact, Message
+from quillcast.live.config import LiveConfig
+from quillcast.live.runtime.patience import Patience, within
+from quillcast.live.runtime.problems import Problems
+from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport import addresses, local_ipc, shared_memory
+from quillcast.live.transport.connection import Connection, ConnectionContext, CrowdedOut, Superseded
+from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, Spare, Unfinished
+from quillcast.live.transport.handshake import Handshake
+from quillcast.live.transport.hello import HelloRefused, Identity
+from quillcast.live.transport.link import ControlCodec, Link, LinkContext
+from quillcast.live.transport.roundtrips import RoundTrips
+from quillcast.live.transport.shared_memory import SharedMemory
+from quillcast.live.transport.tls import Tls
+from quillcast.protocol.security.members import Unadmitted
+
+_CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
+
+_ENDING_S = 1.0  # a guess: within this time a process ends whose links the kernel has begun to close
+
+_SHORTAGE = "cannot open more links: this process or machine has too many open files; raise the limit (ulimit -n)"
+
+
+class Links:
+    """Every link of one peer. What comes in on them is handed to the pump's inputs.
+
+    `contact` names this peer to others; `codec` is `protocol.wire`. With `tls` every link is encrypted, and only
+    members of its network get one; `wall_ns` is the clock that certificates are judged by, nanoseconds since 1970 UTC.
+    """
+
+    def __init__(
+        self, pump: Pump, identity: Identity, network: str, incarnation: bytes, codec: ControlCodec, config: LiveConfig,
+        *, tls: Tls | None = None, wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:  # fmt: skip
+        self.pump, self.loop, self.codec, self.config = pump, pump.loop, codec, config
+        pump.at_end = self._flush
+        self.contact = Contact(identity.node_id, "")
+        self.links: dict[bytes, Link] = {}
+        self.counters: Counter[str] = Counter()
+        self.problems = Problems()
+        self.handshake = Handshake(
+            identity, network, incarnation, self.counters, self.problems, tls=tls, wall_ns=wall_ns
+        )
+        self._unauthenticated: dict[Connection, None] = {}
+        self._served: dict[Connection, Link] = {}  # every open connection that is authenticated
+        self._ending: dict[Connection, None] = {}  # nothing more is sent on them, but something may still come
+        self._debts: dict[bytes, int] = {}  # bytes of bundles of links that are gone, not yet released
+        self._dirty: list[Link] = []
+        self.unfinished = Unfinished(config.unfinished_bytes_max)
+        self.round_trips = RoundTrips(pump, config.measure_timeout_s)
+        self.shared_memory = SharedMemory()
+        self._exports, self._imports = False, config.local_ipc
+        self._sample = self.shared_memory.sample(incarnation) if config.local_ipc else None
+        self._servers: list[asyncio.Server] = []
+        self._death_watches: set[asyncio.Task[None]] = set()  # see whether processes whose links closed have ended
+        self._closing = False
+        self._unplugged = False
+        self._links = LinkContext(pump, config, codec, self.shared_memory, self.counters, self._mark_dirty)
+        self._connections = ConnectionContext(self, self.handshake, pump, config, Spare(), self.unfinished)
+
+    # --- orders -------------------------------------------------------------------------------------------------
+
+    async def listen(self, host: str, port: int, *, reached_at: tuple[str, int] | None = None) -> None:
+        """Accept links at this address; port 0 takes any. Raises `OSError`.
+
+        `reached_at` is what others are told to reach this peer at, where it is something else; port 0 is the same one.
+        """
+        await self.serve(addresses.listener(host, port), reached_at=reached_at)
+
+    async def serve(self, listener: socket.socket, *, reached_at: tuple[str, int] | None = None) -> None:
+        """Accept links at a socket that listens; it is closed with this."""
+        server = await self.loop.create_server(self._accept, sock=listener)
+        self._servers.append(server)
+        bound = addresses.bound(server)
+        host, port = reached_at or bound
+        self.contact = Contact(self.handshake.identity.node_id, addresses.written(host, port or bound[1]))
+        if self.config.local_ipc and port in (0, bound[1]):
+            await self._listen_local()
+
+    async def _listen_local(self) -> None:
+        """Accept links of this machine's peers at the same address. Without that they come by TCP."""
+        try:
+            own = local_ipc.listener(self.contact.address)
+        except OSError as problem:
+            self.problems.append(f"peers of this machine connect by TCP: {problem.strerror}: {self.contact.address}")
+        else:
+            self._servers.append(await self.loop.create_unix_server(self._accept, sock=own))
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        return self._protocol(self._connection(None, opened_here=False))
+
+    async def greet(self, address: str) -> Contact:
+        """Ask who is at an address. Raises `Unreachable`, which says why."""
+        try:
+            connection = await within(self.config.connect_timeout_s, self._connect(address, None, curious=True))
+        except (OSError, TimeoutError, RemoteError) as problem:
+            raise _unreachable(address, problem) from problem
+        return connection.peer.contact
+
+    def link(self, to: Contact) -> Link:
+        """The link to a peer, opened if need be."""
+        link = self.links.get(to.node_id)
+        if link is None:
+            link = self.links[to.node_id] = Link(self._links, to)
+            link.opening = self.loop.create_task(self._open(link))
+        return link
+
+    def send(self, to: Contact, message: Message) -> None:
+        """Send a control message to a peer. A link that cannot be opened does not collect them without bound."""
+        link = self.links.get(to.node_id) or self.link(to)
+        link.send(message)
+        if link.connection is None and link.waiting_messages > self.config.messages_waiting_max:
+            self.give_up(link, Unreachable(f"{link.waiting_messages} messages wait for {to.address}"))
+
+    @property
+    def unauthenticated_count(self) -> int:
+        """Connections of whom nobody knows yet who they are."""
+        return len(self._unauthenticated)
+
+    def room(self, to: Contact) -> int:
+        """Bytes of credit left towards a peer."""
+        link = self.links.get(to.node_id)
+        if link is None:
+            return self.config.window_bytes
+        return 0 if link.paused else link.credit  # `Link.room`, without a call for every bundle
+
+    def window(self, to: Contact) -> int:
+        """Bytes of credit that a link to a peer has when nothing is under way."""
+        link = self.links.get(to.node_id)
+        return self.config.window_bytes if link is None else link.window
+
+    def release(self, sender: bytes, size_bytes: int) -> None:
+        """Give credit back; bytes that came over a link that is gone are paid off first."""
+        if self._debts:
+            debt = self._debts.pop(sender, 0)
+            if debt > size_bytes:
+                self._debts[sender] = debt - size_bytes
+                return
+            size_bytes -= debt
+        link = self.links.get(sender)
+        if link is not None:
+            link.charged -= size_bytes
+            link.owed += size_bytes
+            if link.owed * _CREDIT_PARTS >= self.config.window_bytes:
+                link.mark_dirty()
+
+    def join(self, parts: list[bytes]) -> bytes | memoryview:
+        """Lay the pieces of a block down: where it can be lent from, if anybody ever open_bundle here."""
+        return self.shared_memory.join(parts) if self._exports else b"".join(parts)
+
+    def measure(self, to: Contact) -> None:
+        """Measure the round trip over the link, once it stands."""
+        link = self.link(to)
+        if link.connection is None:
+            link.measuring = True
+        else:
+            self._ping(link)
+
+    def disconnect(self, node: bytes) -> None:
+        """This side needs the link no more."""
+        link = self.links.get(node)
+        if link is not None and not link.idle_here:
+            link.idle_here = True
+            link.say(FrameType.IDLE)
+
+    def _mark_dirty(self, link: Link) -> None:
+        """Have the link write at the end of this turn; if none is under way, in this turn of the event loop."""
+        pump = self.pump
+        if not (self._dirty or pump.turning or pump.stepping):
+            self.loop.call_soon(self._flush)
+        self._dirty.append(link)
+
+    def write(self, link: Link) -> bool:
+        """Have a link write what waits, now. Were there bundles? An error ends this link, and it alone."""
+        connection = link.connection
+        try:
+            carried = link.flush()
+            if link.idle_here and link.idle_there and link.is_open:
+                self.end(link)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the other links have nothing to do with it
+            assert connection is not None
+            self._broke(connection, problem)
+            return False
+        return carried
+
+    def give_up(self, link: Link, problem: Exception) -> None:
+        """The link could not be made."""
+        if self.links.get(link.contact.node_id) is link and link.connection is None:
+            self.counters["links_failed"] += 1
+            if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
+                self._note_shortage()
+            elif not isinstance(problem, ConnectionRefusedError):  # that peer ended, as peers do: nothing is wrong
+                gone = isinstance(problem, HelloRefused) and problem.why == "identity"
+                note = (
+                    self.problems.keep if gone or isinstance(problem, OSError | TimeoutError) else self.problems.append
+                )
+                note(str(_unreachable(link.contact.address, problem)))
+            if link.opening is not None:
+                link.opening.cancel()
+            self._remove(link)
+
+    def _note_shortage(self) -> None:
+        if _SHORTAGE not in self.problems:
+            self.problems.append(_SHORTAGE)
+
+    def unplug(self) -> None:
+        """A drill: as if the cable were pulled. All links break, and none comes to stand until `plug_in`."""
+        self._unplugged = True
+        for connection in [*self._unauthenticated, *self._ending, *[link.connection for link in self.links.values()]]:
+            if connection is not None:
+                connection.abort()
+
+    def plug_in(self) -> None:
+        """The drill is over."""
+        self._unplugged = False
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Write what waits, close every link and accept no more; within `close_timeout_s` or less."""
+        self._closing = True
+        for server in self._servers:
+            server.close()
+        self._flush()
+        open_ = [link.connection for link in self.links.values() if link.connection is not None]
+        tasks = [*self._death_watches, *(link.opening for link in self.links.values() if link.opening is not None)]
+        for task in tasks:
+            task.cancel()
+        for connection in [*open_, *self._unauthenticated, *self._ending]:
+            self._served.get(connection, connection).close()
+        open_ += self._ending
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if open_:
+            wait_s = self.config.close_timeout_s
+            wait_s = wait_s if timeout_s is None else min(timeout_s, wait_s)
+            await asyncio.wait([connection.ended for connection in open_], timeout=wait_s)
+        for connection in open_:
+            connection.abort()
+
+    # --- what connections tell ----------------------------------------------------------------------------------
+
+    def end(self, link: Link) -> None:
+        """Neither side needs the link. What the other one has sent meanwhile still comes, and then it closes."""
+        assert link.connection is not None
+        self._ending[link.connection] = None
+        self._forget(link)
+        link.idle_here = False
+        link.say(FrameType.DONE)
+        self.write(link)
+
+    def opened(self, connection: Connection) -> None:
+        """Somebody connected, and nobody knows yet who."""
+        if self._closing or self._unplugged:
+            connection.abort()
+            return
+        if len(self._unauthenticated) >= self.config.unauthenticated_max:
+            self._refuse(next(iter(self._unauthenticated)))
+        self._unauthenticated[connection] = None
+        Patience(self.loop, self.config.connect_timeout_s, partial(self._expire, connection))
+
+    def _refuse(self, connection: Connection) -> None:
+        """There are too many that have not said who they are: the oldest has had the most time, and goes."""
+        del self._unauthenticated[connection]
+        self.counters["unauthenticated_refused"] += 1
+        connection.abort()
+
+    def is_welcome(self, connection: Connection) -> bool:
+        """Of two connections that both sides opened at once, both keep the one that the smaller nodeId opened."""
+        link = self.links.get(connection.peer.contact.node_id)
+        if link is None:
+            return True
+        smaller = min(self.contact.node_id, link.contact.node_id)
+        if link.connection is None:
+            return connection.opened_here or link.opening is None or connection.opener == smaller
+        stands = link.connection
+        at_once = self.loop.time() - stands.proven_at < self.config.connect_timeout_s
+        same_run = stands.peer.incarnation == connection.peer.incarnation
+        return connection.opener == smaller or stands.opener != smaller or not (at_once and same_run)
+
+    def proved(self, connection: Connection) -> None:
+        """A connection is who it says: the connection serves its link, unless another one is to."""
+        self._unauthenticated.pop(connection, None)
+        if self._closing or not self.is_welcome(connection):
+            connection.supersede()
+            return
+        contact = connection.peer.contact
+        link = self.links.get(contact.node_id)
+        if link is not None and link.connection is not None:
+            link.connection.supersede()
+            self._remove(link)
+            link = None
+        if link is None:
+            link = self.links[contact.node_id] = Link(self._links, contact)
+        self._served[connection] = link
+        connection.serve(link, partial(self.bundle_came, link), partial(self.frame_came, link))
+        link.adopt(connection, imports=self._may_open(connection))
+        self.pump.hand(self.pump.inputs.link_up, link.contact)
+        if link.measuring:
+            link.measuring = False
+            self._ping(link)
+
+    def bundle_came(self, link: Link, bundle: Bundle) -> None:
+        """A bundle arrived. Raises `Malformed` when the other side overdrew its credit."""
+        self.counters["bundles_in"] += 1
+        self.counters["bytes_in"] += bundle.size
+        link.idle_there = False
+        link.charged += bundle.size  # here and in `release` without a call for every bundle
+        if link.charged > self.config.window_bytes + FRAME_BYTES_MAX:
+            raise Malformed(f"{link.charged} bytes came on a window of {self.config.window_bytes}")
+        if self.links.get(link.contact.node_id) is not link:
+            self._owe(link.contact.node_id, bundle.size)
+        if not self.pump.closed:
+            self.pump.call(self.pump.inputs.bundle, link.contact, bundle)
+
+    def frame_came(self, link: Link, type_: FrameType, content: bytes) -> None:
+        """A frame other than a bundle arrived."""
+        match type_:
+            case FrameType.CONTROL:
+                link.idle_there = False
+                for message in self.codec.decode_all(content):
+                    self.counters["messages_in"] += 1
+                    self.pump.hand(self.pump.inputs.message, link.contact, message)
+            case FrameType.SHARED_BUNDLE if link.imports:
+                self._shared_bundle_came(link, content)
+            case FrameType.OPENED if len(content) == NUMBER_BYTES:
+                link.opened_there(int.from_bytes(content, "little"))
+            case FrameType.SHARED_MEMORY if not content and self._sample and link.is_local:
+                link.exports = self._exports = True
+            case FrameType.CREDIT if len(content) == NUMBER_BYTES:
+                link.credited(int.from_bytes(content, "little"))
+            case FrameType.PING if len(content) == NUMBER_BYTES:
+                link.say(FrameType.PONG, content)
+            case FrameType.PONG if len(content) == NUMBER_BYTES:
+                self.round_trips.answered(int.from_bytes(content, "little"))
+            case FrameType.IDLE:
+                link.idle_there = True
+                self.write(link)
+            case FrameType.DONE:
+                self._done(link)
+            case FrameType.SUPERSEDED:
+                pass  # it closes now
+            case _:
+                raise Malformed(f"a {type_.name} frame of {len(content)} bytes came out of turn")
+
+    def _may_open(self, connection: Connection) -> bool:
+        """Can this process open what the one at the other end lends?"""
+        pid, peer = connection.process, connection.peer
+        return pid > 0 and self._imports and shared_memory.may_open(pid, peer.shared_memory, peer.incarnation)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection ended."""
+        self._unauthenticated.pop(connection, None)
+        self._ending.pop(connection, None)
+        link = self._served.pop(connection, None)
+        if link is None:
+            return
+        if self.links.get(link.contact.node_id) is link:
+            self._remove(link)
+            if connection.pid not in (0, os.getpid()) and not connection.closing and not self._closing:
+                task = self.loop.create_task(self._see_if_ended(link.contact, connection.pid))
+                self._death_watches.add(task)
+                task.add_done_callback(self._death_watches.discard)
+        link.lost(connection)
+
+    def refused(self, connection: Connection, problem: RemoteError | CrowdedOut) -> None:
+        """A connection is closed for what came on it."""
+        match problem:
+            case CrowdedOut():
+                self.counters["crowded_out"] += 1
+            case Unadmitted(why=why):
+                self.counters[f"refused_{why}"] += 1
+            case _:
+                self.counters["refused_malformed"] += 1
+        self.problems.append(f"closed the link with {connection.other_end}: {problem}")
+
+    # --- within -------------------------------------------------------------------------------------------------
+
+    def _shared_bundle_came(self, link: Link, content: bytes) -> None:
+        try:
+            bundle = link.imported(content)
+        except shared_memory.Released as problem:  # with what it still had to lend: as if the link had broken before
+            assert link.connection is not None
+            self._imports = self._imports and not isinstance(problem, shared_memory.OutOfDescriptors)
+            self.problems.keep(f"lost the link with {link.connection.other_end}: {problem}")
+            link.connection.abort()
+        else:
+            self.bundle_came(link, bundle)
+
+    async def _see_if_ended(self, contact: Contact, pid: int) -> None:
+        """A process closed its link, as the kernel does for one that ends: then nobody need wait for the peer."""
+        if not await local_ipc.has_ended(pid, _ENDING_S):
+            return
+        link = self.links.get(contact.node_id)
+        if link is None or link.connection is None:  # else it has started again
+            self.pump.hand(self.pump.inputs.died, contact)
+
+    async def _open(self, link: Link) -> None:
+        try:
+            await within(self.config.connect_timeout_s, self._connect_link(link))
+        except (OSError, TimeoutError, QuillcastError) as problem:
+            link.opening = None
+            self.give_up(link, problem)
+        finally:
+            link.opening = None
+
+    async def _connect_link(self, link: Link) -> None:
+        try:
+            await self._connect(link.contact.address, link.contact.node_id)
+        except Superseded:
+            await link.established.wait()
+
+    def _connection(self, wanted: bytes | None, *, opened_here: bool, curious: bool = False) -> Connection:
+        place = shared_memory.place(self._sample or b"")
+        mine = self.handshake.hello(self.contact.address, self.config.window_bytes, place)
+        return Connection(self._connections, mine, wanted, opened_here=opened_here, curious=curious)
+
+    def _ping(self, link: Link) -> None:
+        link.say(FrameType.PING, self.round_trips.ask(link.contact).to_bytes(NUMBER_BYTES, "little"))
+
+    def _round_trips_lost(self, link: Link) -> None:
+        self.round_trips.lost(link.contact.node_id)
+        if link.measuring:
+            self.pump.hand(self.pump.inputs.measured, link.contact, None)
+
+    async def _connect(self, address: str, wanted: bytes | None, *, curious: bool = False) -> Connection:
+        host, port = addresses.parse_loopback(address) if self.handshake.tls is None else addresses.parse(address)
+        if self._unplugged:
+            raise OSError(errno.ENETUNREACH, "unplugged, which is a drill")
+        connection = self._connection(wanted, opened_here=True, curious=curious)
+        own = local_ipc.connected(addresses.written(host, port)) if self.config.local_ipc else None
+        if own is not None:
+            await connection.made_by(local_ipc.transport(self.loop, lambda: self._protocol(connection), own))
+        else:
+            await connection.made_by(self.loop.create_connection(lambda: self._protocol(connection), host, port))
+        try:
+            await (connection.greeted if curious and self.handshake.tls is None else connection.proven)
+        except Superseded:
+            if not curious:
+                raise  # else it is a member, who opens a link to this peer just now
+        except BaseException:
+            if connection.receiver is None:
+                connection.abort()
+            raise
+        return connection
+
+    def _protocol(self, connection: Connection) -> asyncio.BaseProtocol:
+        """What serves the connection's socket."""
+        return connection if self.handshake.tls is None else self.handshake.tls.protocol(connection)
+
+    def _expire(self, connection: Connection) -> None:
+        if connection in self._unauthenticated:
+            connection.refuse(
+                HelloRefused("silence", f"it did not say hello within {self.config.connect_timeout_s:g} s")
+            )
+
+    def _remove(self, link: Link) -> None:
+        """The link is no more; what waited on it is gone."""
+        self._forget(link)
+        if not self._closing:
+            self.pump.hand(self.pump.inputs.link_lost, link.contact)
+            self._round_trips_lost(link)
+
+    def _done(self, link: Link) -> None:
+        """The other side has sent all it will: send what waits, and close. The next message opens another link."""
+        if self.links.get(link.contact.node_id) is link:
+            self._forget(link)
+            self.write(link)
+            self._round_trips_lost(link)
+        assert link.connection is not None
+        self._ending[link.connection] = None
+        link.close()
+
+    def _forget(self, link: Link) -> None:
+        del self.links[link.contact.node_id]
+        self._owe(link.contact.node_id, link.charged)
+
+    def _owe(self, node: bytes, size_bytes: int) -> None:
+        """Bytes of bundles are still to be released that no link gives credit back for."""
+        if size_bytes:
+            self._debts[node] = self._debts.get(node, 0) + size_bytes
+
+    def _flush(self) -> bool:
+        """Have the links write what waits. Were there events?"""
+        if not self._dirty:
+            return False
+        dirty, self._dirty = self._dirty, []
+        if len(dirty) > 1:
+            dirty.sort(key=Link.is_idle)  # receipts and credit can wait for a system call, events cannot
+        carried = False
+        for link in dirty:
+            carried = self.write(link) or carried
+        return carried
+
+    def _broke(self, connection: Connection, problem: Exception) -> None:
+        """What waits for a link cannot be written: it ends, with all that waits, and no other one does."""
+        self.counters["links_broken"] += 1
+        self.problems.append(f"closed the link with {connection.other_end}: nothing can be written to it: {problem!r}")
+        connection.abort()
+        self.loop.call_soon(self.closed, connection)  # a transport that is broken may not tell that it closed
+
+
+def _unreachable(address: str, problem: Exception) -> Unreachable:
+    """Why there is no link to an address, in one line."""
+    match problem:
+        case Unreachable():
+            return problem
+        case ConnectionRefusedError():
+            return Unreachable(f"cannot reach {address}: nobody listens there")
+        case TimeoutError():
+            return Unreachable(f"cannot reach {address}: no answer in time; does a firewall let TCP to it through?")
+        case OSError():
+            return Unreachable(f"cannot reach {address}: {problem.strerror or problem}")
+        case _:
+            return Unreachable(f"cannot link with {address}: {problem}")

@@ -1,0 +1,268 @@
+"""Blocks that peers of one machine lend each other: a reference is passed on, and nobody on the way copies them.
+
+A large block is laid down in a file that is in memory only and has no name (memfd_create(2)). A link to a process that
+may open it tells its place, the number of the descriptor and what the file is to hold, instead of sending it. The other
+side opens it to read by `/proc/PID/fd`, maps it, and lends it on in the same way; who lends keeps it until it is said
+to be taken. Files keep their size, so that no reader can fail, and are used again when nobody else has them open. The
+kernel tells that: it grants a lease (fcntl(2)) on nothing that others have open, however they came by it, and wherever
+they ended. A file begins with how often it was used, which a place says too: one that comes late leads to nothing.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import resource
+import signal
+import struct
+import sys
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import ClassVar
+
+from quillcast.core.bundle import Block, Bundle
+from quillcast.core.errors import Malformed
+from quillcast.live.transport.framing import FRAME_BYTES_MAX
+
+SHARED_BYTES_MIN = 64 << 10
+"""Smaller blocks are sent: a copy costs less than the system calls; a guess."""
+
+_POSSIBLE = hasattr(os, "memfd_create")
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW if _POSSIBLE else 0
+_PLACE = struct.Struct("<QQQ")  # descriptor, inode, use
+_USE = struct.Struct("<Q")
+_PARTS_MAX = 256  # more are joined first: copied twice, but in two pieces; a guess
+_MEMORY_BYTES = 832 << 10  # a batch with its columns; what is larger gets memory of its own, which is not used again
+_MEMORIES_MAX = 84  # 68 MiB at most, of a node: what a publisher keeps until it is stable, and a window more
+_UNHELD = 2  # references to what only the deque holds, as `getrefcount` counts
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+class Released(Exception):
+    """Whoever lent something has let go of it: mostly its process has ended."""
+
+
+class OutOfDescriptors(Released):
+    """This process has no descriptors or memory left to open what is lent."""
+
+
+class MemoryFile(mmap.mmap):
+    """A file in memory, mapped. It is closed when nobody looks at it any more."""
+
+    held: ClassVar[int] = 0
+    """How many this process has."""
+
+    descriptor = -1
+    inode = 0
+
+    def __new__(cls, descriptor: int, inode: int, content_bytes: int, access: int = mmap.PROT_READ) -> "MemoryFile":
+        """Raises `OSError`; else the descriptor is this one's."""
+        made = super().__new__(cls, descriptor, _USE.size + content_bytes, mmap.MAP_SHARED, access)
+        made.descriptor, made.inode = descriptor, inode
+        MemoryFile.held += 1
+        return made
+
+    @classmethod
+    def new(cls, content_bytes: int) -> "MemoryFile":
+        """One of this process. Raises `OSError`."""
+        made = os.memfd_create("quillcast", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        own = -1
+        try:
+            os.ftruncate(made, _USE.size + content_bytes)
+            fcntl.fcntl(made, fcntl.F_ADD_SEALS, _SEALS)
+            own = os.open(f"/proc/self/fd/{made}", os.O_RDWR | os.O_CLOEXEC)  # leases are granted on what was opened
+            return cls(own, os.fstat(own).st_ino, content_bytes, mmap.PROT_READ | mmap.PROT_WRITE)
+        except OSError:
+            if own >= 0:
+                os.close(own)
+            raise
+        finally:
+            os.close(made)
+
+    @property
+    def use(self) -> int:
+        """How often it was used before."""
+        use: int = _USE.unpack_from(self)[0]
+        return use
+
+    @property
+    def place(self) -> bytes:
+        """Where its content is, for processes that may open it."""
+        return _PLACE.pack(self.descriptor, self.inode, self.use)
+
+    def fill(self, parts: Sequence[bytes | memoryview]) -> memoryview:
+        """Lay these bytes down; where they are."""
+        view, at = memoryview(self), _USE.size
+        for part in parts:
+            view[at : at + len(part)] = part
+            at += len(part)
+        return view[_USE.size : at]
+
+    def take_back(self) -> bool:
+        """Begin another use of it, if nobody else has it open; who opens it from now on sees that."""
+        fcntl.fcntl(self.descriptor, fcntl.F_SETSIG, signal.SIGURG)  # if it is opened meanwhile: no harm done
+        try:
+            fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError:
+            return False
+        _USE.pack_into(self, 0, self.use + 1)
+        fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return True
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            MemoryFile.held -= 1
+            os.close(self.descriptor)
+
+
+class SharedMemory:
+    """What a node lends from."""
+
+    def __init__(self) -> None:
+        self._all: deque[MemoryFile] = deque()
+        _POOLS.add(self)
+
+    def join(self, parts: list[bytes]) -> bytes | memoryview:
+        """The pieces of a block, one after the other: where they can be lent, if that is worth it."""
+        pieces = parts if len(parts) < _PARTS_MAX else [b"".join(parts)]
+        return self.lay(pieces) or b"".join(pieces)
+
+    def lay(self, parts: Sequence[bytes | memoryview]) -> memoryview | None:
+        """These bytes, one after the other, where they can be lent.
+
+        None if they are too few to be worth it, or this process can lend no more for now.
+        """
+        size = sum(map(len, parts))
+        if size < SHARED_BYTES_MIN:
+            return None
+        try:
+            memory = self._unused() if size <= _MEMORY_BYTES else _new(size)
+        except OSError:  # no descriptor left
+            return None
+        return None if memory is None else memory.fill(parts)
+
+    def sample(self, content: bytes) -> memoryview | None:
+        """Something to lend, for others to find out whether they may open it.
+
+        None where this process cannot lend, or the kernel does not tell who has a file open.
+        """
+        if not _POSSIBLE:
+            return None
+        try:
+            memory = MemoryFile.new(len(content))
+            other = os.open(f"/proc/self/fd/{memory.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+            told = not memory.take_back()
+            os.close(other)
+        except OSError:  # a container's rules may forbid it
+            return None
+        return memory.fill([content]) if told and memory.take_back() else None
+
+    def places(self, blocks: Sequence[Block]) -> bytes | None:
+        """Where these blocks are lent, which are moved there if need be; None if they are to be sent."""
+        if min([block.size for block in blocks]) < SHARED_BYTES_MIN:
+            return None
+        for block in blocks:
+            if not place(block.data):
+                lent = self.lay([block.data])
+                if lent is None:
+                    return None
+                block.data = lent
+        return b"".join([place(block.data) for block in blocks])
+
+    def retire(self) -> None:
+        """Use none of the memory again that was lent until now."""
+        self._all.clear()
+
+    def _unused(self) -> MemoryFile | None:
+        for _ in range(min(len(self._all), 2)):  # the oldest is mostly free; one that is not may be held for long
+            self._all.rotate(-1)
+            if sys.getrefcount(self._all[-1]) == _UNHELD and self._all[-1].take_back():
+                return self._all[-1]
+        made = _new(_MEMORY_BYTES) if len(self._all) < _MEMORIES_MAX else None
+        if made is not None:
+            self._all.append(made)
+        return made
+
+
+_POOLS: weakref.WeakSet[SharedMemory] = weakref.WeakSet()
+
+
+def _retire_all() -> None:
+    for shared_memory in _POOLS:
+        shared_memory.retire()
+
+
+os.register_at_fork(before=_retire_all)  # a child looks at what its parent looks at, and the kernel takes them for one
+
+
+def held_max() -> int:
+    """Beyond so many memories blocks are copied: each takes two descriptors, and half of a process's are others'."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+
+
+def _new(size_bytes: int) -> MemoryFile | None:
+    return MemoryFile.new(size_bytes) if MemoryFile.held < held_max() else None
+
+
+def place(data: bytes | memoryview) -> bytes:
+    """Where these bytes are lent, if they are all of a memory's content; else nothing."""
+    memory = data.obj if isinstance(data, memoryview) else None
+    return memory.place if isinstance(memory, MemoryFile) else b""
+
+
+def open_bundle(content: bytes, pid: int) -> Bundle:
+    """The bundle whose head this is, with places instead of blocks, as a process of this machine said them.
+
+    Raises `Released` or `Malformed`.
+    """
+
+    def open_all(data: bytes | memoryview, at: int, sizes: tuple[int, ...]) -> tuple[Block, ...]:
+        if len(data) != at + len(sizes) * _PLACE.size:
+            raise Malformed(f"a bundle lends {len(sizes)} blocks, and {len(data) - at} bytes say where")
+        if not min(sizes) or sum(sizes) > FRAME_BYTES_MAX:
+            raise Malformed(f"a bundle lends blocks of {min(sizes)} bytes and more, {sum(sizes)} together")
+        places = [data[start : start + _PLACE.size] for start in range(at, len(data), _PLACE.size)]
+        return tuple([Block.parse(open_block(pid, place, size)) for place, size in zip(places, sizes, strict=True)])
+
+    return Bundle.decode(content, open_all)
+
+
+def may_open(pid: int, place: bytes, content: bytes) -> bool:
+    """May this process open what that one lends? It lends this content at this place, to find out."""
+    try:
+        return len(place) == _PLACE.size and len(content) > 0 and open_block(pid, place, len(content)) == content
+    except (Released, Malformed):
+        return False
+
+
+def open_block(pid: int, place: bytes | memoryview, size_bytes: int) -> memoryview:
+    """What another process lends. Raises `Released`, or `Malformed` if it is nothing that is lent."""
+    descriptor, inode, use = _PLACE.unpack(place)
+    own = -1
+    try:
+        own = os.open(
+            f"/proc/{pid}/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        )  # from now on it is not used again
+        found = os.fstat(own)
+        if found.st_ino != inode:
+            raise Released(f"process {pid} lends nothing there any more")
+        if fcntl.fcntl(own, fcntl.F_GET_SEALS) & _SEALS != _SEALS or found.st_size < _USE.size + size_bytes:
+            raise Malformed(f"process {pid} lends {size_bytes} bytes, and something else is there")
+        if MemoryFile.held < held_max():
+            whole = memoryview(MemoryFile(own, inode, size_bytes))
+            own = -1
+        else:
+            whole = memoryview(os.pread(own, _USE.size + size_bytes, 0))
+        if _USE.unpack_from(whole)[0] != use:
+            raise Released(f"process {pid} lends nothing there any more")
+        return whole[_USE.size :]
+    except (FileNotFoundError, ProcessLookupError, BlockingIOError) as problem:  # the last while it is taken back
+        raise Released(f"process {pid} lends nothing there any more") from problem
+    except OSError as problem:
+        if problem.errno in _SHORTAGES:
+            raise OutOfDescriptors(f"what process {pid} lends cannot be opened: {problem.strerror}") from problem
+        raise Malformed(f"what process {pid} lends cannot be opened: {problem.strerror}") from problem
+    finally:
+        if own >= 0:
+            os.close(own)

@@ -1,0 +1,281 @@
+"""TLS 1.3 between a socket and a `Connection`, with both sides' certificates.
+
+OpenSSL works on memory here and not on the socket, so that a peer sees what each stranger did from its first byte on,
+can count it, and can say what was wrong in words. The chain is OpenSSL's to check; lifetimes are checked with this
+peer's clock (`protocol.security.members`), where the text names both.
+
+Bytes are copied as seldom as OpenSSL allows: the socket reads into one buffer, and what is decrypted goes straight into
+the buffer that frames are cut from, as many records at a time as there are.
+"""
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import Iterable
+from typing import Any, Protocol, cast
+
+from quillcast.core.errors import RemoteError
+from quillcast.live.admission import certificates
+from quillcast.live.transport.hello import HelloRefused, Identity
+from quillcast.protocol.security.members import fingerprint
+
+_NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, which the ssl module has no name for
+_RAW_BYTES = 256 << 10
+_WRITE_BYTES = (
+    256 << 10
+)  # what is encrypted at a time, and then sent: less of it wakes the other side more often; measured
+_ALERT, _HANDSHAKE = 21, 22  # content types, the first byte of every TLS record
+_REFUSAL = b"\x15\x03\x03\x00\x02\x02\x46"  # a fatal alert, protocol_version: the answer to what is not TLS
+_UNKNOWN_AUTHORITY = (7, 18, 19, 20, 21)  # X509_V_ERR_*: self-signed, or signed by somebody else
+
+_ALERTS = {
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not take this peer's certificate: it belongs to another network",
+    "TLSV1_ALERT_DECRYPT_ERROR": "it does not take this peer's certificate: it belongs to another network",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a certificate of its network; join with a line that it prints",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it speaks no TLS 1.3",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "there is no kind of encryption that both know",
+}
+
+
+class Secured(Protocol):
+    """Who is behind TLS: a `Connection`, or somebody who asks for admission."""
+
+    tls: "TlsProtocol | None"
+    opened_here: bool
+    closing: bool
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def connection_lost(self, problem: Exception | None) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def get_buffer(self, sizehint: int) -> memoryview: ...
+    def buffer_updated(self, count: int) -> None: ...
+    def refuse(self, problem: RemoteError) -> None: ...
+
+
+class Tls:
+    """A member's side of every link: its identity, its certificate, and its network's certificate."""
+
+    def __init__(self, identity: Identity, certificate: bytes, authority: bytes) -> None:
+        self.authority, self.authority_key = authority, certificates.authority_key(authority)
+        self.fingerprint = fingerprint(self.authority_key)
+        pem = identity.pem + certificates.pem(certificate)
+        self._server = _context(ssl.PROTOCOL_TLS_SERVER, pem, authority)
+        self._server.verify_mode = ssl.CERT_OPTIONAL  # who asks for admission has no certificate yet
+        self._server.num_tickets = 0
+        self._client = _context(ssl.PROTOCOL_TLS_CLIENT, pem, authority)
+
+    def protocol(self, connection: Secured) -> "TlsProtocol":
+        """What stands between the connection and its socket."""
+        context = self._client if connection.opened_here else self._server
+        return TlsProtocol(connection, context, server=not connection.opened_here)
+
+
+def applicant_context() -> ssl.SSLContext:
+    """For who has no certificate yet: it checks the other side's itself, against a fingerprint."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, None, None)
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class TlsProtocol(asyncio.BufferedProtocol):
+    """The socket's protocol: a `Connection` behind TLS, which sees a `TlsTransport` and plain bytes."""
+
+    def __init__(self, connection: Secured, context: ssl.SSLContext, *, server: bool) -> None:
+        self.connection = connection
+        connection.tls = self
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
+        self._raw = memoryview(bytearray(_RAW_BYTES))
+        self._backlog: list[bytes] = []  # what is written before the handshake is done
+        self._first = -1
+        self.handshaken = False
+        self.failed = False
+        self.socket: asyncio.Transport
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The other side's, whose key TLS has proven; None if it showed none."""
+        return self._tls.getpeercert(binary_form=True) if self.handshaken else None
+
+    # --- the socket's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.socket = cast("asyncio.Transport", transport)
+        self.connection.connection_made(TlsTransport(self))
+        self._advance()
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self.connection.connection_lost(problem)
+
+    def pause_writing(self) -> None:
+        self.connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.connection.resume_writing()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._raw
+
+    def buffer_updated(self, count: int) -> None:
+        if self._first < 0:
+            self._first = self._raw[0]
+            if self._first not in (_ALERT, _HANDSHAKE):
+                self._fail(_no_tls(bytes(self._raw[: min(count, 64)])))
+        if self.failed:
+            return
+        self._incoming.write(self._raw[:count])
+        self._advance()
+
+    def eof_received(self) -> bool:
+        return False  # and so the socket closes
+
+    # --- the connection's side
+
+    def write(self, parts: Iterable[bytes]) -> None:
+        """Encrypt and send, in pieces."""
+        if not self.handshaken:
+            self._backlog += parts
+            return
+        written = 0
+        for part in parts:
+            view = memoryview(part)
+            while view:
+                count = self._tls.write(view[:_WRITE_BYTES])
+                view, written = view[count:], written + count
+                if written >= _WRITE_BYTES:
+                    self._send()
+                    written = 0
+        self._send()
+
+    def close(self) -> None:
+        """Say that nothing follows, and close the socket when all is sent."""
+        if self.handshaken and not self.failed and not self.socket.is_closing():
+            with contextlib.suppress(ssl.SSLError):  # it waits for the other side's goodbye, and need not
+                self._tls.unwrap()
+            self._send()
+        self.socket.close()
+
+    # --- within
+
+    def _advance(self) -> None:
+        """Go on with what came, as far as it goes."""
+        try:
+            if not self.handshaken:
+                self._tls.do_handshake()
+                self.handshaken = True
+                backlog, self._backlog = self._backlog, []
+                self.write(backlog)
+            self._read()
+        except ssl.SSLWantReadError:
+            self._send()
+        except ssl.SSLError as problem:
+            self._send()
+            self._fail(_refusal(problem))
+
+    def _read(self) -> None:
+        """Fill the connection's buffer with all that is decrypted, again and again. Raises `SSLWantReadError`."""
+        connection, read = self.connection, self._tls.read
+        while not connection.closing:
+            buffer = connection.get_buffer(-1)
+            filled, size = 0, len(buffer)
+            try:
+                while filled < size:
+                    count = cast("int", read(size - filled, buffer[filled:]))
+                    if not count:  # the other side's goodbye
+                        self.socket.close()
+                        return
+                    filled += count
+            finally:
+                if filled:
+                    connection.buffer_updated(filled)
+
+    def _send(self) -> None:
+        if self._outgoing.pending:
+            self.socket.write(self._outgoing.read())
+
+    def _fail(self, problem: RemoteError) -> None:
+        if self.failed or self.connection.closing:
+            return
+        self.failed = True
+        if self._first not in (_ALERT, _HANDSHAKE):
+            self.socket.write(_REFUSAL)
+        self.connection.refuse(problem)
+
+
+class TlsTransport(asyncio.Transport):
+    """What a `Connection` behind TLS takes for its transport."""
+
+    def __init__(self, tls: TlsProtocol) -> None:
+        super().__init__()
+        self._tls, self._socket = tls, tls.socket
+        self.get_write_buffer_size = self._socket.get_write_buffer_size  # type: ignore[method-assign]
+        self.is_closing = self._socket.is_closing  # type: ignore[method-assign]
+        self.abort = self._socket.abort  # type: ignore[method-assign]
+
+    def write(self, data: Any) -> None:
+        self._tls.write((data,))
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self._tls.write(list_of_data)
+
+    def close(self) -> None:
+        self._tls.close()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._socket.get_extra_info(name, default)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._socket.set_write_buffer_limits(high, low)
+
+    def pause_reading(self) -> None:
+        self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._socket.resume_reading()
+
+
+def _context(kind: int, pem: bytes | None, authority: bytes | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(kind)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # peers are known by their keys, whatever they are reached by
+    if authority is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= _NO_CHECK_TIME
+        context.load_verify_locations(cadata=authority)
+    if pem is not None:
+        _load(context, pem)
+    return context
+
+
+def _load(context: ssl.SSLContext, pem: bytes) -> None:
+    """Give the context its key. It takes them from files only; this one is in memory and never on a disk."""
+    file = os.memfd_create("quillcast", os.MFD_CLOEXEC)
+    try:
+        with open(file, "wb", closefd=False) as writing:
+            writing.write(pem)
+        context.load_cert_chain(f"/proc/self/fd/{file}")
+    finally:
+        os.close(file)
+
+
+def _no_tls(begin: bytes) -> HelloRefused:
+    """Why bytes that are no TLS came."""
+    if b"quillcast" in begin:
+        return HelloRefused(
+            "plain", "it speaks without TLS: it was not admitted to this network; join with a line that a member prints"
+        )
+    return HelloRefused("not_quillcast", "it is not a quillcast peer: it does not speak TLS")
+
+
+def _refusal(problem: ssl.SSLError) -> HelloRefused:
+    """What went wrong in TLS, in words."""
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        if problem.verify_code in _UNKNOWN_AUTHORITY:
+            return HelloRefused("unadmitted", "its certificate is not of this network")
+        return HelloRefused("unadmitted", f"its certificate does not hold: {problem.verify_message}")
+    reason = problem.reason or str(problem)
+    if reason in _ALERTS:
+        return HelloRefused("unadmitted", _ALERTS[reason])
+    return HelloRefused("not_quillcast", f"it is not a quillcast peer: {reason.lower().replace('_', ' ')}")
