@@ -26,7 +26,7 @@ MUTANTS = (
     # ---- core
     Mutant(
         "empty-range-within",
-        "Ranges are half open: what ends where a question begins has no part in it.",
+        "Ranges are half open: a range that ends at the first index is not within.",
         "core/ranges.py",
         """        if first >= last:
             return found
@@ -91,7 +91,7 @@ MUTANTS = (
     # ---- forwarding
     Mutant(
         "repairs-skip-the-range-check",
-        "A repair that brings nothing new ends here.",
+        "A repair with nothing new ends here.",
         "protocol/forwarding/flow.py",
         """        if past is None or not past.seen.add(bundle.envelope.first, bundle.last):
             return False
@@ -114,15 +114,15 @@ MUTANTS = (
     ),
     Mutant(
         "one-bundle-without-credit",
-        "Data needs credit: where there is none left nothing is sent.",
+        "Data needs credit: without credit nothing is sent.",
         "protocol/forwarding/channels.py",
         "        while self.cursor < end and host.room(contact) > 0:\n",
         "        while self.cursor < end and host.room(contact) >= 0:\n",
-        "protocol/forwarding/test_table.py::test_a_slow_channel_is_served_later_from_the_log_and_holds_up_nobody",
+        "protocol/forwarding/test_table.py::test_a_slow_channel_is_served_later_from_the_log_and_delays_no_other",
     ),
     Mutant(
-        "held-counts-as-covered",
-        "What waits behind a hole has not gone out, and is not covered.",
+        "held-counts-as-acknowledged",
+        "Events that wait behind a hole were not delivered, and are not acknowledged.",
         "protocol/forwarding/edge.py",
         "        return min([line.next, *held]) if held else line.next\n",
         "        return line.next\n",
@@ -130,60 +130,60 @@ MUTANTS = (
     ),
     Mutant(
         "lease-back-at-once",
-        "Whoever was cut has a lease again when it keeps up, and not when it has come where it was.",
+        "A cut receiver has a lease again when it catches up, not when it reaches the position of the cut.",
         "protocol/forwarding/channels.py",
         "        if position >= frontier or now - self.at <= self.within_s:\n",
         "        if position >= self.mark:\n",
-        "protocol/forwarding/test_table.py::test_whoever_was_cut_has_a_lease_again_once_it_reaches_soon_what_was_there_at_one_time",
+        "protocol/forwarding/test_table.py::test_a_cut_receiver_has_a_lease_again_once_it_catches_up",
     ),
     Mutant(
-        "let-go-and-taken-up-again",
-        "A past term that was let go is taken up again only if it went further.",
+        "discarded-term-recalled",
+        "A discarded past term is recalled only if it went further.",
         "protocol/forwarding/flow.py",
         "        return term < self.term and end > self.forgotten.get(term, -1)\n",
         "        return term < self.term\n",
-        "protocol/forwarding/test_table.py::test_a_term_that_was_let_go_is_taken_up_again_only_if_it_went_further",
+        "protocol/forwarding/test_table.py::test_a_discarded_term_is_recalled_only_if_it_went_further",
     ),
     Mutant(
-        "let-go-in-silence",
-        "A subscriber is told of what it still had to take of a past term that is let go.",
+        "discarded-in-silence",
+        "When a past term is discarded, subscribers are told what they had not taken yet.",
         "protocol/forwarding/flow.py",
         "                channel.discard_past(term, gone, past.ledger, later)\n",
         "                continue\n",
-        "protocol/forwarding/test_table.py::test_a_subscriber_is_told_of_what_it_still_had_to_take_of_a_past_term_that_is_let_go",
+        "protocol/forwarding/test_table.py::test_discarding_a_past_term_reports_what_a_subscriber_had_not_taken",
     ),
     # ---- reliability
     Mutant(
         "given-up-after-5-s",
-        "Of a past term nothing is given up before everybody has refused it for as long as a lease.",
+        "Ranges of a past term are given up only after all sources have refused them for the time of a lease.",
         "protocol/reliability/recovery.py",
         "        gone = gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s)\n",
         "        gone = gap.nobody_has(owed, now, 5.0, self.config.give_up_s)\n",
-        "protocol/reliability/test_recovery.py::test_what_nobody_has_of_a_past_term_is_given_up_when_that_has_stood_for_a_lease",
+        "protocol/reliability/test_recovery.py::test_ranges_of_a_past_term_that_nobody_has_are_given_up_after_the_time_of_a_lease",
     ),
     Mutant(
         "given-up-though-the-parent-may-get-it",
-        "In the present term nothing is given up before the parent says that it will not have it again.",
+        "Ranges of the current term are given up only after the parent says that it will not have them again.",
         "protocol/reliability/recovery.py",
-        "        final = intersection(lacking, gap.sources[tree.parent.node_id].released)\n",
-        "        final = lacking\n",
-        "protocol/reliability/test_recovery.py::test_what_the_parent_may_yet_get_is_asked_for_and_not_given_up",
+        "        final = intersection(missing, gap.sources[tree.parent.node_id].released)\n",
+        "        final = missing\n",
+        "protocol/reliability/test_recovery.py::test_ranges_that_the_parent_may_still_get_are_requested_and_not_given_up",
     ),
     Mutant(
         "refusals-teach-nothing",
-        "A loss report names the events, if anybody who refused them knows which they were.",
+        "A loss report names the events if any peer that refused them knows them.",
         "protocol/reliability/recovery.py",
         "        tree.learn_runs(message.term, message.runs)\n",
         "",
-        "protocol/reliability/test_recovery.py::test_who_refuses_says_whose_events_stood_there_and_a_report_names_them",
+        "protocol/reliability/test_recovery.py::test_a_refusal_names_the_lost_events_and_so_does_the_loss_report",
     ),
     Mutant(
         "answers-outlive-their-link",
-        "What was asked for over a link that is gone is not sent over the next one.",
+        "Requests over a lost link are not answered over the next one.",
         "protocol/reliability/recovery.py",
         "        self.unsent.pop(contact.node_id, None)\n",
         "        return\n",
-        "protocol/reliability/test_recovery.py::test_what_was_asked_for_over_a_link_that_is_gone_is_not_sent_over_the_next",
+        "protocol/reliability/test_recovery.py::test_requests_over_a_lost_link_are_not_answered_over_the_next",
     ),
     # ---- topics
     Mutant(
