@@ -41,21 +41,21 @@ def figures(asked: experiment.Experiment) -> Row:
         policy, arrays = policies.parse(asked.policies[0]), deployed.arrays()
         groups = range(len(arrays.workload))
         load = policy.load(arrays.tables, map(deployed.group, groups)) if policy.needs_load else None
-        grown = [(number, policy.trees(arrays.tables, deployed.group(number), load)) for number in groups]
+        built = [(number, policy.trees(arrays.tables, deployed.group(number), load)) for number in groups]
         return {
             "policy": asked.policies[0],
             "topology": asked.topology,
             "quality": asked.overlay.quality,
             "leaf_set_size": asked.overlay.leaf_set_size,
             "seed": asked.seed,
-            **_delays(grown, deployed),
-            **_stress(grown, arrays),
+            **_delays(built, deployed),
+            **_stress(built, arrays),
             **_hops(arrays),
         }
 
 
-def _delays(grown: list[tuple[int, list[Tree]]], deployed: deployment.Deployment) -> Row:
-    rows = tree_rows((number, at, tree) for number, trees in grown for at, tree in enumerate(trees))
+def _delays(built: list[tuple[int, list[Tree]]], deployed: deployment.Deployment) -> Row:
+    rows = tree_rows((number, at, tree) for number, trees in built for at, tree in enumerate(trees))
     told = list(stages.measure(rows, deployed, "root"))
     rad, rmd = (np.concatenate([column(batch, name) for batch in told]) for name in ("rad", "rmd"))
     children = max(int(column(batch, "children_max").max()) for batch in told)
@@ -66,12 +66,12 @@ def _delays(grown: list[tuple[int, list[Tree]]], deployed: deployment.Deployment
     }
 
 
-def _stress(grown: list[tuple[int, list[Tree]]], arrays: deployment.Arrays) -> Row:
+def _stress(built: list[tuple[int, list[Tree]]], arrays: deployment.Arrays) -> Row:
     peers, links = len(arrays.peers), len(arrays.topology.link_ends)
     tables, entries = np.zeros(peers, np.int32), np.zeros(peers, np.int32)
     forwarded, access, ip_access = np.zeros((3, peers))
     core, ip_core = np.zeros((2, links))
-    for _, trees in grown:
+    for _, trees in built:
         for tree in trees:
             metrics.add_node_stress(tree, tables, entries, forwarded)
             metrics.add_link_stress(arrays.topology, arrays.peers, tree, core, access)

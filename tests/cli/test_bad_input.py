@@ -142,13 +142,13 @@ def test_without_a_running_peer_there_is_nobody_to_ask(quillcast: Commands, argu
 def test_without_a_running_demo_there_is_nothing_to_break(quillcast: Commands, what: list[str]) -> None:
     code, out, err = quillcast.run("demo", *what)
     assert (code, out) == (4, "")
-    assert_one_line(err, "no demo runs on this machine; start one with: quillcast demo --stay")
+    assert_one_line(err, "no demo is running on this machine; start one with: quillcast demo --stay")
 
 
 def test_an_empty_folder_holds_nothing_to_audit(quillcast: Commands, tmp_path: Path) -> None:
     code, _, err = quillcast.run("audit", str(tmp_path))
     assert code == 2
-    assert_one_line(err.splitlines(keepends=True)[-1], "holds no journals")
+    assert_one_line(err.splitlines(keepends=True)[-1], "has no journals")
 
 
 def test_the_demo_mixes_its_journals_with_no_others(quillcast: Commands, tmp_path: Path) -> None:

@@ -86,8 +86,8 @@ def test_who_does_not_answer_is_named_and_is_not_ok(quillcast: Commands, node: d
     subscriber.signal(signal.SIGCONT)
     [silent] = peers
     assert code == 1
-    how = "(does not answer|is lost, and its lease goes on)"  # as soon as its parent gives it up
-    assert re.search(f"peer {silent[:8]} {how}, 7 events behind by its last word", out)
+    how = "(does not answer|is lost, and its lease is still running)"  # as soon as its parent gives it up
+    assert re.search(f"peer {silent[:8]} {how}, 7 events behind by its last report", out)
 
 
 def test_a_subscriber_whose_reader_stands_still_is_named_by_every_command(

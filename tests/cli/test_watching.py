@@ -84,13 +84,13 @@ def test_a_peer_is_judged_by_its_status(changed: dict[str, Any], state: State, t
         (leaf(behind_events=3), State.OK, "at most 3 events behind (b0b0b0b0)"),
         (leaf(behind_events=10_001), State.WARNING, "subscriber b0b0b0b0 is 10001 events and 0.0 s behind"),
         (leaf(behind_events=100_001, name="archive"), State.CRITICAL, "subscriber b0b0b0b0 archive is 100001 events"),
-        (leaf(behind_events=1, behind_s=11.0, stalled_s=9.0), State.WARNING, "taken nothing for 9 s"),
+        (leaf(behind_events=1, behind_s=11.0, stalled_s=9.0), State.WARNING, "processed nothing for 9 s"),
         (leaf(behind_events=1, behind_s=61.0), State.CRITICAL, "1 event and 61.0 s behind"),
         (leaf(behind_s=99.0), State.OK, "2 subscriptions"),
         (silent(), State.WARNING, "peer b0b0b0b0 does not answer"),
-        (silent(behind_events=79_000), State.WARNING, "does not answer, 79000 events behind by its last word"),
-        (silent(behind_events=100_001), State.CRITICAL, "does not answer, 100001 events behind by its last word"),
-        (silent(lost=True, behind_events=None), State.WARNING, "peer b0b0b0b0 is lost, and its lease goes on"),
+        (silent(behind_events=79_000), State.WARNING, "does not answer, 79000 events behind by its last report"),
+        (silent(behind_events=100_001), State.CRITICAL, "does not answer, 100001 events behind by its last report"),
+        (silent(lost=True, behind_events=None), State.WARNING, "peer b0b0b0b0 is lost, and its lease is still running"),
     ],
 )
 def test_a_topic_is_judged_by_its_tree(changed: dict[str, Any], state: State, text: str) -> None:
@@ -115,7 +115,7 @@ def test_a_topic_is_not_well_while_a_peer_of_this_machine_is_mute_that_may_subsc
         ({}, State.OK, "link a1a1a1a1 to b0b0b0b0: up"),
         ({"round_trip_ms": None}, State.UNKNOWN, "this peer has not measured its round trip"),
         ({"connected": False}, State.CRITICAL, "it is down"),
-        ({"suspected": True, "waiting_bytes": 9}, State.CRITICAL, "the neighbour is suspected; 9 bytes wait in it"),
+        ({"suspected": True, "waiting_bytes": 9}, State.CRITICAL, "the neighbour is suspected; 9 bytes are queued"),
         ({"round_trip_ms": 3.0}, State.WARNING, "a round trip takes 3.0 ms"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_name_does_not_pass_for_figures() -> None:
 
 def test_several_are_as_well_as_the_worst_of_them_and_it_is_named() -> None:
     findings = [Finding({}, state, state.name.lower(), {}) for state in (State.OK, State.CRITICAL, State.WARNING)]
-    assert judging.line(findings) == "CRITICAL - 1 of 3 are well; critical; warning"
+    assert judging.line(findings) == "CRITICAL - 1 of 3 are OK; critical; warning"
     assert judging.line(findings[:1]) == "OK - ok"
     assert judging.worst([]) == State.UNKNOWN
 
@@ -297,7 +297,7 @@ def test_checks_of_running_peers(quillcast: Commands) -> None:
     assert code == 0
     assert re.fullmatch(rf"OK - peer {node['node_id'][:8]}: 1 neighbour, \d topics? \| neighbours=1 .*\n", out)
     code, out, _ = quillcast.run("check", "peer", "--neighbours-min", "2")
-    assert (code, out.split(";")[0]) == (2, "CRITICAL - 0 of 2 are well")
+    assert (code, out.split(";")[0]) == (2, "CRITICAL - 0 of 2 are OK")
     code, out, _ = quillcast.run("check", "topic", "sport/tennis", "--prometheus")
     assert code == 0
     assert 'quillcast_topic_subscribers{network="test",topic="sport/tennis"} 1' in out.splitlines()

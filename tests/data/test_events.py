@@ -62,13 +62,13 @@ def test_a_row_without_topic_or_time_goes_with_the_others(tmp_path: Path) -> Non
         ("x.csv", b"", "holds no events"),
         ("x.csv", b"a,b\n", "holds no events"),
         ("x.csv", b"a,b\n1,2\n", "no column that could name topics"),
-        ("x.csv", b"topic,b\nu,2\nv\n", "damaged after line 2: the row has not the 2 fields"),
+        ("x.csv", b"topic,b\nu,2\nv\n", "damaged after line 2: the row does not have the 2 fields"),
         ("x.csv", b'topic,b\nu,"2', "damaged after line 0: unexpected end of data"),
         ("x.csv", b"topic,b\n\xff\xfe,2\n", "not text in UTF-8"),
         ("x.csv.gz", b"topic,b\nu,2\n", "cannot read .*: Not a gzipped file"),
         ("x.csv.gz", gzip.compress(b"topic,b\nu,2\n", mtime=0)[:-6], "cannot read .*: Compressed file ended"),
         ("x.jsonl", b'{"topic": "a"}\n{"topic"\n', "damaged after line 1: Expecting ':'"),
-        ("x.jsonl", b"[1]\n", "line 1 holds no JSON object"),
+        ("x.jsonl", b"[1]\n", "line 1 is not a JSON object"),
     ],
 )
 def test_a_bad_file_is_one_clear_line(tmp_path: Path, name: str, content: bytes, says: str) -> None:

@@ -39,13 +39,13 @@ def test_peers_are_struck_by_hand_and_nothing_is_lost(quillcast: Commands, tmp_p
 
     cut = quillcast.json("demo", "partition", subscribers[0], "--seconds", "2")
     assert cut["text"].startswith("cut off for 2 s")
-    assert quillcast.json("demo", "slow", subscribers[1], "--seconds", "1")["mended_s"] is None
+    assert quillcast.json("demo", "slow", subscribers[1], "--seconds", "1")["repaired_s"] is None
     code, _, err = quillcast.run("demo", "kill", subscribers[0])
     assert (code, err) == (2, f"quillcast: {subscribers[0]} is cut off; choose another\n")
-    heard(demo, f"{subscribers[0]} is plugged in again")
+    heard(demo, f"{subscribers[0]} is connected again")
     struck = quillcast.json("demo", "kill", root)
     assert struck["children"] > 0
-    assert struck["mended_s"] > 0
+    assert struck["repaired_s"] > 0
     assert "is the new root" in struck["how"]
     assert {peer["name"]: peer["state"] for peer in quillcast.json("demo", "peers")}[root] == "killed"
     code, _, err = quillcast.run("demo", "kill", "p99")

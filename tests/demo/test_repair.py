@@ -28,10 +28,10 @@ def test_one_child_and_one_tree_are_no_children_and_trees() -> None:
 def test_a_child_that_finds_another_parent_mends_the_tree(tmp_path: Path) -> None:
     peers = chain(tmp_path)
     watch, repair = struck(peers, tmp_path, INNER)
-    assert (repair.children, repair.trees, repair.mended, repair.lasted_s) == (1, 1, False, None)
+    assert (repair.children, repair.trees, repair.repaired, repair.lasted_s) == (1, 1, False, None)
     peers.note(LEAF, trace.Detached(TOPIC, INNER, "lost"), trace.Attached(TOPIC, ROOT, "fallback", 1))
     repair.take(watch.look())
-    assert repair.mended
+    assert repair.repaired
     assert repair.lasted_s == 2e-9
     assert how(watch, repair) == "leaf under root (fallback)"
 
@@ -41,10 +41,10 @@ def test_a_new_root_that_was_no_child_of_the_old_one_is_waited_for_and_told(tmp_
     watch, repair = struck(peers, tmp_path, ROOT)
     peers.note(INNER, trace.Attached(TOPIC, LEAF, "fallback", 1))
     repair.take(watch.look())
-    assert (repair.seeking, repair.rootless, repair.mended) == (0, 1, False)
+    assert (repair.orphans, repair.rootless, repair.repaired) == (0, 1, False)
     peers.note(LEAF, trace.BecameRoot(TOPIC, TERM, "fault"))
     repair.take(watch.look())
-    assert (repair.rootless, repair.mended) == (0, True)
+    assert (repair.rootless, repair.repaired) == (0, True)
     assert repair.lasted_s == 2e-9
     assert how(watch, repair) == "inner under leaf (fallback); leaf is the new root"
 
@@ -55,10 +55,10 @@ def test_what_the_victim_says_and_what_was_said_before_is_no_answer(tmp_path: Pa
     repair.take(Watch(tmp_path).look())
     peers.note(INNER, trace.BecameRoot(TOPIC, TERM, "fault"))
     repair.take(watch.look())
-    assert (repair.mended, repair.lasted_s, how(watch, repair)) == (False, None, "")
+    assert (repair.repaired, repair.lasted_s, how(watch, repair)) == (False, None, "")
 
 
 def test_who_has_no_children_leaves_nothing_to_mend(tmp_path: Path) -> None:
     watch, repair = struck(chain(tmp_path), tmp_path, LEAF)
-    assert (repair.children, repair.trees, repair.mended) == (0, 0, True)
+    assert (repair.children, repair.trees, repair.repaired) == (0, 0, True)
     assert how(watch, repair) == ""

@@ -44,7 +44,7 @@ class Scopes:
 
 def scoped(overlay: Overlay, scopes: Scopes, key: int, members: list[int], cap: int, stretch: float) -> Parents:
     """Each scope joins once, below its outer scope's entry point, by its member nearest to the root."""
-    tree = Growing(overlay, overlay.root_of(key))
+    tree = Builder(overlay, overlay.root_of(key))
     joined = {tree.root}
     for level in LEVELS:
         room = cap - (4 - level) * cap // 8
@@ -82,7 +82,7 @@ def shuffled(scopes: list[int], key: int) -> list[int]:
     return scopes
 
 
-class Growing:
+class Builder:
     """A tree while it grows; children are looked at from the newest on."""
 
     def __init__(self, overlay: Overlay, root: int) -> None:

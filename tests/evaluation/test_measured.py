@@ -1,4 +1,4 @@
-"""Measured networks: what is in the box, what is mended and counted, and what is refused with one clear line."""
+"""Measured networks: what is in the box, what is repaired and counted, and what is refused with one clear line."""
 
 import gzip
 import json
@@ -81,9 +81,9 @@ def test_what_is_read_twice_is_equal() -> None:
 
 def test_holes_come_from_the_other_direction_or_the_shortest_detour() -> None:
     rtt_ms = np.array([[0, 10, NAN, 40], [10, 0, 0, 30], [25, -1, 0, 5], [40, 30, 5, 0]])
-    mended, notes = repair(rtt_ms, "these")
-    assert mended[0, 2] == mended[2, 0] == 25
-    assert mended[1, 2] == mended[2, 1] == min(10 + 25, 30 + 5)
+    repaired, notes = repair(rtt_ms, "these")
+    assert repaired[0, 2] == repaired[2, 0] == 25
+    assert repaired[1, 2] == repaired[2, 1] == min(10 + 25, 30 + 5)
     assert notes == ["3 holes or zeros filled", "2 of them by detours"]
 
 
@@ -95,29 +95,31 @@ def test_many_holes_are_filled_as_one_by_one() -> None:
     holed = rtt_ms.copy()
     for a, b in holes:
         holed[a, b] = holed[b, a] = NAN
-    mended, _ = repair(holed, "these")
+    repaired, _ = repair(holed, "these")
     for a, b in holes:
         assert (
-            mended[a, b] == mended[b, a] == np.nanmin([holed[a, c] + holed[c, b] for c in range(40) if c not in (a, b)])
+            repaired[a, b]
+            == repaired[b, a]
+            == np.nanmin([holed[a, c] + holed[c, b] for c in range(40) if c not in (a, b)])
         )
 
 
 def test_two_directions_are_averaged_and_counted() -> None:
-    mended, notes = repair(np.array([[0.0, 10.0], [20.0, 0.0]]), "these")
-    assert mended.tolist() == [[0, 15], [15, 0]]
+    repaired, notes = repair(np.array([[0.0, 10.0], [20.0, 0.0]]), "these")
+    assert repaired.tolist() == [[0, 15], [15, 0]]
     assert notes == ["1 pairs averaged"]
 
 
 def test_a_place_is_no_farther_from_itself_than_from_another() -> None:
-    mended, notes = repair(np.array([[2.0, 10.0], [10.0, 450.0]]), "these")
-    assert mended.tolist() == [[2, 10], [10, 10]]
+    repaired, notes = repair(np.array([[2.0, 10.0], [10.0, 450.0]]), "these")
+    assert repaired.tolist() == [[2, 10], [10, 10]]
     assert notes == ["1 diagonal entries shortened"]
 
 
 def test_a_sound_matrix_needs_no_repair() -> None:
     rtt_ms = np.array([[0.0, 10.0], [10.0, 0.0]])
-    mended, notes = repair(rtt_ms, "these")
-    assert np.array_equal(mended, rtt_ms)
+    repaired, notes = repair(rtt_ms, "these")
+    assert np.array_equal(repaired, rtt_ms)
     assert notes == []
 
 

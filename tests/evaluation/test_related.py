@@ -295,7 +295,7 @@ def test_overcast_s_nodes_keep_all_that_are_below_them() -> None:
 def test_who_joins_overcast_goes_as_deep_as_costs_a_tenth_of_the_delay_at_most() -> None:
     made = deployment(150)
     nodes = np.array(naive.in_random_order(group(made, 100, 4), 0), np.int32)
-    parent, _ = overcast._grow(made, nodes, overcast.SLACK, 0)
+    parent, _ = overcast._build(made, nodes, overcast.SLACK, 0)
     for node in range(1, len(nodes)):
         straight = delay(made, nodes[0], nodes[node])
         assert overcast._depth(made, nodes, parent, node) <= overcast.SLACK * straight

@@ -31,14 +31,14 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> deployment.Deployment:
     return deployment.Deployment(deployment.Shipped(str(folder)), ASKED.seed)
 
 
-def grown(deployed: deployment.Deployment, policy: str = "scribe") -> dict[int, Any]:
+def built(deployed: deployment.Deployment, policy: str = "scribe") -> dict[int, Any]:
     """Each group's trees, without Spark."""
     maker, arrays = policies.parse(policy), deployed.arrays()
     return {number: maker.trees(arrays.tables, deployed.group(number)) for number in range(len(arrays.workload))}
 
 
 def rows_of(deployed: deployment.Deployment, policy: str = "scribe") -> list[pa.RecordBatch]:
-    return list(stages.grow(range(len(deployed.arrays().workload)), deployed, policy))
+    return list(stages.build_trees(range(len(deployed.arrays().workload)), deployed, policy))
 
 
 # --- without Spark
@@ -74,13 +74,13 @@ def test_trees_come_back_from_rows_however_these_are_cut(deployed: deployment.De
         for piece in [batch.slice(at, rows)]
     ]
     back = {number: tree for number, _, tree in treetable.whole_trees(iter(cut), ASKED.peers)}
-    for number, (tree,) in grown(deployed).items():
+    for number, (tree,) in built(deployed).items():
         for ours, theirs in zip(tree, back[number], strict=True):
             assert np.array_equal(ours, theirs)
 
 
 def test_redundant_messages_and_several_trees_come_back_too(deployed: deployment.Deployment) -> None:
-    (tree,) = grown(deployed)[3]
+    (tree,) = built(deployed)[3]
     other = tree._replace(weight=0.25, extra=np.array([[4, 5], [6, 7]], np.int32))
     batches = treetable.tree_rows([(3, 0, tree), (3, 1, other), (4, 0, tree)])
     told = [(number, at, back.weight, back.extra.tolist()) for number, at, back in treetable.whole_trees(batches, 300)]
@@ -88,7 +88,7 @@ def test_redundant_messages_and_several_trees_come_back_too(deployed: deployment
 
 
 def test_what_nodes_keep_comes_back_where_it_is_not_one_for_each_child(deployed: deployment.Deployment) -> None:
-    (tree,) = grown(deployed)[3]
+    (tree,) = built(deployed)[3]
     other = tree._replace(state=tree.state + np.int32(1))
     (batch,) = treetable.tree_rows([(3, 0, tree), (4, 0, other)])
     assert [kept is None for kept in batch["state"].to_pylist()] == [True, False]
@@ -100,7 +100,7 @@ def test_what_nodes_keep_comes_back_where_it_is_not_one_for_each_child(deployed:
 def test_a_large_tree_is_several_rows(deployed: deployment.Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(treetable, "PART_NODES", 40)
     extra = np.arange(2 * 95, dtype=np.int32).reshape(95, 2)
-    (tree,) = grown(deployed)[3]
+    (tree,) = built(deployed)[3]
     told = [(3, 0, tree._replace(extra=extra)), (4, 0, tree), (5, 0, tree._replace(extra=extra[:5]))]
     batches = list(treetable.tree_rows(told))
     sizes = [size for batch in batches for size in batch["nodes"].value_lengths().to_pylist()]
@@ -114,7 +114,7 @@ def test_a_large_tree_is_several_rows(deployed: deployment.Deployment, monkeypat
 @pytest.mark.parametrize("kept", [slice(1, None), slice(0, 1)])
 def test_half_a_tree_is_refused(deployed: deployment.Deployment, monkeypatch: pytest.MonkeyPatch, kept: slice) -> None:
     monkeypatch.setattr(treetable, "PART_NODES", 40)
-    (batch,) = treetable.tree_rows([(3, 0, grown(deployed)[3][0])])
+    (batch,) = treetable.tree_rows([(3, 0, built(deployed)[3][0])])
     assert batch.num_rows > 1
     rows = batch.take(list(range(batch.num_rows))[kept])
     with pytest.raises(ValueError, match="a tree was cut in two; read the table whole, with Spark's settings"):
@@ -191,7 +191,7 @@ class TestOnSpark:
         path = str(tmp_path / "trees")
         stages.trees(stages.groups(session, deployed), deployed, "scribe").write.parquet(path)
         trees = session.read.parquet(path)
-        expected = grown(deployed)
+        expected = built(deployed)
         assert trees.count() == len(expected)
         edges = Counter((row["group"], row["node"], row["parent"]) for row in stages.edges(trees).collect())
         assert edges == Counter(

@@ -195,7 +195,7 @@ def test_a_damaged_description_of_a_run_says_so(tmp_path: Path, content: str) ->
 
 
 def test_a_folder_without_journals_says_what_to_name(tmp_path: Path) -> None:
-    with pytest.raises(LocalError, match="holds no journals"):
+    with pytest.raises(LocalError, match="has no journals"):
         journal_files(tmp_path)
     with pytest.raises(LocalError, match="is no folder"):
         journal_files(tmp_path / "x")

@@ -77,7 +77,7 @@ def test_no_java_at_all_says_what_to_do(nowhere: Path, monkeypatch: pytest.Monke
         java_home(nowhere / "cache")
     monkeypatch.setenv("JAVA_HOME", str(nowhere / "empty"))
     with pytest.raises(
-        NoJava, match=r"needs Java 17 or newer: JAVA_HOME \(.*empty\) has no Java that runs; run: pip install"
+        NoJava, match=r"needs Java 17 or newer: JAVA_HOME \(.*empty\) has no working Java; run: pip install"
     ):
         java_home(nowhere / "cache")
 

@@ -72,8 +72,8 @@ def test_seeds_side_by_side_give_what_they_give_one_by_one(small: Path, capsys: 
 def test_the_story_of_a_topic(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--scenario", str(small), "--seed", "5", "--story", "topic:news"]) == 0
     story = capsys.readouterr().out
-    for part in ("topic news is b1c4ff", "*** peer", "stands still for 0.5 s", "BecameRoot: topic news",
-                 "is given event 3 of 0.1.w0", "writer 0.1.w0 of news writes event 0", "everything holds"):  # fmt: skip
+    for part in ("topic news is b1c4ff", "*** peer", "is paused for 0.5 s", "BecameRoot: topic news",
+                 "receives event 3 of 0.1.w0", "writer 0.1.w0 of news writes event 0", "everything holds"):  # fmt: skip
         assert part in story
     times = [float(line.split()[0]) for line in story.splitlines()[3:-1]]
     assert times == sorted(times)
@@ -98,7 +98,7 @@ def test_hard_histories_are_drawn_on_demand_and_replayed_as_such(capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--seeds", "0"], "--seeds 0: give a number from 1 on"),
+        (["--seeds", "0"], "--seeds 0: use a number of at least 1"),
         (["--peers", "3", "--seeds", "1"], "--peers 3: drawn scenarios have at least 5"),
         (["--scenario", "nowhere.toml"], "nowhere.toml: No such file or directory"),
     ],

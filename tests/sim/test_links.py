@@ -133,7 +133,7 @@ def test_a_short_partition_only_makes_messages_late() -> None:
     say(world, 0, 1, "during", "and more")
     world.run(11)
     assert peer(world, 1).got("message") == ["before"]
-    world.mend(cut)
+    world.heal(cut)
     world.run(30)
     assert peer(world, 1).got("message") == ["before", "during", "and more"]
     assert 11 + DELAY_S <= peer(world, 1).when("message")[1] <= 11 + DELAY_S + RETRANSMIT_S_MAX
@@ -148,7 +148,7 @@ def test_a_long_partition_breaks_links_on_which_something_was_sent() -> None:
     cut = world.cut(partition([0]))
     say(world, 0, 1, "lost")
     world.run(60)
-    world.mend(cut)
+    world.heal(cut)
     assert peer(world, 0).got("link_lost") == [TWO]
     say(world, 1, 0, "are you there?")
     world.run(70)
@@ -212,7 +212,7 @@ def test_a_caller_who_never_hears_that_its_call_was_taken_gives_up() -> None:
     world.run(2 * DELAY_S)
     assert peer(world, 1).got("link_up") == [ONE]
     world.stop(machine(world, 1))
-    world.mend(cut)
+    world.heal(cut)
     world.run(10)
     assert peer(world, 0).when("link_lost") == [DELAY_S + CONNECT_TIMEOUT_S]
     world.start(machine(world, 1))
@@ -324,7 +324,7 @@ def test_what_waits_before_a_narrow_way_that_is_cut_comes_in_order_afterwards() 
         peer(world, 0).host.carry(machine(world, 1).contact, bundle)
     world.run(6)
     assert len(peer(world, 1).bundles) == 1
-    world.mend(cut)
+    world.heal(cut)
     world.run(30)
     assert [bundle.size for bundle in peer(world, 1).bundles] == [bundle.size for bundle in bundles]
 

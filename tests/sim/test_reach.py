@@ -20,7 +20,7 @@ def host(world: World, number: int) -> SimHost:
     return found
 
 
-def test_machines_on_two_sides_of_a_cut_are_apart_until_it_is_mended() -> None:
+def test_machines_on_two_sides_of_a_cut_are_apart_until_it_has_healed() -> None:
     world, reach = world_of(4)
     world.run(1.0)
     cut = world.cut(partition([0, 1]))
@@ -29,7 +29,7 @@ def test_machines_on_two_sides_of_a_cut_are_apart_until_it_is_mended() -> None:
     assert not reach.together(0, 2, 2.0)
     assert reach.together(0, 1, 0.5)
     assert reach.group(0, 2.0) == [0, 1]
-    world.mend(cut)
+    world.heal(cut)
     reach.note()
     world.run(4.0)
     assert list(reach.apart(0, 3, join_s=1.0)) == [Span(1.0, 3.0)]
@@ -67,7 +67,7 @@ def test_short_reunions_do_not_part_an_outage_and_sides_are_known_as_a_whole() -
         cut = world.cut(partition([0]))
         reach.note()
         world.run(end)
-        world.mend(cut)
+        world.heal(cut)
         reach.note()
     assert list(reach.apart(0, 1, join_s=1.0)) == [Span(1.0, 4.0), Span(8.0, 9.0)]
     assert list(reach.cut_off(0, [1, 2, 3], join_s=1.0)) == [Span(1.0, 4.0), Span(8.0, 9.0)]

@@ -1,4 +1,4 @@
-"""The command line: one file per command. Nothing is imported here before `main` can say what went wrong."""
+"""The command line: one file per command. `main` imports nothing before it can report errors."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command of this process's arguments and end the process with its exit code (`quillcast --help`)."""
+    """Run the command given by this process's arguments and end the process with its exit code (`quillcast --help`)."""
     signal.signal(signal.SIGINT, _end_at_once)
     _open_missing()
     try:
@@ -15,21 +15,21 @@ def main() -> None:
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
         code = 130
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # everything is done: a late Ctrl-C has nothing to end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all work is done: a late Ctrl-C has nothing to interrupt
     _close_stdout()
     sys.exit(code)
 
 
 def _end_at_once(*_: object) -> None:
-    """Ctrl-C while modules are loaded, where Python would lose it or show a traceback; nothing has begun yet.
+    """Handle Ctrl-C while modules are loaded, when Python would lose it or show a traceback. Nothing has begun yet.
 
-    `quillcast.cli.running` has it end in good order what needs that.
+    Later `quillcast.cli.running` takes over, so that commands end in good order.
     """
     os._exit(130)
 
 
 def _open_missing() -> None:
-    """A standard stream that was closed (`>&-`) leaves its number to the next socket, and libuv aborts over that."""
+    """Open /dev/null for closed standard streams (`>&-`): a socket would get their number, and libuv abort."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -38,7 +38,7 @@ def _open_missing() -> None:
 
 
 def _close_stdout() -> None:
-    """Write what waits, and let a reader that has gone be no trouble to the interpreter's own last flush."""
+    """Write what is buffered. If the reader has gone, the interpreter's own last flush must not fail."""
     if sys.stdout is None:
         return
     try:

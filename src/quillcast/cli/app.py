@@ -1,4 +1,4 @@
-"""The commands as one, and how each of them ends."""
+"""The group of all commands, and how each of them ends."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from quillcast.cli.endings import Interrupted, ReaderGone, Terminated
 from quillcast.cli.options import coloured
 from quillcast.core.errors import DiskFailed, QuillcastError
 
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # a disk that refuses, and nobody's mistake
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}  # errors of the disk itself, not of the arguments
 
 COMMANDS = (
     "sub",
@@ -29,7 +29,7 @@ COMMANDS = (
     "evaluate",
     "completion",
 )
-"""In the order of --help; each is the `command` of the module of its name."""
+"""In the order of --help. Each is the `command` object of the module with its name."""
 
 FIRST = {
     "demo": "sixteen peers, three kills, and proof that nothing was lost",
@@ -38,7 +38,7 @@ FIRST = {
     "node": "run a peer that forwards for others",
     "top": "show live rates, queues and neighbours of all peers of this machine",
 }
-"""What `quillcast` alone shows."""
+"""What `quillcast` without arguments shows."""
 
 EXIT_CODES = {
     0: "success",
@@ -67,7 +67,7 @@ Exit codes:
 
 
 class Commands(click.Group):
-    """Imports a command's module when that command is asked for."""
+    """Imports the module of a command only when that command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -93,14 +93,14 @@ class Commands(click.Group):
 )
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """Every command; on its own it shows what there is."""
+    """The group of all commands. Called without a command, it shows an overview."""
     context.color = coloured(1)
     if context.invoked_subcommand is None:
         click.echo(first_words())
 
 
 def first_words() -> str:
-    """The five commands that matter, and where the others are."""
+    """The five most important commands, and where to find the others."""
     width = max(map(len, FIRST)) + 2
     return "\n".join(
         [
@@ -114,7 +114,7 @@ def first_words() -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command; whatever goes wrong becomes one line on stderr. Returns the exit code."""
+    """Run a command. Any error becomes one line on stderr. Returns the exit code."""
     try:
         return commands.main(arguments, prog_name="quillcast", standalone_mode=False) or 0
     except (click.Abort, Interrupted):
@@ -133,11 +133,11 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if "QUILLCAST_DEBUG" in os.environ:
             raise
-        return _failed(f"{type(error).__name__}: {error} (a fault in quillcast; QUILLCAST_DEBUG=1 shows where)", 1)
+        return _failed(f"{type(error).__name__}: {error} (a bug in quillcast; QUILLCAST_DEBUG=1 shows where)", 1)
 
 
 def told(error: OSError) -> str:
-    """An error of the system, with the file it is about; one that has no file came from writing the output."""
+    """Describe an error of the system with its file. An error without a file came from writing the output."""
     printing = any(frame.f_code.co_name == "echo" for frame, _ in walk_tb(error.__traceback__))
     where = error.filename or ("the output" if printing else None)
     return f"{where}: {error.strerror}" if where and error.strerror else str(error)
@@ -150,6 +150,6 @@ def _failed(text: str, code: int) -> int:
 
 
 def _help_of(error: click.ClickException) -> str:
-    """Where to read how the command is used."""
+    """Point to the help of the command that was used."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f" ({context.command_path} --help)" if context else ""

@@ -1,4 +1,4 @@
-"""Asking the peers of this machine that run already."""
+"""Query the running peers of this machine."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -8,11 +8,11 @@ from quillcast.live.discovery import rendezvous
 from quillcast.live.discovery.control import ANSWER_TIMEOUT_S, ask
 from quillcast.live.discovery.rendezvous import Entry, Rendezvous
 
-AT_ONCE = 32  # peers that are asked at a time; a guess
+AT_ONCE = 32  # most peers queried at a time; a guess
 
 
 def peers_here(network: str) -> list[Entry]:
-    """The network's peers on this machine, the oldest first. Raises `Unreachable` where there are none."""
+    """The network's peers on this machine, the oldest first. Raises `Unreachable` if there are none."""
     place = Rendezvous(network)
     entries = place.entries()
     if not entries:
@@ -31,7 +31,7 @@ def networks_here() -> list[str]:
 
 
 def choose(network: str, prefix: str) -> list[Entry]:
-    """The peers here whose id begins with `prefix`. Raises `LocalError` that names those there are."""
+    """The peers here whose id begins with `prefix`. Raises `LocalError` with the known peers if there is none."""
     entries = peers_here(network)
     chosen = [entry for entry in entries if entry.node_id.startswith(prefix.lower())]
     if not chosen:
@@ -41,14 +41,14 @@ def choose(network: str, prefix: str) -> list[Entry]:
 
 
 def ask_peer(network: str, prefix: str, question: str, **arguments: Any) -> Any:
-    """The answer of the oldest peer here whose id begins with `prefix`."""
+    """Query the oldest peer here whose id begins with `prefix`."""
     return ask(Rendezvous(network).control_path(choose(network, prefix)[0].contact), question, **arguments)
 
 
 def ask_each(
     network: str, entries: list[Entry], question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any
 ) -> list[tuple[Entry, Any]]:
-    """What each of these peers answers within `timeout_s`; None for those that do not."""
+    """What each of these peers answers within `timeout_s`; None for peers that do not answer."""
     place = Rendezvous(network)
 
     def answer(entry: Entry) -> Any:
@@ -62,6 +62,6 @@ def ask_each(
 
 
 def ask_all(network: str, question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> list[Any]:
-    """The answers of all peers here that give one within `timeout_s` each."""
+    """The answers of all peers here that answer within `timeout_s`."""
     answers = ask_each(network, peers_here(network), question, timeout_s=timeout_s, **arguments)
     return [answer for _, answer in answers if answer is not None]

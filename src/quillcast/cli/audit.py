@@ -1,4 +1,4 @@
-"""`quillcast audit`: from the journals of peers, whether the promises held."""
+"""`quillcast audit`: check from the journals of peers whether every promise held."""
 
 from pathlib import Path
 

@@ -1,6 +1,7 @@
-"""A beat that is kept to some microseconds, by a timer of the kernel (Linux, timerfd): for what measures delays.
+"""A clock that ticks with a precision of some microseconds, by a kernel timer (Linux, timerfd), for measuring delays.
 
-The timers of event loops go by the millisecond: at a thousand events a second a quarter of them would come in pairs.
+Timers of event loops have a precision of a millisecond: at 1,000 events per second a quarter of the ticks would come in
+pairs.
 """
 
 import asyncio
@@ -22,9 +23,10 @@ class _Interval(ctypes.Structure):
 
 
 class Beat:
-    """Strikes `rate` times a second from the moment it is entered, as `async with Beat(rate) as beat`.
+    """Ticks `rate` times a second from the moment it is entered, as `async with Beat(rate) as beat`.
 
-    Where the kernel has no such timer the event loop's is used. Raises `OSError` if descriptors are short.
+    If the kernel has no such timer, the event loop's timer is used. Raises `OSError` if there are no file descriptors
+    left.
     """
 
     def __init__(self, rate: float) -> None:
@@ -51,7 +53,7 @@ class Beat:
             self._ticking.cancel()
 
     async def next(self) -> None:
-        """Wait for the next stroke. Where one was missed the event loop runs once, so that nothing is held up."""
+        """Wait for the next tick. If one was missed, the event loop still runs once, so that other tasks go ahead."""
         if self._due:
             await asyncio.sleep(0)
         else:
@@ -64,7 +66,7 @@ class Beat:
         every = divmod(self._period_ns, 10**9)
         if timer >= 0 and libc.timerfd_settime(timer, 0, ctypes.byref(_Interval(*every, *every)), None) == 0:
             return timer
-        problem = OSError(ctypes.get_errno(), "a timer of the kernel could not be had")
+        problem = OSError(ctypes.get_errno(), "the kernel provides no timer")
         if timer >= 0:
             os.close(timer)
         raise problem

@@ -1,4 +1,4 @@
-"""`quillcast bench`: how fast is this network, from publishing to the handler, at a rate or at full speed?"""
+"""`quillcast bench`: measure delays and rates of a network, from publishing to the handler."""
 
 import asyncio
 import json
@@ -26,12 +26,12 @@ from quillcast.live.edges.subscription import Event, Subscription
 from quillcast.live.node.node import Node
 
 STRIDE = 64  # events between two looks at the clock
-EVENTS_MAX = 1e15  # more than anybody waits for, and a number that can be counted to
-LATE_S = 1.0  # how long after its time a rate that cannot be kept up is given up; a guess
+EVENTS_MAX = 1e15  # more than anybody waits for, and still exactly representable
+LATE_S = 1.0  # give up on a rate when it lags behind by this much; a guess
 PROBE_S = 0.01  # between two measurements of an acknowledgement
-SAMPLES_MAX = 1 << 20  # beyond them every other one is kept
-IDLE_S = 2.0  # a stream that pauses for so long has ended
-STROKES_MIN, STROKES_MAX = 1.0, 1000.0  # looks a second at what is due; what is due at one is published together
+SAMPLES_MAX = 1 << 20  # beyond this, every other sample is dropped
+IDLE_S = 2.0  # a stream that pauses for this long has ended
+STROKES_MIN, STROKES_MAX = 1.0, 1000.0  # checks per second for due events, which are published together
 
 SIZE = click.option(
     "--size", "size_bytes", type=click.IntRange(min=0), default=100, show_default=True, help="Bytes per event."
@@ -73,9 +73,9 @@ def pub(topic: str, size_bytes: int, rate: float | None, seconds: float, as_json
 @JSON
 @peering
 def sub(topic: str, count: int | None, as_json: bool, peering: Peering) -> None:
-    """Receive from TOPIC, and measure from the first event to the last: to --count, a pause of 2 seconds, or Ctrl-C.
+    """Receive from TOPIC, and measure from the first to the last event: until --count, a pause of 2 seconds, or Ctrl-C.
 
-    p50 and p99 are of the time from publishing to here, by the clocks of the publisher and of this machine.
+    p50 and p99 are the times from publishing to here, by the clocks of the publisher and of this machine.
     """
 
     async def measure() -> None:
@@ -87,7 +87,7 @@ def sub(topic: str, count: int | None, as_json: bool, peering: Peering) -> None:
             taking = asyncio.ensure_future(audience.take(subscription))
             try:
                 await audience.ended(taking)
-            finally:  # after Ctrl-C too
+            finally:  # also after Ctrl-C
                 taking.cancel()
                 _tell(audience.result(topic, subscription.lost_count), as_json=as_json)
 
@@ -126,7 +126,7 @@ def latency(rate: float, size_bytes: int, seconds: float, as_json: bool, peering
 
 @contextmanager
 def _subscribing(topic: str, options: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    """`bench sub` as a process of its own, which ends with the block."""
+    """Run `bench sub` in a separate process, which ends with the block."""
     with subprocess.Popen(
         [sys.executable, "-m", "quillcast", "bench", "sub", topic, "--json", *options],
         stdin=subprocess.DEVNULL,
@@ -159,7 +159,7 @@ async def _publish(node: Node, topic: str, size_bytes: int, rate: float | None, 
 
 async def _at_rate(publisher: Publisher, payload: bytes, rate: float, seconds: float) -> None:
     strokes = min(max(rate, STROKES_MIN), STROKES_MAX)
-    early = 0.5 * rate / strokes  # events of half a stroke: what is due about now is due
+    early = 0.5 * rate / strokes  # half an interval's events: publish what is due about now
     published, wanted = 0, math.ceil(min(rate * seconds, EVENTS_MAX))
     async with Beat(strokes) as beat:
         began = time.perf_counter()
@@ -193,7 +193,7 @@ async def _probe(publisher: Publisher, delays: "Samples") -> None:
 
 
 class Audience:
-    """Counts what comes, and notes how long it took."""
+    """Counts events as they arrive, and records their delays."""
 
     def __init__(self, count_max: int | None) -> None:
         self._count_max = count_max
@@ -202,7 +202,7 @@ class Audience:
         self._delays = Samples()
 
     async def take(self, subscription: Subscription[Event]) -> None:
-        """Take events until there are enough, or the subscription ends."""
+        """Receive events until there are enough, or the subscription ends."""
         while self._count != self._count_max and (events := await subscription.batch()):
             now_ns = time.time_ns()
             if not self._count:
@@ -216,7 +216,7 @@ class Audience:
             self._last_s = time.perf_counter()
 
     async def ended(self, taking: "asyncio.Future[None]") -> None:
-        """Wait until there are enough, or none came for a while after the first."""
+        """Wait until there are enough events, or none arrived for a while after the first."""
         before = 0
         while not taking.done() and not (before and before == self._count):
             before = self._count
@@ -224,7 +224,7 @@ class Audience:
                 await asyncio.wait_for(asyncio.shield(taking), IDLE_S)
 
     def result(self, topic: str, lost: int) -> dict[str, Any]:
-        """What was measured; the first event starts the clock, and is not counted for rates."""
+        """The measurements. The first event starts the clock and is not counted in rates."""
         seconds = self._last_s - self._first_s
         share = (self._count - 1) / self._count if self._count > 1 else 0.0
         result = _result("sub", topic, self._count, self._size_bytes, seconds, self._delays, share=share)
@@ -232,7 +232,7 @@ class Audience:
 
 
 class Samples:
-    """Times in nanoseconds, of which every second is kept whenever there are too many."""
+    """Times in nanoseconds. Whenever there are too many, every other one is dropped."""
 
     def __init__(self) -> None:
         self._kept = array("q")
@@ -250,14 +250,14 @@ class Samples:
             self._stride *= 2
 
     def percentile_ms(self, percent: float) -> float | None:
-        """The time that so many per cent stay within, milliseconds; None if there are none."""
+        """The percentile in milliseconds; None if there are no samples."""
         if not self._kept:
             return None
         ordered = sorted(self._kept)
         return round(ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] / 1e6, 4)
 
 
-# --- telling
+# --- output
 
 
 def _result(

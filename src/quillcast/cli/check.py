@@ -1,4 +1,4 @@
-"""`quillcast check`: is a peer, a topic or a link well? One line and an exit code that monitors understand."""
+"""`quillcast check`: check the health of a peer, topic or link, as a plug-in for monitors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,12 +24,12 @@ PROMETHEUS = click.option("--prometheus", is_flag=True, help="Print metrics in P
 def bound(
     option: str, kind: click.ParamType[Any], default: float, unit: str, meaning: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option of a bound from which on something is not well."""
+    """The option for a threshold of a check."""
     return click.option(option, type=kind, default=default, show_default=True, metavar=unit, help=meaning)
 
 
 class AskedWrongly(click.UsageError):
-    """Monitors take 2 for an alarm: what was asked for wrongly is 3."""
+    """Wrong arguments. Monitors take exit code 2 for an alarm, so this ends with 3."""
 
     exit_code = State.UNKNOWN
 
@@ -43,13 +43,13 @@ def _unknown() -> Iterator[None]:
 
 
 class NotTold(QuillcastError):
-    """The answer could not be written: whoever asks knows nothing."""
+    """The answer could not be written, so the caller learned nothing."""
 
     exit_code = State.UNKNOWN
 
 
 class Checks(click.Group):
-    """The checks; a wrong option is no alarm."""
+    """The checks. A wrong option is not an alarm."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _unknown():
@@ -205,7 +205,7 @@ def _is(end: dict[str, Any], wanted: str) -> bool:
 def _tell(
     what: str, look: Callable[[], list[Finding]], labels: dict[str, str], *, prometheus: bool, as_json: bool
 ) -> None:
-    """Print the findings and end with the worst state. What is not there to be looked at is CRITICAL."""
+    """Print the findings and end with the worst state. If there is nothing to check, that is CRITICAL."""
     try:
         findings = look()
     except QuillcastError as problem:

@@ -1,4 +1,4 @@
-"""`quillcast completion`: what makes a shell complete commands, options, topics, peers and networks."""
+"""`quillcast completion`: print scripts that complete commands, options, topics, peers and networks."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ LINES = {
     "zsh": ("~/.zshrc", 'eval "$(quillcast completion zsh)"'),
     "fish": ("~/.config/fish/config.fish", "quillcast completion fish | source"),
 }
-"""Where a shell's own line belongs, and the line."""
+"""For each shell, the file to change and the line to add."""
 
 
 @click.command(short_help="Print a completion script for your shell.")
@@ -25,7 +25,7 @@ def command(shell: str) -> None:
       bash  ~/.bashrc                   eval "$(quillcast completion bash)"
       zsh   ~/.zshrc, after compinit    eval "$(quillcast completion zsh)"
       fish  ~/.config/fish/config.fish  quillcast completion fish | source
-    """  # noqa: D301 - the sign that click takes for "as it stands"
+    """  # noqa: D301 - click's mark for preformatted text
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(click.get_current_context().find_root().command, {}, "quillcast", VARIABLE).source())

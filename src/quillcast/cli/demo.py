@@ -1,4 +1,4 @@
-"""`quillcast demo`: peers as processes, real events, kills, and the proof of what happened."""
+"""`quillcast demo`: start peers as processes, publish real events, kill peers, and prove what happened."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from quillcast.core.errors import LocalError, Unreachable
 from quillcast.pipeline import extras
 
 WIDTH = 120  # of tables that go to a file or a pipe
-ANSWER_TIMEOUT_S = 60.0  # a repair is waited for, and others before it
+ANSWER_TIMEOUT_S = 60.0  # an answer waits for a repair, and for repairs before it
 
 
 PEER = click.argument("peer", metavar="PEER")
@@ -144,15 +144,15 @@ def end(demo: str | None, as_json: bool) -> None:
 
 
 def _ask(demo: str | None, question: str, **arguments: Any) -> Any:
-    """What the running demo answers. Raises `Unreachable` if none runs, `LocalError` if it is not clear which."""
+    """The answer of the running demo. Raises `Unreachable` if none runs, `LocalError` if there are several."""
     from quillcast.demo.network import control_path, demos_here
     from quillcast.live.discovery.control import ask
 
     running = [demo] if demo is not None else demos_here()
     if not running:
-        raise Unreachable("no demo runs on this machine; start one with: quillcast demo --stay")
+        raise Unreachable("no demo is running on this machine; start one with: quillcast demo --stay")
     if len(running) > 1:
-        raise LocalError(f"several demos run; choose one with --demo: {', '.join(running)}")
+        raise LocalError(f"several demos are running; choose one with --demo: {', '.join(running)}")
     return ask(control_path(running[0]), question, timeout_s=ANSWER_TIMEOUT_S, **arguments)
 
 
@@ -163,8 +163,8 @@ def _tell(strike: Mapping[str, Any], *, as_json: bool) -> None:
     from quillcast.demo.repair import counted
 
     click.echo(f"{strike['text']}; {counted(strike['children'], strike['trees'])}")
-    if strike["mended_s"] is not None:
-        click.echo(f"repaired after {1000 * strike['mended_s']:.0f} ms: {strike['how']}")
+    if strike["repaired_s"] is not None:
+        click.echo(f"repaired after {1000 * strike['repaired_s']:.0f} ms: {strike['how']}")
 
 
 def _yes(holds: bool) -> str:

@@ -1,13 +1,13 @@
-"""Ways a command ends that are no failure."""
+"""Ways for a command to end that are not failures."""
 
 
 class ReaderGone(Exception):
-    """Whoever read our standard output has closed it: `quillcast sub t | head -1`."""
+    """The reader of our standard output has closed it: `quillcast sub t | head -1`."""
 
 
 class Interrupted(Exception):
-    """Ctrl-C came, and the command has ended in good order or was told twice."""
+    """Ctrl-C was pressed; the command has ended in good order, or Ctrl-C was pressed twice."""
 
 
 class Terminated(Exception):
-    """SIGTERM came, and the command has ended in good order."""
+    """SIGTERM arrived, and the command has ended in good order."""

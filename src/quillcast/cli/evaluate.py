@@ -1,4 +1,4 @@
-"""`quillcast evaluate`: what a deployment of many peers would cost, before anyone builds it."""
+"""`quillcast evaluate`: estimate the cost of a deployment of many peers before anyone builds it."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from quillcast.cli.options import JSON, Place
 from quillcast.cli.running import interruptible
 from quillcast.pipeline import extras
 
-DEFAULT = "run"  # what is done with a first argument that is no command
+DEFAULT = "run"  # the command for a first argument that is not a command
 HELP_OPTIONS = {"-h", "--help"}
 
 MASTER = click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
@@ -25,7 +25,7 @@ OUTPUT = click.option(
 
 
 class Evaluate(click.Group):
-    """A first argument that is no command is an experiment to run."""
+    """Treats a first argument that is not a command as an experiment to run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in HELP_OPTIONS:
@@ -38,11 +38,11 @@ class Evaluate(click.Group):
         formatter.write_usage(ctx.command_path, "recommend --topology NAME --peers N --groups N", prefix="       ")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options of a run, and the other commands."""
+        """List the options of a run, and the other commands."""
         from quillcast.evaluation.experiment import names
 
         formatter.write_paragraph()
-        formatter.write_text(f"Experiments in the box: {', '.join(names())}.")
+        formatter.write_text(f"Built-in experiments: {', '.join(names())}.")
         run.format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
@@ -51,9 +51,9 @@ class Evaluate(click.Group):
 def command() -> None:
     """Evaluate an experiment: a TOML file or a built-in name.
 
-    Peers on a network, groups of subscribers, and the trees that policies grow for them: delays, the stress of peers
-    and of links, against IP multicast, as tables and as a page with pictures, computed on Spark. A run that was stopped
-    goes on where it stopped.
+    Builds the trees of each policy for groups of subscribers on a modelled network, and compares delays, node stress
+    and link stress with IP multicast. Writes tables and a page with pictures. Computed on Spark. A run that was stopped
+    resumes where it stopped.
     """
 
 
@@ -130,12 +130,12 @@ def recommend(output: Path | None, policies: str | None, as_json: bool, **asked:
 
 
 def _known(asked: dict[str, Any]) -> dict[str, Any]:
-    """What was said of the deployment."""
+    """The options that describe the deployment."""
     return {name: value for name, value in asked.items() if value is not None and name not in {"master", "remote"}}
 
 
 def _ended(work: Callable[[], dict[str, Any]], *, as_json: bool) -> None:
-    """Do it; with --json its outcome is the last line of standard output."""
+    """Run `work`. With --json its result is the last line of standard output."""
     with interruptible():
         result = work()
     if as_json:

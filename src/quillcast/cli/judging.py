@@ -1,6 +1,6 @@
-"""What monitors are told of a peer, a topic or a link: pure functions of what peers say.
+"""Health checks of a peer, a topic or a link: pure functions of what peers report.
 
-States and exit codes are those of Nagios' plug-ins, and so is the line: `OK - text | name=value name=value`.
+States, exit codes and the output line are those of Nagios plug-ins: `OK - text | name=value name=value`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from quillcast.cli.tables import counted
 
 IDLE = "it has no root: nobody subscribes, and nobody publishes"
-"""What is said of a topic that stands and that nobody uses."""
+"""The text for an existing topic that nobody uses."""
 
 
 class State(IntEnum):
-    """How well something is; the value is the exit code."""
+    """The state of a check; the value is the exit code."""
 
     OK = 0
     WARNING = 1
@@ -23,18 +23,18 @@ class State(IntEnum):
 
 
 SEVERITY = (State.OK, State.UNKNOWN, State.WARNING, State.CRITICAL)
-"""From the best to the worst."""
+"""From best to worst."""
 
 
 class Part(NamedTuple):
-    """Figures of one part of a thing, such as one subscriber of a topic."""
+    """Figures of one part of the checked object, such as one subscriber of a topic."""
 
     labels: dict[str, str]
     values: dict[str, float]
 
 
 class Finding(NamedTuple):
-    """How well one thing is. `labels` say which it is, `values` are figures in base units (bytes, seconds, counts)."""
+    """The state of one object. `labels` identify it, `values` are figures in base units (bytes, seconds, counts)."""
 
     labels: dict[str, str]
     state: State
@@ -43,13 +43,13 @@ class Finding(NamedTuple):
     subscribers: tuple[Part, ...] = ()
 
     def told(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """This finding as plain values."""
         parts = [part._asdict() for part in self.subscribers]
         return {**self._asdict(), "state": self.state.name, "subscribers": parts}
 
 
 class Bounds(NamedTuple):
-    """From where on something is not well."""
+    """The thresholds of the checks."""
 
     buffers_warning: float = 0.8  # of the limit
     buffers_critical: float = 0.95
@@ -58,7 +58,7 @@ class Bounds(NamedTuple):
     behind_warning: int = 10_000  # events that a subscriber lacks; a guess: some seconds of a busy topic
     behind_critical: int = 100_000
     late_warning_s: float = 10.0  # age of the oldest event that it lacks; a guess, above what a repair takes
-    late_critical_s: float = 60.0  # two leases: publishers' buffers let go of it soon
+    late_critical_s: float = 60.0  # two leases: publishers' buffers discard it soon
     waiting_bytes_max: int = 4 << 20
     round_trip_ms_max: float | None = None
 
@@ -67,7 +67,7 @@ Trouble = tuple[State, str]
 
 
 def of_peer(status: Mapping[str, Any], bounds: Bounds) -> Finding:
-    """A peer by its `status`."""
+    """Check a peer by its `status`."""
     neighbours, buffers = status["neighbours"], status["buffers"]
     share = buffers["used_bytes"] / buffers["limit_bytes"]
     connected = sum(one["connected"] and not one["suspected"] for one in neighbours)
@@ -110,14 +110,14 @@ def _readers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def silent_peer(network: str, node_id: str) -> Finding:
-    """A peer whose process lives and that does not answer."""
+    """A peer whose process is alive and that does not answer."""
     return Finding({"network": network, "peer": node_id}, State.CRITICAL, f"peer {node_id[:8]}: it does not answer", {})
 
 
 def of_topic(
     network: str, tree: Mapping[str, Any], bounds: Bounds, *, used: bool = True, mute: Iterable[str] = ()
 ) -> Finding:
-    """A topic by its `tree`; is it `used` by a peer of this machine that subscribes, publishes or has children?
+    """Check a topic by its `tree`. `used`: whether a peer of this machine subscribes, publishes or has children.
 
     `mute` are the ids of peers of this machine that do not answer. The network forgets them when their leases end.
     """
@@ -178,17 +178,17 @@ class Lag(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The peer, and the subscription where the application named it."""
+        """The peer, and the subscription's name if the application gave one."""
         return f"{self.node_id[:8]}{f' {self.subscription}' if self.subscription else ''}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """Which one it is, for monitors."""
+        """The labels that identify it in metrics."""
         return {"peer": self.node_id, "subscription": self.subscription or str(self.number)}
 
     @property
     def values(self) -> dict[str, float]:
-        """Its figures, for monitors."""
+        """Its figures for metrics."""
         return {
             "behind_events": self.events,
             "behind_seconds": self.late_s,
@@ -198,14 +198,14 @@ class Lag(NamedTuple):
 
 
 def subscribers(tree: Mapping[str, Any]) -> Iterator[Lag]:
-    """The subscriptions of a topic's tree, peer by peer."""
+    """The subscriptions in a topic's tree, peer by peer."""
     for peer in tree["peers"]:
         for reader in peer["readers"]:
             yield lag_of(peer["node_id"], peer["address"], reader)
 
 
 def lag_of(node_id: str, address: str | None, reader: Mapping[str, Any]) -> Lag:
-    """A subscription, as its peer or the topic's tree shows it."""
+    """The lag of a subscription, as shown by its peer or by the topic's tree."""
     return Lag(
         node_id,
         address or "",
@@ -219,12 +219,12 @@ def lag_of(node_id: str, address: str | None, reader: Mapping[str, Any]) -> Lag:
 
 
 def _silence(peer: Mapping[str, Any], bounds: Bounds) -> Trouble:
-    """What is known of a peer that should have answered."""
+    """Judge a peer of the tree that did not answer."""
     behind = peer["behind_events"]
     state = State.CRITICAL if (behind or 0) > bounds.behind_critical else State.WARNING
-    how = "is lost, and its lease goes on" if peer["lost"] else "does not answer"
+    how = "is lost, and its lease is still running" if peer["lost"] else "does not answer"
     return state, f"peer {peer['node_id'][:8]} {how}" + (
-        f", {counted(behind, 'event')} behind by its last word" if behind else ""
+        f", {counted(behind, 'event')} behind by its last report" if behind else ""
     )
 
 
@@ -238,12 +238,12 @@ def _lateness(lags: Iterable[Lag], bounds: Bounds) -> Iterator[Trouble]:
 
 
 def _behind(lag: Lag) -> str:
-    stalled = f", and has taken nothing for {lag.stalled_s:.0f} s" if lag.stalled_s >= 1 else ""
+    stalled = f", and has processed nothing for {lag.stalled_s:.0f} s" if lag.stalled_s >= 1 else ""
     return f"{counted(lag.events, 'event')} and {lag.late_s:.1f} s behind{stalled}"
 
 
 def of_link(status: Mapping[str, Any], neighbour: Mapping[str, Any], bounds: Bounds) -> Finding:
-    """A link by what the peer at one end says of the neighbour at the other."""
+    """Check a link by what the peer at one end reports about the neighbour at the other."""
     round_trip_ms = neighbour["round_trip_ms"]
     name = f"link {status['node_id'][:8]} to {neighbour['node_id'][:8]}"
 
@@ -253,7 +253,7 @@ def of_link(status: Mapping[str, Any], neighbour: Mapping[str, Any], bounds: Bou
         if not neighbour["connected"]:
             yield State.CRITICAL, "it is down"
         if neighbour["waiting_bytes"] > bounds.waiting_bytes_max:
-            yield State.WARNING, f"{neighbour['waiting_bytes']} bytes wait in it"
+            yield State.WARNING, f"{neighbour['waiting_bytes']} bytes are queued"
         if bounds.round_trip_ms_max is not None and round_trip_ms is None:
             yield State.UNKNOWN, "this peer has not measured its round trip; ask the other end"
         elif bounds.round_trip_ms_max is not None and round_trip_ms > bounds.round_trip_ms_max:
@@ -277,25 +277,25 @@ def _judged(
 
 
 def worst(states: Iterable[State]) -> State:
-    """The worst of some states; of none, that nothing is known."""
+    """The worst of some states; UNKNOWN for none."""
     return max(states, key=SEVERITY.index, default=State.UNKNOWN)
 
 
 def line(findings: list[Finding]) -> str:
-    """All of it on one line; figures follow where it is about one thing."""
+    """All findings on one line; a single finding is followed by its figures."""
     state = worst(finding.state for finding in findings)
     findings = [finding._replace(text=finding.text.replace("|", "/")) for finding in findings]  # figures follow a |
     if len(findings) == 1:
         figures = " ".join(f"{name}={_plain(value)}" for name, value in findings[0].values.items())
         return f"{state.name} - {findings[0].text}" + (f" | {figures}" if figures else "")
     unwell = [finding.text for finding in findings if finding.state != State.OK]
-    return "; ".join([f"{state.name} - {len(findings) - len(unwell)} of {len(findings)} are well", *unwell])
+    return "; ".join([f"{state.name} - {len(findings) - len(unwell)} of {len(findings)} are OK", *unwell])
 
 
 def prometheus(what: str, findings: list[Finding]) -> Iterator[str]:
-    """The findings as lines of Prometheus' text format, a gauge per figure; the state is its exit code.
+    """The findings in Prometheus' text format, one gauge per figure; the state is its exit code.
 
-    Each subscriber of a topic has gauges of its own.
+    Each subscriber of a topic has its own gauges.
     """
     yield from _metric(f"quillcast_{what}_state", [(each.labels, float(each.state)) for each in findings])
     for name in dict.fromkeys(name for each in findings for name in each.values):

@@ -50,7 +50,7 @@ def command(data: Path | None, journal: Path | None, invite: bool, as_json: bool
 
 
 def _introduce(node: Node, *, as_json: bool) -> None:
-    """Say who this is, and how others join."""
+    """Print the peer's id and address, and how others join."""
     contact = node.contact
     beyond = not addresses.is_loopback(addresses.parse(contact.address)[0])
     line = node.invite() if node.admits and beyond else None
@@ -89,7 +89,7 @@ def _log(problem: str) -> None:
 
 
 def _invitation(network: str) -> str:
-    """A new line from a peer of this machine that admits others."""
+    """A new join line from a peer of this machine that can admit others."""
     place = Rendezvous(network)
     entries = place.entries()
     if not entries:

@@ -1,4 +1,4 @@
-"""Options that commands share, and their completion in shells."""
+"""Options shared by several commands, and their completion in shells."""
 
 import math
 import os
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from quillcast.live.admission.credentials import Credentials
 
-RUNTIME_DIR = "QUILLCAST_RUNTIME_DIR"  # as `live.discovery.runtimefolder` has it, which is imported when it is needed
-COMPLETION_TIMEOUT_S = 0.5  # a guess: nobody waits longer after a key
+RUNTIME_DIR = "QUILLCAST_RUNTIME_DIR"  # as in `live.discovery.runtimefolder`, which is imported only when needed
+COMPLETION_TIMEOUT_S = 0.5  # a guess: nobody waits longer after pressing a key
 
 
 class Amount(click.FloatRange):
-    """A finite number of a range: `inf` is in some, and `nan` in all."""
+    """A finite number of a range. Click accepts `inf` in some ranges and `nan` in all."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
@@ -28,7 +28,7 @@ class Amount(click.FloatRange):
 
 
 class Place(click.Path):
-    """A file or folder that may be made: an empty name is none, though it would stand for the current folder."""
+    """A file or folder that may be created. An empty name is an error here; `Path("")` would be the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -37,12 +37,12 @@ class Place(click.Path):
 
 
 def coloured(fd: int) -> bool:
-    """Colour is for terminals, and for people who did not say otherwise (`NO_COLOR`)."""
+    """Whether to print colour: only to terminals, and not if `NO_COLOR` is set."""
     return os.isatty(fd) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _completed(names: Callable[[str], list[str]]) -> "Callable[..., list[CompletionItem]]":
-    """Completion from what runs on this machine: `names` of a network; where nobody answers there is none."""
+    """Completion with the `names` of a network, from what runs on this machine. Empty if nobody answers."""
 
     def complete(context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem
@@ -79,7 +79,7 @@ def _networks(_: str) -> list[str]:
 
 
 def _topic(context: click.Context, parameter: click.Parameter, topic: str) -> str:
-    """The name, if it is a topic's. Raises `click.BadParameter`."""
+    """The name, if it is a valid topic name. Raises `click.BadParameter`."""
     from quillcast.core.errors import LocalError
     from quillcast.protocol.topics.descriptor import described
 
@@ -110,7 +110,7 @@ _NETWORK = click.option(
 
 
 def _look_in(context: click.Context, parameter: click.Parameter, folder: Path | None) -> None:
-    """Have this process, and those that it starts, look there. Raises `click.BadParameter` where that cannot be."""
+    """Use this runtime folder in this process and its children. Raises `click.BadParameter` if it cannot be used."""
     from quillcast.core.errors import LocalError
     from quillcast.live.discovery.runtimefolder import chosen
 
@@ -128,14 +128,14 @@ _RUNTIME_DIR = click.option(
     envvar=RUNTIME_DIR,
     show_envvar=True,
     callback=_look_in,
-    is_eager=True,  # completion of networks and peers looks there, too
+    is_eager=True,  # completion of networks and peers uses this folder, too
     expose_value=False,
     help="Folder in which peers of this machine find each other.  [default: the user's own]",
 )
 
 
 def _with_network(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Which network, and where its peers of this machine are found."""
+    """Adds the options for the network and for the folder in which its local peers are found."""
     return _NETWORK(_RUNTIME_DIR(command))
 
 
@@ -155,7 +155,7 @@ def _loaded_or_made(context: click.Context, _: click.Parameter, file: Path | Non
         return _loaded(context, _, file)
     made = Credentials.new()
     made.save(file)
-    click.echo(f"made {file}, which owns what is created with it", err=True)
+    click.echo(f"created {file}, which owns what is created with it", err=True)
     return made
 
 

@@ -1,4 +1,4 @@
-"""The peer that a command embeds: which network, where to listen, and how it is set."""
+"""The peer that a command embeds: its network, addresses and settings."""
 
 import functools
 import math
@@ -20,7 +20,7 @@ from quillcast.protocol.config import Config
 
 
 class Peering(msgspec.Struct, frozen=True):
-    """How a command's own peer takes part."""
+    """The options of a command's own peer."""
 
     network: str
     listen: str | None
@@ -49,7 +49,7 @@ class Peering(msgspec.Struct, frozen=True):
         )
 
     def beside(self, contact: str) -> list[str]:
-        """Options of a command for one more peer of this machine beside this one, which is joined through a contact."""
+        """The options for a command that runs another peer on this machine and joins through `contact`."""
         options = ["--network", self.network]
         options += ["--contact", contact] if self.contacts else []
         options += ["--credential", str(self.credential)] if self.credential else []
@@ -57,7 +57,7 @@ class Peering(msgspec.Struct, frozen=True):
 
 
 class Patience(click.FloatRange):
-    """Seconds that somebody waits; for ever, where the option stands by itself."""
+    """Seconds to wait; without a value, the option means to wait forever."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
@@ -65,12 +65,12 @@ class Patience(click.FloatRange):
         except click.BadParameter:
             seconds = math.nan
         if math.isnan(seconds):
-            self.fail(f"{value!r} is no time: write --wait-for-network=SECONDS, or put it last", param, ctx)
+            self.fail(f"{value!r} is not a time: write --wait-for-network=SECONDS, or put it last", param, ctx)
         return seconds
 
 
 def peering(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of a command that embeds a peer; it gets them as one argument, `peering`."""
+    """Adds the options of a command that embeds a peer. The command gets them as one argument, `peering`."""
 
     @NETWORK
     @click.option("--contact", "contacts", multiple=True, metavar="HOST:PORT", help="A peer to join through.")
@@ -129,7 +129,7 @@ def peering(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def looked(node: Node) -> str:
-    """Where a node that found nobody has looked, and whether there are others whom it could not find there."""
+    """Where a node that found nobody has looked, and whether this machine runs peers that it cannot find there."""
     elsewhere = len([address for address in local_ipc.listening() if address != node.address])
     if not elsewhere:
         return f"looked in {node.looked_in}"
@@ -138,18 +138,18 @@ def looked(node: Node) -> str:
 
 
 def tell_notices(node: Node) -> None:
-    """Say on standard error what a person should know of how the node found its place."""
+    """Print notices about how the node found its network on standard error."""
     for line in node.notices:
         print(f"quillcast: {line}", file=sys.stderr)
 
 
 def alone(node: Node) -> bool:
-    """Has it never heard another peer of its network? One that came, took the event and left was heard."""
+    """Whether it has never heard another peer of its network, not even one that has left again."""
     return not node.traffic().get("messages_in")
 
 
 def read_config(path: Path) -> Config:
-    """The settings in a TOML file, a table per layer. Raises `LocalError` that names the setting."""
+    """Read settings from a TOML file with a table per layer. Raises `LocalError` that names the wrong setting."""
     try:
         told = tomllib.loads(path.read_text())
         _check_names(path, told, Config)
@@ -159,7 +159,7 @@ def read_config(path: Path) -> Config:
 
 
 def _check_names(path: Path, told: Mapping[str, Any], kind: type[msgspec.Struct], table: str = "") -> None:
-    """Raise `LocalError` for a name that is no setting: a typing error must not pass for a default."""
+    """Raise `LocalError` for an unknown name: a typing error must not pass for a default."""
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for name, value in told.items():
         if name not in fields:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from quillcast.live.node.node import Node
 
 _LEAVE_S = 0.6  # after a time-out; a guess, so that all ends within a second of --timeout
-_START_S_MIN = 1.0  # to join the network has so long, however short --timeout is; a guess
-_WAIT_S_MIN = 0.5  # ... and the acknowledgement, if joining took most of it: in that time it shows who holds it up
+_START_S_MIN = 1.0  # joining the network gets this long, however short --timeout is; a guess
+_WAIT_S_MIN = 0.5  # ... and so does the acknowledgement, if joining took most of it: enough to learn who holds it up
 
 
 @click.command(short_help="Publish messages, lines of input, or files.")
@@ -106,7 +106,7 @@ def command(
     (not admitted, or not stable). With --json it prints an object with topic, published, wait, seconds,
     alone (whether no other peer was heard) and looked_in (where peers of this machine were looked for); with exit code
     5 also error, reason and peers (the ids of those who hold it up).
-    """  # noqa: D301 - the sign that click takes for "as it stands"
+    """  # noqa: D301 - click's mark for preformatted text
     if messages and (files or whole):
         raise click.UsageError("MESSAGEs and --file or --whole are both given; choose one", click.get_current_context())
     more = dict(map(_attribute, attributes)) or None
@@ -117,10 +117,10 @@ def command(
     told: dict[str, Any] = {"topic": topic, "published": 0, "wait": wait}
 
     async def publish_all(publisher: "Publisher") -> None:
-        pace = Pace(rate)
+        limiter = RateLimiter(rate)
         async for payloads in source.portions():
             for payload in payloads:
-                await pace.step()
+                await limiter.step()
                 template.next()
                 about = name and template.fill(name)
                 event = template.fill(payload)
@@ -161,7 +161,7 @@ def command(
 
 
 def _within(timeout_s: float) -> LiveConfig:
-    """Bounds of a node that has so long to become part of its network, and no longer than other nodes have."""
+    """The settings of a node that must join its network within `timeout_s`, and never later than other nodes."""
     start_s, usual = max(timeout_s, _START_S_MIN), LiveConfig()
     return LiveConfig(
         connect_timeout_s=min(usual.connect_timeout_s, start_s), join_timeout_s=min(usual.join_timeout_s, start_s)
@@ -169,14 +169,14 @@ def _within(timeout_s: float) -> LiveConfig:
 
 
 def _left(timeout_s: float, began: float) -> float:
-    """What is left of --timeout for the acknowledgement: it took time to join the network."""
-    return round(max(timeout_s - (time.monotonic() - began), min(timeout_s, _WAIT_S_MIN)), 1)  # errors say it
+    """What is left of --timeout for the acknowledgement, after joining the network."""
+    return round(max(timeout_s - (time.monotonic() - began), min(timeout_s, _WAIT_S_MIN)), 1)  # errors print it
 
 
 def _tell_reach(node: "Node", publisher: "Publisher", told: Mapping[str, Any]) -> None:
-    """Say on standard error whom the events cannot have reached."""
+    """Print on standard error whom the events cannot have reached."""
     if publisher.partitioned:
-        print("quillcast: the network is split: this holds on this side only", file=sys.stderr)
+        print("quillcast: the network is partitioned: this holds on this side only", file=sys.stderr)
     if told["published"] and told["alone"]:
         problem = f"nobody got this: no other peer of network {node.network!r} is known here"
         print(f"quillcast: {problem}; {looked(node)}", file=sys.stderr)
@@ -185,7 +185,7 @@ def _tell_reach(node: "Node", publisher: "Publisher", told: Mapping[str, Any]) -
 async def _acknowledged(
     node: "Node", publisher: "Publisher", wait: Literal["root", "stable"], timeout_s: float
 ) -> None:
-    """Wait for the acknowledgement. If it does not come in time, the time to wait is over for leaving, too."""
+    """Wait for the acknowledgement. If it does not arrive in time, leave without waiting any longer."""
     try:
         await publisher.acknowledged(wait, timeout_s)
     except (NotAdmitted, NotJoined, NotStable):
@@ -201,30 +201,30 @@ def _attribute(text: str) -> tuple[str, str]:
 
 
 class Source:
-    """What to publish; it knows where the next event stands, for whoever cannot publish it."""
+    """What to publish. It knows the source of the next event, for error messages."""
 
     def __init__(self, messages: tuple[str, ...], files: tuple[Path, ...], count: int, *, whole: bool) -> None:
         self._messages, self._files, self._count, self._whole = messages, files, count, whole
         self._where = ""
         self.number = 1
-        """Which of the messages, or of the lines of a file, is next."""
+        """The number of the next message, or of the next line of a file."""
 
     @property
     def place(self) -> str:
-        """Where the next event stands."""
+        """Where the next event comes from, for error messages."""
         if self._messages:
             return f"MESSAGE {self.number}"
         return self._where if self._whole else f"line {self.number} of {self._where}"
 
     def refused(self, problem: EventTooLarge, publisher: "Publisher", published: int) -> EventTooLarge:
-        """The error for the next event; where it is about one that was taken before, that as it is."""
+        """The error for the next event. An error about an earlier event is returned unchanged."""
         if publisher.failure is not None:
             return problem
         before = f"{counted(published, 'event')} published before it, and none after"
         return EventTooLarge(f"{self.place}: {problem}; {before}")
 
     async def portions(self) -> AsyncIterator[list[bytes]]:
-        """All of it, in portions as they come."""
+        """All events, in portions as they are read."""
         rounds: Iterable[int] = range(self._count) if self._count else itertools.count()
         if self._messages:
             for _ in rounds:
@@ -251,8 +251,8 @@ class Source:
             yield lines
 
 
-class Pace:
-    """Waits so that steps come `rate` times a second; a step that came late does not delay the next."""
+class RateLimiter:
+    """Waits so that steps come `rate` times a second. A late step does not delay the next one."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate, self._steps, self._began = rate, 0, time.monotonic()

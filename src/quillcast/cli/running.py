@@ -1,4 +1,4 @@
-"""How a command runs: Ctrl-C, SIGTERM and a closed terminal cancel it, so that its peer leaves in good order."""
+"""How a command runs: Ctrl-C, SIGTERM and a closed terminal cancel it, so that its peer can leave in good order."""
 
 import signal
 from collections.abc import Coroutine, Iterator
@@ -12,15 +12,15 @@ T = TypeVar("T")
 
 
 def _terminations() -> list[signal.Signals]:
-    """Signals that ask a command to end: that the terminal was closed is one, unless `nohup` has it ignored."""
+    """Signals that ask a command to end. SIGHUP (the terminal was closed) is one, unless `nohup` ignores it."""
     return [number for number in runner.ENDINGS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """From here on there is something to end in good order: within, such signals are a `KeyboardInterrupt`.
+    """Within this block there is work to end in good order: such signals raise `KeyboardInterrupt`.
 
-    Raises `Interrupted` or `Terminated` then.
+    The block then ends with `Interrupted` or `Terminated`.
     """
     terminated = False
 
@@ -39,7 +39,7 @@ def interruptible() -> Iterator[None]:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end. A second Ctrl-C ends at once. Raises `Interrupted` or `Terminated`."""
+    """Run `main` to the end. A second Ctrl-C ends it at once. Raises `Interrupted` or `Terminated`."""
     with interruptible():
         try:
             return runner.run_until(main, _terminations())

@@ -1,4 +1,4 @@
-"""`quillcast status`: what a running peer is, knows and does."""
+"""`quillcast status`: show what a running peer is, knows and does."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -57,7 +57,7 @@ def _journal(journal: Mapping[str, Any] | None) -> str:
 
 
 def short(contact: Mapping[str, Any] | None) -> str:
-    """How people are shown a peer."""
+    """A peer as shown to people."""
     return "-" if contact is None else str(contact["node_id"])[:8]
 
 

@@ -1,7 +1,7 @@
-"""Standard input and output beside an event loop that must wait for neither: each has a thread of its own.
+"""Standard input and output for an event loop that must not block on them: each has its own thread.
 
-The threads read and write the file descriptors themselves and are daemons, so a command ends even while a terminal or
-a pipe keeps one of them waiting.
+The threads read and write the file descriptors directly. They are daemons, so a command can end even while a terminal
+or a pipe blocks one of them.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from quillcast.core.errors import DiskFailed, EventTooLarge
 READ_BYTES = 1 << 16
 CHUNKS_MAX = 4  # reads ahead of the loop; a guess
 LINE_BYTES_MAX = 1 << 24  # the largest event that any topic may take
-WAITING_BYTES_MAX = 4 << 20  # lines that wait for a slow reader before whoever writes them waits too; a guess
+WAITING_BYTES_MAX = 4 << 20  # unwritten bytes beyond which writers wait for a slow reader; a guess
 
 
 class Writer:
-    """Writes what it is given, at once, to a file descriptor whose reader may be slow: `async with Writer() as writer`.
+    """Writes to a file descriptor whose reader may be slow: `async with Writer() as writer`.
 
-    The block ends with `ReaderGone` as soon as nobody reads any more, whatever it waits for; with `DiskFailed` where
-    what is written cannot be kept.
+    The block ends with `ReaderGone` as soon as nobody reads any more, whatever it is waiting for, and with `DiskFailed`
+    if the output cannot be stored.
     """
 
     def __init__(self, fd: int = 1) -> None:
@@ -56,7 +56,7 @@ class Writer:
             raise DiskFailed(f"the output cannot be written: {self._problem.strerror}") from self._problem
 
     async def write(self, data: bytes) -> None:
-        """Hand `data` over; waits only while more than `WAITING_BYTES_MAX` are unwritten."""
+        """Write `data`. Waits only while more than `WAITING_BYTES_MAX` are unwritten."""
         self._waiting_bytes += len(data)
         self._lines.put(data)
         await self._until(WAITING_BYTES_MAX)
@@ -75,7 +75,7 @@ class Writer:
         while problem is None:
             data = self._gather()
             problem = self._put(data)
-            with suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+            with suppress(RuntimeError):  # the loop has ended, and nobody is waiting any more
                 self._loop.call_soon_threadsafe(self._wrote, len(data), problem)
 
     def _gather(self) -> bytes:
@@ -86,12 +86,12 @@ class Writer:
         return b"".join(lines)
 
     def _put(self, data: bytes) -> OSError | None:
-        """Write all of it; what kept it from that."""
+        """Write all data; returns the error that prevented it."""
         rest = memoryview(data)
         while rest:
             try:
                 rest = rest[os.write(self._fd, rest) :]
-            except BlockingIOError:  # somebody else who has it open wants it so
+            except BlockingIOError:  # another process has set the descriptor to non-blocking
                 select.select([], [self._fd], [])
             except OSError as problem:
                 return problem
@@ -107,9 +107,9 @@ class Writer:
 
 
 async def lines_of(fd: int = 0) -> AsyncIterator[list[bytes]]:
-    """The lines of a file descriptor without their ends, as they come: all that one read gave at a time.
+    """The lines of a file descriptor without line ends, as they arrive: all lines of one read together.
 
-    Raises `EventTooLarge` for a line that no topic takes.
+    Raises `EventTooLarge` for a line that is too large for any topic.
     """
     begun = b""
     async for chunk in _chunks(os.dup(fd)):
@@ -123,7 +123,7 @@ async def lines_of(fd: int = 0) -> AsyncIterator[list[bytes]]:
 
 
 async def whole_of(fd: int) -> bytes:
-    """All that a file descriptor gives until its end. Raises `EventTooLarge` for what no topic takes."""
+    """Everything that a file descriptor delivers. Raises `EventTooLarge` if it is too large for any topic."""
     parts, size = [], 0
     async for chunk in _chunks(os.dup(fd)):
         parts.append(chunk)
@@ -134,7 +134,7 @@ async def whole_of(fd: int) -> bytes:
 
 
 async def _chunks(fd: int) -> AsyncIterator[bytes]:
-    """What can be read from a file descriptor until its end; it is closed then. Raises `OSError`."""
+    """Read a file descriptor in chunks until its end, then close it. Raises `OSError`."""
     loop, chunks, room = asyncio.get_running_loop(), asyncio.Queue[bytes | OSError](), threading.Semaphore(CHUNKS_MAX)
 
     def work() -> None:
@@ -144,7 +144,7 @@ async def _chunks(fd: int) -> AsyncIterator[bytes]:
                 data = _read(fd)
                 loop.call_soon_threadsafe(chunks.put_nowait, data)
         except RuntimeError:
-            pass  # the loop has ended, and nobody waits any more
+            pass  # the loop has ended, and nobody is waiting any more
         finally:
             os.close(fd)
 
@@ -157,16 +157,16 @@ async def _chunks(fd: int) -> AsyncIterator[bytes]:
 
 
 def _read(fd: int) -> bytes | OSError:
-    """What comes next; nothing at the end, or where a terminal has gone."""
+    """The next chunk; empty at the end, or if the terminal is gone."""
     while True:
         try:
             return os.read(fd, READ_BYTES)
-        except BlockingIOError:  # somebody else who has it open wants it so
+        except BlockingIOError:  # another process has set the descriptor to non-blocking
             select.select([fd], [], [])
         except OSError as problem:
             return b"" if _is_end(problem, fd) else OSError(problem.errno, problem.strerror, "the input")
 
 
 def _is_end(problem: OSError, fd: int) -> bool:
-    """Has whoever was at the other end gone, rather than something failed?"""
+    """Whether the other end is gone, as opposed to a failure."""
     return isinstance(problem, BrokenPipeError) or (problem.errno == errno.EIO and os.isatty(fd))

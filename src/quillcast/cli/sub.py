@@ -1,4 +1,4 @@
-"""`quillcast sub`: print the events of topics as they come."""
+"""`quillcast sub`: print the events of topics as they arrive."""
 
 import asyncio
 import base64
@@ -91,7 +91,7 @@ def command(
 
 
 async def _patiently(subscription: Subscription[Event], timeout_s: float) -> AsyncIterator[Event]:
-    """The events, until none came for so long."""
+    """The events, until none arrived for `timeout_s`."""
     while True:
         try:
             async with asyncio.timeout(timeout_s):
@@ -124,7 +124,7 @@ def _json_line(event: Event) -> bytes:
 
 
 def text_or_base64(name: str, data: bytes) -> dict[str, str]:
-    """Bytes for a JSON object: text under `name` if they are some, else base64 under another."""
+    """Bytes for a JSON object: under `name` if they are UTF-8 text, else as base64 under `<name>_base64`."""
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
@@ -140,10 +140,10 @@ def _tell_start(node: Node, topic: str) -> None:
 
 
 def _tell_missed(topic: str, losses: list[Loss]) -> None:
-    """Say how many events before an `earliest` start are not kept any more."""
+    """Report how many events before an `earliest` start are no longer kept."""
     if losses:
         count = _events(sum(loss.count for loss in losses), at_most=any(loss.uncertain for loss in losses))
-        print(f"lost: {count} of {topic} from before this start, which are not kept any more", file=sys.stderr)
+        print(f"lost: {count} of {topic} from before this start, which are no longer kept", file=sys.stderr)
 
 
 def _tell_loss_as_json(topic: str, loss: Loss) -> None:
@@ -159,7 +159,7 @@ def _events(count: int, *, at_most: bool) -> str:
 
 def _tell_loss(topic: str, loss: Loss) -> None:
     if loss.why == "start":
-        return  # told of together (`_tell_missed`)
+        return  # reported together (`_tell_missed`)
     if loss.uncertain:
         which = f"positions {loss.term.counter}:{loss.first} to {loss.term.counter}:{loss.last - 1}, whose is unknown"
     else:

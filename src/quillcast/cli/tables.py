@@ -1,4 +1,4 @@
-"""Rows and sizes as plain text."""
+"""Tables and sizes as plain text."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -6,7 +6,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def sized(size_bytes: float) -> str:
-    """A number of bytes for people."""
+    """A number of bytes in a readable unit."""
     unit = 0
     while size_bytes >= 1000 and unit < len(_UNITS) - 1:
         size_bytes /= 1000
@@ -15,16 +15,16 @@ def sized(size_bytes: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things, in words."""
+    """A number of things in words, such as `2 peers`."""
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def table(
     title: str, columns: list[str], rows: Iterable[Sequence[object]], left_count: int | None = None
 ) -> Iterator[str]:
-    """Rows under their columns' names; nothing if there are none.
+    """Rows below their columns' names; nothing if there are none.
 
-    The first `left_count` columns begin on the left (all if it is None), the others end on the right.
+    The first `left_count` columns are aligned left (all if it is None), the others right.
     """
     shown = [[str(cell) for cell in row] for row in rows]
     if not shown:

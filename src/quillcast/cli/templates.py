@@ -1,4 +1,4 @@
-"""What is filled in where payloads are published from the command line: `{{count}}`, `{{time}}` and their like."""
+"""Placeholders in payloads published from the command line: `{{count}}`, `{{time}}` and others."""
 
 import os
 import re
@@ -10,10 +10,10 @@ _NAMES = re.compile(rb"\{\{ *(count|time|time_ns|random) *\}\}")
 
 
 class Template:
-    """Fills in what the names stand for; what is no name stays as it is.
+    """Replaces the known placeholders, and leaves all other text unchanged.
 
     Args:
-        filled: without, everything stays as it is.
+        filled: if False, nothing is replaced.
     """
 
     def __init__(self, *, filled: bool) -> None:
@@ -21,11 +21,11 @@ class Template:
         self._count = 0
 
     def next(self) -> None:
-        """Another event begins."""
+        """Start the next event."""
         self._count += 1
 
     def fill(self, text: bytes) -> bytes:
-        """The text of this event."""
+        """The text for this event."""
         return _NAMES.sub(self._value, text) if self._filled and b"{{" in text else text
 
     def _value(self, found: re.Match[bytes]) -> bytes:

@@ -14,9 +14,9 @@ from quillcast.cli.asking import ask_each, peers_here
 from quillcast.cli.options import JSON, NETWORK, Amount, coloured
 from quillcast.cli.tables import counted, sized, table
 
-ROWS_MAX = 30  # of a table that people read
-LATE_S = 0.5  # a guess: who lacks what is younger is not shown as behind
-ANSWER_TIMEOUT_S = 1.0  # a guess: a peer that takes longer is shown as one that does not answer
+ROWS_MAX = 30  # of a table for people
+LATE_S = 0.5  # a guess: younger missing events do not make a subscriber late
+ANSWER_TIMEOUT_S = 1.0  # a guess: a peer that takes longer is shown as not answering
 PEERS = ["peer", "address", "up", "cpu", "memory", "neighbours", "topics"]
 PEERS += ["events/s", "in/s", "out/s", "waiting", "buffers"]
 TOPICS = ["topic", "root", "peers", "subscriptions", "publishers", "events/s", "events", "not stable"]
@@ -55,7 +55,7 @@ def command(network: str, once: bool, interval_s: float, as_json: bool) -> None:
 
 
 class Look(NamedTuple):
-    """What the peers said at one time."""
+    """The status of all peers at one time."""
 
     at_s: float
     statuses: dict[str, dict[str, Any]]
@@ -64,7 +64,7 @@ class Look(NamedTuple):
 
 
 def watch(network: str, interval_s: float) -> Iterator[dict[str, Any]]:
-    """What happens between two looks, again and again: peers, topics, links that wait, and who does not answer."""
+    """Repeatedly yield what happened between two looks: peers, topics, waiting links, peers without an answer."""
     before = _look(network)
     while True:
         time.sleep(interval_s)
@@ -114,7 +114,7 @@ def _peer(before: Look, after: Look, node: str) -> dict[str, Any]:
 
 
 def _came(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, int]:
-    """Events that came between two statuses of a peer, by topic; a new term begins at 0, a new topic anywhere."""
+    """Events that arrived between two statuses of a peer, by topic. A new term begins at 0, a topic anywhere."""
     terms = {(part["name"], part.get("term")): part.get("frontier", 0) for part in then["topics"]}
     known = {name for name, _ in terms}
     came = {}
@@ -146,7 +146,7 @@ def _topics(before: Look, after: Look) -> list[dict[str, Any]]:
 
 
 def _subscribers(look: Look) -> list[dict[str, Any]]:
-    """Every subscription of the peers here, by what it lacks of the furthest position that one of them knows."""
+    """Every subscription of the peers here, with what it lacks of the furthest position that one of them knows."""
     parts = [(node, part) for node, status in look.statuses.items() for part in status["topics"] if "term" in part]
     ends: dict[tuple[str, str], int] = {}
     for _, part in parts:
@@ -167,14 +167,14 @@ def _unknown(name: str) -> dict[str, Any]:
 
 
 def _links(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Links that are down, suspected, or hold something back."""
+    """Links that are down, suspected, or have a queue."""
     for neighbour in status["neighbours"]:
         if neighbour["suspected"] or not neighbour["connected"] or neighbour["waiting_bytes"]:
             yield {"from": status["node_id"], "to": neighbour["node_id"], **neighbour}
 
 
 def _cpu_s(pid: int) -> float:
-    """Processor time that a process used, seconds; 0 where it has gone."""
+    """CPU time used by a process, seconds; 0 if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -190,7 +190,7 @@ def _memory_bytes(pid: int) -> int:
         return 0
 
 
-# --- for people
+# --- output for people
 
 
 def _lines(seen: Mapping[str, Any]) -> Iterator[str]:
@@ -263,7 +263,7 @@ def _topic_row(topic: Mapping[str, Any]) -> list[str]:
 
 
 def _lags(subscriber: Mapping[str, Any]) -> bool:
-    """Does it lack something for longer than an event takes on its way?"""
+    """Whether it lacks events for longer than they usually take to arrive."""
     return bool(subscriber["behind_events"]) and subscriber["behind_s"] >= LATE_S
 
 
@@ -292,7 +292,7 @@ def _link_row(link: Mapping[str, Any]) -> list[str]:
 
 
 def _show(looks: Iterable[Mapping[str, Any]]) -> None:
-    """Draw every look on the terminal's other screen, until Ctrl-C."""
+    """Draw each look on the terminal's alternate screen until Ctrl-C."""
     click.echo(_ENTER, nl=False, color=True)
     try:
         for seen in looks:
@@ -302,7 +302,7 @@ def _show(looks: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _picture(seen: Mapping[str, Any], size: os.terminal_size, *, coloured: bool) -> str:
-    """A look over what stood on the terminal before, as much of it as there is room for."""
+    """A look drawn over the previous one, cut to the size of the terminal."""
     lines: list[tuple[str, dict[str, Any]]] = [(f"{_head(seen)}; Ctrl-C ends", {"bold": True})]
     for title, columns, rows in _tables(seen):
         if rows:
@@ -316,9 +316,9 @@ def _picture(seen: Mapping[str, Any], size: os.terminal_size, *, coloured: bool)
 
 
 _LEFT = {"peers": 2, "topics": 2, "subscribers that are behind": 3, "links that are not well": 4}
-"""How many columns of a table are words."""
+"""How many columns of a table hold words."""
 
-# Control sequences of terminals (ECMA-48, and xterm's other screen).
+# Control sequences of terminals (ECMA-48, and xterm's alternate screen).
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _REST_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 

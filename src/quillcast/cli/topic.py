@@ -1,4 +1,4 @@
-"""`quillcast topic`: create topics, show one, list all, change one."""
+"""`quillcast topic`: create, show, list and change topics."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ DEFAULTS, TOPICS = Settings(), TopicConfig()
 
 
 def choice(name: str, meaning: str, *, default: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option of a topic's setting."""
+    """The option for a topic's setting."""
     choices = click.Choice(CHOICES[name])
     return click.option(f"--{name}", type=choices, default=default, show_default=default is not None, help=meaning)
 
@@ -31,7 +31,7 @@ def choice(name: str, meaning: str, *, default: str | None) -> Callable[[Callabl
 @click.group(invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Create topics, show one, list all, change one."""
+    """Create, show, list and change topics."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -69,7 +69,7 @@ def create(
     use it; without them everybody may. `topic create --as` prints a principal as `owner`.
     """
     if not (peering.contacts or peering.join):
-        peers_here(peering.network)  # a topic lives in its peers: with this command as the only one it ends at once
+        peers_here(peering.network)  # without another peer, the topic would end with this command
 
     async def create_it() -> int:
         async with peering.node() as node:
@@ -80,7 +80,7 @@ def create(
 
     if run(create_it()) == 1:
         click.echo(
-            f"{topic}: no other peer holds these settings, so they are forgotten now; start a peer and create it again",
+            f"{topic}: no other peer holds these settings, so they are lost; start a peer and create the topic again",
             err=True,
         )
     owner = {} if credentials is None else {"owner": credentials.principal}
@@ -129,7 +129,7 @@ def _settings(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _costs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """What will cost more, a line each."""
+    """What will cost more, one line each."""
     if (before["slow"], after["slow"]) == ("cut", "wait"):
         yield (
             "slow = wait: publishers go no faster than the slowest subscriber, and wait for up to "
@@ -191,7 +191,7 @@ def list_(network: str, as_json: bool) -> None:
 
 
 def _known(topic: str, network: str) -> dict[str, Any]:
-    """What the peers of this machine know of a topic, and its root. Raises `UnknownTopic`."""
+    """What the peers of this machine know of a topic, and what its root knows. Raises `UnknownTopic`."""
     here = _topics(network).get(topic)
     if here is not None and here["root"] is not None:
         return here
@@ -213,7 +213,7 @@ def _topics(network: str) -> dict[str, dict[str, Any]]:
 
 
 def _nothing_known(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A topic by its settings alone."""
+    """A topic of which only the settings are known."""
     chosen = {name: part[name] for name in ("owner", "access")}
     sums = {"events": 0, "members": 0, "subscriptions": 0, "publishers": 0}
     topic = part.get("topic") or described(part["name"]).topic.hex()

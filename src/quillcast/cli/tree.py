@@ -1,4 +1,4 @@
-"""`quillcast tree`: a topic's live tree, drawn."""
+"""`quillcast tree`: draw a topic's live tree."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -40,11 +40,11 @@ def draw(tree: Mapping[str, Any]) -> Iterator[str]:
     if tree["root"] in peers:
         yield from _branch(peers, tree["root"], "", "")
     if not tree["complete"]:
-        yield "not everybody answered in time: this is a part of the tree"
+        yield "some peers did not answer in time: this is only a part of the tree"
 
 
 def _branch(peers: Mapping[str, Any], node: str, first: str, rest: str) -> Iterator[str]:
-    """A peer behind the guides `first`, and what is below it behind the guides `rest`."""
+    """A peer behind the guide `first`, and the tree below it behind the guide `rest`."""
     yield first + _label(peers[node]) if node in peers else f"{first}{node[:8]} did not answer"
     children = peers[node]["children"] if node in peers else []
     for child in children:

@@ -1,4 +1,4 @@
-"""Real events to try things with: a slice of real departures in the package, or a file of one's own."""
+"""Real events to try things with: a built-in slice of real departures, or a file of your own."""
 
 import csv
 import gzip
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, TextIO
 from quillcast.core.errors import LocalError
 
 TOPIC_COLUMNS = ("topic", "channel", "type", "category", "origin", "station", "symbol", "log")
-"""Columns that name a row's topic, the first that a file has."""
+"""Columns that name a row's topic; the first that a file has is used."""
 
 TIME_COLUMNS = ("time", "timestamp", "created_at", "departed", "datetime", "time_hour", "date")
-"""Columns that say when a row happened, the first that a file has and that can be read as a time."""
+"""Columns with a row's time; the first that a file has and that can be read as a time is used."""
 
 HEAD_ROWS = 1000  # rows read before the columns are chosen
-TOPICS_MAX = 100  # in the head; a column with more is no topic unless it is named like one
+TOPICS_MAX = 100  # distinct values in the head; a column with more does not name topics unless it is called so
 
 
 class Event(NamedTuple):
@@ -78,7 +78,7 @@ def _events(rows: Iterable[Row], stem: str, topic_column: str, time_column: str 
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    """The file's rows; whatever is wrong with it becomes a `LocalError` that names the place."""
+    """The file's rows. Any problem with the file becomes a `LocalError` that names the place."""
     name = path.name.removesuffix(".gz")
     if not name.endswith((".csv", ".jsonl", ".json")):
         raise LocalError(f"{path} is neither .csv nor .jsonl (nor one of them gzipped, .gz); name a file that is")
@@ -108,7 +108,7 @@ def _csv(file: TextIO) -> Iterator[tuple[int, Row]]:
     reader = csv.DictReader(file, strict=True)
     for row in reader:
         if None in row or None in row.values():
-            raise ValueError(f"the row has not the {len(reader.fieldnames or ())} fields of the header")
+            raise ValueError(f"the row does not have the {len(reader.fieldnames or ())} fields of the header")
         yield reader.line_num, row
 
 
@@ -117,7 +117,7 @@ def _json_lines(file: TextIO) -> Iterator[tuple[int, Row]]:
         if line.strip():
             row = json.loads(line)
             if not isinstance(row, dict):
-                raise ValueError(f"line {number} holds no JSON object")
+                raise ValueError(f"line {number} is not a JSON object")
             yield number, row
 
 
@@ -150,7 +150,7 @@ def _time_column(head: list[Row]) -> str | None:
 
 
 def _time(value: Any) -> float | None:
-    """Seconds since 1970 of an ISO 8601 text (UTC unless it says otherwise) or a number of seconds or milliseconds."""
+    """Seconds since 1970 from an ISO 8601 text (UTC by default) or from a number of seconds or milliseconds."""
     if isinstance(value, str) and not _is_number(value):
         try:
             time = datetime.fromisoformat(value)
@@ -173,5 +173,5 @@ def _stem(path: Path) -> str:
 
 
 def _level(value: Any) -> str:
-    """A value as one level of a topic's name: without the signs that mean something there."""
+    """A value as one level of a topic name, without the characters that have a meaning there."""
     return re.sub(r"[/+#*>?\s\x00]+", "_", str(value if value is not None else "")).strip("_") or "none"

@@ -1,4 +1,4 @@
-"""The conductor: raises the network, gives out the parts, lets events flow, and waits for what is due."""
+"""The conductor: starts the network, assigns the roles, publishes the events, and waits until all are delivered."""
 
 import asyncio
 import itertools
@@ -30,16 +30,17 @@ from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
 
 CONFIG = Config(overlay=OverlayConfig(digit_bits=1, leaf_set_size=4))
-"""With b = 4 and l = 16 sixteen peers all know each other and every tree is a star; this gives trees with depth."""
+"""With b = 4 and l = 16 sixteen peers all know each other and every tree is a star. These settings give deeper
+trees."""
 
 STARTED_AT_ONCE = 4
-STAND_BOUND_S = 30.0  # until all peers have joined and their leaf sets are right; here as below a guess
-PARTS_BOUND_S = 15.0  # until the trees follow the parts that were given out
-SETTLE_BOUND_S = 30.0  # until every subscriber has what was published
+STAND_BOUND_S = 30.0  # until all peers have joined and their leaf sets are right; a guess, like those below
+PARTS_BOUND_S = 15.0  # until the trees match the assigned roles
+SETTLE_BOUND_S = 30.0  # until every subscriber has all published events
 
 
 class Plan(NamedTuple):
-    """What the demo is asked for."""
+    """The options of the demo."""
 
     network: str
     folder: Path
@@ -49,7 +50,7 @@ class Plan(NamedTuple):
     kill: bool
     events: Sequence[Event]
     stay: bool = False
-    """Publish the events again and again, until the demo is told to end."""
+    """Publish the events in a loop until the demo is told to end."""
 
     @property
     def journals(self) -> Path:
@@ -58,7 +59,7 @@ class Plan(NamedTuple):
 
     @property
     def length_s(self) -> float:
-        """How long events flow."""
+        """How long events are published."""
         return len(self.events) / self.rate
 
 
@@ -66,10 +67,10 @@ class Conductor:
     """Runs the network from its first peer to its last.
 
     Args:
-        plan: what is asked for.
+        plan: the options of the demo.
         state: kept up to date for the display.
         display: told what happens.
-        on_stream: called when events begin to flow.
+        on_stream: called when publishing begins.
     """
 
     def __init__(self, plan: Plan, state: State, display: Display, on_stream: Callable[[], object]) -> None:
@@ -80,11 +81,11 @@ class Conductor:
         self._enough = asyncio.Event()
 
     def enough(self) -> None:
-        """End the stream, and then the demo in good order."""
+        """End the stream, and then end the demo in good order."""
         self._enough.set()
 
     async def perform(self) -> Run:
-        """Play it to the end. Raises `PeerFailed` if a process ends that nobody killed."""
+        """Run the demo to its end. Raises `PeerFailed` if a process ends that nobody killed."""
         following = asyncio.create_task(self.state.follow(self._tell))
         try:
             await self._raise_network()
@@ -109,13 +110,15 @@ class Conductor:
         gate = asyncio.Semaphore(STARTED_AT_ONCE)
         await self._start(first, gate)
         await asyncio.gather(*[self._start(setting, gate) for setting in others])
-        self.display.phase("joining: every leaf set must agree with the truth")
+        self.display.phase("joining: waiting until every leaf set is right")
         if not await self.state.until(self._stands, STAND_BOUND_S):
             raise PeerFailed(
-                f"the overlay does not stand after {STAND_BOUND_S:g} s: "
+                f"the overlay is not complete after {STAND_BOUND_S:g} s: "
                 f"{len(self.state.watch.active)} of {self.plan.peers} peers have joined"
             )
-        self.display.note(f"the overlay stands: {self.plan.peers} peers, and each knows its neighbours on the ring")
+        self.display.note(
+            f"the overlay is complete: {self.plan.peers} peers, and each knows its neighbours on the ring"
+        )
 
     def _setting(self, index: int) -> Setting:
         name = f"p{index:02}"
@@ -137,7 +140,7 @@ class Conductor:
             self.state.names[process.node_id] = process.name
 
     def _stands(self) -> bool:
-        """Has every peer joined, and does it know those next to it on the ring?"""
+        """Whether every peer has joined and knows its neighbours on the ring."""
         watch, ring = self.state.watch, sorted(self.processes, key=number)
         half = min(CONFIG.overlay.leaf_set_size, len(ring) - 1) // 2
         return len(watch.active) == len(ring) and all(
@@ -146,17 +149,17 @@ class Conductor:
             for step in (*range(-half, 0), *range(1, half + 1))
         )
 
-    # --- the parts
+    # --- roles
 
     async def _give_parts(self) -> Roles:
-        """All join the busiest topic's tree on trial; then its root and its forwarders are set free of any part."""
+        """Let all peers join the busiest topic's tree on trial. Then free its root and two forwarders of any role."""
         state, weights = self.state, Counter(event.topic for event in self.plan.events)
         busiest = state.busiest = max(weights, key=lambda topic: (weights[topic], topic))
         self.display.phase(f"a trial tree: all subscribe to {busiest}")
         await self._order_all(list(self.processes), Subscribe(busiest))
         await state.until(lambda: len(state.view.parents()) == self.plan.peers, PARTS_BOUND_S)
         parts = give_roles(state.view.parents(), self.plan.seed)
-        self.display.phase("giving out the parts")
+        self.display.phase("assigning the roles")
         await self._order_all([*parts.spare, *parts.publishers], Unsubscribe(busiest))
         random = Random(self.plan.seed)
         for topic in sorted(weights.keys() - {busiest}):
@@ -169,7 +172,7 @@ class Conductor:
         await asyncio.gather(*[self.processes[peer].order(order) for peer in peers])
 
     def _is_pruned(self, parts: Roles) -> bool:
-        """Is everybody in the busiest topic's tree needed there, and does every subscriber stand?"""
+        """Whether everyone in the busiest topic's tree is needed there, and every subscription is established."""
         view = self.state.view
         parents = view.parents()
         needed = {*parts.subscribers, *roles.children_of(parents), *roles.roots(parents)}
@@ -178,22 +181,22 @@ class Conductor:
     def _tell_parts(self, parts: Roles) -> None:
         name = self.state.names_of
         self.display.note(f"publishers {name(parts.publishers)}; subscribers {name(parts.subscribers)}")
-        self.display.note(f"without a part, and so the ones to kill: {name(parts.spare)}")
+        self.display.note(f"without a role, so these may be killed: {name(parts.spare)}")
         self.display.note(
             f"look inside from another terminal: quillcast tree {self.state.busiest} --network {self.plan.network}"
         )
-        self.display.note(f"or do it yourself, and watch the repair: {HOW_TO}")
+        self.display.note(f"or kill peers yourself and watch the repair: {HOW_TO}")
         offered = len(roles.forwarders(self.state.view.parents(), parts.spare))
         if self.plan.kill and offered < 2:
             self.display.note(
-                f"{self.plan.peers} peers with seed {self.plan.seed} offer {offered} inner forwarders without a part, "
+                f"{self.plan.peers} peers with seed {self.plan.seed} give {offered} inner forwarders without a role, "
                 "not two: fewer will be killed"
             )
 
     # --- events
 
     async def _stream(self, parts: Roles) -> None:
-        """Publish everything, and kill meanwhile."""
+        """Publish everything, and kill peers meanwhile."""
         self.display.phase("events flow")
         self.on_stream()
         self.state.streaming = True
@@ -209,7 +212,7 @@ class Conductor:
                 killing.cancel()
 
     async def _publish(self, publishers: Sequence[bytes]) -> None:
-        """Publish the events at the plan's rate, dealt out to the publishers by their content."""
+        """Publish the events at the plan's rate, assigned to publishers by their content."""
         began, published, events = time.monotonic(), 0, self.plan.events
         goal = math.inf if self.plan.stay else len(events)
         while published < goal and not self._enough.is_set():
@@ -217,24 +220,24 @@ class Conductor:
             batch = [events[number % len(events)] for number in range(published, int(due))]
             well = [peer for peer in publishers if peer not in self.state.dead | self.state.slow]
             if not well:
-                self.display.note("no publisher is left, and so the stream ends")
+                self.display.note("no publisher is left, so the stream ends")
                 return
             await asyncio.gather(*[self._publish_at(peer, order) for peer, order in _orders(batch, well)])
             published += len(batch)
             await self.state.next_look()
 
     async def _publish_at(self, peer: bytes, order: Publish) -> None:
-        """Have a peer publish; one that is killed meanwhile takes its events along."""
+        """Have a peer publish. A peer that is killed meanwhile loses its events."""
         try:
             await self.processes[peer].order(order)
         except PeerFailed:
             if peer not in self.state.dead:
                 raise
 
-    # --- what people order meanwhile
+    # --- commands from other terminals
 
     def _answerers(self, parts: Roles) -> dict[str, Answerer]:
-        """What `quillcast demo kill` and its like ask."""
+        """The handlers of `quillcast demo kill` and the other commands."""
         kills = self.kills
 
         async def kill(peer: str) -> dict[str, Any]:
@@ -255,7 +258,7 @@ class Conductor:
         return {"kill": kill, "partition": partition, "slow": slow, "peers": peers, "end": end}
 
     def _find(self, name: str) -> bytes:
-        """A peer by its name, or by the start of its id. Raises `LocalError`."""
+        """Find a peer by its name, or by the start of its id. Raises `LocalError`."""
         for node, process in self.processes.items():
             if name == process.name or (name and node.hex().startswith(name.lower())):
                 return node
@@ -287,7 +290,7 @@ class Conductor:
         living = [process for peer, process in self.processes.items() if peer not in self.state.dead]
         left = await asyncio.gather(*[process.leave() for process in living])
         if not all(left):
-            self.display.note(f"{left.count(False)} peers did not leave in time and were ended")
+            self.display.note(f"{left.count(False)} peers did not leave in time and were killed")
 
     def _run(self, end_ns: int) -> Run:
         plan, overlay = self.plan, CONFIG.overlay
@@ -305,7 +308,7 @@ class Conductor:
 
 
 def _orders(batch: Sequence[Event], publishers: Sequence[bytes]) -> Iterator[tuple[bytes, Publish]]:
-    """The batch as orders: for each publisher and topic the payloads in their order."""
+    """The batch as orders: for each publisher and topic, the payloads in order."""
     runs: dict[tuple[bytes, str], list[bytes]] = {}
     for event in batch:
         publisher = publishers[zlib.crc32(event.payload) % len(publishers)]

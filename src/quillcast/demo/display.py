@@ -1,4 +1,4 @@
-"""What people see of the demo while it runs: a live picture in a terminal, plain lines elsewhere."""
+"""The demo's output while it runs: a live picture in a terminal, plain lines elsewhere."""
 
 import time
 from collections import deque
@@ -19,29 +19,29 @@ from quillcast.demo.state import State
 from quillcast.demo.watch import TopicView
 
 NOTES_SHOWN = 9
-BEAT_S = 0.5  # one bar of the picture of deliveries
+BEAT_S = 0.5  # one bar in the picture of deliveries
 BEATS = 48
 PLAIN_EVERY_S = 2.0
 BARS = " ▁▂▃▄▅▆▇█"
 
 
 class Display(Protocol):
-    """Where the conductor's news go. A context: it tidies up at its end."""
+    """Where the conductor reports its progress. A context manager that tidies up at its end."""
 
     def __enter__(self) -> "Display": ...
 
     def __exit__(self, *error: object) -> None: ...
 
     def phase(self, text: str) -> None:
-        """The demo is about to do this."""
+        """A phase of the demo begins."""
         ...
 
     def note(self, text: str) -> None:
-        """Something happened that is worth a line."""
+        """Something happened that deserves a line."""
         ...
 
     def tick(self) -> None:
-        """The state has moved on."""
+        """The state has changed."""
         ...
 
 
@@ -51,7 +51,7 @@ def display(console: Console, state: State) -> Display:
 
 
 class PlainDisplay:
-    """A line for each thing that happens, and one about the rates every other second."""
+    """Prints a line for each happening, and one about rates every other second."""
 
     def __init__(self, console: Console, state: State) -> None:
         self._console, self._state = console, state
@@ -82,7 +82,7 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """The busiest topic's tree, rates and what happened, drawn anew a few times a second."""
+    """The busiest topic's tree, rates and happenings, redrawn a few times a second."""
 
     def __init__(self, console: Console, state: State) -> None:
         self._console, self._state = console, state
@@ -139,17 +139,19 @@ class LiveDisplay:
         children = children_of(parents)
         known: set[bytes] = set()
 
-        def grow(branch: Tree, peer: bytes) -> None:
+        def draw(branch: Tree, peer: bytes) -> None:
             known.add(peer)
             twig = branch.add(self._label(peer, view, is_root=parents.get(peer, b"") is None))
             for child in children.get(peer, []):
                 if child not in known:
-                    grow(twig, child)
+                    draw(twig, child)
 
         for peer, parent in sorted(parents.items()):
             if parent is None:
-                grow(tree, peer)
-        lost = [peer for peer in {**parents, **view.seeking} if peer not in known and peer not in self._state.dead]
+                draw(tree, peer)
+        lost = [
+            peer for peer in {**parents, **view.without_parent} if peer not in known and peer not in self._state.dead
+        ]
         for peer in lost:
             tree.add(Text(f"{self._state.name(peer)} looks for a parent", style="yellow"))
         for peer in self._state.dead:
@@ -184,20 +186,20 @@ class LiveDisplay:
 
 
 class Rates:
-    """How much was published and delivered lately."""
+    """How much was published and delivered recently."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._beats: deque[tuple[float, int, int]] = deque([(0.0, 0, 0)], maxlen=BEATS + 1)
 
     def beat(self) -> None:
-        """Note the counts, once in `BEAT_S`."""
+        """Record the counts, once per `BEAT_S`."""
         now = self._state.elapsed_s
         if now - self._beats[-1][0] >= BEAT_S:
             self._beats.append((now, self._state.watch.published_count, self._state.watch.delivered_count))
 
     def words(self) -> str:
-        """The rates over the last two seconds, and the sums."""
+        """The rates over the last two seconds, and the totals."""
         since, then = self._beats[-1], self._beats[max(-5, -len(self._beats))]
         seconds = max(since[0] - then[0], BEAT_S)
         rates = [(since[at] - then[at]) / seconds for at in (1, 2)]

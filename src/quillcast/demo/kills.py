@@ -1,7 +1,7 @@
-"""What is done to peers: two inner forwarders and the root are killed by the demo itself; people may do more.
+"""Faults for peers: the demo itself kills two inner forwarders and the root; people may cause more.
 
-A peer is killed (SIGKILL), cut off from all others for a while, or slowed down (stopped and let go on in turns). The
-repair is watched in the journals: when has the last child below a parent again, and its peer what it lacks?
+A peer is killed (SIGKILL), cut off from all others for a while, or slowed down (stopped and resumed in turns). The
+repair is observed in the journals: when does the last child have a parent again, and the peer the events it missed?
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from quillcast.demo.state import State
 from quillcast.pipeline.run import Kill
 
 FROM, EVERY = 0.15, 0.2  # of the stream's length: until the first kill, and from a repair to the next kill
-REPAIR_BOUND_S = 15.0  # for which the next kill waits, if the repair of the one before takes so long; a guess
-BACK_BOUND_S = 60.0  # until a peer that was cut off or slow has what it lacks; a guess: two leases
-STOP_S, RUN_S = 0.4, 0.1  # a slow peer stands still and runs in turns: a fifth of its speed, short of a suspicion
+REPAIR_BOUND_S = 15.0  # the next kill waits this long for the previous repair; a guess
+BACK_BOUND_S = 60.0  # until a peer that was cut off or slow has caught up; a guess: two leases
+STOP_S, RUN_S = 0.4, 0.1  # a slow peer is stopped and runs in turns: a fifth of its speed, too short for a suspicion
 
 
 class Strike(NamedTuple):
-    """What came of it: children that lost their parent, in how many trees, and when the last of them had one again."""
+    """The result: how many children in how many trees lost their parent, and when the last of them had one again."""
 
     text: str
     children: int
     trees: int
-    mended_s: float | None
+    repaired_s: float | None
     how: str
 
     def told(self) -> dict[str, Any]:
-        """As plain values."""
+        """The same as plain values."""
         return self._asdict()
 
 
@@ -52,13 +52,13 @@ class Kills:
         self.state, self.display, self.processes = state, display, processes
         self.done: list[Kill] = []
         self.over = asyncio.Event()
-        """The stream has ended: whoever is cut off or slow is let go."""
-        self._turn = asyncio.Lock()  # one repair is watched at a time
+        """Set when the stream has ended: peers that are cut off or slow are restored."""
+        self._turn = asyncio.Lock()  # only one repair is watched at a time
         self._repair: Repair | None = None
         self._lasting: dict[asyncio.Task[None], None] = {}
 
     async def perform(self, spare: Sequence[bytes], length_s: float) -> None:
-        """Kill two forwarders and the root out of the `spare` peers, spread over a stream of `length_s` seconds."""
+        """Kill two forwarders and the root among the `spare` peers, spread over a stream of `length_s` seconds."""
         pause_s = FROM * length_s
         for what in ("forwarder", "forwarder", "root"):
             await asyncio.sleep(pause_s)
@@ -70,7 +70,7 @@ class Kills:
                 if victim is not None:
                     await self._kill(victim, f"{what} of {self.state.busiest}")
             if victim is None:
-                self.display.note(f"no {what} of {self.state.busiest} is without a part, and so none is killed")
+                self.display.note(f"no {what} of {self.state.busiest} is without a role, so none is killed")
             pause_s = EVERY * length_s if victim is not None else 0.0
 
     def take(self, entries: Sequence[Entry]) -> None:
@@ -78,16 +78,16 @@ class Kills:
         if self._repair is not None:
             self._repair.take(entries)
 
-    # --- what people order
+    # --- commands from other terminals
 
     async def kill(self, victim: bytes) -> Strike:
-        """Kill a peer, whatever its part."""
+        """Kill a peer, whatever its role."""
         async with self._turn:
             self._check(victim)
             return await self._kill(victim, f"{self.part(victim)} of {self.state.busiest}")
 
     async def partition(self, victim: bytes, seconds: float) -> Strike:
-        """Cut a peer off from all others for so long."""
+        """Cut a peer off from all others for some seconds."""
         async with self._turn:
             self._check(victim)
             repair = self._struck(victim, time.time_ns())
@@ -97,7 +97,7 @@ class Kills:
             return await self._watch(f"cut off for {seconds:g} s: {self._named(victim)}", repair)
 
     async def slow(self, victim: bytes, seconds: float) -> Strike:
-        """Let a peer run a fifth of the time for so long."""
+        """Let a peer run only a fifth of the time for some seconds."""
         async with self._turn:
             self._check(victim)
             struck = self._struck(victim, time.time_ns())
@@ -108,12 +108,12 @@ class Kills:
             return Strike(text, struck.children, struck.trees, None, "")
 
     async def end(self) -> None:
-        """Let go of whoever is cut off or slow, and wait until they are."""
+        """Restore peers that are cut off or slow, and wait until they are restored."""
         self.over.set()
         await asyncio.gather(*self._lasting)
 
     def part(self, peer: bytes) -> str:
-        """A peer's part in the busiest topic."""
+        """A peer's role in the busiest topic."""
         view = self.state.view
         parents = view.parents(self.state.dead)
         if peer in parents and parents[peer] is None:
@@ -122,17 +122,17 @@ class Kills:
             return "forwarder"
         return "subscriber" if peer in view.subscribers else "peer"
 
-    # --- within
+    # --- internals
 
     def _check(self, victim: bytes) -> None:
-        """Raise `PeerFailed` for a peer that something is done to already."""
+        """Raise `PeerFailed` for a peer that is already affected."""
         state = self.state
         for words, those in (("was killed", state.dead), ("is cut off", state.away), ("is slow already", state.slow)):
             if victim in those:
                 raise PeerFailed(f"{state.name(victim)} {words}; choose another")
 
     def _choose(self, what: str, spare: Sequence[bytes]) -> bytes | None:
-        """The victim for this part in the busiest topic's live tree; the forwarder with most children."""
+        """The victim for this role in the busiest topic's live tree: the forwarder with the most children."""
         parents = self.state.view.parents(self.state.dead)
         found = roles.forwarders(parents, spare) if what == "forwarder" else roles.roots(parents)
         return next((peer for peer in found if peer in spare), None)
@@ -145,23 +145,23 @@ class Kills:
         return await self._watch(f"SIGKILL {self.state.name(victim)}, {part}", repair)
 
     def _struck(self, victim: bytes, at_ns: int) -> Repair:
-        """What is told from now on is the repair of this strike."""
+        """Start to record the repair of this strike."""
         self._repair = Repair(self.state.watch, victim, self.state.dead, at_ns)
         return self._repair
 
     async def _watch(self, text: str, repair: Repair) -> Strike:
-        """Wait until nobody lacks a parent because of the victim."""
+        """Wait until no peer lacks a parent because of the victim."""
         state, display = self.state, self.display
         lose = "loses its" if repair.children == 1 else "lose their"
         display.note(f"{text}: {counted(repair.children, repair.trees)} {lose} parent")
-        mended = await state.until(lambda: repair.mended, REPAIR_BOUND_S)
+        repaired = await state.until(lambda: repair.repaired, REPAIR_BOUND_S)
         how, lasted_s = repair.how(state.view, state.name), repair.lasted_s
         if lasted_s is not None:
             display.note(f"repaired after {1000 * lasted_s:.0f} ms: {how or 'in other trees'}")
-        if not mended:
-            lack = f"children without a parent: {repair.seeking}, trees without a root: {repair.rootless}"
+        if not repaired:
+            lack = f"children without a parent: {repair.orphans}, trees without a root: {repair.rootless}"
             display.note(f"not repaired after {REPAIR_BOUND_S:g} s: {lack}")
-        return Strike(text, repair.children, repair.trees, lasted_s if mended else None, how)
+        return Strike(text, repair.children, repair.trees, lasted_s if repaired else None, how)
 
     def _named(self, victim: bytes) -> str:
         return f"{self.state.name(victim)}, {self.part(victim)} of {self.state.busiest}"
@@ -172,15 +172,15 @@ class Kills:
         task.add_done_callback(self._lasting.pop)
 
     async def _plug_in(self, victim: bytes, seconds: float) -> None:
-        """After so long let the peer reach the others again, and watch it catch up."""
+        """After some seconds let the peer reach the others again, and watch it catch up."""
         await self._pause(seconds)
         await self.processes[victim].order(Unplug(yes=False))
-        self.display.note(f"{self.state.name(victim)} is plugged in again")
+        self.display.note(f"{self.state.name(victim)} is connected again")
         await self._catch_up(victim, lambda: victim not in self.state.watch.lonely())
         del self.state.away[victim]
 
     async def _let_run(self, victim: bytes, seconds: float) -> None:
-        """Stop the process and let it go on, in turns."""
+        """Alternately stop and resume the process."""
         process, until = self.processes[victim], time.monotonic() + seconds
         try:
             while time.monotonic() < until and not self.over.is_set():
@@ -194,7 +194,7 @@ class Kills:
         del self.state.slow[victim]
 
     async def _catch_up(self, victim: bytes, well: Callable[[], bool]) -> None:
-        """Wait until the peer has a parent and lacks nothing that was published by now."""
+        """Wait until the peer has a parent and has everything published until now."""
         state, began = self.state, time.monotonic()
         goals = {topic: view.published for topic, view in state.watch.topics.items() if victim in view.subscribers}
 
@@ -209,7 +209,7 @@ class Kills:
             self.display.note(f"{state.name(victim)} has not caught up after {BACK_BOUND_S:g} s")
 
     async def _pause(self, seconds: float) -> None:
-        """Wait for so long, or for the end of the stream."""
+        """Wait for some seconds, or for the end of the stream."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.over.wait()

@@ -1,4 +1,4 @@
-"""Where running demos are found, and what they are told from other terminals."""
+"""How running demos are found, and the commands for them from other terminals."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ _SOCKET = "demo.sock"
 
 
 def control_path(network: str) -> Path:
-    """Where the demo of this network listens to what people order."""
+    """The socket where the demo of this network accepts commands."""
     return Rendezvous(network).folder / _SOCKET
 
 
 def demos_here() -> list[str]:
-    """The networks of the demos that run on this machine: peers of theirs live."""
+    """The networks of the demos that run on this machine: those with live peers."""
     names = sorted(path.parent.name for path in runtime_folder().glob(f"*/{_SOCKET}"))
     return [name for name in names if Rendezvous(name).entries()]

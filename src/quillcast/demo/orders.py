@@ -1,10 +1,10 @@
-"""What the conductor and a peer say to each other: one JSON line per order, and one per answer, in turn."""
+"""The protocol between the conductor and a peer: one JSON line per order, and one per answer, alternating."""
 
 import msgspec
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag=True):
-    """Subscribe to a topic; answered when the subscription stands."""
+    """Subscribe to a topic. Answered when the subscription is established."""
 
     topic: str
 
@@ -16,33 +16,33 @@ class Unsubscribe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Publish(msgspec.Struct, frozen=True, tag=True):
-    """Publish these payloads; answered when they are on their way."""
+    """Publish these payloads. Answered when they have been sent."""
 
     topic: str
     payloads: list[bytes]
 
 
 class Unplug(msgspec.Struct, frozen=True, tag=True):
-    """Be cut off from all other peers, or no longer."""
+    """Cut the peer off from all others, or reconnect it."""
 
     yes: bool
 
 
 class Leave(msgspec.Struct, frozen=True, tag=True):
-    """Leave in good order; the process ends instead of an answer."""
+    """Leave in good order. The process ends instead of answering."""
 
 
 Order = Subscribe | Unsubscribe | Publish | Unplug | Leave
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The peer has joined: its first line."""
+    """The peer has joined. Its first line."""
 
     node_id: bytes
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The order is carried out."""
+    """The order was carried out."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

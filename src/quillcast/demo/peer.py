@@ -1,4 +1,4 @@
-"""One peer of the demo: a process that does what the conductor orders (`orders`). It ends when the conductor does."""
+"""One peer of the demo: a process that follows the conductor's orders (`orders`). It ends when the conductor ends."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ _DECODER = msgspec.json.Decoder(Order)
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """How a peer of the demo runs."""
+    """The settings of a peer of the demo."""
 
     name: str
     network: str
@@ -43,12 +43,12 @@ class Setting(msgspec.Struct, frozen=True):
     log: Path
     config: Config
     secret: bytes
-    """The 32 bytes that the peer's identity comes from: a seed gives the same ring again."""
+    """The 32 bytes that the peer's identity is derived from, so that a seed always gives the same ring."""
 
 
 def run(connection: Connection, setting: Setting) -> None:
-    """The process's main function."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the conductor's to hear
+    """The main function of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the conductor
     os.dup2(os.open(setting.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), 2)
     runner.run(_serve(connection, setting))
 
@@ -76,7 +76,7 @@ async def _serve(connection: Connection, setting: Setting) -> None:
 
 
 class Actor:
-    """The peer's part: its subscriptions, which count nothing, for the journal does, and its publishers."""
+    """The peer's publishers and subscriptions. Subscriptions count nothing, because the journal does."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""The whole of the demo: what is asked for, the network's run, and the audit of what it left behind."""
+"""The whole demo: its plan, the run of the network, and the audit of its journals."""
 
 import asyncio
 import os
@@ -31,15 +31,15 @@ from quillcast.pipeline.session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NICENESS = 10  # of Spark's start beside the stream: peers' heartbeats go first
+NICENESS = 10  # of Spark's start during the stream: peers' heartbeats have priority
 
 
 def plan(
     peers: int, rate: float, file: Path | None, limit: int, seed: int, output: Path | None, *, kill: bool, stay: bool
 ) -> Plan:
-    """The plan that these options describe.
+    """The plan for these options.
 
-    Raises `LocalError` if the events cannot be read, or the output folder holds something already.
+    Raises `LocalError` if the events cannot be read, or if the output folder is not empty.
     """
     events = list(islice(events_from(file) if file else flights(), limit))
     folder = output or Path("quillcast-demo") / time.strftime("%Y%m%d-%H%M%S")
@@ -49,7 +49,7 @@ def plan(
 
 
 def _once(end: Callable[[], None]) -> Callable[[], None]:
-    """For Ctrl-C: the first ends the demo in good order, the second at once."""
+    """A handler for Ctrl-C: the first ends the demo in good order, the second at once."""
 
     def ended() -> None:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
@@ -78,12 +78,12 @@ class Performance:
         with self._cleaning_up(), display(self.console, self.state) as shown:
             conductor = Conductor(self.plan, self.state, shown, self._warm_up.start)
             if self.plan.stay:
-                shown.note("it goes on until Ctrl-C, or quillcast demo end; then comes the proof")
+                shown.note("it runs until Ctrl-C or quillcast demo end; then comes the audit")
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _once(conductor.enough))
             return await conductor.perform()
 
     def prove(self, told: Run) -> tuple[dict[str, Any], bool]:
-        """Audit the journals, print the outcome, write the page. Returns the figures, and whether all promises held."""
+        """Audit the journals, print the result, write the page. Returns the figures, and whether every promise held."""
         folder, report = self.plan.folder, self.plan.folder / "report.html"
         write_run(folder, told)
         with self.console.status("auditing the journals") as status:
@@ -92,7 +92,7 @@ class Performance:
         print_findings(findings, self.console)
         self.console.print(f"The report with pictures is {report}", soft_wrap=True)
         self.console.print(
-            f"Next time do it yourself: quillcast demo --stay, and in another terminal {HOW_TO}", soft_wrap=True
+            f"Next time kill peers yourself: quillcast demo --stay, and in another terminal {HOW_TO}", soft_wrap=True
         )
         return self._figures(findings, report), findings.sound
 
@@ -107,16 +107,16 @@ class Performance:
         }
 
     def _start_spark(self) -> None:
-        """Have the Java machine up when the stream ends. What goes wrong is raised where the audit waits for it."""
+        """Start Spark's Java machine during the stream. An error is raised where the audit waits for it."""
         try:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
             self._spark.set_result(spark_session())
-        except BaseException as problem:  # noqa: BLE001 - whatever it is, it is raised again there
+        except BaseException as problem:  # noqa: BLE001 - any error is raised again there
             self._spark.set_exception(problem)
 
     @contextmanager
     def _cleaning_up(self) -> Iterator[None]:
-        """Killed peers leave their rendezvous files behind."""
+        """Killed peers leave their rendezvous files behind; remove them."""
         try:
             yield
         finally:

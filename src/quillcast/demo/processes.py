@@ -1,6 +1,6 @@
 """The conductor's side of the peers' processes: start, order, kill.
 
-They are forked from one process that has imported everything once: sixteen interpreters cost what one does.
+They are forked from one process that has imported everything once, so sixteen interpreters cost as much as one.
 """
 
 import asyncio
@@ -65,11 +65,11 @@ class PeerProcess:
         return at_ns
 
     def hold(self) -> None:
-        """Have the system stop the process for a while (SIGSTOP)."""
+        """Stop the process (SIGSTOP)."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let a stopped process go on (SIGCONT); one that has ended stays so."""
+        """Resume a stopped process (SIGCONT). Does nothing if it has ended."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
 
@@ -80,7 +80,7 @@ class PeerProcess:
         return self._process.pid
 
     async def leave(self) -> bool:
-        """Have the peer leave in good order; False if it had to be killed."""
+        """Have the peer leave in good order. Returns False if it had to be killed."""
         self._writer.write(msgspec.json.encode(Leave()) + b"\n")
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
@@ -109,4 +109,4 @@ class PeerProcess:
     def _last_words(self) -> str:
         """The last line that the peer wrote to its log."""
         words = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
-        return next((line for line in reversed(words) if line.strip()), f"it wrote nothing to {self._log}")
+        return next((line for line in reversed(words) if line.strip()), f"nothing was written to {self._log}")

@@ -1,4 +1,4 @@
-"""The repair after a strike, as the journals tell it: who found whom, and when the last of them had."""
+"""The repair after a strike, from the journals: who found a new parent, and when the last of them did."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -8,18 +8,18 @@ from quillcast.demo.watch import TopicView, Watch
 
 
 def counted(children: int, trees: int) -> str:
-    """Children of trees, in words."""
+    """A number of children and trees in words."""
     return f"{'1 child' if children == 1 else f'{children} children'} in {'1 tree' if trees == 1 else f'{trees} trees'}"
 
 
 class Repair:
-    """What a strike takes from the trees, and what they find instead.
+    """The links and roots that trees lose by a strike, and their replacements.
 
     Args:
-        watch: what the journals told until now; it is looked at again by others.
+        watch: the view of the journals, kept up to date by others.
         victim: who is struck.
-        dead: who is dead already.
-        since_ns: when, on the journals' clock; what is older is no answer to the strike.
+        dead: who was already dead.
+        since_ns: when, on the journals' clock. Older records do not belong to this repair.
     """
 
     def __init__(self, watch: Watch, victim: bytes, dead: Collection[bytes], since_ns: int) -> None:
@@ -31,36 +31,36 @@ class Repair:
 
     @property
     def children(self) -> int:
-        """How many (topic, member) pairs lost their parent."""
+        """The number of (topic, member) pairs that lost their parent."""
         return sum(map(len, self._below.values()))
 
     @property
     def trees(self) -> int:
-        """In how many topics."""
+        """The number of topics in which children lost their parent."""
         return len(self._below)
 
     @property
-    def mended(self) -> bool:
-        """Does everybody have a parent, and every tree that lost somebody its root?"""
-        return not self.seeking and not self.rootless
+    def repaired(self) -> bool:
+        """Whether every member has a parent, and every affected tree a root."""
+        return not self.orphans and not self.rootless
 
     @property
-    def seeking(self) -> int:
-        """How many (topic, member) pairs still lack a living parent."""
+    def orphans(self) -> int:
+        """The number of (topic, member) pairs without a living parent."""
         return self._watch.orphans(self._gone)
 
     @property
     def rootless(self) -> int:
-        """How many of the trees still lack a living root."""
+        """The number of affected trees without a living root."""
         return sum(not self._watch.topics[topic].rooted(self._gone) for topic in self._below)
 
     @property
     def lasted_s(self) -> float | None:
-        """Seconds from the strike to the last answer; None while there was none."""
+        """Seconds from the strike to the last replacement; None if there was none."""
         return (max(entry.at_ns for entry in self._found.values()) - self._since_ns) / 1e9 if self._found else None
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Note who found a parent again, and who became root in the place of another, child of the victim or not."""
+        """Record who found a parent again, and who became root in the place of another, child of the victim or not."""
         for entry in entries:
             if entry.at_ns <= self._since_ns or entry.peer == self._victim:
                 continue
@@ -71,7 +71,7 @@ class Repair:
                     self._found[topic, entry.peer] = entry
 
     def how(self, view: TopicView, name: Callable[[bytes], str]) -> str:
-        """Who found whom in one topic's tree, in words, by parent; empty when nobody had to."""
+        """Describe the new parents in one topic's tree; empty if there are none."""
         words: dict[str, list[str]] = {}
         for entry in sorted(self._found.values(), key=lambda entry: entry.at_ns):
             match entry.record:

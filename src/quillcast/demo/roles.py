@@ -1,19 +1,19 @@
-"""Who publishes, who subscribes and who may be killed: given when the overlay stands and a trial tree has been seen."""
+"""Who publishes, who subscribes and who may be killed: assigned once the overlay is complete."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
 Parents = Mapping[bytes, bytes | None]
-"""A topic's tree: each member's parent; the root has none."""
+"""A topic's tree: each member's parent; None for the root."""
 
-CASTS = 200  # seatings that are tried; a guess: among so few peers they repeat soon
-SPARE_FORWARDERS = 4  # inner peers kept free of a part: two victims, and others in case a repair changes the tree
+CASTS = 200  # assignments that are tried; a guess: among so few peers they repeat soon
+SPARE_FORWARDERS = 4  # inner peers kept without a role: two victims, and more in case a repair changes the tree
 PEERS_MIN = 4
 
 
 class Roles(NamedTuple):
-    """Each peer's part. `spare` peers forward what others need and are the victims to choose from; the root is one."""
+    """The peers by role. `spare` peers, the root among them, only forward for others; victims are chosen from them."""
 
     publishers: list[bytes]
     subscribers: list[bytes]
@@ -21,10 +21,10 @@ class Roles(NamedTuple):
 
 
 def give_roles(trial: Parents, seed: int) -> Roles:
-    """Seat the peers of a trial tree, which all of them joined, so that two forwarders below its root are spare.
+    """Assign roles to the peers of a trial tree that all joined, so that two forwarders below its root are spare.
 
-    Of `CASTS` seatings by `seed` the one is taken whose subscribers leave most of two spare forwarders and most
-    children below them.
+    Tries `CASTS` assignments derived from `seed`. Takes the one that keeps the most of two spare forwarders, and then
+    the most children below them.
     """
     random = Random(seed)
     spare = [*roots(trial), *_inner(trial)[:SPARE_FORWARDERS]][: len(trial) // 2]
@@ -39,7 +39,7 @@ def give_roles(trial: Parents, seed: int) -> Roles:
 
 
 def forwarders(parents: Parents, among: Sequence[bytes]) -> list[bytes]:
-    """Those of `among` that have a parent and children in the tree, most children first."""
+    """Those of `among` that have a parent and children in the tree, those with most children first."""
     children = children_of(parents)
     inner = [peer for peer in among if parents.get(peer) is not None and children.get(peer)]
     return sorted(inner, key=lambda peer: (-len(children[peer]), peer))
@@ -55,12 +55,12 @@ def children_of(parents: Parents) -> dict[bytes, list[bytes]]:
 
 
 def roots(parents: Parents) -> list[bytes]:
-    """The peers without a parent: one, but for moments in which roots change."""
+    """The peers without a parent: one, except while the root changes."""
     return sorted(peer for peer, parent in parents.items() if parent is None)
 
 
 def _inner(trial: Parents) -> list[bytes]:
-    """The forwarders below the root, those first on which most others depend."""
+    """The forwarders below the root, those on which most others depend first."""
     below: dict[bytes, int] = {}
     for peer in trial:
         for ancestor in _ancestors(trial, peer):
@@ -70,7 +70,7 @@ def _inner(trial: Parents) -> list[bytes]:
 
 
 def _worth(trial: Parents, roles: Roles) -> tuple[int, int]:
-    """How good a seating is: spare forwarders that are left, up to two, and children below them."""
+    """The quality of an assignment: spare forwarders that remain, up to two, and children below them."""
     left = {peer: trial[peer] for member in roles.subscribers for peer in (member, *_ancestors(trial, member))}
     children = children_of(left)
     useful = forwarders(left, roles.spare)

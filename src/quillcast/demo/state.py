@@ -1,4 +1,4 @@
-"""The demo's state, as the conductor keeps it and the display shows it."""
+"""The demo's state. The conductor updates it, the display shows it."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 from quillcast.core.journal import Entry
 from quillcast.demo.watch import TopicView, Watch
 
-LOOK_S = 0.1  # how often journals are read; a guess: what people call at once
+LOOK_S = 0.1  # how often journals are read; a guess: feels immediate to people
 
 
 class State:
@@ -36,24 +36,24 @@ class State:
 
     @property
     def view(self) -> TopicView:
-        """The busiest topic."""
+        """The view of the busiest topic."""
         return self.watch.topic(self.busiest)
 
     @property
     def unwell(self) -> dict[bytes, None]:
-        """Peers that something was done to."""
+        """Peers that are killed, cut off or slowed down."""
         return {**self.dead, **self.away, **self.slow}
 
     def name(self, peer: bytes) -> str:
-        """What people call a peer."""
+        """A peer's name for people."""
         return self.names.get(peer, peer[:4].hex())
 
     def names_of(self, peers: list[bytes]) -> str:
-        """Peers in words."""
+        """The names of some peers."""
         return ", ".join(sorted(map(self.name, peers))) or "nobody"
 
     async def follow(self, tell: Callable[[list[Entry]], None]) -> None:
-        """Look at the journals again and again, and tell what is new."""
+        """Look at the journals again and again, and call `tell` with the new records."""
         while True:
             tell(self.watch.look())
             self._looked.set()
@@ -61,11 +61,11 @@ class State:
             await asyncio.sleep(LOOK_S)
 
     async def next_look(self) -> None:
-        """Wait until the journals were looked at again."""
+        """Wait until the journals have been looked at again."""
         await self._looked.wait()
 
     async def until(self, condition: Callable[[], bool], bound_s: float) -> bool:
-        """Wait until `condition` holds after a look at the journals; False when `bound_s` have passed before."""
+        """Wait until `condition` holds after a look at the journals. Returns False after `bound_s`."""
         until = time.monotonic() + bound_s
         while not condition():
             if time.monotonic() >= until:

@@ -1,4 +1,4 @@
-"""What the peers' journals tell while they run: who is up, how the trees look, what was published and delivered.
+"""A live view of the peers' journals: who is up, how the trees look, what was published and delivered.
 
 The display, the choice of victims and the wait for repairs read the same records as the audit.
 """
@@ -28,18 +28,18 @@ from quillcast.pipeline.reading import Tail
 
 
 class TopicView:
-    """One topic, as far as its members' journals tell."""
+    """One topic, as its members' journals describe it."""
 
     def __init__(self) -> None:
         self.name = "?"
         self.places: dict[bytes, bytes | None] = {}
-        self.seeking: dict[bytes, None] = {}
+        self.without_parent: dict[bytes, None] = {}
         self.subscribers: dict[bytes, None] = {}
         self.published = 0
         self.delivered: Counter[bytes] = Counter()
 
     def parents(self, without: Collection[bytes] = ()) -> dict[bytes, bytes | None]:
-        """The tree: each member's parent, the root's is None. Members that look for a parent are not in it."""
+        """The tree: each member's parent, None for the root. Members that look for a parent are left out."""
         return {peer: parent for peer, parent in self.places.items() if peer not in without}
 
     def children(self, parent: bytes, dead: Collection[bytes]) -> list[bytes]:
@@ -49,10 +49,10 @@ class TopicView:
     def orphans(self, dead: Collection[bytes]) -> list[bytes]:
         """The living members whose parent is dead or unknown."""
         below = [peer for peer, parent in self.places.items() if parent in dead and parent is not None]
-        return [peer for peer in {**self.seeking, **dict.fromkeys(below)} if peer not in dead]
+        return [peer for peer in {**self.without_parent, **dict.fromkeys(below)} if peer not in dead]
 
     def rooted(self, dead: Collection[bytes]) -> bool:
-        """Is a living member the root?"""
+        """Whether a living member is the root."""
         return any(parent is None and peer not in dead for peer, parent in self.places.items())
 
     def behind(self, dead: Collection[bytes]) -> dict[bytes, int]:
@@ -62,7 +62,7 @@ class TopicView:
 
 
 class Watch:
-    """A fold over the journals of a folder; `look` reads on."""
+    """Follows the journals of a folder; `look` reads on."""
 
     def __init__(self, folder: Path) -> None:
         self._tail = Tail(folder)
@@ -73,26 +73,26 @@ class Watch:
         self.repeated_count = self.lost_count = 0
 
     def look(self) -> list[Entry]:
-        """Take in what was written since the last look, and return it."""
+        """Read what was written since the last look, and return it."""
         entries = self._tail.read()
         for entry in entries:
             self._take(entry)
         return entries
 
     def topic(self, name: str) -> TopicView:
-        """The view of a topic by its name; an empty one while nobody knows it."""
+        """The view of a topic by its name; an empty one if the topic is not known yet."""
         return next((view for view in self.topics.values() if view.name == name), TopicView())
 
     def orphans(self, dead: Collection[bytes]) -> int:
-        """How many (topic, member) pairs have no living parent."""
+        """The number of (topic, member) pairs without a living parent."""
         return sum(len(view.orphans(dead)) for view in self.topics.values())
 
     def lonely(self) -> set[bytes]:
         """Peers that look for a parent in some topic."""
-        return {peer for view in self.topics.values() for peer in view.seeking}
+        return {peer for view in self.topics.values() for peer in view.without_parent}
 
     def behind(self, dead: Collection[bytes]) -> int:
-        """How many deliveries are still due."""
+        """The number of deliveries that are still due."""
         return sum(sum(view.behind(dead).values()) for view in self.topics.values())
 
     @property
@@ -141,18 +141,18 @@ class Watch:
 
 
 def _place(view: TopicView, entry: Entry) -> None:
-    """Where a member stands in a topic's tree after this record."""
+    """Update a member's place in a topic's tree from this record."""
     peer = entry.peer
     match entry.record:
         case Attached(parent=parent):
             view.places[peer] = parent
-            view.seeking.pop(peer, None)
+            view.without_parent.pop(peer, None)
         case BecameRoot():
             view.places[peer] = None
-            view.seeking.pop(peer, None)
+            view.without_parent.pop(peer, None)
         case Detached(why=why):
             view.places.pop(peer, None)
             if why != "left":
-                view.seeking[peer] = None
+                view.without_parent[peer] = None
         case ResignedRoot():
             view.places.pop(peer, None)

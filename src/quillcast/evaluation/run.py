@@ -124,7 +124,7 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
     if "QUILLCAST_DEBUG" not in os.environ:
         spark.sparkContext.setLogLevel("OFF")  # what fails is raised here too, and told in one line
     if master.startswith("local["):
-        stages.warm_workers(spark)
+        stages.warm_up_workers(spark)
     return spark
 
 
@@ -200,7 +200,7 @@ class _Run:
         if missing:
             self.shown.begin("kernels")
             began_s = time.monotonic()
-            stages.warm_up(self._deployment, missing, self.experiment.workload.publishers)
+            stages.warm_up_kernels(self._deployment, missing, self.experiment.workload.publishers)
             self._took("kernels", "kernels", time.monotonic() - began_s)
 
     def _wait_for_spark(self, *, ship: bool) -> None:

@@ -1,4 +1,4 @@
-"""Everything in bulk, on Spark: tables in, tables out (docs/audit.md).
+"""Bulk computations on Spark: tables in, tables out (docs/audit.md).
 
-Importing this package loads neither Spark nor Arrow; the modules that make tables do.
+Importing this package loads neither Spark nor Arrow; only the modules that create tables do.
 """

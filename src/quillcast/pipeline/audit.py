@@ -1,4 +1,4 @@
-"""The audit: from peers' journals, what happened to every event, and whether the promises held (docs/audit.md)."""
+"""The audit: reads from peers' journals what happened to every event, and whether the promises held (docs/audit.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from quillcast.pipeline.trees import KILLS_SCHEMA, MOMENTS_SCHEMA, repairs, stat
 from quillcast.pipeline.verdicts import verdicts
 
 END = "end"
-"""The moment at which the run ended."""
+"""The moment when the run ended."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The tables that an audit makes. docs/audit.md says what their columns mean."""
+    """The tables of an audit. docs/audit.md describes their columns."""
 
     records: DataFrame
     """Every journal record up to the end of the run (`RECORDS_SCHEMA`)."""
     topics: DataFrame
-    """topic, name, delivery: the guarantee that it was judged by."""
+    """topic, name, delivery: the guarantee that the audit checks."""
     journals: DataFrame
     """One row per process: peer, started_ns, ended_ns, lived, records, missing, files, bytes, dropped_bytes, closed."""
     published: DataFrame
@@ -34,7 +34,7 @@ class Audit:
     gaps: DataFrame
     """The lost ranges: topic, peer, started_ns, since, publisher, first, last, told."""
     delays: DataFrame
-    """delay_ms, count: how many events took how long from publish to delivery."""
+    """delay_ms, count: the number of events by their time from publish to delivery."""
     percentiles: DataFrame
     """p50_ms, p90_ms, p99_ms, max_ms over all deliveries."""
     repairs: DataFrame
@@ -42,13 +42,13 @@ class Audit:
     trees: DataFrame
     """The trees before and after each kill and at the end: see `trees.TREES_SCHEMA`."""
     counters: DataFrame
-    """record, text, records, count: what else was noted, such as repeats, repairs and drops."""
+    """record, text, records, count: counters of all other records, such as repeats, repairs and drops."""
     verdicts: DataFrame
     """verdict, holds, figure, meaning."""
     cached: DataFrame
 
     def unpersist(self) -> None:
-        """Give back the memory that the records take."""
+        """Free the memory of the records."""
         self.cached.unpersist()
 
 
@@ -59,7 +59,7 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
         spark: the session.
         folder: where the journals are; every executor must see it.
         kills: peers that were killed on purpose. A peer that died otherwise counts as alive, and misses its events.
-        end_ns: records after this time do not count. None: the time of the last event's record.
+        end_ns: records after this time are ignored. None: the time of the last event's record.
 
     Raises `LocalError` if there are no journals.
     """
@@ -68,7 +68,7 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
     end_ns = life.last_event_ns(everything) if end_ns is None else end_ns
     records = everything.where(F.col("at_ns") <= end_ns)
     killed = kill_table(spark, kills)
-    # A checkpoint ends the plan behind a small table, which else every table made of it would plan again.
+    # A checkpoint cuts the plan of a small table. Otherwise every table derived from it would plan it again.
     processes = life.processes(records, killed).localCheckpoint()
     topics = life.topics(records).localCheckpoint()
     subscriptions = life.subscriptions(records, processes, topics).localCheckpoint()
@@ -82,10 +82,10 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
     pieces = events.compare(stretches, due, told, passed).localCheckpoint()
     delays = events.delays(deliveries).localCheckpoint()
     subscribers = events.per_subscription(subscriptions, pieces, stretches, delays).localCheckpoint()
-    mended = repairs(records, processes, killed).localCheckpoint()
-    grown = trees(states(records, processes, moments(mended, end_ns))).localCheckpoint()
+    repaired = repairs(records, processes, killed).localCheckpoint()
+    drawn = trees(states(records, processes, moments(repaired, end_ns))).localCheckpoint()
     journals = life.journals(everything, processes, read_files(spark, paths)).localCheckpoint()
-    at_end = grown.where(F.col("moment") == END)
+    at_end = drawn.where(F.col("moment") == END)
     return Audit(
         cached=everything,
         records=records,
@@ -96,8 +96,8 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
         gaps=events.gaps(pieces, subscriptions),
         delays=delays.groupBy("delay_ms").agg(F.sum("count").alias("count")),
         percentiles=events.percentiles(delays),
-        repairs=mended,
-        trees=grown,
+        repairs=repaired,
+        trees=drawn,
         counters=life.counters(records),
         verdicts=verdicts(
             {
@@ -105,7 +105,7 @@ def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_
                 "subscribers": subscribers,
                 "strays": delays.where("subscription is null"),
                 "conflicts": events.conflicts(runs),
-                "repairs": mended,
+                "repairs": repaired,
                 "end": at_end,
                 "roots": at_end.groupBy("topic").agg(F.count_if("is_root").alias("roots")),
             }
@@ -121,7 +121,7 @@ def kill_table(spark: SparkSession, kills: Sequence[Kill]) -> DataFrame:
 
 
 def moments(repairs: DataFrame, end_ns: int) -> DataFrame:
-    """When to look at the trees (`MOMENTS_SCHEMA`): `before n` and `after n` for each kill, and `end`."""
+    """The moments at which trees are examined (`MOMENTS_SCHEMA`): `before n` and `after n` for each kill, and `end`."""
     name = F.col("kill").cast("string")
     before = repairs.select(F.concat(F.lit("before "), name).alias("moment"), F.col("kill_ns").alias("at_ns"))
     after = repairs.select(

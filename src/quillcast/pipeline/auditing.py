@@ -1,4 +1,4 @@
-"""Audits journals: the tables of an audit, computed on Spark, collected as plain values, and drawn as a page.
+"""Audits journals: computes the tables on Spark, collects them as plain values, and draws them as a page.
 
 Importing this module loads neither Spark nor Arrow.
 """
@@ -16,10 +16,10 @@ from quillcast.pipeline.findings import Findings, Row
 from quillcast.pipeline.report import write_report
 from quillcast.pipeline.run import Run, read_run
 
-DRAWN_PEERS_MAX = 150  # a guess: what can still be read on a page
-LONG_BYTES = 200_000_000  # a guess: a million records, from where Spark's compiler pays for its start
-GAPS_MAX = 100  # lost ranges that are spelt out
-RATE_BUCKETS = 120  # points on the picture of rates
+DRAWN_PEERS_MAX = 150  # a guess: still readable on a page
+LONG_BYTES = 200_000_000  # a guess: a million records, from where Spark's compiler is worth its start-up time
+GAPS_MAX = 100  # lost ranges that are listed
+RATE_BUCKETS = 120  # points in the picture of rates
 RATE_BUCKET_NS_MIN = 100_000_000
 
 
@@ -97,7 +97,7 @@ def _collect(tables: Any, run: Run, began: float) -> Findings:
 
 
 def _named(row: dict[str, Any], topics: Mapping[bytes, str], peers: Mapping[bytes, str]) -> Row:
-    """The row with ids replaced by what people call them."""
+    """The row with ids replaced by names for people."""
 
     def called(column: str, value: Any) -> Any:
         if not isinstance(value, bytes | bytearray):
@@ -109,6 +109,6 @@ def _named(row: dict[str, Any], topics: Mapping[bytes, str], peers: Mapping[byte
 
 
 def versions() -> dict[str, str]:
-    """The versions of what an audit rests on."""
+    """The versions of the libraries that an audit uses."""
     packages = ("quillcast", "pyspark", "pyarrow")
     return {package: metadata.version(package) for package in packages} | {"python": platform.python_version()}

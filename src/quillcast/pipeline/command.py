@@ -1,4 +1,4 @@
-"""What `quillcast audit DIR` does, and the tables that people see at its end and at the demo's."""
+"""The command `quillcast audit DIR`, and the tables printed at its end and at the demo's."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,13 @@ from quillcast.pipeline.auditing import run_audit
 from quillcast.pipeline.findings import Findings
 from quillcast.pipeline.pictures import milliseconds
 
-SUBSCRIBERS_MAX = 40  # rows for a terminal; the page holds all
+SUBSCRIBERS_MAX = 40  # rows for a terminal; the page shows all
 
 
 def audit_command(folder: Path, *, as_json: bool = False, report: Path | None = None, master: str = "local[*]") -> int:
-    """Audit the journals below a folder and print what was found; 0 if every promise held, else 1.
+    """Audit the journals below a folder and print the findings. Returns 0 if every promise held, otherwise 1.
 
-    Raises `LocalError` if there are no journals, and if Spark or its Java machine is missing.
+    Raises `LocalError` if there are no journals, or if Spark or its Java machine is missing.
     """
     progress = Console(stderr=True)
     with progress.status("auditing") as status:
@@ -31,7 +31,7 @@ def audit_command(folder: Path, *, as_json: bool = False, report: Path | None = 
 
 
 def print_findings(findings: Findings, console: Console) -> None:
-    """The audit for a terminal: subscribers, kills, delays, verdicts."""
+    """Print the audit on a terminal: subscribers, kills, delays, verdicts."""
     console.print(_subscribers(findings))
     if findings.repairs:
         console.print(_repairs(findings))
@@ -65,7 +65,7 @@ def _repairs(findings: Findings) -> Table:
 
 
 def _verdicts(findings: Findings) -> Table:
-    table = _table("", "verdict", "figure", "what it counts", words=2)
+    table = _table("", "verdict", "figure", "meaning", words=2)
     table.columns[3].justify = "left"
     for row in findings.verdicts:
         sign = "[green]✓[/]" if row["holds"] else "[bold red]✗[/]"
@@ -74,7 +74,7 @@ def _verdicts(findings: Findings) -> Table:
 
 
 def _table(*columns: str, words: int) -> Table:
-    """A plain table whose first `words` columns are text and whose others are numbers."""
+    """A plain table. The first `words` columns are text, the others numbers."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for place, column in enumerate(columns):
         table.add_column(column, justify="left" if place < words else "right")

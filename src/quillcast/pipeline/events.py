@@ -1,7 +1,7 @@
-"""What became of every event, in ranges: published, due, delivered, told as lost (docs/audit.md).
+"""What happened to every event, as ranges: published, due, delivered, reported lost (docs/audit.md).
 
-Events are never spelt out. What was published, was due and was delivered are ranges of sequences per publisher, and
-sets are compared piece by piece, so that a repeated event can never hide a missing one.
+Events are never listed one by one. Published, due and delivered events are ranges of sequences per publisher. Sets are
+compared piece by piece, so a repeated event can never hide a missing one.
 """
 
 from pyspark.sql import DataFrame, Window
@@ -14,10 +14,10 @@ _MOVED = ("Admitted", "Delivered")
 
 
 def deliveries(records: DataFrame, subscriptions: DataFrame) -> DataFrame:
-    """One row per run handed over: subscription (null: none stood), entry, publisher, first, last, delay_ms.
+    """One row per delivered run: subscription (null if there was none), entry, publisher, first, last, delay_ms.
 
-    The delay, from publish to delivery, is that of the run's first event, which waited longest; it is taken in steps
-    of 0.01 ms, which bounds what a percentile costs.
+    The delay from publish to delivery is that of the run's first event, which waited longest. It is rounded to 0.01 ms,
+    which bounds the cost of percentiles.
     """
     delay_ms = F.floor((F.col("at_ns") - F.col("published_ns")) / 1e4 + 0.5) / 100
     return within(records.where("record = 'Delivered'"), subscriptions).select(
@@ -27,10 +27,10 @@ def deliveries(records: DataFrame, subscriptions: DataFrame) -> DataFrame:
 
 
 def stretches(deliveries: DataFrame) -> DataFrame:
-    """Runs that followed one another without a gap, as one: subscription, publisher, first, last, disordered.
+    """Consecutive runs without a gap, merged: subscription, publisher, first, last, disordered.
 
-    A sound stream is one stretch, however long. `disordered` counts the runs in it with an event that came after a
-    later one of its publisher.
+    A complete stream is one stretch, however long. `disordered` counts its runs with an event that came after a later
+    event of the same publisher.
     """
     line = Window.partitionBy("subscription", "publisher").orderBy("entry")
     highest = F.max("last").over(line.rowsBetween(Window.unboundedPreceding, -1))
@@ -49,7 +49,7 @@ def stretches(deliveries: DataFrame) -> DataFrame:
 def runs(records: DataFrame) -> DataFrame:
     """Every run whose position is known, once: topic, publisher, first, last, term_counter, term_node, index.
 
-    The root noted it, or a subscriber did: a root that was killed takes its last records along.
+    The root or a subscriber recorded it: a root that is killed loses its last records.
     """
     placed = records.where(F.col("record").isin(*_MOVED)).where("term_counter > 0")
     return placed.select(
@@ -59,15 +59,15 @@ def runs(records: DataFrame) -> DataFrame:
 
 
 def published(records: DataFrame) -> DataFrame:
-    """topic, publisher, events: how many each publisher is known to have published, whoever noted it."""
+    """topic, publisher, events: the number of events that each publisher has published, according to any record."""
     known = merged(_ranges(records.where(F.col("record").isin("Published", *_MOVED))), ["topic", "publisher"])
     return known.groupBy("topic", "publisher").agg(F.sum(F.col("last") - F.col("first")).alias("events"))
 
 
 def countable(records: DataFrame, processes: DataFrame) -> DataFrame:
-    """The events that subscribers can count on, as ranges: topic, publisher, first, last.
+    """The events that subscribers can rely on, as ranges: topic, publisher, first, last.
 
-    Those that a root admitted or anybody got, and those of publishers that lived to the end.
+    These are events that a root admitted or that anyone received, and those of publishers that lived to the end.
     """
     dead = F.broadcast(processes.where("not lived").select("peer", "started_ns"))
     sealed = records.where("record = 'Published'").join(dead, ["peer", "started_ns"], "left_anti")
@@ -80,11 +80,10 @@ def _ranges(records: DataFrame) -> DataFrame:
 
 
 def due(events: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFrame:
-    """What each subscription that lived is owed: subscription, publisher, first, last.
+    """The events owed to each subscription of a living process: subscription, publisher, first, last.
 
-    A publisher's events were before the subscription up to the last one that is known to have had a position before
-    the subscription's: a root admits each publisher in the order of its sequences, so what a later term admits again
-    does not count twice.
+    A publisher's events are older than the subscription up to the last event with a position before the subscription's.
+    A root admits each publisher's events in order of sequence, so events readmitted in a later term do not count twice.
     """
     alive = subscriptions.where("lived").select(
         "subscription", "topic", F.struct("term_counter", "term_node", "index").alias("start")
@@ -117,9 +116,9 @@ def told(records: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataF
 
 
 def passed(records: DataFrame, subscriptions: DataFrame, runs: DataFrame) -> DataFrame:
-    """The events that best-effort subscriptions came past: subscription, publisher, first, last.
+    """The events that best-effort subscriptions skipped: subscription, publisher, first, last.
 
-    Something of a later position in the same term was handed over, so the peer knew what lay before it.
+    An event with a later position in the same term was delivered, so the peer knew what came before it.
     """
     some = subscriptions.where("delivery = 'best_effort'")
     came = within(records.where("record = 'Delivered' and term_counter > 0"), some).where("subscription is not null")
@@ -146,20 +145,22 @@ def _at(places: DataFrame, runs: DataFrame) -> DataFrame:
 def compare(stretches: DataFrame, due: DataFrame, told: DataFrame, passed: DataFrame) -> DataFrame:
     """Each subscription's events piece by piece: subscription, publisher, first, last, due, copies, told, passed.
 
-    Within a piece all events fare alike: owed or not, handed over so many times, told as lost or not, passed or not.
+    All events of a piece have the same outcome: owed or not, delivered so many times, reported lost or not, skipped or
+    not.
     """
     sets = {"due": due, "copies": stretches, "told": told, "passed": passed}
     return coverage(sets, ["subscription", "publisher"])
 
 
 def per_subscription(subscriptions: DataFrame, pieces: DataFrame, stretches: DataFrame, delays: DataFrame) -> DataFrame:
-    """How each subscription fared: topic, peer, started_ns, since, delivery, lived, the counts below, p50_ms, p99_ms.
+    """The result of each subscription: topic, peer, started_ns, since, delivery, lived, counts and percentiles.
 
-    The counts are expected, delivered, duplicated, lost, dropped, silent, extra and disordered; expected = delivered +
-    lost + dropped. What was due and never came is lost, or dropped where only best effort was owed. `silent` are those
-    that the subscriber was not told of; of dropped ones only those that it came past, for of the others its peer may
-    not know. `extra` are events handed over that were not due, such as those before the start; `disordered` counts runs
-    with an event that came after a later one of its publisher.
+    The percentiles are p50_ms and p99_ms. The counts are expected, delivered, duplicated, lost, dropped, silent, extra
+    and disordered; expected = delivered + lost + dropped. An event that was due and never arrived is lost, or dropped
+    if only best effort was owed. `silent` counts those that were not reported to the subscriber; of dropped events only
+    those that it skipped, because its peer may not know of the others. `extra` counts delivered events that were not
+    due, such as events from before the start. `disordered` counts runs with an event that came after a later event of
+    the same publisher.
     """
     size = F.col("last") - F.col("first")
     missing = "due > 0 and copies = 0"
@@ -188,7 +189,7 @@ def per_subscription(subscriptions: DataFrame, pieces: DataFrame, stretches: Dat
 
 
 def gaps(pieces: DataFrame, subscriptions: DataFrame) -> DataFrame:
-    """The lost ranges: topic, peer, started_ns, since, publisher, first, last, and whether the subscriber was told."""
+    """The lost ranges: topic, peer, started_ns, since, publisher, first, last, and whether they were reported."""
     lost = pieces.where("due > 0 and copies = 0").join(F.broadcast(subscriptions), "subscription")
     return lost.select(
         "topic", "peer", "started_ns", "since", "publisher", "first", "last", (F.col("told") > 0).alias("told")
@@ -196,12 +197,12 @@ def gaps(pieces: DataFrame, subscriptions: DataFrame) -> DataFrame:
 
 
 def delays(deliveries: DataFrame) -> DataFrame:
-    """subscription, delay_ms, count: how many events took how long, in steps of 0.01 ms."""
+    """subscription, delay_ms, count: the number of events by their delay, in steps of 0.01 ms."""
     return deliveries.groupBy("subscription", "delay_ms").agg(F.sum(F.col("last") - F.col("first")).alias("count"))
 
 
 def percentiles(delays: DataFrame) -> DataFrame:
-    """p50_ms, p90_ms, p99_ms, max_ms over all deliveries, each run weighted by its events; nulls without any."""
+    """p50_ms, p90_ms, p99_ms, max_ms over all deliveries, each run weighted by its events; null without deliveries."""
     points = F.percentile("delay_ms", [0.5, 0.9, 0.99, 1.0], F.col("count"))
     return delays.agg(points.alias("points")).select(
         *[F.col("points")[n].alias(name) for n, name in enumerate(("p50_ms", "p90_ms", "p99_ms", "max_ms"))]
@@ -209,7 +210,7 @@ def percentiles(delays: DataFrame) -> DataFrame:
 
 
 def rates(records: DataFrame, bucket_ns: int) -> DataFrame:
-    """bucket_ns, topic, published, delivered: events per stretch of time that begins at a multiple of `bucket_ns`."""
+    """bucket_ns, topic, published, delivered: events per time bucket, which begins at a multiple of `bucket_ns`."""
     moved = records.where(F.col("record").isin("Published", "Delivered"))
     begin = F.col("at_ns") - F.col("at_ns") % bucket_ns
     counts = [
@@ -220,7 +221,7 @@ def rates(records: DataFrame, bucket_ns: int) -> DataFrame:
 
 
 def conflicts(runs: DataFrame) -> DataFrame:
-    """Ranges of positions that more than one event was given: topic, term_counter, term_node, first, last, events."""
+    """Ranges of positions with more than one event: topic, term_counter, term_node, first, last, events."""
     term = ["topic", "term_counter", "term_node"]
     shift = F.col("index") - F.col("first")
     placed = runs.select(

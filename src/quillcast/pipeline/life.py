@@ -1,4 +1,4 @@
-"""Who was there: processes, the subscriptions they held, and the state of their journals."""
+"""Processes, their subscriptions, and the state of their journals."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
@@ -7,8 +7,8 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 def processes(records: DataFrame, kills: DataFrame) -> DataFrame:
     """peer, started_ns, ended_ns, lived: every process that wrote a journal, and when it ended.
 
-    It ended when it stopped, when it was killed, or when a later process of the same peer began. `lived`: it did none
-    of these before the run ended.
+    It ended when it stopped, was killed, or a later process of the same peer started. `lived`: none of these happened
+    before the run ended.
     """
     began = records.groupBy("peer", "started_ns").agg(
         F.min(F.when(F.col("record") == "Stopped", F.col("at_ns"))).alias("stopped_ns")
@@ -32,10 +32,10 @@ def subscriptions(records: DataFrame, processes: DataFrame, topics: DataFrame) -
     """One row per subscription, numbered from 1.
 
     Columns: subscription, topic, peer, started_ns, number, delivery, since, until, term_counter, term_node, index,
-    lived. `delivery` is what it is owed: reliable where neither the subscriber asked for less nor the topic gives less.
+    lived. `delivery` is the guarantee: reliable unless the subscriber asked for less or the topic guarantees less.
 
-    It holds from the entry `since` to before the entry `until` (null: to the process's end), and is owed every event
-    from its position on. `lived`: it held when the run ended.
+    It lasts from the entry `since` to before the entry `until` (null: to the end of the process), and is owed every
+    event from its position on. `lived`: it existed when the run ended.
     """
     line = Window.partitionBy("peer", "started_ns", "topic", "number").orderBy("entry")
     changes = records.where(F.col("record").isin("Subscribed", "Unsubscribed"))
@@ -53,8 +53,8 @@ def subscriptions(records: DataFrame, processes: DataFrame, topics: DataFrame) -
 
 
 def within(rows: DataFrame, subscriptions: DataFrame) -> DataFrame:
-    """The same records of subscribers with one more column: the subscription they belong to, or null."""
-    stands = F.expr(  # <=> as well matches journals whose subscriptions have no numbers
+    """The same records with one more column: the subscription that they belong to, or null."""
+    stands = F.expr(  # <=> also matches journals whose subscriptions have no numbers
         "row.topic = held.topic and row.peer = held.peer and row.started_ns = held.started_ns "
         "and row.number <=> held.number and row.entry > held.since and (held.until is null or row.entry < held.until)"
     )
@@ -66,9 +66,9 @@ def within(rows: DataFrame, subscriptions: DataFrame) -> DataFrame:
 
 
 def topics(records: DataFrame) -> DataFrame:
-    """topic, name, delivery: what peers call each topic, and its guarantee by the latest descriptor that any knew.
+    """topic, name, delivery: each topic's name, and its guarantee by the latest descriptor that any peer knew.
 
-    Topics that nobody named go by the start of their id, and count as reliable.
+    Topics without a known name are shown by the start of their id, and count as reliable.
     """
     some = records.where("topic is not null").where(~F.col("record").isin("Routed", "Rerouted"))
     named = F.col("record") == "Named"
@@ -81,8 +81,8 @@ def topics(records: DataFrame) -> DataFrame:
 def journals(records: DataFrame, processes: DataFrame, files: DataFrame) -> DataFrame:
     """One row per process: peer, started_ns, ended_ns, lived, records, missing, files, bytes, dropped_bytes, closed.
 
-    `missing` are records that its numbering shows and no file holds: rotated away, or in a file that is not here. Files
-    in which nothing is whole belong to nobody: the row without a peer.
+    `missing` counts records that are in no file, as the numbering shows: they were rotated away, or their file is not
+    here. Files without a complete batch belong to nobody: the row without a peer.
     """
     key = ["peer", "started_ns"]
     held = records.groupBy(*key).agg(
@@ -100,9 +100,9 @@ def journals(records: DataFrame, processes: DataFrame, files: DataFrame) -> Data
 
 
 def counters(records: DataFrame) -> DataFrame:
-    """record, text, records, count: how often each other thing was noted, by its why, how, where or source.
+    """record, text, records, count: how often each other kind of record was written, by its why, how, where or source.
 
-    `count` adds up what the records count (events, for repeats, repairs and drops); null where they count nothing.
+    `count` is the sum of the records' own counts (events, for repeats, repairs and drops); null if they have none.
     """
     kinds = (
         "Attached", "BecameRoot", "Detached", "Dropped", "Lost", "Mark", "Recovered", "Repaired", "Repeated",
@@ -117,7 +117,7 @@ def counters(records: DataFrame) -> DataFrame:
 
 
 def last_event_ns(records: DataFrame) -> int:
-    """When an event was last published, admitted or delivered; the last record's time if none ever was."""
+    """When an event was last published, admitted or delivered; the time of the last record if there were no events."""
     moved = F.col("record").isin("Published", "Admitted", "Delivered")
     row = records.agg(F.max(F.when(moved, F.col("at_ns"))), F.max("at_ns")).first()
     assert row is not None

@@ -1,4 +1,4 @@
-"""The report's pictures, as SVG that takes its ink from the page and so reads on light and dark alike."""
+"""The report's pictures, as SVG in the page's text colour, so they work on light and dark backgrounds."""
 
 import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
-COLOURS = ("#3b82c4", "#e0903a", "#5aa469", "#a371c9", "#c7656f", "#8a8f98")  # told apart by the colour-blind too
+COLOURS = ("#3b82c4", "#e0903a", "#5aa469", "#a371c9", "#c7656f", "#8a8f98")  # distinguishable by colour-blind readers
 KILLED = "#d64545"
-INK = "#010203"  # stands for the page's text colour until the picture is done
-_POINTS_MAX = 400  # points of a curve; more cannot be seen
+INK = "#010203"  # replaced by the page's text colour in the finished picture
+_POINTS_MAX = 400  # points of a curve; more are not visible
 
 
 def delay_distribution(delays: Sequence[Row], percentiles: Row) -> str:
-    """Which share of the deliveries took at most how long (cumulative distribution, logarithmic time)."""
+    """The share of deliveries by their delay (cumulative distribution, logarithmic time)."""
     figure, axes = new_figure(5.6, 3.2)
     total = sum(row["count"] for row in delays)
     shares = [100 * count / total for count in accumulate(row["count"] for row in delays)]
@@ -42,7 +42,7 @@ def delay_distribution(delays: Sequence[Row], percentiles: Row) -> str:
 
 
 def deliveries_over_time(rates: Sequence[Row], repairs: Sequence[Row]) -> str:
-    """Deliveries a second, stacked by topic, with each kill and the time its repair took."""
+    """Deliveries per second, stacked by topic, with each kill and the duration of its repair."""
     figure, axes = new_figure(9.6, 3.2)
     width_ns = rates[0]["width_ns"]
     start_ns = min(row["bucket_ns"] for row in rates)
@@ -65,14 +65,14 @@ def deliveries_over_time(rates: Sequence[Row], repairs: Sequence[Row]) -> str:
     axes.set_xlim(0, seconds[-1] or 1)
     axes.set_ylim(0, top * 1.18)
     axes.set_xlabel("seconds")
-    axes.set_ylabel("deliveries a second")
+    axes.set_ylabel("deliveries per second")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}".replace(",", "\u202f"))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(series), frameon=False, labelcolor=INK)
     return svg_of(figure, "rates")
 
 
 def _busiest(rates: Iterable[Row]) -> list[str]:
-    """The topics with most deliveries, as many as there are colours; the last place is for all others."""
+    """The topics with the most deliveries, as many as there are colours; the last place is for all others."""
     totals: dict[str, int] = {}
     for row in rates:
         totals[row["topic"]] = totals.get(row["topic"], 0) + row["delivered"]
@@ -91,7 +91,7 @@ class Node(NamedTuple):
 def tree(
     members: Sequence[Row], *, killed: str = "", moved: Collection[str] = (), subscribers: Collection[str] = ()
 ) -> str:
-    """A topic's tree, root at the left. Filled peers subscribe; the killed one and those it left behind stand out."""
+    """A topic's tree, root at the left. Filled peers subscribe; the killed peer and its orphans are highlighted."""
     nodes = place(members)
     at = {node.peer: (_MARGIN + node.depth * _LEVEL, _MARGIN + node.line * _LINE) for node in nodes}
     parents = {row["peer"]: row["parent"] for row in members if row["parent"] in at}
@@ -129,9 +129,9 @@ def _circle(at: tuple[float, float], label: str, kinds: Sequence[str], *, above:
 
 
 def place(members: Sequence[Row]) -> list[Node]:
-    """Where each peer stands: leaves on lines of their own, parents in the middle of their children.
+    """The place of each peer: a leaf has its own line, a parent is in the middle of its children.
 
-    Peers that no way leads from to a root come last, on lines of their own, as if they were roots.
+    Peers without a path to a root come last, each on its own line, like roots.
     """
     children: dict[str | None, list[str]] = {}
     for row in sorted(members, key=lambda row: row["peer"]):
@@ -157,7 +157,7 @@ def place(members: Sequence[Row]) -> list[Node]:
 
 
 def milliseconds(value: float | None) -> str:
-    """A time for people, with three digits that count."""
+    """A time for people, with three significant digits."""
     if value is None:
         return "–"
     if abs(value) >= 1000:
@@ -166,7 +166,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def new_figure(width: float, height: float) -> "tuple[Figure, Axes]":
-    """An empty figure of so many inches, with axes in the page's ink."""
+    """An empty figure with axes in the page's text colour. The size is in inches."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -184,7 +184,7 @@ def new_figure(width: float, height: float) -> "tuple[Figure, Axes]":
 
 
 def svg_of(figure: "Figure", name: str) -> str:
-    """The figure as an SVG element: text stays text, the ground is clear, and equal data give equal bytes."""
+    """The figure as an SVG element: text stays text, the background is transparent, and equal data give equal bytes."""
     import matplotlib as mpl
 
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 10}):

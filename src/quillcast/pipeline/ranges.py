@@ -1,7 +1,8 @@
 """Arithmetic of half-open ranges [first, last) on tables, at a cost per range (docs/design.md, decision 3).
 
 Each function walks a line of numbers from left to right, once per group: a range opens at `first` and closes at `last`,
-and a running sum says how many are open. Where one range ends as another begins nothing changes, and nothing is kept.
+and a running sum counts the open ranges. Where one range ends and another begins at the same number, nothing changes
+and no row is kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +26,9 @@ def merged(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def coverage(sets: Mapping[str, DataFrame], keys: Sequence[str]) -> DataFrame:
-    """Cut each group's line where any set changes: how often does each piece stand in each set?
+    """Cut each group's line where any set changes, and count how often each piece occurs in each set.
 
-    Columns: the keys, first, last, and a count per name in `sets`. Pieces that stand in no set are left out.
+    Columns: the keys, first, last, and a count per name in `sets`. Pieces that are in no set are left out.
     """
     line = Window.partitionBy(*keys).orderBy("at")
     counts = [F.sum(name).over(line).alias(name) for name in sets]
@@ -38,7 +39,7 @@ def coverage(sets: Mapping[str, DataFrame], keys: Sequence[str]) -> DataFrame:
 
 
 def _turns(sets: Mapping[str, DataFrame], keys: Sequence[str]) -> DataFrame:
-    """Where on each group's line something opens or closes: the keys, `at`, and per set by how much."""
+    """Where on each group's line ranges open or close: the keys, `at`, and the change per set."""
 
     def steps(name: str, ranges: DataFrame) -> DataFrame:
         both = [(F.col("first"), 1), (F.col("last"), -1)]

@@ -1,6 +1,6 @@
-"""Reads journals, whole ones and what a crash left of them. It takes pyarrow, which `quillcast[spark]` brings.
+"""Reads journals, complete ones and those torn by a crash. Needs pyarrow, which `quillcast[spark]` brings.
 
-Peers write journals with `quillcast.live.storage.journal`, and need none of this.
+Peers write journals with `quillcast.live.storage.journal`, which does not need pyarrow.
 """
 
 from collections.abc import Iterator
@@ -29,17 +29,17 @@ def schema() -> "pyarrow.Schema":
 
 
 class Whole(NamedTuple):
-    """How much of a journal file can be read."""
+    """How much of a journal file is readable."""
 
     whole_bytes: int
-    """Where the last complete batch ends; what comes after it was torn off by a crash, or is damaged."""
+    """Where the last complete batch ends. What comes after it was torn by a crash, or is damaged."""
     dropped_bytes: int
     closed: bool
-    """The writer closed the file in good order."""
+    """Whether the writer closed the file in good order."""
 
 
 def whole(data: Any) -> Whole:
-    """How much of a journal file can be read. See `batches`."""
+    """Determine how much of a journal file is readable. See `batches`."""
     size = len(memoryview(data))
     at = max((end for _, end in _messages(data)), default=0)
     closed = bytes(memoryview(data)[at : at + len(END)]) == END
@@ -48,10 +48,10 @@ def whole(data: Any) -> Whole:
 
 
 def batches(data: Any) -> Iterator["pyarrow.RecordBatch"]:
-    """The complete batches of a journal file, in order; what a crash tore off is left out.
+    """The complete batches of a journal file, in order. A batch torn by a crash is left out.
 
-    `data` is anything with the buffer protocol (bytes, a memory map): a file's content, or what came after
-    `Whole.whole_bytes` of it since. Raises `Malformed` if it is no journal.
+    `data` is anything with the buffer protocol (bytes, a memory map): the content of a file, or what was added after
+    its first `Whole.whole_bytes` bytes. Raises `Malformed` if it is not a journal.
     """
     for batch, _ in _messages(data):
         if batch is not None:
@@ -80,7 +80,7 @@ def _messages(data: Any) -> Iterator[tuple["pyarrow.RecordBatch | None", int]]:
 
 
 def entries(batch: "pyarrow.RecordBatch") -> Iterator[Entry]:
-    """The records of a batch, as they were noted."""
+    """The records of a batch, in the order in which they were written."""
     for row in batch.to_pylist():
         kind = KINDS[row["record"]]
         row["term"] = Term(row["term_counter"], row["term_node"])
@@ -97,7 +97,7 @@ class Tail:
         self._read_bytes: dict[Path, int] = {}
 
     def read(self) -> list[Entry]:
-        """Every complete record that was written since the last call, in order of time."""
+        """All complete records that were written since the last call, in order of time."""
         news = [entry for path in sorted(self._folder.rglob(f"*{SUFFIX}")) for entry in self._news(path)]
         return sorted(news, key=lambda entry: (entry.at_ns, entry.started_ns, entry.entry))
 

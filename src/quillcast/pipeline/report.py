@@ -1,4 +1,4 @@
-"""The audit as one HTML page that needs nothing but itself."""
+"""The audit as one self-contained HTML page."""
 
 from importlib import resources
 from pathlib import Path
@@ -44,7 +44,7 @@ def render(findings: Findings) -> str:
 
 
 def _topics(findings: Findings) -> list[dict[str, Any]]:
-    """The topics with their guarantees, what was published in each and how its subscribers fared."""
+    """The topics with their guarantees, the events published in each, and the results of its subscribers."""
     names = sorted({row["topic"] for row in (*findings.published, *findings.fates)})
     return [
         {
@@ -58,7 +58,7 @@ def _topics(findings: Findings) -> list[dict[str, Any]]:
 
 
 def _kill(findings: Findings, repair: Row) -> dict[str, Any]:
-    """One kill: its row, and the drawn tree before and after it."""
+    """One kill: its row, and the tree before and after it."""
     rows = [row for row in findings.trees if row["kill"] == repair["kill"]]
     before = [row for row in rows if row["moment"].startswith("before")]
     after = [row for row in rows if row["moment"].startswith("after")]
@@ -75,7 +75,7 @@ def _kill(findings: Findings, repair: Row) -> dict[str, Any]:
 
 
 def number(value: float | None) -> str:
-    """A count with its thousands apart; a dash for none."""
+    """A count with separated thousands; a dash for None."""
     return "–" if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 

@@ -1,4 +1,4 @@
-"""What the audit is told about a run beside its journals: who was killed when, and where the run ended."""
+"""What the audit needs to know about a run besides its journals: who was killed when, and when the run ended."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ import msgspec
 from quillcast.core.errors import LocalError
 
 FILE = "run.json"
-"""The name of the description in the folder of the journals."""
+"""The file name of the description in the folder of the journals."""
 
 
 class Kill(NamedTuple):
@@ -19,7 +19,7 @@ class Kill(NamedTuple):
     at_ns: int
     """Just before the kill, nanoseconds since 1970 UTC."""
     what: str = ""
-    """For people: the victim's part, such as "root of flights/JFK"; the report draws the topic that is named here."""
+    """For people: the victim's role, such as "root of flights/JFK". The report draws the topic named here."""
 
 
 class Run(NamedTuple):
@@ -27,15 +27,15 @@ class Run(NamedTuple):
 
     kills: tuple[Kill, ...] = ()
     end_ns: int | None = None
-    """Records after this time (of peers being stopped) do not count. None: the time of the last event's record."""
+    """Records after this time (of peers being stopped) are ignored. None: the time of the last event's record."""
     parameters: Mapping[str, Any] = {}
-    """What was asked for: peers, rate, seed; shown in the report as it is."""
+    """The parameters of the run: peers, rate, seed. Shown unchanged in the report."""
     names: Mapping[bytes, str] = {}
-    """Names of peers for people; others are shown by the start of their id."""
+    """Names of peers for people. Other peers are shown by the start of their id."""
 
 
 def write_run(folder: Path, run: Run) -> None:
-    """Lay the description beside the journals, where `read_run` and the command find it."""
+    """Write the description to the folder of the journals, where `read_run` and the command find it."""
     content = {
         "kills": [{"peer": kill.peer.hex(), "at_ns": kill.at_ns, "what": kill.what} for kill in run.kills],
         "end_ns": run.end_ns,
@@ -46,7 +46,7 @@ def write_run(folder: Path, run: Run) -> None:
 
 
 def read_run(folder: Path) -> Run:
-    """The description in a folder of journals; empty where there is none. Raises `LocalError` if damaged."""
+    """Read the description in a folder of journals; empty if there is none. Raises `LocalError` if it is damaged."""
     path = folder / FILE
     if not path.exists():
         return Run()

@@ -19,19 +19,20 @@ from quillcast.pipeline.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SHORT_JOB_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a session in half the CPU time; long jobs want neither
-QUIET_OPTIONS = "--enable-native-access=ALL-UNNAMED"  # a new Java else warns about Spark's own libraries
+SHORT_JOB_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the CPU time at the start; bad for long jobs
+QUIET_OPTIONS = "--enable-native-access=ALL-UNNAMED"  # otherwise new versions of Java warn about Spark
 
 
 def spark_session(
     master: str = "local[*]", *, short: bool = True, config: dict[str, str] | None = None
 ) -> "SparkSession":
-    """The process's Spark session; made on the first call.
+    """The process's Spark session, created on the first call.
 
     Args:
         master: where Spark runs: `local[n]` or a cluster's address.
-        short: for commands of seconds and tests; False for long jobs, where the compiler's last stage pays.
-        config: further Spark settings, which go before the ones made here.
+        short: for commands that take seconds, and for tests. False for long jobs, where the last stage of Java's
+    compiler is worth its cost.
+        config: further Spark settings, which override the ones made here.
 
     Raises `NotInstalled` or `NoJava`, which say what to install.
     """
@@ -53,7 +54,7 @@ def spark_session(
         settings |= {
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
-            "spark.sql.adaptive.enabled": "false",  # a job per shuffle; pays where tables are large
+            "spark.sql.adaptive.enabled": "false",  # one job per shuffle; only worth it for large tables
         }
     builder = SparkSession.builder.master(master)
     folders = {"spark.sql.warehouse.dir": _folder("warehouse"), "spark.local.dir": _folder("spark")}
@@ -68,21 +69,21 @@ def spark_session(
 
 
 def _prepare_environment(short: bool) -> None:
-    """What Spark reads from the environment when its Java machine starts; settings of the user's own stay."""
+    """Set environment variables that Spark reads when its Java machine starts. The user's own settings are kept."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     quiet = Path(str(resources.files("quillcast.pipeline"))) / "log4j2.properties"
-    log4j = f"-Dlog4j2.configurationFile={quiet.as_uri()}"  # an address, for a path's blanks would part it
+    log4j = f"-Dlog4j2.configurationFile={quiet.as_uri()}"  # a URI, because blanks in a path would split the option
     options = [QUIET_OPTIONS, log4j, *([SHORT_JOB_OPTIONS] if short else [])]
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(options))
 
 
 @cache
 def _leave_quietly() -> None:
-    """Whatever ends this process while Spark works: neither Py4J nor the Java machine tells of it as of an error."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails there is raised, too
-    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)  # it goes by the root's name as well
+    """When this process is interrupted while Spark works, keep Py4J and Java from printing errors."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # errors are also raised
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)  # it also logs under the root logger
     atexit.register(_silence)
 
 
@@ -94,18 +95,18 @@ def _silence() -> None:
     if context is not None:
         try:
             context.setLogLevel("OFF")
-        except (Py4JError, OSError):  # it does not always answer whoever was interrupted in the midst of a call
+        except (Py4JError, OSError):  # it does not always answer if a call was interrupted
             if (gateway := context._gateway) is not None:
                 gateway.proc.kill()
 
 
 def _end_half_started() -> None:
-    """A Java machine whose start was interrupted would find nobody to talk to, and never end."""
+    """End a Java machine whose start was interrupted. It would wait for a connection and never end."""
     from pyspark import SparkContext
 
     if SparkContext._gateway is None:
         for stat in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):  # it ended meanwhile
+            with suppress(OSError):  # it has ended meanwhile
                 parent = int(stat.read_text().rpartition(")")[2].split()[1])
                 if parent == os.getpid() and b"spark" in (stat.parent / "cmdline").read_bytes():
                     os.kill(int(stat.parent.name), signal.SIGTERM)
@@ -113,7 +114,7 @@ def _end_half_started() -> None:
 
 @cache
 def _folder(use: str) -> str:
-    """A folder for what Spark keeps while it runs, removed with this process however the Java machine ends."""
+    """A folder for Spark's files, removed with this process however the Java machine ends."""
     folder = tempfile.mkdtemp(prefix=f"quillcast-{use}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 MOMENTS_SCHEMA = "moment string, at_ns bigint"
-"""Named times to look at the trees."""
+"""Named times at which trees are examined."""
 
 KILLS_SCHEMA = "kill int, peer binary, kill_ns bigint, what string"
 """Peers that were killed on purpose, numbered from 1 in order of time."""
@@ -15,17 +15,17 @@ KILLS_SCHEMA = "kill int, peer binary, kill_ns bigint, what string"
 _WALKED_SCHEMA = "moment string, topic binary, peer binary, parent binary, is_root boolean, depth int, children int"
 
 TREES_SCHEMA = f"{_WALKED_SCHEMA}, children_all int"
-"""One row per moment, topic and peer of its tree. `depth` is counted from the root's 0 along the parents, and null for
-a peer that no way leads from to a root; `children` are those of this topic, `children_all` those of all topics."""
+"""One row per moment, topic and peer of its tree. `depth` is the number of steps below the root, and null for a peer
+without a path to a root; `children` counts those in this topic, `children_all` those in all topics."""
 
 _CHANGES = ("Attached", "Detached", "BecameRoot", "ResignedRoot")
 
 
 def states(records: DataFrame, processes: DataFrame, moments: DataFrame) -> DataFrame:
-    """What each live peer was in each topic at each moment: moment, topic, peer, parent, is_root.
+    """The state of each live peer in each topic at each moment: moment, topic, peer, parent, is_root.
 
-    A root is a peer that became one, and neither resigned nor found a parent since. A member without a parent that is
-    no root is an orphan; a peer that left the tree of its own accord is no member.
+    A root is a peer that became root, and neither resigned nor found a parent since. A member that has no parent and is
+    not a root is an orphan. A peer that left the tree itself is not a member.
     """
     order = F.struct("started_ns", "entry")
     place = F.col("record").isin("Attached", "Detached")
@@ -50,7 +50,7 @@ def states(records: DataFrame, processes: DataFrame, moments: DataFrame) -> Data
 
 
 def trees(state: DataFrame) -> DataFrame:
-    """The trees that these states make (`TREES_SCHEMA`)."""
+    """The trees in these states (`TREES_SCHEMA`)."""
     walked = state.groupBy("moment", "topic").applyInArrow(_walk, _WALKED_SCHEMA)
     loads = walked.groupBy("moment", "peer").agg(F.sum("children").cast("int").alias("children_all"))
     return walked.join(loads, ["moment", "peer"]).select(
@@ -59,7 +59,7 @@ def trees(state: DataFrame) -> DataFrame:
 
 
 def shapes(trees: DataFrame) -> DataFrame:
-    """One row per moment and topic: peers, depth_max, depth_mean, children_max, children_mean (of peers with any)."""
+    """One row per moment and topic: peers, depth_max, depth_mean, children_max, children_mean (if not 0)."""
     return trees.groupBy("moment", "topic").agg(
         F.count(F.lit(1)).alias("peers"),
         F.max("depth").alias("depth_max"),
@@ -70,9 +70,9 @@ def shapes(trees: DataFrame) -> DataFrame:
 
 
 def shown(trees: DataFrame, kills: DataFrame, topics: DataFrame, peers_max: int) -> DataFrame:
-    """The trees worth drawing, before and after each kill: of one topic, by `TREES_SCHEMA` and kill.
+    """The trees worth drawing, one topic before and after each kill: `TREES_SCHEMA` and kill.
 
-    It is the topic that the kill's description names, else the one in which the victim had most children. Trees of
+    It is the topic named in the kill's description, else the one in which the victim had the most children. Trees of
     more than `peers_max` peers are left out.
     """
     victims = kills.select("kill", "peer", "what", _moment("before ").alias("moment"))
@@ -95,12 +95,12 @@ def _moment(when: str) -> Column:
 def repairs(records: DataFrame, processes: DataFrame, kills: DataFrame) -> DataFrame:
     """How each kill was repaired; one row per kill.
 
-    Columns: the kill's (`KILLS_SCHEMA`); topics, the topics whose tree the victim stood in; roots, those it was the
-    root of; children, the (topic, child) pairs below it; unrepaired, those among them that live and found no parent;
-    by_fallback, those that a parent known beforehand took in; repaired_ns, when the last child had a parent again that
+    Columns: the kill's (`KILLS_SCHEMA`); topics, the number of topics with the victim in their tree; roots, the number
+    of those of which it was root; children, the (topic, child) pairs below it; unrepaired, those that are alive and
+    found no parent; by_fallback, those that joined a fallback; repaired_ns, when the last child had a parent again that
     accepted it; repair_s, from the kill until then (0 without children, null while any is unrepaired).
 
-    A child is repaired when another parent accepted it or it became the root. It needs no repair if it left the tree,
+    A child is repaired when another parent accepts it or it becomes root. It needs no repair if it left the tree,
     stopped, or was killed itself first.
     """
     moments = kills.select(F.col("kill").cast("string").alias("moment"), F.col("kill_ns").alias("at_ns"))
@@ -111,13 +111,13 @@ def repairs(records: DataFrame, processes: DataFrame, kills: DataFrame) -> DataF
     found = _first_answers(records, orphans)
     ended = processes.groupBy("peer").agg(F.max("ended_ns").alias("ended_ns"))
     fates = orphans.join(found, ["kill", "topic", "peer"], "left").join(F.broadcast(ended), "peer", "left")
-    mended = F.col("answer.record").isin("Attached", "BecameRoot")
+    answered = F.col("answer.record").isin("Attached", "BecameRoot")
     excused = F.coalesce(F.col("answer.record") == "Detached", F.col("ended_ns") > F.col("kill_ns"), F.lit(False))
     summed = fates.groupBy("kill").agg(
         F.count(F.lit(1)).alias("children"),
-        F.count_if(~F.coalesce(mended, F.lit(False)) & ~excused).alias("unrepaired"),
-        F.count_if(mended & (F.col("answer.text") == "fallback")).alias("by_fallback"),
-        F.max(F.when(mended, F.col("answer.at_ns"))).alias("repaired_ns"),
+        F.count_if(~F.coalesce(answered, F.lit(False)) & ~excused).alias("unrepaired"),
+        F.count_if(answered & (F.col("answer.text") == "fallback")).alias("by_fallback"),
+        F.max(F.when(answered, F.col("answer.at_ns"))).alias("repaired_ns"),
     )
     parts = (
         state.join(F.broadcast(kills), ["kill", "peer"])
@@ -151,7 +151,7 @@ def _first_answers(records: DataFrame, orphans: DataFrame) -> DataFrame:
 
 
 def depths(parents: Mapping[bytes, bytes | None], roots: list[bytes]) -> dict[bytes, int]:
-    """How far below its root each peer stands; peers from which no way leads to a root are left out."""
+    """Each peer's number of steps below its root. Peers without a path to a root are left out."""
     children: dict[bytes, list[bytes]] = {}
     for peer, parent in parents.items():
         if parent is not None:

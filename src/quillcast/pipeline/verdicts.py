@@ -1,4 +1,4 @@
-"""What was promised, and whether the journals bear it out."""
+"""The promises, and whether the journals confirm them."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -9,30 +9,30 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own custom)
 
 
 class Promise(NamedTuple):
-    """One figure that must be zero (or, where `some`, must not)."""
+    """A promise as a figure that must be zero (or, with `some`, must not be zero)."""
 
     name: str
     table: str
     figure: str
-    """Spark's expression for it: an aggregate of the table."""
+    """The figure as a Spark expression: an aggregate of the table."""
     meaning: str
     some: bool = False
 
 
 PROMISES = (
     Promise("something to prove", "subscribers", "sum(expected)", "deliveries that were due", some=True),
-    Promise("nothing lost", "subscribers", "sum(lost)", "events due in a reliable topic and never handed over"),
+    Promise("nothing lost", "subscribers", "sum(lost)", "events due in a reliable topic and never delivered"),
     Promise("no silent loss", "subscribers", "sum(silent)", "lost or dropped events that a subscriber was not told of"),
-    Promise("nothing repeated", "subscribers", "sum(duplicated)", "further times that an event was handed over"),
+    Promise("nothing repeated", "subscribers", "sum(duplicated)", "additional deliveries of an event"),
     Promise("order kept", "subscribers", "sum(disordered)", "runs with an event after a later one of its publisher"),
-    Promise("nothing unasked", "strays", "sum(count)", "events handed over without a subscription"),
-    Promise("one event per position", "conflicts", "sum(last - first)", "positions given to more than one event"),
+    Promise("nothing unasked", "strays", "sum(count)", "events delivered without a subscription"),
+    Promise("one event per position", "conflicts", "sum(last - first)", "positions assigned to more than one event"),
     Promise("kills repaired", "repairs", "sum(unrepaired)", "children of killed peers that found no parent again"),
-    Promise("trees whole", "end", "count_if(depth is null)", "peers that at the end no way leads from to a root"),
-    Promise("one root", "roots", "count_if(roots <> 1)", "topics that at the end have no root, or two"),
+    Promise("trees whole", "end", "count_if(depth is null)", "peers without a path to a root at the end"),
+    Promise("one root", "roots", "count_if(roots <> 1)", "topics with no root or several roots at the end"),
     Promise(
         "journals whole", "journals", "count_if(missing > 0 or dropped_bytes > 0 and (lived or peer is null))",
-        "processes whose journal lacks records for another reason than a kill",
+        "processes whose journal lacks records for a reason other than a kill",
     ),
 )  # fmt: skip
 

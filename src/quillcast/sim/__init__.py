@@ -1,1 +1,1 @@
-"""Many peers on one virtual clock: the protocol code of real peers, from one seed (docs/design.md, section 11)."""
+"""Simulate many peers on one virtual clock: the real protocol code, driven by one seed (docs/design.md, section 11)."""

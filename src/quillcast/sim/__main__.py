@@ -1,4 +1,4 @@
-"""`python -m quillcast.sim`: fault simulations by seed, and the story of the one that failed."""
+"""`python -m quillcast.sim`: run fault simulations by seed, and print the story of one that failed."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ from quillcast.sim.world import Broken
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code: 0 if nothing broke, 1 if something did, 2 for a wrong call."""
+    """Run the command. Returns its exit code: 0 if every seed held, 1 if something broke, 2 for a wrong call."""
     options = _parser().parse_args(arguments)
     try:
         if options.seed is not None:
@@ -39,14 +39,14 @@ def _parser() -> argparse.ArgumentParser:
         description="Run fault simulations, each drawn by its seed, or a scenario of your own.",
     )
     add = parser.add_argument
-    add("--seeds", type=int, metavar="N", help="how many seeds (default: 100, or the scenario's own)")
+    add("--seeds", type=int, metavar="N", help="number of seeds (default: 100, or the scenario's own)")
     add("--first", type=int, default=0, metavar="S", help="the first seed (default: 0)")
     add("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (default: one per core)")
     add("--scenario", type=Path, metavar="FILE", help="a scenario as TOML, instead of one drawn per seed")
-    add("--peers", type=int, default=PEERS_MAX, metavar="P", help=f"draw at most so many (default: {PEERS_MAX})")
+    add("--peers", type=int, default=PEERS_MAX, metavar="P", help=f"draw at most this many (default: {PEERS_MAX})")
     add("--hard", action="store_true", help="draw hard histories: few peers, small bounds, short leases, aimed faults")
     add("--json", action="store_true", help="print one JSON object on the last line")
-    add("--seed", type=int, metavar="S", help="run this one seed here")
+    add("--seed", type=int, metavar="S", help="run only this seed, in this process")
     add("--story", metavar="SUBJECT", help="with --seed: tell the story of topic:NAME or peer:NUMBER")
     add("--messages", action="store_true", help="with --story: every message and bundle, too")
     return parser
@@ -83,7 +83,7 @@ def _sweep(options: argparse.Namespace) -> int:
 
 def _seeds(options: argparse.Namespace) -> list[int]:
     if options.seeds is not None and options.seeds < 1:
-        raise LocalError(f"--seeds {options.seeds}: give a number from 1 on")
+        raise LocalError(f"--seeds {options.seeds}: use a number of at least 1")
     if options.scenario is not None and options.seeds is None:
         return list(load(options.scenario).seeds)
     return list(range(options.first, options.first + (options.seeds or 100)))

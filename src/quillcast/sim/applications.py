@@ -1,6 +1,6 @@
-"""What simulated programs do with a peer: write to topics and read from them, and remember what they saw.
+"""Simulated programs on a peer: they write to topics, read from topics, and remember what they saw.
 
-A payload names its writer and its number, so a reader's log is the truth about delivery, whatever the protocols say.
+A payload names its writer and its number. So a reader's log is the truth about delivery, whatever the protocols report.
 """
 
 from collections.abc import Callable
@@ -18,28 +18,28 @@ from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.subscription import Subscription
 from quillcast.sim.host import SimHost
 
-READER_BYTES = 4096  # of payload that wait for a reader that is slow; a guess, small so that slowness shows soon
+READER_BYTES = 4096  # payload bytes that may wait for a slow reader; a guess, small so that slowness shows soon
 
 
 class Event(NamedTuple):
-    """What a payload says of itself: whose it is, and the how manieth (counted from 0)."""
+    """What a payload says about itself: its writer, and its number among the writer's events (from 0)."""
 
     writer: str
     number: int
 
     def payload(self, size_bytes: int) -> bytes:
-        """The event's payload, padded to a size."""
+        """The event's payload, padded to `size_bytes`."""
         return f"{self.writer} {self.number} ".encode().ljust(size_bytes, b".")
 
     @classmethod
     def of(cls, payload: bytes) -> "Event":
-        """The event of a payload."""
+        """Parse a payload."""
         writer, number, _ = payload.split(b" ", 2)
         return cls(writer.decode(), int(number))
 
 
 class Heard(NamedTuple):
-    """A reader was given an event."""
+    """A reader received an event."""
 
     at: float
     event: Event
@@ -47,7 +47,7 @@ class Heard(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A reader was told that it lost these events (`core.loss.Loss`)."""
+    """A reader got a report that it lost these events (`core.loss.Loss`)."""
 
     at: float
     term: Term
@@ -58,31 +58,31 @@ class Told(NamedTuple):
 
 
 class Reader:
-    """A subscription of a simulated program. It is quick unless `slow_down` says otherwise."""
+    """A subscription of a simulated program. It is fast unless `slow_down` was called."""
 
     def __init__(
         self, host: SimHost, topic: str, number: int, told: "Callable[[Reader, Told], None] | None" = None
     ) -> None:
-        """`told` hears of every loss that the reader is told of, when it is."""
+        """`told` is called with every loss report that the reader gets."""
         self.host, self.topic, self.number = host, topic, number
         self._told = told
         self.name = f"{host.machine.number}.{host.machine.starts}.r{number}"
         self.asked_at = host.world.now
         self.started_at: float | None = None
         self.start: Position | None = None
-        self.knew: dict[Term, int] = {}  # the earlier terms that its peer knew at the start, and how far they went
+        self.knew: dict[Term, int] = {}  # earlier terms that its peer knew at the start, and how far each went
         self.ended_at: float | None = None
         self.log: list[Heard | Told] = []
         self.heard: set[Event] = set()
         self.failures: list[QuillcastError] = []
-        self.slow: list[tuple[float, float]] = []  # from when to when it did not keep up
-        self._bytes_per_s: float | None = None  # None while it is quick
+        self.slow: list[tuple[float, float]] = []  # when it did not keep up: from, to
+        self._bytes_per_s: float | None = None  # None while it is fast
         self._queued = 0.0
         self._looked_at = 0.0
         self._waited_for = False
         self._subscription: Subscription = _peer(host).subscribe(topic, self)
 
-    # --- what the peer calls
+    # --- called by the peer
 
     def started(self, position: Position) -> None:
         self.started_at, self.start = self.host.world.now, position
@@ -119,7 +119,7 @@ class Reader:
             self.host.world.after((1 - room) / self._bytes_per_s, self._drain, None)
         return room
 
-    # --- what the program does
+    # --- called by the program
 
     def stop(self) -> None:
         """Unsubscribe."""
@@ -128,7 +128,7 @@ class Reader:
             _peer(self.host).unsubscribe(self._subscription)
 
     def slow_down(self, bytes_per_s: float, for_s: float) -> None:
-        """Take only so much for a while; 0 is nothing."""
+        """Process only this many bytes per second for a while; 0 means none."""
         now = self.host.world.now
         self._bytes_per_s, self._queued, self._looked_at = bytes_per_s, 0.0, now
         self.slow.append((now, now + for_s))
@@ -148,14 +148,14 @@ class Reader:
 
 
 class WriterListener(Protocol):
-    """Who hears of a writer's progress, when the writer does."""
+    """Is told of a writer's progress as soon as the writer is."""
 
     def acknowledged(self, writer: "Writer") -> None:
         """Events of the writer have positions."""
         ...
 
     def told_stable(self, writer: "Writer", before: int) -> None:
-        """The writer was told that its events from number `before` on, up to its publisher's mark, are stable."""
+        """The writer learned that its events from number `before` up to its publisher's mark are stable."""
         ...
 
 
@@ -166,20 +166,20 @@ class Writer:
         self, host: SimHost, topic: str, number: int, payload_bytes: int, listener: "WriterListener",
         warrant: Warrant | None = None, *, listed: bool = False,
     ) -> None:  # fmt: skip
-        """`listed`: the topic has a list of those who may publish."""
+        """`listed`: whether the topic's access list limits who may publish."""
         self.listed = listed
         self.host, self.topic, self.payload_bytes, self.warrant = host, topic, payload_bytes, warrant
         self._listener, self._admitted, self._stable = listener, 0, 0
         self._opened = False
         self.name = f"{host.machine.number}.{host.machine.starts}.w{number}"
-        self.written: list[float] = []  # when each event was offered
-        self.never_stable = RangeSet()  # what the publisher said it dropped at a bound
+        self.written: list[float] = []  # when each event was published
+        self.never_stable = RangeSet()  # events that the publisher reported as dropped at a bound
         self.held_back = 0
         self.failures: list[QuillcastError] = []
         self.publisher: Publisher = _peer(host).publisher(topic, self, warrant)
         self._opened = True
 
-    # --- what the peer calls
+    # --- called by the peer
 
     def progressed(self) -> None:
         if self._opened and self.publisher.admitted > self._admitted:
@@ -195,10 +195,10 @@ class Writer:
     def failed(self, error: QuillcastError) -> None:
         self.failures.append(error)
 
-    # --- what the program does
+    # --- called by the program
 
     def write(self, count: int) -> None:
-        """Offer so many events at once, unless there is no room: then the program would wait."""
+        """Publish this many events at once, unless there is no room: then a real program would wait."""
         if self.failures:
             return
         if self.publisher.room() <= 0:
@@ -210,27 +210,27 @@ class Writer:
         self.publisher.offer([Event(self.name, number).payload(self.payload_bytes) for number in numbers])
 
     def knows_stable(self, number: int) -> bool:
-        """Was the writer told that the event is stable?"""
+        """Whether the writer learned that the event is stable."""
         return number < self.publisher.stable and number not in self.never_stable
 
     @property
     def unsettled(self) -> int:
-        """How many events the writer still waits to hear of: they are not known to be stable, nor dropped."""
+        """The number of events that are not known to be stable or dropped."""
         waits = self.never_stable.missing(self.publisher.stable, self.publisher.next)
         return sum(last - first for first, last in waits)
 
     @property
     def may_publish(self) -> bool:
-        """Does the topic's access list let it publish, if there is one?"""
+        """Whether the topic's access list, if there is one, lets it publish."""
         return not self.listed or self.warrant is not None
 
     def ended_at(self, now: float) -> float:
-        """When its process ended; now while it runs."""
+        """When its process ended; now if it is running."""
         return self.host.ended_at if self.host.ended_at is not None else now
 
     @property
     def lives(self) -> bool:
-        """Does the process that wrote still run?"""
+        """Whether the process that wrote is still running."""
         return self.host.alive
 
 

@@ -1,4 +1,4 @@
-"""Scenarios drawn by chance: one for every seed, with faults that the promises must survive."""
+"""Random scenarios, one for each seed, with faults that the promises must survive."""
 
 from random import Random
 
@@ -22,13 +22,13 @@ from quillcast.sim.world import derived
 PEERS_MIN, PEERS_MAX = 5, 50
 FAULTS_MIN, FAULTS_MAX = 5, 10
 FAULTS_FROM_S, FAULTS_UNTIL_S = 15.0, 55.0
-WRITERS_UNTIL_S = (40.0, 65.0, 110.0)  # while things go wrong, about when they end, and when all is over
+WRITERS_UNTIL_S = (40.0, 65.0, 110.0)  # while faults happen, about when they end, and at the very end
 QUIET_S = 65.0  # from the end of the last fault to the end: a lease, and time to settle
-FEW_LEAVES_APART_S = 15.0  # between deaths where two neighbours' death at once may part the ring (l = 4)
+FEW_LEAVES_APART_S = 15.0  # between deaths, if two neighbours dying at once may break the ring (l = 4)
 
 
 def drawn(seed: int, peers_max: int = PEERS_MAX) -> Scenario:
-    """The scenario of a seed. Fewer peers than usual make another scenario of the same seed."""
+    """The scenario of a seed. A lower `peers_max` gives a different scenario for the same seed."""
     random = derived(seed, "scenario")
     peers = round(PEERS_MIN * (peers_max / PEERS_MIN) ** random.random())
     overlay = OverlayConfig(digit_bits=random.choice([1, 2, 4]), leaf_set_size=random.choice([4, 8, 16]))
@@ -48,7 +48,7 @@ def drawn(seed: int, peers_max: int = PEERS_MAX) -> Scenario:
         duration_s=max([until_s, *(faults.over_s(fault) for fault in happening)]) + QUIET_S,
         topology=random.choice(topologies),
         disturbance=_disturbance(random),
-        window_bytes=random.choice([1 << 15, 1 << 17, 1 << 20]),  # the least carries all writers over the longest delay
+        window_bytes=random.choice([1 << 15, 1 << 17, 1 << 20]),  # the smallest still carries all writers
         config=Config(overlay=overlay),
         topics=topics,
         faults=happening,
@@ -92,7 +92,7 @@ def _topic(random: Random, number: int, peers: int, until_s: float) -> TopicPlan
 
 
 def _readings(random: Random, peer: int) -> list[Reading]:
-    """A subscriber that stays, one that goes, or one that goes and comes again."""
+    """A subscriber that stays, one that ends, or one that ends and starts again."""
     kind = random.random()
     first = random.uniform(6, 12)
     if kind < 0.6:

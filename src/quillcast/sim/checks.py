@@ -1,7 +1,7 @@
-"""What must hold across peers, looked at when a run is over and everything had time to settle.
+"""Checks across peers at the end of a run, after everything had time to settle.
 
-Here is what holds for the network; `delivery.py` has the promises to programs, and `judges.py` those that are looked at
-while the run goes on. No check here may be weakened to let a seed pass: what is allowed stands in docs/delivery.md.
+These checks are about the network. `delivery.py` has the promises to programs, and `judges.py` those that are checked
+during the run. Never weaken a check to let a seed pass: docs/delivery.md says what is allowed.
 """
 
 import re
@@ -19,7 +19,7 @@ from quillcast.sim.world import Broken
 
 
 def check_all(run: Observed) -> None:
-    """Raise `Broken` with the first thing that does not hold at the end of a run."""
+    """Raise `Broken` with the first check that fails at the end of a run."""
     for machine, peer in run.running():
         _holds(peer.active, f"overlay: peer {machine.number} runs and is not active")
         peer.check()
@@ -30,11 +30,11 @@ def check_all(run: Observed) -> None:
     check_credit(run)
     check_tables(run)
     missing = [name for name in run.scenario.marks if name not in run.world.journal.marks]
-    _holds(not missing, f"marks: {missing} never showed up, so the scenario did not test what it is for")
+    _holds(not missing, f"marks: {missing} never showed up, so the scenario did not test its purpose")
 
 
 def check_leaf_sets(run: Observed) -> None:
-    """Every leaf set holds the l/2 closest running peers on either side."""
+    """Every leaf set holds the l/2 closest running peers on each side."""
     truth = sorted(machine.node_id for machine, _ in run.running())
     at = {node: index for index, node in enumerate(truth)}
     for machine, peer in run.running():
@@ -52,7 +52,7 @@ def check_leaf_sets(run: Observed) -> None:
 
 
 def check_tree(run: Observed, topic: str) -> None:
-    """A topic with readers has one root, the peer closest to its id, and one tree that both ends of each edge know."""
+    """A topic with readers has one root, the peer closest to its id, and one tree. Both ends of each link know it."""
     trees, what = run.trees(topic), f"tree of topic {topic}"
     numbers: dict[bytes, int] = {machine.node_id: machine.number for machine, _ in run.running()}
     roots = [number for number, tree in trees.items() if tree.root is not None]
@@ -78,13 +78,13 @@ def check_tree(run: Observed, topic: str) -> None:
             way.append(numbers[parent_contact.node_id])
             _holds(
                 len(way) <= len(numbers),
-                f"{what}: the way from peer {number} goes in a circle: {way[:9]}",
+                f"{what}: the path from peer {number} is a cycle: {way[:9]}",
             )
-        _holds(way[-1] in roots, f"{what}: the way from reader {number} ends at {way[-1]}, which is no root")
+        _holds(way[-1] in roots, f"{what}: the path from reader {number} ends at {way[-1]}, which is not a root")
 
 
 def check_credit(run: Observed) -> None:
-    """Every bundle's bytes were released in the end: no link loses its credit bit by bit."""
+    """All bundle bytes were released at the end, so no link leaks credit."""
     for machine, _ in run.running():
         assert machine.host is not None
         for node, charged in machine.host.charged.items():
@@ -94,7 +94,7 @@ def check_credit(run: Observed) -> None:
 
 
 def check_tables(run: Observed) -> None:
-    """What peers remember of leases, publishers and terms goes when its time has passed."""
+    """Peers forget leases, publishers and terms when their time has passed."""
     calm_at = max([run.calm_at(), *(writer.written[-1] for writer in run.writers if writer.written)])
     if run.world.now < calm_at + bound_s(run.scenario.config):
         return
@@ -108,7 +108,7 @@ def check_tables(run: Observed) -> None:
 
 
 def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
-    """`gone` are the publishers whose leases have ended long ago."""
+    """`gone` are the publishers whose leases ended long ago."""
     assert machine.host is not None
     who = f"tables: peer {machine.number}"
     overdue = machine.host.now() - 2 * peer.config.topics.housekeeping_s

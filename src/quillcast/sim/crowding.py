@@ -1,14 +1,14 @@
-"""When peers' buffers were over their budget for so long that leases may end (docs/delivery.md, *Slowness*)."""
+"""When peers' buffers were over budget for so long that leases may be cut (docs/delivery.md, *Slowness*)."""
 
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.sim.reach import Span
 
-ROUNDING_S = 0.001  # a timer may be due this much sooner than times of this size can tell
+ROUNDING_S = 0.001  # timers may be early by this much, due to the rounding of floating-point times
 
 
 class Crowding:
-    """The spans of time in which some peer was over its budget for `patience_s` or longer."""
+    """The time spans in which some peer was over its budget for `patience_s` or longer."""
 
     def __init__(self, config: Config) -> None:
         self.patience_s = config.topics.patience_s - ROUNDING_S
@@ -16,14 +16,14 @@ class Crowding:
         self._since: dict[int, float] = {}
 
     def note(self, machine: int, peer: Peer, now: float) -> None:
-        """A step of this machine's peer is over."""
+        """Called after every step of this machine's peer."""
         if peer.table.budget.over:
             self._since.setdefault(machine, now)
         elif machine in self._since:
             self._close(self._since.pop(machine), now)
 
     def between(self, since: float, now: float) -> bool:
-        """Was any peer over its budget for so long, at some time between these?"""
+        """Whether any peer was over its budget for that long at some time in this span."""
         for start in self._since.values():
             if now - start >= self.patience_s:
                 return True

@@ -1,18 +1,18 @@
 """The promises of one topic, judged from the logs of its readers when a run is over (docs/delivery.md, *Guarantees*).
 
 ==================== ==========================================================================================
-always               no event reaches a handler twice, none is invented, a writer's events come in order, and one
-                     that is passed over was told lost
-losses are exact     an event is reported lost once at most and never came, a report names events that were owed and
-                     is merged with the one beside it, and positions in uncertain reports were given to events; an
-                     event that comes after such a report of its position is marked as recovered
-owed and delivered   an event that was written after a reader's subscription stood, if the reader lives to the end,
-                     and the writer does too, or knew the event to be stable, or a peer that lives still had it;
-                     unless the reader was slow, its lease had ended, or a bound on what is kept was exceeded
-told                 in those cases: delivered, or told lost; but for a term that began beyond a cut and is lower than
-                     the one that the subscription began in (docs/decisions/judges.md)
+always               no event reaches a handler twice, none is invented, a writer's events arrive in order, and
+                     skipped events were reported lost
+losses are exact     an event is reported lost at most once and never arrives; a report names events that were owed,
+                     and is merged with an adjacent one; positions in uncertain reports were assigned to events; an
+                     event that arrives after such a report of its position is marked as recovered
+owed and delivered   an event that was written after a reader's subscription was established, if the reader lives to
+                     the end, and the writer does too, or knew that the event is stable, or a living peer still had
+                     it; unless the reader was slow, its lease had ended, or a bound on what is kept was exceeded
+reported             in those cases the event is delivered or reported lost; except for a term that began beyond a
+                     partition and is lower than the subscription's first term (docs/decisions/judges.md)
 never silent         both within a bounded time after the event was written or the last fault was over
-best effort          what a reader came past within a term was handed over or told dropped, and never both
+best effort          what a reader skipped within a term was delivered or reported dropped, and never both
 ==================== ==========================================================================================
 """
 
@@ -29,8 +29,8 @@ from quillcast.sim.observed import Observed
 from quillcast.sim.scenario import TopicPlan
 from quillcast.sim.world import Broken
 
-START_S = 30.0  # a subscription stands after so long; a guess: several times the longest repair
-SETTLE_S = 20.0  # from the end of the last lease to when everything must be stable; a guess
+START_S = 30.0  # by then a subscription is established; a guess: several times the longest repair
+SETTLE_S = 20.0  # from the end of the last lease until everything must be stable; a guess
 
 
 class Delivery:
@@ -73,10 +73,10 @@ class Delivery:
             if isinstance(entry, Told):
                 continue
             at, event, _ = entry
-            who = f"{self._who(reader)} was given {self._what(event)}"
+            who = f"{self._who(reader)} received {self._what(event)}"
             writer = self.writers.get(event.writer)
             written = writer is not None and event.number < len(writer.written)
-            self._holds(written, f"{who} at {at:.3f} s; nobody wrote that")
+            self._holds(written, f"{who} at {at:.3f} s; nobody wrote it")
             self._holds(event not in seen, f"{who} twice: at {seen.get(event, 0):.3f} s and at {at:.3f} s")
             if self.plan.order == "publisher" and self.plan.delivery == "reliable":
                 before = last.get(event.writer, -1)
@@ -85,7 +85,7 @@ class Delivery:
             last[event.writer] = event.number
 
     def _check_passed_over(self, reader: Reader) -> None:
-        """Between two of a writer's events in a log nothing is missing that was not told lost."""
+        """Between two events of a writer in a log, every missing event was reported lost."""
         given: dict[str, list[Heard]] = {}
         for entry in reader.log:
             if isinstance(entry, Heard):
@@ -96,27 +96,27 @@ class Delivery:
                     self._holds(
                         bool(self._told(reader, Event(writer, number)))
                         or not self._owed(reader, self.writers[writer], number),
-                        f"{self._who(reader)} was given {self._what(after.event)} at {after.at:.3f} s after number "
-                        f"{before.event.number}, and never told that it lost number {number}",
+                        f"{self._who(reader)} received {self._what(after.event)} at {after.at:.3f} s after number "
+                        f"{before.event.number}, and got no report of losing number {number}",
                     )
 
     # --- losses are exact
 
     def check_reports(self, reader: Reader) -> None:
-        """Each report names events that were owed and never came, once; reports that lie side by side are one."""
+        """Each report names events that were owed and never arrived, each once. Adjacent reports are merged."""
         named: dict[bytes, RangeSet] = {}
         ends: dict[tuple[bytes, float], tuple[int, int]] = {}
         positions: dict[Term, RangeSet] = {}
         for entry in reader.log:
             if isinstance(entry, Heard):
                 continue
-            who = f"reports: {self._who(reader)} was told at {entry.at:.3f} s that it lost {self._range(entry)}"
-            self._holds(entry.first < entry.last, f"{who}, which is nothing")
+            who = f"reports: {self._who(reader)} learned at {entry.at:.3f} s that it lost {self._range(entry)}"
+            self._holds(entry.first < entry.last, f"{who}, which is empty")
             seen = named.setdefault(entry.publisher, RangeSet()) if entry.publisher else None
             if seen is None:
                 seen = positions.setdefault(entry.term, RangeSet())
             again = seen.within(entry.first, entry.last)
-            self._holds(not again, f"{who}, and had been told of {again} before")
+            self._holds(not again, f"{who}, and {again} had been reported before")
             seen.add(entry.first, entry.last)
             if entry.publisher:
                 self._check_exact(reader, entry, who)
@@ -124,42 +124,42 @@ class Delivery:
                 self._check_uncertain(entry, who)
             first, last = ends.get((entry.publisher, entry.at), (-1, -1))
             beside = bool(entry.publisher) and (last == entry.first or entry.last == first)
-            self._holds(not beside, f"{who}, and at the same time of {(first, last)}: that is one report")
+            self._holds(not beside, f"{who}, and at the same time {(first, last)}: this must be one report")
             ends[entry.publisher, entry.at] = (entry.first, entry.last)
 
     def check_marks(self, reader: Reader) -> None:
-        """What came after an uncertain report of its position is marked as recovered, and nothing before any report."""
+        """An event that arrives after an uncertain report of its position is marked as recovered; no other event is."""
         doubted: dict[Term, RangeSet] = {}
         for entry in reader.log:
             if isinstance(entry, Told):
                 if not entry.publisher:
                     doubted.setdefault(entry.term, RangeSet()).add(entry.first, entry.last)
                 continue
-            who = f"marks: {self._who(reader)} was given {self._what(entry.event)} at {entry.at:.3f} s"
-            self._holds(bool(doubted) or not entry.recovered, f"{who} as recovered, and had not been told of any loss")
+            who = f"marks: {self._who(reader)} received {self._what(entry.event)} at {entry.at:.3f} s"
+            self._holds(bool(doubted) or not entry.recovered, f"{who} as recovered, although no loss had been reported")
             publisher = self.writers[entry.event.writer].publisher.id
             places = self.ledger.positions(publisher, entry.event.number) if doubted and not entry.recovered else ()
             told = any(index in doubted[term] for term, index in places if term in doubted)
-            self._holds(not told, f"{who}, which had been reported as perhaps lost, and it was not marked as recovered")
+            self._holds(not told, f"{who}, which may have been reported lost, and is not marked as recovered")
 
     def _check_exact(self, reader: Reader, told: Told, who: str) -> None:
         writer = self.by_publisher.get(told.publisher)
-        self._holds(writer is not None and told.last <= len(writer.written), f"{who}; nobody wrote that")
+        self._holds(writer is not None and told.last <= len(writer.written), f"{who}; nobody wrote it")
         assert writer is not None
         for number in range(told.first, told.last):
             event = Event(writer.name, number)
-            self._holds(event not in self.heard_by[reader.name], f"{who}, and number {number} came")
+            self._holds(event not in self.heard_by[reader.name], f"{who}, and number {number} arrived")
             between = any(each.writer == writer.name and each.number < number for each in self.heard_by[reader.name])
             owed = between or self._owed(reader, writer, number) or self._owed(reader, writer, told.first)
-            self._holds(owed, f"{who}; number {number} came before its subscription")
+            self._holds(owed, f"{who}; number {number} is older than its subscription")
 
     def _check_uncertain(self, told: Told, who: str) -> None:
-        """Positions that no root gave are no events."""
+        """An uncertain report names only positions that a root assigned."""
         count = sum(last - first for _, (first, last) in self.ledger.events(told.term, told.first, told.last))
-        self._holds(count == told.last - told.first, f"{who}; only {count} of these positions were given to events")
+        self._holds(count == told.last - told.first, f"{who}; only {count} of these positions were assigned")
 
     def _owed(self, reader: Reader, writer: Writer, number: int) -> bool:
-        """May the reader be owed the event: was it never admitted, or at some position after its start?"""
+        """Whether the reader may be owed the event: it was never admitted, or after the reader's start."""
         places = list(self.ledger.positions(writer.publisher.id, number))
         start = reader.start
         assert start is not None
@@ -170,7 +170,7 @@ class Delivery:
         return not places
 
     def _range(self, told: Told) -> str:
-        """What a report names, for people."""
+        """The content of a report, in words."""
         writer = self.by_publisher.get(told.publisher)
         if not told.publisher:
             return f"positions {told.first} to {told.last} of term {told.term.counter} ({told.why})"
@@ -179,7 +179,7 @@ class Delivery:
     # --- best effort
 
     def _check_drops(self, reader: Reader) -> None:
-        """What a reader came past within a term was handed over or told dropped, and never both."""
+        """What a reader skipped within a term was delivered or reported dropped, and never both."""
         if reader.start is None:
             return
         heard = self.heard_by[reader.name]
@@ -195,13 +195,13 @@ class Delivery:
             told = self._told(reader, event)
             if event in heard:
                 self._holds(
-                    not told, f"{self._who(reader)} was given {self._what(event)} and told that it lost it ({told})"
+                    not told, f"{self._who(reader)} received {self._what(event)} and a report that it was lost ({told})"
                 )
             elif any(reader.start <= place and place.index < reach.get(place.term, 0) for place in positions):
                 self._holds(
                     bool(told),
-                    f"{self._who(reader)} was given an event that came after {self._what(event)}, "
-                    "and never told that it lost that one",
+                    f"{self._who(reader)} received an event after {self._what(event)}, "
+                    "and got no report of losing that one",
                 )
 
     def _events(self) -> Iterator[Event]:
@@ -217,7 +217,7 @@ class Delivery:
             calm = max(reader.asked_at, self.calm_at)
             self._holds(
                 self.end - calm < START_S,
-                f"{self._who(reader)} subscribed at {reader.asked_at:.3f} s and never started",
+                f"{self._who(reader)} subscribed at {reader.asked_at:.3f} s and was never established",
             )
             return
         came = {entry.event: entry.at for entry in reader.log if isinstance(entry, Heard)}
@@ -229,22 +229,22 @@ class Delivery:
                         self._check_missing(reader, writer, event, at)
                     self._check_silence(reader, event, at, came.get(event, self.end))
 
-    def _paced_until(self, event: Event, written: float, came: float) -> float:
-        """A topic that waits holds its publishers back while buffers are full: when was the event admitted last?"""
+    def _blocked_until(self, event: Event, written: float, came: float) -> float:
+        """When a topic with slow = wait last admitted the event: full buffers hold its publishers back."""
         if self.cuts or not self.run.crowding.between(written, came):
             return written
         admitted = self.ledger.admitted(self.writers[event.writer].publisher.id, event.number)
         return max((admission.at for admission in admitted), default=written)
 
     def _check_silence(self, reader: Reader, event: Event, written: float, came: float) -> None:
-        """An event that came did so in time; what did not come and was not told is found elsewhere."""
+        """An event that arrived did so in time. Other checks find events that neither arrived nor were reported."""
         slow_until = max((end for _, end in reader.slow), default=0.0)
-        by = max(written, self.calm_at, slow_until, self._paced_until(event, written, came)) + bound_s(self.config)
+        by = max(written, self.calm_at, slow_until, self._blocked_until(event, written, came)) + bound_s(self.config)
         told = self._told(reader, event) if came > by else ""
         self._holds(
             came <= by or bool(told) or came == self.end,
             f"silence: {self._who(reader)} heard nothing of {self._what(event)}, written at {written:.3f} s, until it "
-            f"came at {came:.3f} s; the last fault was over at {self.calm_at:.3f} s",
+            f"arrived at {came:.3f} s; the last fault was over at {self.calm_at:.3f} s",
         )
 
     def _check_missing(self, reader: Reader, writer: Writer, event: Event, at: float) -> None:
@@ -252,37 +252,35 @@ class Delivery:
         if why_kept is None:
             return  # it died with its writer
         told = self._told(reader, event)
-        story = (
-            f"{self._who(reader)}, whose subscription stood at {reader.started_at:.3f} s, never got {self._what(event)}"
-        )
+        story = f"{self._who(reader)}, subscribed since {reader.started_at:.3f} s, never received {self._what(event)}"
         story += f", written at {at:.3f} s, though {why_kept}"
         if self._unknown_at_its_start(reader, writer, event):
             return
-        self._holds(bool(told), f"{story}; it was not told so either")
+        self._holds(bool(told), f"{story}; the loss was not reported either")
         excuse = self._excuse(reader, writer, event, at)
-        self._holds(bool(excuse), f"{story}; it was told so ({told}), and had a live lease")
+        self._holds(bool(excuse), f"{story}; the loss was reported ({told}), but its lease was live")
 
     def _kept(self, reader: Reader, writer: Writer, event: Event, at: float) -> str | None:
         """Why an event cannot have died with its writer; None if it may have."""
         if writer.lives:
-            return "its writer lives"
+            return "its writer is alive"
         if writer.knows_stable(event.number) and not self._excuse(reader, writer, event, at):
-            return "it was called stable"
+            return "it was declared stable"
         for admission in self.ledger.admitted(writer.publisher.id, event.number):
             machine = self.run.world.machines[admission.machine]
             if machine.host is not None and machine.started_at <= admission.at:
-                return f"peer {admission.machine}, which lives, admitted it"
+                return f"peer {admission.machine}, which is alive, admitted it"
         if self.run.crowding.between(at, self.end):
-            return None  # full buffers let go of copies that only a root's death makes the last ones
+            return None  # full buffers discard copies that only become the last ones when a root dies
         for reader in self.readers:
             if reader.host.alive and event in self.heard_by[reader.name]:
-                return f"peer {reader.host.machine.number}, which lives, delivered it to {reader.name}"
+                return f"peer {reader.host.machine.number}, which is alive, delivered it to {reader.name}"
         return None
 
     def _excuse(self, reader: Reader, writer: Writer, event: Event, at: float) -> str:
-        """Why a reader may lack an event if it was told; empty: it may not."""
+        """Why a reader may lack an event that was reported lost; empty if it may not."""
         if self.cuts and self.leases.slow(reader, at, self.end):
-            return "it was slow, or had to take what waited meanwhile"
+            return "it was slow, or was catching up"
         places = {writer.host.machine.number: None}
         places |= {each.machine: None for each in self.ledger.admitted(writer.publisher.id, event.number)}
         for machine in places:
@@ -292,27 +290,28 @@ class Delivery:
         return self._bound_exceeded(reader, writer, event, at)
 
     def _bound_exceeded(self, reader: Reader, writer: Writer, event: Event, at: float) -> str:
-        """Did a budget run out since the reader was up to date, or did the publisher keep its events no longer?
+        """Whether a budget ran out since the reader was up to date, or the publisher had dropped its events.
 
-        That is no excuse while nothing goes wrong: publishers feel back-pressure then, and no healthy subscriber does.
+        This is no excuse while nothing goes wrong: then publishers are held back, and no healthy subscriber is
+        affected.
         """
         if not self.cuts or at > self.calm_at + self.config.topics.lease_s:
             return ""
         before = [each.number for each in self.heard_by[reader.name] if each < event and each.writer == event.writer]
         since = writer.written[max(before)] if before else at
         if self.run.crowding.between(since - MEET_S, self.end):
-            return "a peer's budget had run out"
+            return "a peer's budget was exhausted"
         topic, machine = self.run.topics[self.plan.name], writer.host.machine.number
         for when, where, record in self.run.world.journal.records:
             match record:
                 case Dropped(topic=of, why="retained_too_long") if of == topic and where == machine and when >= at:
-                    return f"its publisher kept it no longer at {when:.1f} s"
+                    return f"its publisher dropped it at {when:.1f} s"
         return ""
 
     def _unknown_at_its_start(self, reader: Reader, writer: Writer, event: Event) -> bool:
-        """Was it admitted only in terms, below the one of the subscription, that its peer knew nothing of then?
+        """Whether it was admitted only in earlier terms that the reader's peer did not know at the start.
 
-        The peer hears of such a term when the cut is mended, and cannot tell what of it came after the start.
+        The peer learns of such a term when the partition heals, and cannot tell what of it is newer than the start.
         """
         terms = [admission.term for admission in self.ledger.admitted(writer.publisher.id, event.number)]
         if reader.start is None or not terms:
@@ -320,7 +319,7 @@ class Delivery:
         return max(terms) < reader.start.term and not any(term in reader.knew for term in terms)
 
     def _check_writer(self, writer: Writer) -> None:
-        """All that a living writer wrote long ago is stable or dropped, and no writer was refused that may publish."""
+        """All older events of a living writer are stable or dropped, and no writer that may publish was refused."""
         publisher = writer.publisher
         if writer.may_publish:
             self._holds(
@@ -328,7 +327,7 @@ class Delivery:
                 f"access: {writer.name} may publish in topic {self.plan.name} and was refused: {writer.failures[:1]}",
             )
         elif not writer.failures and writer.lives:
-            return  # it is not told, and nothing of it is admitted
+            return  # it gets no receipts, and none of its events are admitted
         slow = [end for reader in self.readers for _, end in reader.slow]
         last = max([*writer.written[-1:], *slow, self.calm_at])
         wait_s = self.config.topics.lease_s + SETTLE_S

@@ -1,6 +1,6 @@
-"""What goes wrong in a scenario: each fault says what it does to whom, and for how long.
+"""The faults of a scenario: what each does to which peers, and for how long.
 
-Whom a fault befalls is named by a selector, looked up when the fault's time has come:
+A selector names the peers of a fault. It is resolved when the fault begins:
 
 ================== ====================================================================
 `3`                machine 3
@@ -9,11 +9,11 @@ Whom a fault befalls is named by a selector, looked up when the fault's time has
 `children:T`       the children of T's root
 `leaves:T`         peers in T's tree without children
 `readers:T`        peers whose programs read T; `writers:T` likewise
-`all`              every peer that runs
-`-` before any     take these out again: `["all", "-root:T"]`
+`all`              every running peer
+`-` before a name  remove these again: `["all", "-root:T"]`
 ================== ====================================================================
 
-`peer` befalls the first of what its selector names.
+`peer` takes the first peer of its selector.
 """
 
 import re
@@ -24,14 +24,14 @@ import msgspec
 from quillcast.core.errors import LocalError
 from quillcast.sim.network import Quality
 
-AND_AGAIN_S = 0.2  # how long a fault waits whose selector names nobody yet
+AND_AGAIN_S = 0.2  # how long a fault waits if its selector names nobody yet
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
-    """Happens at `at_s`; with `when`, at the first moment after that when this is so.
+    """Happens at `at_s`. With `when`, it happens at the first such moment after that.
 
-    `when` is one of: `admitted:T` (the root of T gives positions), `acknowledged:T` (a writer's peer hears of that),
-    `delivered:T` (a reader gets an event).
+    `when` is one of: `admitted:T` (the root of T assigns positions), `acknowledged:T` (a writer's peer learns of that),
+    `delivered:T` (a reader receives an event).
     """
 
     at_s: float
@@ -39,14 +39,14 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Crash(Fault, frozen=True, tag="crash"):
-    """The process is killed; `silent`: the whole machine loses power, and nobody is told."""
+    """The process is killed; `silent`: the whole machine loses power, and no peer is notified."""
 
     peer: str
     silent: bool = False
     restart_s: float | None = None
-    """Start it again so many seconds later."""
+    """Restart the process after this many seconds."""
     disk: str = "kept"
-    """What it finds then: kept, stale (as of the start before), lost."""
+    """The disk at the restart: kept, stale (as of the previous start), lost."""
 
 
 class Leave(Fault, frozen=True, tag="leave"):
@@ -57,14 +57,14 @@ class Leave(Fault, frozen=True, tag="leave"):
 
 
 class Pause(Fault, frozen=True, tag="pause"):
-    """The process stands still, as after SIGSTOP."""
+    """The process is paused, as after SIGSTOP."""
 
     peer: str
     for_s: float
 
 
 class Partition(Fault, frozen=True, tag="partition"):
-    """Nothing passes between these peers and the others."""
+    """Nothing passes between these peers and all others."""
 
     peers: list[str]
     for_s: float
@@ -79,7 +79,7 @@ class Drop(Fault, frozen=True, tag="drop"):
 
 
 class Disturb(Fault, frozen=True, tag="disturb"):
-    """Everything these peers send and receive is lost, delayed or squeezed for a while (`network.Quality`)."""
+    """Everything that these peers send and receive is lost, delayed or limited for a while (`network.Quality`)."""
 
     peers: list[str]
     for_s: float
@@ -92,12 +92,12 @@ class Disturb(Fault, frozen=True, tag="disturb"):
 
     @property
     def quality(self) -> Quality:
-        """The same as a quality of ways."""
+        """The same as a quality of network paths."""
         return Quality(self.loss, self.duplication, self.reordering, self.jitter, self.slow_s, self.bytes_per_s)
 
 
 class SlowReaders(Fault, frozen=True, tag="slow-readers"):
-    """Programs on this peer take only so many bytes a second from their subscriptions; 0 is nothing."""
+    """Programs on this peer process only this many bytes per second from their subscriptions; 0 means none."""
 
     peer: str
     for_s: float
@@ -105,7 +105,7 @@ class SlowReaders(Fault, frozen=True, tag="slow-readers"):
 
 
 class Arrive(Fault, frozen=True, tag="arrive"):
-    """A new peer joins: its id begins with these hexadecimal digits, or is drawn."""
+    """A new peer joins. Its id begins with these hexadecimal digits, or is random."""
 
     id: str = ""
 
@@ -115,7 +115,7 @@ AnyFault = Crash | Leave | Pause | Partition | Drop | Disturb | SlowReaders | Ar
 
 
 def over_s(fault: AnyFault) -> float:
-    """When a fault and what comes of it is over."""
+    """When a fault and its consequences are over."""
     match fault:
         case Crash(restart_s=after) | Leave(restart_s=after):
             return fault.at_s + (after or 0.0)
@@ -130,7 +130,7 @@ _MOMENTS = re.compile(r"(?:admitted|acknowledged|delivered):(?P<topic>.+)")
 
 
 def validate(fault: AnyFault, topics: Container[str]) -> None:
-    """Raise `LocalError` for a selector or a moment that cannot be."""
+    """Raise `LocalError` for an invalid selector or moment."""
     selectors = [getattr(fault, "peer", "all"), *getattr(fault, "peers", [])]
     selectors += [*getattr(fault, "from_", []), *getattr(fault, "to", [])]
     for pattern, texts in ((_KNOWN, selectors), (_MOMENTS, [fault.when] if fault.when else [])):
@@ -142,7 +142,7 @@ def validate(fault: AnyFault, topics: Container[str]) -> None:
 
 
 def select(selectors: Sequence[str], named: Callable[[str], Sequence[int]]) -> list[int]:
-    """The machines that selectors name, in order, each once; `named` looks one selector up."""
+    """The machines that the selectors name, in order, each once. `named` resolves one selector."""
     chosen: dict[int, None] = {}
     for selector in selectors:
         if selector.startswith("-"):

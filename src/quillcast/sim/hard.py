@@ -1,10 +1,10 @@
-"""Hard histories drawn by chance: few peers, small bounds, short leases, and faults aimed at where it hurts.
+"""Random hard histories: few peers, small bounds, short leases, and targeted faults.
 
-The histories of `chance` are wide: many peers under default settings and faults that befall anybody. Those here are
-narrow. Each puts one or two **shapes** on a network of 4 to 10 peers whose settings are drawn too: tables with room
-for one to three children, no fallbacks, one replica, buffers of a few kilobytes. A shape is a fault that is known to
-be hard, with its details left to chance. All times are those of the default settings divided by about four, so that
-a run is over in under a minute of virtual time, and thousands of seeds fit into minutes of real time.
+The histories of `chance` are wide: many peers with default settings, and faults for anyone. The histories here are
+narrow. Each puts one or two **shapes** on a network of 4 to 10 peers whose settings are random too: children tables for
+one to three children, no fallbacks, one replica, buffers of a few kilobytes. A shape is a fault that is known to be
+hard, with random details. All times are the defaults divided by about four, so a run takes less than a minute of
+virtual time, and thousands of seeds take minutes of real time.
 """
 
 from collections.abc import Callable
@@ -36,14 +36,14 @@ JOIN_S = 1.5
 LEASE_S = 8.0
 FAULTS_FROM_S, FAULTS_UNTIL_S = 6.0, 12.0
 TOPIC = "t0"
-ANOTHER_TOPIC = 0.15  # of the histories have a second topic, beside their shapes
-NEAR_DIGITS = 8  # hexadecimal digits of a topic's id that a peer which arrives next to it shares
+ANOTHER_TOPIC = 0.15  # of the histories have a second topic, in addition to their shapes
+NEAR_DIGITS = 8  # hexadecimal digits that a peer arriving next to a topic's id shares with that id
 
 Happening = list[faults.AnyFault]
 
 
 class Draft:
-    """A history while it is drawn: shapes add faults and programs to it, and change what they need otherwise."""
+    """A history while it is being drawn: shapes add faults and programs to it, and change settings that they need."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -59,7 +59,7 @@ class Draft:
         self.readers = [Reading(peer=peer, from_s=random.uniform(2.0, 4.0)) for peer in readers]
         self.more_topics: list[TopicPlan] = []
         self.idle_until_s = 0.0
-        self.intruders: dict[int, float] = {}  # who may not publish, and when they try
+        self.intruders: dict[int, float] = {}  # peers that may not publish, and when they try
 
     def some_peer(self) -> int:
         """Any peer."""
@@ -117,7 +117,7 @@ def _config(random: Random, draft: Draft) -> Config:
         neighbours=NeighbourConfig(timeout_max_s=1.0, digest_every_s=8.0),
         overlay=OverlayConfig(
             digit_bits=random.choice([1, 2, 4]),
-            leaf_set_size=random.choice([8, 16]),  # with 4, two deaths at once may part the ring
+            leaf_set_size=random.choice([8, 16]),  # with 4, two deaths at once may break the ring
             keep_alive_s=2.0,
             maintenance_s=20.0,
         ),
@@ -174,7 +174,7 @@ def _topic(random: Random, draft: Draft) -> TopicPlan:
 
 
 def _newcomer(draft: Draft) -> None:
-    """A slow reader's peer stands still while a newcomer takes its place in the tree."""
+    """A slow reader's peer is paused while a newcomer takes its place in the tree."""
     random, at_s, slow = draft.random, draft.soon(), draft.some_reader()
     draft.happening += [
         faults.SlowReaders(at_s=at_s, peer=str(slow), for_s=random.uniform(3, 9), bytes_per_s=random.choice([0, 500])),
@@ -186,7 +186,7 @@ def _newcomer(draft: Draft) -> None:
 
 
 def _beside_the_root(draft: Draft) -> None:
-    """Peers arrive next to the topic's id while its root stands still, crashes or leaves."""
+    """Peers arrive next to the topic's id while its root is paused, crashes or leaves."""
     random, at_s = draft.random, draft.soon()
     root = f"root:{TOPIC}"
     choices: Happening = [
@@ -200,7 +200,7 @@ def _beside_the_root(draft: Draft) -> None:
 
 
 def _three_ways(draft: Draft) -> None:
-    """The network falls into three parts, which come together one after another."""
+    """The network is partitioned into three parts, which come together one after another."""
     random, at_s = draft.random, draft.soon()
     peers = random.sample(range(draft.peers), draft.peers)
     cut = sorted(random.sample(range(1, draft.peers), 2))
@@ -210,7 +210,7 @@ def _three_ways(draft: Draft) -> None:
 
 
 def _long_split(draft: Draft) -> None:
-    """The network falls into two parts for longer than a lease, and programs go on after it is whole again."""
+    """The network is partitioned for longer than a lease, and programs continue after it has healed."""
     random, at_s = draft.random, draft.soon()
     side = random.sample(range(draft.peers), random.randint(1, draft.peers - 1))
     for_s = random.uniform(1.1, 1.8) * LEASE_S
@@ -219,7 +219,7 @@ def _long_split(draft: Draft) -> None:
 
 
 def _timing_out(draft: Draft) -> None:
-    """A reader takes nothing until publishers' time to keep events is up, and then the root dies."""
+    """A reader processes nothing until publishers no longer keep the events, and then the root dies."""
     random, at_s = draft.random, FAULTS_FROM_S
     for_s = random.uniform(10, 16)
     draft.happening.append(faults.SlowReaders(at_s=at_s, peer=str(draft.some_reader()), for_s=for_s))
@@ -235,7 +235,7 @@ def _again(random: Random) -> float | None:
 
 
 def _known_again(draft: Draft) -> None:
-    """Peers die or leave, and come back with the same identity, some of them with nothing on their disks."""
+    """Peers die or leave, and come back with the same identity, some of them with empty disks."""
     random = draft.random
     for _ in range(random.randint(2, 3)):
         peer = random.choice([f"root:{TOPIC}", f"forwarders:{TOPIC}", str(draft.some_peer())])
@@ -254,7 +254,7 @@ def _with_a_list(draft: Draft) -> None:
     others = [peer for peer in range(draft.peers) if peer not in draft.writers]
     for intruder in random.sample(others, min(len(others), random.randint(1, 3))):
         draft.intruders[intruder] = random.uniform(3.0, draft.until_s - 1.0)
-    if random.random() < 0.7:  # the topic stands for a while, and nobody uses it
+    if random.random() < 0.7:  # the topic exists for a while, and nobody uses it
         draft.idle_until_s = random.uniform(5, draft.until_s - 3)
         draft.readers = [msgspec.structs.replace(each, from_s=draft.idle_until_s) for each in draft.readers]
     for _ in range(random.randint(1, 4)):
@@ -270,7 +270,7 @@ def _with_a_list(draft: Draft) -> None:
 
 
 def _lossy(draft: Draft) -> None:
-    """Messages and bundles are datagrams, of which up to three in ten are lost for a while, and many overtaken."""
+    """Messages and bundles are datagrams. For a while up to three in ten are lost, and many arrive out of order."""
     random = draft.random
     draft.datagrams = True
     draft.happening.append(
@@ -284,7 +284,7 @@ def _lossy(draft: Draft) -> None:
 
 
 def _crowded(draft: Draft) -> None:
-    """Slow readers, slow ways and peers that stand still, one upon another."""
+    """Slow readers, slow network paths and paused peers, one upon another."""
     random = draft.random
     for _ in range(random.randint(2, 4)):
         at_s, for_s = draft.soon(), random.uniform(2, LEASE_S)
@@ -303,7 +303,7 @@ def _crowded(draft: Draft) -> None:
 
 
 def _deaths(draft: Draft) -> None:
-    """Peers of the tree die, leave and stand still, soon after one another."""
+    """Peers of the tree die, leave and are paused in quick succession."""
     random = draft.random
     for _ in range(random.randint(1, 3)):
         at_s, peer = draft.soon(), _placed(draft)
@@ -317,7 +317,7 @@ def _deaths(draft: Draft) -> None:
 
 
 def _another_topic(draft: Draft) -> None:
-    """A second topic shares the buffers, and what its slow readers do is not the first one's matter."""
+    """A second topic shares the buffers. Its slow readers must not affect the first topic."""
     random = draft.random
     readers = random.sample(range(draft.peers), random.randint(1, min(3, draft.peers)))
     writing = Writing(

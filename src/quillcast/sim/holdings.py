@@ -1,4 +1,4 @@
-"""What peers hold of a topic's events, looked up in their buffers: the truth about who could still give what."""
+"""What peers hold of a topic's events, read from their buffers: the truth about who could still serve them."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from quillcast.protocol.topics.tree import Tree
 
 
 def bundles(tree: Tree) -> Iterator[Bundle]:
-    """What a peer keeps of a topic for others: the log of the present term, and past terms."""
+    """What a peer keeps of a topic for others: the log of the current term, and past terms."""
     yield from tree.log.bundles()
     for past in tree.past.values():
         yield from past.bundles
@@ -39,7 +39,7 @@ def _blocks(peer: Peer, topic: bytes) -> Iterator[Block]:
 
 
 def kept_bytes(peer: Peer) -> tuple[int, int]:
-    """Bytes of bundles that a peer keeps, in buffers and for local subscribers, and of the largest; each once."""
+    """Bytes of all bundles that a peer keeps for others and for local subscribers, and of the largest."""
     kept: dict[int, int] = {}
     largest = 0
     for bundle in _kept(peer):

@@ -1,4 +1,4 @@
-"""Machines, and the `Host` of one simulated process on one of them (core/host.py)."""
+"""Machines, and the `Host` of one simulated process on a machine (core/host.py)."""
 
 from random import Random
 from typing import Any
@@ -14,12 +14,12 @@ from quillcast.sim.store import Files, SimDisk
 from quillcast.sim.surroundings import Surroundings
 
 ADDRESS = "sim:"
-MEASURE_TIMEOUT_S = 5.0  # how long a measurement waits for its answer, as the live host does; a guess
-WALL_START_NS = 1_700_000_000_000_000_000  # where wall clocks begin: some day in November 2023
+MEASURE_TIMEOUT_S = 5.0  # how long a measurement waits for its answer, as in the live host; a guess
+WALL_START_NS = 1_700_000_000_000_000_000  # the start of wall clocks: a day in November 2023
 
 
 class Machine:
-    """Where a peer's processes run, one after another: what outlives them."""
+    """A machine runs a peer's processes one after another. It holds what outlives them."""
 
     def __init__(self, number: int, node_id: NodeId, clock_origin_s: float, wall_skew_s: float) -> None:
         self.number, self.node_id = number, node_id
@@ -30,14 +30,14 @@ class Machine:
         self.starts = 0
         self.started_at = 0.0
         self.off_by: int | None = None
-        """The cut that stands for a machine without power."""
+        """The cut that represents a machine without power."""
 
     def __repr__(self) -> str:
         return f"Machine({self.number}, {short(self.node_id)})"
 
 
 class SimHost(Process):
-    """One run of a peer's process on a machine: orders go into the world's queue, inputs come out of it."""
+    """One run of a peer's process on a machine: orders go into the world's queue, inputs come from it."""
 
     __slots__ = (
         "clock_origin_s", "disk", "exchange", "incarnation", "links", "machine", "peer", "proximities", "random",
@@ -73,7 +73,7 @@ class SimHost(Process):
             self.table.call(to).send(wire)
         elif end.far is None or end.troubled or end.quality is not None:
             end.send(wire)
-        else:  # the same, written out: it is most of what happens
+        else:  # the same, written out, because it is the most frequent case
             end.unneeded = False
             world = self.world
             at = world.now + end.delay_s
@@ -127,7 +127,7 @@ class SimHost(Process):
         self.world.journal.note(self.world.now, self.number, record)
 
     def die(self, *, silently: bool) -> None:
-        """End the process. The kernel closes its links, unless the machine itself goes (`silently`)."""
+        """End the process. The kernel closes its links, unless the machine itself fails (`silently`)."""
         self.end()
         self.table.close(silently=silently)
 
@@ -144,7 +144,7 @@ class SimHost(Process):
             self.hand_in(self.inputs.bundle, self.contact, bundle)
 
     def _echo(self, asked: tuple[Contact, int, float]) -> None:
-        """A measurement's answer is back, or will never be."""
+        """A measurement's answer has arrived, or never will."""
         to, there, round_trip_s = asked
         answer = self.exchange.echo(self, there, to)
         if answer is None:

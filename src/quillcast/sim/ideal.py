@@ -1,4 +1,4 @@
-"""What routes would be with perfect tables: the yardstick for routes as they are."""
+"""Routes with perfect tables, as a yardstick for actual routes."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -7,18 +7,19 @@ from random import Random
 
 from quillcast.core.ids import ID_BITS, RING, number
 
-SAMPLES = 20_000  # the mean's standard error is then below 0.01
-WALKS = 3000  # ... of the length of routes about 0.01
+SAMPLES = 20_000  # the standard error of the mean is then below 0.01
+WALKS = 3000  # ... and for the length of routes about 0.01
 Pick = Callable[[int, int, int], int]
-"""Which peer stands in a cell: of the peer at the first place on the ring, out of those from the second to before the
-third, which fit that cell."""
+"""Chooses the peer in a cell. Arguments: the ring place of the table's owner, and the range of ring places, from the
+second to before the third, of the peers that fit the cell."""
 
 
 def ideal_hops(ids: Sequence[bytes], b: int, l: int, *, samples: int = SAMPLES, seed: int = 0) -> float:  # noqa: E741
-    """Mean hops of a route from a random peer to a random key, if leaf sets are right and no fillable cell is empty.
+    """Mean hops of a route from a random peer to a random key, if leaf sets are right and no cell is needlessly empty.
 
     Computed with global knowledge over sampled routes (Pastry, section 2; Scribe, section 2.1). `b` is bits per digit,
-    `l` the size of the leaf set. Of the peers that fit a cell any may be in it, for proximity knows nothing of ids.
+    `l` the size of the leaf set. Any of the peers that fit a cell may be in it, because proximity is independent of
+    ids.
     """
     ring = sorted(map(number, ids))
     random = Random(seed)
@@ -39,10 +40,10 @@ def ideal_stretch(
     samples: int = WALKS,
     seed: int = 0,
 ) -> float:
-    """Length of routes over the direct way, if every cell holds the nearest of all peers that fit it.
+    """Length of routes relative to the direct path, if every cell holds the nearest of all peers that fit it.
 
-    `delay_s` is the delay between two peers, by their places in `ids`. Real tables can be no better than this (Pastry,
-    section 2.5; Castro et al., 2003).
+    `delay_s` is the delay between two peers, given by their places in `ids`. Real tables cannot be better than this
+    (Pastry, section 2.5; Castro et al., 2003).
     """
     places = sorted(range(len(ids)), key=ids.__getitem__)
     ring = [number(ids[place]) for place in places]
@@ -60,7 +61,7 @@ def ideal_stretch(
 
 
 def _route(ring: list[int], b: int, l: int, at: int, key: int, pick: Pick) -> list[int]:  # noqa: E741
-    """Places on the ring that a message passes, with the first and the last."""
+    """The ring places that a message passes, including the first and the last."""
     way, closest = [at], _closest(ring, key)
     while at != closest:
         at = closest if _ring_places(at, closest, len(ring)) <= l // 2 else _next(ring, b, l, at, key, pick)
@@ -69,7 +70,7 @@ def _route(ring: list[int], b: int, l: int, at: int, key: int, pick: Pick) -> li
 
 
 def _next(ring: list[int], b: int, l: int, at: int, key: int, pick: Pick) -> int:  # noqa: E741
-    """The next hop's place on the ring: a peer that shares one more digit with the key, else the nearest known one."""
+    """The ring place of the next hop: a peer that shares one more digit with the key, else the nearest known peer."""
     row = (ID_BITS - (ring[at] ^ key).bit_length()) // b
     shift = ID_BITS - b * (row + 1)
     longer = _cell(ring, at, key >> shift, shift, pick)
@@ -82,7 +83,7 @@ def _next(ring: list[int], b: int, l: int, at: int, key: int, pick: Pick) -> int
 
 
 def _cell(ring: list[int], at: int, prefix: int, shift: int, pick: Pick) -> int | None:
-    """The peer with this prefix in the table of the one at a place; None if there is none."""
+    """The peer with this prefix in the table of the peer at a ring place; None if there is none."""
     low, high = bisect_left(ring, prefix << shift), bisect_left(ring, (prefix + 1) << shift)
     return pick(at, low, high) if low < high else None
 

@@ -1,4 +1,4 @@
-"""What peers did in a simulation, in the order in which they did it."""
+"""The trace records of all peers of a simulation, in order."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from quillcast.core.trace import Mark, Record
 
 
 class Journal:
-    """What peers did: records with the time and the number of the machine. `keep` limits which kinds are kept."""
+    """Trace records with their time and machine number. `keep` limits which kinds are kept."""
 
     def __init__(self, keep: frozenset[type[Record]] | None = None) -> None:
         self.records: list[tuple[float, int, Record]] = []
@@ -15,7 +15,7 @@ class Journal:
         self._keep = keep
 
     def note(self, at: float, machine: int, record: Record) -> None:
-        """Take a record down and pass it on to whoever listens."""
+        """Record it, and pass it on to all listeners."""
         if isinstance(record, Mark):
             self.marks[record.name] = self.marks.get(record.name, 0) + 1
         if self._keep is None or type(record) in self._keep:

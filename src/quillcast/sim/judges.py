@@ -1,15 +1,15 @@
-"""Judges that look on while a run goes on: each compares what a program is told with what is true in the world then.
+"""Judges that check a run while it goes on: each compares what a program is told with what is true in the world then.
 
 ======== ==============================================================================================================
-stable   when a writer is told that an event is stable, every subscriber that was owed it and has a live lease was
-         given it
+stable   when a writer is told that an event is stable, every subscriber that was owed it and has a live lease has
+         received it
 loss     when a subscriber is told that it lost an event, no live peer that it could have reached for long enough holds
-         it, and if the report is uncertain, none knows what it was, unless buffers were full
-bounds   what a peer keeps is within the bound that its settings name, at every step that is looked at
-access   nobody admits events by default settings while a peer that could be reached knows better, and has for 5 s
+         it; if the report is uncertain, none of them knows what the event was, unless buffers were full
+bounds   at every checked step, what a peer keeps is within the bounds of its settings
+access   no peer admits events by default settings while a peer that it could reach has known better ones for 5 s
 ======== ==============================================================================================================
 
-The texts of docs/delivery.md that they go by, and how each was read, stand in docs/decisions/judges.md.
+docs/decisions/judges.md says which text of docs/delivery.md each judge checks, and how it was read.
 """
 
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ from quillcast.sim.world import Broken
 
 
 class Judges:
-    """Those of one run. Each raises `Broken` at the moment at which a promise is broken."""
+    """The judges of one run. Each raises `Broken` at the moment a promise is broken."""
 
     def __init__(self, run: Observed) -> None:
         self.run, self.reach, self.config = run, run.reach, run.scenario.config
         self.leases = Leases(run.reach, self.config)
-        self.known_since: dict[tuple[int, bytes, bytes], float] = {}  # settings of topics, by who knows them
+        self.known_since: dict[tuple[int, bytes, bytes], float] = {}  # when who learned which topic's settings
         self.plans: dict[bytes, TopicPlan] = {run.topics[plan.name]: plan for plan in run.scenario.topics}
 
     # --- stable
@@ -59,7 +59,7 @@ class Judges:
         told, now = self.told(reader, event), self.run.world.now
         slow = self.leases.slow(reader, written, now) or self._may_be_cut(reader, writer, written if told else None)
         if cuts(self.run, plan) and slow:
-            return  # its lease went first
+            return  # its lease ended first
         raise Broken(
             f"stable: {writer.name} was told that event {number} of topic {plan.name} is stable, and reader "
             f"{reader.name} has a live lease since {reader.started_at:.3f} s and "
@@ -68,20 +68,21 @@ class Judges:
         )
 
     def _elsewhere(self, reader: Reader, writer: Writer) -> bool:
-        """Did the acknowledgement say that it holds on one side of a split, and is the reader on another?"""
+        """Whether the acknowledgement was for one side of a partition, and the reader is on another."""
         here, there = writer.host.machine.number, reader.host.machine.number
         return writer.publisher.partitioned and not self.reach.together(here, there, self.run.world.now)
 
     def _began_under_a_rival(self, reader: Reader, writer: Writer, written: float) -> bool:
-        """Did its subscription begin under another root than the writer's, so lately that they need not have met?"""
+        """Whether its subscription began under another root so recently that the two roots need not have met."""
         assert reader.started_at is not None
         assert reader.start is not None
         return written - reader.started_at < MEET_S and reader.start.term != writer.publisher.term
 
     def _may_be_cut(self, reader: Reader, writer: Writer, lost: float | None) -> bool:
-        """Has somebody's budget run out since the reader was up to date, or shortly before? Then its lease goes first.
+        """Whether a budget ran out since the reader was up to date, or shortly before: then its lease is cut first.
 
-        It has one again when it has caught up, and has had the time to say so. `lost` is when what it lost was written.
+        It has a lease again when it has caught up and has had time to report so. `lost`: when the lost event was
+        written.
         """
         given = (writer.written[event.number] for event in reader.heard if event.writer == writer.name)
         since = max(given, default=0.0) if lost is None else lost
@@ -90,7 +91,7 @@ class Judges:
     # --- loss
 
     def told_lost(self, reader: Reader, told: Told) -> None:
-        """A reader was told of a loss: could it have been avoided?"""
+        """A reader was told of a loss: was it avoidable?"""
         topic = self.run.topics[reader.topic]
         plan = self.plans[topic]
         if plan.delivery != "reliable" or reader.started_at is None:
@@ -99,10 +100,10 @@ class Judges:
         if cuts(self.run, plan) and self.leases.slow(reader, now, now):
             return
         near = dict(self._reachable(reader.host.machine.number))
-        if not told.publisher:  # its events may still come under another term
+        if not told.publisher:  # its events may still arrive under another term
             self._unknown(reader, told, near)
             return
-        if told.why == "late":  # it is there, and order forbids it: a bound made its publisher let go of it before
+        if told.why == "late":  # the event exists, but order forbids it: its publisher had discarded it
             return
         writer = self.writer(told.publisher)
         for number, peer in near.items():
@@ -121,7 +122,7 @@ class Judges:
             )
 
     def _not_owed(self, reader: Reader, writer: Writer, number: int, written: float) -> bool:
-        """Was it written before the subscription stood, or had its lease ended, by time or for want of budget?"""
+        """Whether it was written before the subscription, or the lease had ended, by time or by a cut."""
         assert reader.started_at is not None
         if written <= reader.started_at:
             return True
@@ -131,7 +132,7 @@ class Judges:
         return bool(self.leases.ended(reader, writer.host.machine.number, written))
 
     def _unknown(self, reader: Reader, told: Told, near: dict[int, Peer]) -> None:
-        """An uncertain report says that nobody knows which events stood there, if there was room to wait for word."""
+        """An uncertain report means that no reachable peer knows the events, if buffers had room for an answer."""
         topic, now = self.run.topics[reader.topic], self.run.world.now
         if self.run.crowding.between(now - MEET_S, now):
             return
@@ -146,7 +147,7 @@ class Judges:
                 )
 
     def _reachable(self, machine: int) -> Iterator[tuple[int, Peer]]:
-        """Peers that this one could reach for as long as it takes to join a tree and to ask all there for an event."""
+        """Peers that this one could reach long enough to join a tree and to ask all peers there for an event."""
         since = self.run.world.now - self.config.topics.give_up_s - JOINED_S
         for other, peer in self.run.running():
             if self.reach.together(machine, other.number, since):
@@ -155,13 +156,13 @@ class Judges:
     # --- bounds
 
     def within_bounds(self, peer: Peer, charged_bytes: int) -> None:
-        """Does a peer keep no more than its settings say? What is charged to its senders still holds them back."""
+        """Check that a peer keeps no more than its settings allow. Bytes charged to senders still hold those back."""
         topics = self.config.topics
         mine = [each for group in peer.scribe.publishing.publishers.values() for each in group.values()]
-        repairs_bytes = topics.window_bytes  # taken though buffers are full, for what is in them may wait for it
+        repairs_bytes = topics.window_bytes  # accepted even into full buffers, because events there may wait for it
         bound = topics.budget_bytes + charged_bytes + len(mine) * topics.window_bytes + repairs_bytes
         kept, largest = holdings.kept_bytes(peer)
-        bound += largest  # the one that went over a bound
+        bound += largest  # the one that exceeded a bound
         about = f"peer:{self._number(peer)}"
         if kept > bound:
             raise Broken(
@@ -184,7 +185,7 @@ class Judges:
     # --- access
 
     def admitted(self, machine: int, record: Admitted) -> None:
-        """A root admitted events: by the settings that the topic was created with?"""
+        """A root admitted events: did it use the settings that the topic was created with?"""
         plan = self.plans.get(record.topic)
         if plan is None or plan.name not in self.run.created:
             return
@@ -206,7 +207,7 @@ class Judges:
     # --- helpers
 
     def writer(self, publisher: bytes) -> Writer:
-        """Whose publisher this is."""
+        """The writer with this publisher."""
         return next(writer for writer in self.run.writers if writer.publisher.id == publisher)
 
     def told(self, reader: Reader, event: Event) -> str:
@@ -215,7 +216,7 @@ class Judges:
 
 
 def cuts(run: Observed, plan: TopicPlan) -> bool:
-    """May leases of slow subscribers be ended, by the plan or where its settings were lost with all their keepers?"""
+    """How an event's loss was reported to a reader, by name or by position; empty if it was not."""
     topic = run.topics[plan.name]
     trees = (peer.scribe.trees.get(topic) for _, peer in run.running())
     current = (tree.descriptor for tree in trees if tree is not None and tree.root is not None)
@@ -223,7 +224,7 @@ def cuts(run: Observed, plan: TopicPlan) -> bool:
 
 
 def told_of(run: Observed, reader: Reader, event: Event) -> str:
-    """What a reader was told of an event's loss, by name or by one of its positions; empty if nothing."""
+    """The report of an event's loss to a reader, by name or by one of its positions; empty if there is none."""
     of_topic = (writer for writer in run.writers if writer.topic == reader.topic)
     publisher = next(writer.publisher.id for writer in of_topic if writer.name == event.writer)
     positions = list(run.ledgers[reader.topic].positions(publisher, event.number))

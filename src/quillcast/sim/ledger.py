@@ -1,4 +1,4 @@
-"""What roots truly admitted: which events stand at which positions of a topic, whoever remembers it."""
+"""What roots really admitted: which events have which positions in a topic, whether or not a peer remembers it."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from quillcast.core.trace import Admitted
 
 
 class Admission(NamedTuple):
-    """A root's word on a run [first, last) of a publisher's events: their positions are `position` and following."""
+    """A root assigned a run [first, last) of a publisher's events the positions from `position` on."""
 
     at: float
     machine: int
@@ -36,18 +36,18 @@ class Ledger:
         self.by_term.setdefault(record.term, []).append(admission)
 
     def admitted(self, publisher: bytes, sequence: int) -> Iterator[Admission]:
-        """Every admission of an event: each term gives it a position of its own."""
+        """Every admission of an event. Each term assigns it another position."""
         for admission in self.by_publisher.get(publisher, ()):
             if admission.first <= sequence < admission.last:
                 yield admission
 
     def positions(self, publisher: bytes, sequence: int) -> Iterator[Position]:
-        """Where an event stands."""
+        """The positions of an event."""
         for admission in self.admitted(publisher, sequence):
             yield Position(admission.term, admission.position + sequence - admission.first)
 
     def events(self, term: Term, first: int, last: int) -> Iterator[tuple[bytes, Range]]:
-        """What stands at positions [first, last) of a term: runs of a publisher's sequences."""
+        """The events at positions [first, last) of a term, as runs of a publisher's sequences."""
         line = self.by_term.get(term, [])
         start = max(0, bisect_right(line, first, key=lambda each: each.position) - 1)
         for each in line[start:]:

@@ -1,8 +1,8 @@
-"""Links between simulated hosts: what a TCP connection does, seen from the two processes that hold its ends.
+"""Links between simulated hosts: the behaviour of a TCP connection, as seen by the two processes at its ends.
 
-A link is opened by the first thing sent, takes a round trip to stand, and breaks when a process dies (the other side is
-told after a delay), when nothing is acknowledged for too long, or when the other side has a newer link. What was under
-way may then be lost. Each direction has credit for bundles, and control overtakes data.
+The first message opens a link. It takes a round trip to establish. It breaks when a process dies (the other side learns
+of it after a delay), when nothing is acknowledged for too long, or when the other side has a newer link. Data in
+transit may then be lost. Each direction has credit for bundles, and control messages overtake data.
 """
 
 from collections.abc import Callable
@@ -13,16 +13,16 @@ from quillcast.sim.clock import Action
 from quillcast.sim.network import RETRANSMIT_S_MAX, UNDISTURBED
 from quillcast.sim.process import Process
 
-CONNECT_TIMEOUT_S = 5.0  # a connection that does not stand by then has failed; a guess, as in most clients
-UNANSWERED_TIMEOUT_S = 20.0  # sent and not acknowledged for so long breaks a link (TCP_USER_TIMEOUT); a guess
-BYTES_PER_S = 100e6  # of bundles, where nothing limits them further; a guess: a gigabit
+CONNECT_TIMEOUT_S = 5.0  # a connection that is not established by then has failed; a guess, as in most clients
+UNANSWERED_TIMEOUT_S = 20.0  # data that is not acknowledged for this long breaks a link (TCP_USER_TIMEOUT); a guess
+BYTES_PER_S = 100e6  # for bundles without another limit; a guess: a gigabit
 
 Sent = tuple[Callable[["End", Any], None], Any, int]
-"""What to do at the far end, with what, and the size in bytes of a bundle; 0 for what needs no credit."""
+"""What to do at the far end, with which argument, and the size in bytes of a bundle (0 if no credit is needed)."""
 
 
 class End:
-    """One host's end of a link. `far` is the other end, once the other side accepted."""
+    """One host's end of a link. `far` is the other end, once the other side has accepted."""
 
     __slots__ = (
         "blocked", "bundle_at", "contact", "delay_s", "far", "free_at", "held", "host", "last_at", "links", "open",
@@ -37,24 +37,24 @@ class End:
         self.there = host.world.number_at(contact.address)
         self.far: End | None = None
         self.open, self.up, self.unneeded = True, False, False
-        self.waiting: list[Sent] | None = None  # what is sent once the link stands
-        self.held: list[tuple[Action, Any, int]] | None = None  # what the kernel sends again while the way is cut
-        self.queue: list[tuple[Action, Any, int]] = []  # bundles that go one by one through a narrow way
-        self.width, self.squeezes = 0.0, 0  # bytes a second; 0 is as much as a fast link takes
+        self.waiting: list[Sent] | None = None  # what to send once the link is established
+        self.held: list[tuple[Action, Any, int]] | None = None  # what the kernel retransmits while the path is cut
+        self.queue: list[tuple[Action, Any, int]] = []  # bundles that pass a narrow path one by one
+        self.width, self.squeezes = 0.0, 0  # bytes per second; 0 means as much as a fast link carries
         self.room = host.world.window_bytes
         self.last_at = self.bundle_at = self.free_at = 0.0
         self.unanswered_since: float | None = None
         self.blocked = False
         self.look()
 
-    # --- what the host does with it
+    # --- called by the host
 
     def call(self) -> None:
-        """Begin: ask for a link at the other end's address."""
+        """Ask for a link at the other end's address."""
         self._put(self.links.exchange.knock, self)
 
     def accept(self) -> None:
-        """Tell the caller, who is the far end, that this one took its call; a caller who is not told gives up."""
+        """Tell the caller, the far end, that its call was accepted. A caller that gets no answer gives up."""
         assert self.far is not None
         if self.blocked:
             self.far.unanswered()
@@ -69,23 +69,23 @@ class End:
             self._wait(End.receive, wire, 0)
 
     def carry(self, wire: Any, size_bytes: int) -> None:
-        """Send a bundle, out of the credit."""
+        """Send a bundle, using credit."""
         self.room -= size_bytes
         self.unneeded = False
         self._when_up(End.receive_bundle, wire, size_bytes)
 
     def release(self, size_bytes: int) -> None:
-        """Give the other side credit back."""
+        """Return credit to the other side."""
         self._when_up(End.receive_credit, size_bytes)
 
     def bye(self) -> None:
-        """This side needs the link no more; once neither does, it closes and nobody is told."""
+        """This side no longer needs the link. When neither side does, it closes, and no peer is notified."""
         self.unneeded = True
         if self.far is not None and self.far.unneeded:
             self._put(self.far.part, None)
 
     def close(self) -> None:
-        """The process is gone or gives up: the kernel tells the other side, if the way is open."""
+        """The process has ended or gives up: the kernel notifies the other side, if the path is open."""
         self.open = False
         if self.far is not None and not self.blocked:
             world = self.host.world
@@ -95,7 +95,7 @@ class End:
             world.at(max(self.last_at, self.bundle_at, world.now + self.delay_s), self.far.reset, None)
 
     def look(self) -> None:
-        """See what the network is like now between the two machines."""
+        """Check the current state of the network between the two machines."""
         network, here, there, was_blocked = self.host.world.network, self.host.number, self.there, self.blocked
         self.delay_s = network.delay_s(here, there)
         if network.calm:
@@ -111,10 +111,10 @@ class End:
             if was_blocked or before != self.width:
                 self._squeeze()
 
-    # --- what arrives at this end
+    # --- arrivals at this end
 
     def receive(self, wire: Any) -> None:
-        """A control message. The one handler that is written out in full: it is most of what happens."""
+        """Receive a control message. This handler is written out in full because it is the most frequent."""
         host = self.host
         if self.open and host.backlog is None:
             world = host.world
@@ -126,21 +126,21 @@ class End:
             self._ready(self.receive, wire)
 
     def receive_bundle(self, wire: Any) -> None:
-        """A bundle, as bytes or shared by reference."""
+        """Receive a bundle, as bytes or by reference."""
         if self._ready(self.receive_bundle, wire):
             bundle = self.host.world.unpack(wire)
             self.host.charge(self.contact.node_id, bundle.size)
             self.host.hand_in(self.host.inputs.bundle, self.contact, bundle)
 
     def receive_credit(self, size_bytes: int) -> None:
-        """The other side has room again."""
+        """The other side has returned credit."""
         if self._ready(self.receive_credit, size_bytes):
             before, self.room = self.room, min(self.room + size_bytes, self.host.world.window_bytes)
             if before <= 0 < self.room or before <= self.host.world.window_bytes // 2 < self.room:
                 self.host.hand_in(self.host.inputs.room, self.contact)
 
     def part(self, _: None) -> None:
-        """Neither side needs the link, unless one sent something since: it closes once all of that has arrived."""
+        """Neither side needs the link. It closes once everything that was sent meanwhile has arrived."""
         far = self.far
         if not self._ready(self.part, None) or far is None or not (self.unneeded and far.unneeded):
             return
@@ -173,23 +173,23 @@ class End:
             self.links.lost(self)
 
     def refused(self) -> None:
-        """There is nothing at the other side: this end is told, if the network lets that through."""
+        """There is no process at the other side. This end is told, if the network lets that through."""
         world = self.host.world
         if world.network.blocked(self.there, self.host.number):
             self.unanswered()
         else:
             world.after(world.network.delay_s(self.there, self.host.number), self.reset, None)
 
-    # --- under way
+    # --- in transit
 
     def send_waiting(self, waiting: list[Sent] | None) -> None:
-        """Send what waited for the link to stand."""
+        """Send what waited until the link was established."""
         self.waiting = None
         for action, argument, bundle_bytes in waiting or ():
             self._when_up(action, argument, bundle_bytes)
 
     def unanswered(self) -> None:
-        """Something was sent that may never be answered: give up in a while, unless the way is whole again by then."""
+        """Something was sent that may never be answered: give up after a while, unless the path is restored by then."""
         if self.unanswered_since is None:
             self.unanswered_since = since = self.host.world.now
             self.host.world.after(UNANSWERED_TIMEOUT_S if self.up else CONNECT_TIMEOUT_S, self._give_up, since)
@@ -202,7 +202,7 @@ class End:
             self.links.lost(self)
 
     def _ready(self, action: Action, argument: Any) -> bool:
-        """Can this be handled now? A paused process does it later, a closed end never: it tells the other side."""
+        """Whether this can be handled now. A paused process does it later; a closed end refuses it."""
         if self.host.backlog is not None:
             self.host.backlog.append((action, argument))
             return False
@@ -222,7 +222,7 @@ class End:
         self.waiting.append((action, argument, bundle_bytes))
 
     def _put(self, action: Action, argument: Any, bundle_bytes: int = 0) -> None:
-        """Put something on its way."""
+        """Send something."""
         if self.troubled:
             self.unanswered()
         if bundle_bytes and (self.queue or (self.width and not self.blocked)):
@@ -242,14 +242,14 @@ class End:
             self._pass(action, argument, bundle_bytes)
 
     def _pass(self, action: Action, argument: Any, bundle_bytes: int) -> None:
-        """Let something go its way now."""
+        """Put something on the network now."""
         if self.host.world.network.datagrams and self._lossy(action):
             self._put_datagram(action, argument, bundle_bytes)
         else:
             self._put_stream(action, argument, bundle_bytes)
 
     def _put_stream(self, action: Action, argument: Any, bundle_bytes: int) -> None:
-        """In order, bundles among themselves and everything else among itself."""
+        """Keep the order of bundles among themselves, and of everything else among itself."""
         world, quality = self.host.world, self.quality or UNDISTURBED
         at = world.now + world.network.stream_delay_s(self.delay_s, quality)
         if bundle_bytes:
@@ -269,17 +269,17 @@ class End:
             world.after(delay_s + transfer_s, action, argument)
 
     def _transfer_s(self, bundle_bytes: int) -> float:
-        """How long it takes until a bundle has gone over a fast link, after those before it."""
+        """How long a bundle takes on a fast link, after the bundles before it."""
         if self.width:
             return 0.0  # it came through the queue
         now = self.host.world.now
         self.free_at = max(now, self.free_at) + bundle_bytes / BYTES_PER_S
         return self.free_at - now
 
-    # --- narrow ways
+    # --- narrow paths
 
     def _squeeze(self) -> None:
-        """The first bundle of the queue begins to go through, or begins anew at another width; a wide way takes all."""
+        """Start to send the first queued bundle, or restart it at another width. A wide path sends all at once."""
         while self.queue and not self.width:
             self._pass(*self.queue.pop(0))
         self.squeezes += 1
@@ -287,7 +287,7 @@ class End:
             self.host.world.after(self.queue[0][2] / self.width, self._squeezed, self.squeezes)
 
     def _squeezed(self, squeezes: int) -> None:
-        """The first bundle of the queue went through, unless the way is cut: then it waits for `look`."""
+        """The first queued bundle has passed. If the path is cut, it waits for `look`."""
         if squeezes != self.squeezes:
             return
         if not self.open:  # nobody looks any more: the kernel sends what it has, if the machine has power
@@ -297,11 +297,11 @@ class End:
             self._squeeze()
 
     def _lossy(self, action: Action) -> bool:
-        """As datagrams, messages and bundles may be lost; the link's own business never is."""
+        """Whether messages and bundles may be lost (datagrams). The link's own frames never are."""
         return self.far is not None and action in (self.far.receive, self.far.receive_bundle)
 
     def _hold(self, action: Action, argument: Any, bundle_bytes: int) -> None:
-        """The way is cut: TCP keeps the bytes and tries again, datagrams are gone."""
+        """The path is cut: TCP keeps the bytes and retransmits, datagrams are lost."""
         if self.host.world.network.datagrams and self._lossy(action):
             self._drop(bundle_bytes)
         else:
@@ -309,7 +309,7 @@ class End:
             self.held.append((action, argument, bundle_bytes))
 
     def _send_again(self) -> None:
-        """The way is whole again: what was held goes out at the next retransmission."""
+        """The path is restored: the next retransmission sends what was held."""
         if not self.held:
             return
         held, self.held = self.held, None
@@ -320,7 +320,7 @@ class End:
             self._put(action, argument, bundle_bytes)
 
     def _drop(self, bundle_bytes: int) -> None:
-        """A datagram is lost; a lost bundle's credit comes back."""
+        """A datagram is lost. The credit of a lost bundle is returned."""
         if bundle_bytes:
             self.host.world.after(self.delay_s, self.receive_credit, bundle_bytes)
 
@@ -335,13 +335,13 @@ class Links:
         self.ends: dict[bytes, End] = {}
 
     def call(self, to: Contact) -> End:
-        """Begin a link."""
+        """Start to open a link."""
         end = self.ends[to.node_id] = End(self, to)
         end.call()
         return end
 
     def accept(self, caller: End) -> None:
-        """Another process calls. If both call at once, the smaller nodeId's call stands."""
+        """Accept a call from another process. If both call at once, the call of the smaller nodeId wins."""
         host = self.host
         if not host.runs(self.accept, caller) or not caller.open:
             return
@@ -362,7 +362,7 @@ class Links:
         end.send_waiting(waiting)
 
     def lost(self, end: End) -> None:
-        """A link broke, or could not be made."""
+        """A link broke, or could not be established."""
         self.forget(end)
         self.host.hand_in(self.host.inputs.link_lost, end.contact)
 
@@ -372,7 +372,7 @@ class Links:
             del self.ends[end.contact.node_id]
 
     def close(self, *, silently: bool) -> None:
-        """The process has ended: the kernel closes its links, unless the machine itself is gone."""
+        """The process has ended: the kernel closes its links, unless the machine itself has failed."""
         for end in self.ends.values():
             if silently:
                 end.open = False
@@ -386,7 +386,7 @@ class Links:
 
 
 class Exchange:
-    """Which process can be called on which machine."""
+    """The processes that can be called, by machine."""
 
     def __init__(self) -> None:
         self._links: dict[int, Links] = {}  # by machine
@@ -410,7 +410,7 @@ class Exchange:
         links.accept(caller)
 
     def echo(self, asker: Process, there: int, contact: Contact) -> bool | None:
-        """Would machine `there` answer this process's question: yes, with a refusal, or (None) not at all?"""
+        """Whether machine `there` would answer this process's probe: True, False (refused), or None (no answer)."""
         network, here = asker.world.network, asker.number
         if network.blocked(here, there) or network.blocked(there, here):
             return None
@@ -418,6 +418,6 @@ class Exchange:
         return links is not None if links is None or links.host.backlog is None else None
 
     def _at(self, number: int, contact: Contact) -> Links | None:
-        """The process on a machine, if it runs and is the one that the contact means."""
+        """The process on a machine, if it is running and is the one that the contact names."""
         links = self._links.get(number)
         return links if links is not None and links.host.me == contact.node_id else None

@@ -1,4 +1,4 @@
-"""What lies between machines: delays, and what disturbs them. `links.py` carries things over it."""
+"""The network between machines: delays and disturbances. `links.py` transmits over it."""
 
 from collections.abc import Callable, Collection
 from random import Random
@@ -7,37 +7,37 @@ from typing import NamedTuple
 from quillcast.sim.topology import Topology
 
 RETRANSMIT_S_MIN = 0.2  # the shortest retransmission time-out of Linux's TCP (TCP_RTO_MIN)
-RETRANSMIT_S_MAX = 3.0  # a link back in order is noticed within this; a guess, for TCP may take as long as the outage
-REORDER_DELAYS = 4.0  # a datagram that is overtaken is late by up to this many delays; a guess
+RETRANSMIT_S_MAX = 3.0  # a restored link is noticed within this; a guess, for TCP may take as long as the outage
+REORDER_DELAYS = 4.0  # a datagram out of order is late by up to this many delays; a guess
 
 
 class Quality(NamedTuple):
-    """What disturbs things that travel one way between two machines. Chances are from 0 to 1, for each thing sent."""
+    """Disturbances of one direction between two machines. Probabilities from 0 to 1, for each thing sent."""
 
     loss: float = 0.0
-    """On a stream a lost packet is sent again after a time-out; a lost datagram is gone."""
+    """In a stream a lost packet is retransmitted after a time-out; a lost datagram is gone."""
     duplication: float = 0.0
     """Datagrams only."""
     reordering: float = 0.0
     """Datagrams only."""
     jitter: float = 0.0
-    """Delays are longer by up to this part of themselves."""
+    """Delays are longer by up to this fraction."""
     slow_s: float = 0.0
-    """Seconds on top of each delay."""
+    """Seconds added to each delay."""
     bytes_per_s: float = 0.0
-    """What fits through of bundles; 0 is as much as a fast link takes."""
+    """Bytes of bundles per second; 0 means as much as a fast link carries."""
 
 
 UNDISTURBED = Quality()
 Cut = Callable[[int, int], bool]
-"""Is what machine `a` sends to machine `b` dropped?"""
+"""Whether what machine `a` sends to machine `b` is dropped."""
 
 
 class Network:
-    """Delays between machines, the quality of ways, and which are cut.
+    """Delays between machines, the quality of paths, and which paths are cut.
 
-    On **streams** (the default) each ordered pair of machines is first in, first out, and loss makes things late, as
-    TCP does it. As **datagrams** things are lost, doubled and overtaken one by one.
+    As **streams** (the default), each ordered pair of machines is first in, first out, and loss causes delay, as with
+    TCP. As **datagrams**, things are lost, duplicated and reordered one by one.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Network:
     ) -> None:
         self.topology, self.random, self.datagrams = topology, random, datagrams
         self.delay_s = topology.delay_s
-        """Seconds from machine `a` to machine `b` while nothing disturbs."""
+        """Undisturbed delay in seconds from machine `a` to machine `b`."""
         self._usual = None if quality == UNDISTURBED else quality
         self._special: dict[tuple[int, int], Quality | None] = {}
         self._cuts: dict[int, Cut] = {}
@@ -53,41 +53,41 @@ class Network:
 
     @property
     def calm(self) -> bool:
-        """Is every way whole and undisturbed?"""
+        """Whether no path is cut or disturbed."""
         return self._usual is None and not self._cuts and not self._special
 
     @property
     def cuts(self) -> bool:
-        """Is anything cut?"""
+        """Whether any path is cut."""
         return bool(self._cuts)
 
     def quality(self, a: int, b: int) -> Quality | None:
-        """What disturbs things on their way from `a` to `b`; None if nothing does."""
+        """The disturbance from `a` to `b`; None if there is none."""
         return self._special.get((a, b), self._usual)
 
     def disturb(self, a: int, b: int, quality: Quality | None) -> None:
-        """Give the way from `a` to `b` a quality of its own, or with None the usual one again."""
+        """Set the quality of the path from `a` to `b`; None restores the default."""
         if quality is None:
             self._special.pop((a, b), None)
         else:
             self._special[a, b] = None if quality == UNDISTURBED else quality
 
     def cut(self, cut: Cut) -> int:
-        """Drop everything that `cut` says; returns the number to `mend` it by."""
+        """Drop everything that `cut` selects. Returns the number for `heal`."""
         self._cut_number += 1
         self._cuts[self._cut_number] = cut
         return self._cut_number
 
-    def mend(self, number: int) -> None:
-        """Take a cut back."""
+    def heal(self, number: int) -> None:
+        """Remove a cut."""
         self._cuts.pop(number, None)
 
     def blocked(self, a: int, b: int) -> bool:
-        """Is what `a` sends to `b` dropped now?"""
+        """Whether what `a` sends to `b` is dropped now."""
         return bool(self._cuts) and any(cut(a, b) for cut in self._cuts.values())
 
     def delays(self, delay_s: float, quality: Quality) -> tuple[float, ...]:
-        """When a datagram arrives, in seconds from now: () if it is lost, two numbers if it is duplicated.
+        """Arrival times of a datagram, in seconds from now: () if it is lost, two numbers if it is duplicated.
 
         `delay_s` is the undisturbed delay.
         """
@@ -102,9 +102,9 @@ class Network:
         return (delay_s,)
 
     def stream_delay_s(self, delay_s: float, quality: Quality) -> float:
-        """When bytes of a stream arrive, in seconds from now.
+        """Arrival time of bytes of a stream, in seconds from now.
 
-        A packet is sent until it arrives, each time-out twice the one before (RFC 6298, section 5.5).
+        A packet is sent until it arrives; each time-out is twice the previous one (RFC 6298, section 5.5).
         """
         random = self.random.random
         delay_s = delay_s * (1 + quality.jitter * random()) + quality.slow_s

@@ -1,4 +1,4 @@
-"""What can be observed of a run: what there is, and what has happened so far. Judges and checks know nothing else."""
+"""The observable state of a run, for judges and checks. They use nothing else."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,14 +17,14 @@ from quillcast.sim.world import World
 
 
 class Observed:
-    """A run of a scenario under a seed, as it is seen from outside. `Simulation` makes it go on."""
+    """A run of a scenario under a seed, as seen from outside. `Simulation` drives it."""
 
     def __init__(self, scenario: Scenario, seed: int, world: World) -> None:
         self.scenario, self.seed, self.world = scenario, seed, world
         self.readers: list[Reader] = []
         self.writers: list[Writer] = []
         self.happened: list[tuple[float, str]] = []
-        self.created: dict[str, Descriptor] = {}  # topics that were created, by their creator's word
+        self.created: dict[str, Descriptor] = {}  # topics created by programs, with their settings
         self.topics = {plan.name: topic_id(plan.name) for plan in scenario.topics}
         self.ledgers = {plan.name: Ledger() for plan in scenario.topics}
         self.ledgers_by_id: dict[bytes, Ledger] = {self.topics[name]: ledger for name, ledger in self.ledgers.items()}
@@ -33,13 +33,13 @@ class Observed:
         self._calm_at = 0.0
 
     def running(self) -> Iterator[tuple[Machine, Peer]]:
-        """The machines whose process runs (or stands still), with their peers."""
+        """The machines whose process runs (or is paused), with their peers."""
         for machine in self.world.machines:
             if machine.host is not None:
                 yield machine, peer_of(machine.host)
 
     def trees(self, topic: str) -> dict[int, Tree]:
-        """A topic's trees by machine, of every process that has part in it."""
+        """A topic's trees by machine, for every process that takes part in it."""
         id_ = self.topics[topic]
         return {machine.number: peer.scribe.trees[id_] for machine, peer in self.running() if id_ in peer.scribe.trees}
 

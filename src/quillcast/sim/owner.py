@@ -1,4 +1,4 @@
-"""Credentials of simulated programs: who owns a topic, and on whose behalf a machine's programs publish."""
+"""Credentials of simulated programs: who owns a topic, and for whom a machine's programs publish."""
 
 import hashlib
 
@@ -11,7 +11,7 @@ from quillcast.protocol.topics.descriptor import Descriptor
 
 
 class Credentials:
-    """A key pair that a machine's programs use, the same in every run."""
+    """A key pair for a machine's programs, the same in every run."""
 
     def __init__(self, name: str) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest())
@@ -22,10 +22,10 @@ class Credentials:
         return entry("publish", principal(self.public_key))
 
     def warrant(self, node: bytes, topic: bytes) -> Warrant:
-        """Its word that a peer acts for it in a topic."""
+        """A warrant that a peer acts for it in a topic."""
         return Warrant(self.public_key, self._key.sign(warrant_statement(node, topic)))
 
     def own(self, descriptor: Descriptor, access: tuple[str, ...]) -> Descriptor:
-        """The descriptor, owned by this credential and signed, with an access list."""
+        """The descriptor with an access list, owned and signed by this credential."""
         unsigned = msgspec.structs.replace(descriptor, owner_key=self.public_key, access=access, signature=b"")
         return msgspec.structs.replace(unsigned, signature=self._key.sign(unsigned.statement))

@@ -1,4 +1,4 @@
-"""One run of a program on a machine: it takes in one input after another, stands still for a while, and ends."""
+"""One run of a program on a machine: it handles inputs one at a time, may be paused, and ends."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from quillcast.sim.surroundings import Surroundings
 
 
 class Process:
-    """While it is paused, `backlog` collects what would have been handed in."""
+    """While it is paused, `backlog` collects its inputs."""
 
     __slots__ = ("alive", "backlog", "charged", "contact", "ended_at", "inputs", "me", "number", "stepped", "world")
 
@@ -26,24 +26,24 @@ class Process:
         self.stepped: Callable[[], None] | None = None
         """Called after every step of the peer."""
         self.inputs: Inputs
-        """Who is handed the peer's inputs: mostly the peer."""
+        """What handles the peer's inputs: usually the peer."""
 
     # --- inputs
 
     def hand_in(self, handler: Any, *arguments: Any) -> None:
-        """One step of the peer."""
+        """Run one step of the peer."""
         self.world.steps += 1
         handler(*arguments)
         if self.stepped is not None:
             self.stepped()
 
     def act(self, call: Any) -> None:
-        """The application in this process does something: `call()`."""
+        """The application in this process calls `call()`."""
         if self.runs(self.act, call):
             self.hand_in(call)
 
     def charge(self, sender: bytes, size_bytes: int) -> None:
-        """A bundle came, and is charged to its sender until `release`."""
+        """Charge a bundle to its sender until `release`."""
         self.charged[sender] = self.charged.get(sender, 0) + size_bytes
 
     def fire(self, timer: Any) -> None:
@@ -64,21 +64,21 @@ class Process:
             self.hand_in(self.inputs.disk_done, *answer)
 
     def runs(self, action: Action, argument: Any) -> bool:
-        """Can the process take this now? If it is paused it will later, if it is dead never."""
+        """Whether the process can handle this now. A paused process handles it later, a dead one never."""
         if self.alive and self.backlog is not None:
             self.backlog.append((action, argument))
             return False
         return self.alive
 
-    # --- its life
+    # --- lifecycle
 
     def pause(self) -> None:
-        """Stop it, as SIGSTOP does."""
+        """Pause it, as SIGSTOP does."""
         if self.backlog is None:
             self.backlog = []
 
     def resume(self) -> None:
-        """Let it go on: timers come first, as libuv's loop runs them before it polls, then what arrived, in order."""
+        """Resume it. Timers come first, as libuv's loop runs them before it polls, then arrivals in order."""
         if self.backlog is None:
             return
         backlog, self.backlog = self.backlog, None
@@ -86,5 +86,5 @@ class Process:
             self.world.at(self.world.now, action, argument)
 
     def end(self) -> None:
-        """It takes in nothing any more."""
+        """It handles no more inputs."""
         self.alive, self.backlog, self.ended_at = False, None, self.world.now

@@ -1,7 +1,7 @@
-"""Who could reach whom, and when: the history of what the network and the processes allowed, whatever peers knew of it.
+"""Who could reach whom, and when: the history of what the network and the processes allowed.
 
-Two machines are **together** while both their processes run and things pass between them in both directions, straight
-or over others. A process that stands still is with nobody.
+Two machines are **together** while both their processes run and data passes between them in both directions, directly
+or through others. A paused process is together with nobody.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,23 +10,23 @@ from typing import NamedTuple
 from quillcast.sim.world import World
 
 Groups = dict[int, int | None]
-"""By machine whose process is not dead, the least machine that it is together with; None while it stands still."""
+"""For each machine whose process is alive, the smallest machine that it is together with; None while it is paused."""
 
 
 class Span(NamedTuple):
-    """From one time to another."""
+    """A span of time."""
 
     start: float
     end: float
 
     @property
     def length_s(self) -> float:
-        """How long it lasts."""
+        """Its duration."""
         return self.end - self.start
 
 
 class Reach:
-    """The history of one world. `note` is called after everything that may change who is together."""
+    """The history of one world. `note` is called after every change that may affect who is together."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -34,7 +34,7 @@ class Reach:
         self._groups: list[Groups] = []
 
     def note(self) -> None:
-        """Something changed: look who is together from now on."""
+        """Record who is together from now on."""
         groups = self._look()
         if self._groups and self._groups[-1] == groups:
             return
@@ -45,20 +45,20 @@ class Reach:
             self._groups.append(groups)
 
     def together(self, a: int, b: int, since: float) -> bool:
-        """Were these two together all the time from then until now?"""
+        """Whether these two were together all the time from then until now."""
         return all(_side_by_side(groups, a, b) for groups in self._groups_since(since))
 
     def apart(self, a: int, b: int, join_s: float) -> Iterator[Span]:
-        """When these two were not together though neither was dead; what is less than `join_s` apart counts as one."""
+        """When these two were apart although both were alive. Spans less than `join_s` apart are merged."""
         return self.cut_off(a, [b], join_s)
 
     def group(self, machine: int, at: float) -> list[int]:
-        """Who was together with a machine at a time."""
+        """The machines that were together with a machine at a time."""
         groups = next(each for since, each in self._latest_first() if since <= at)
         return [other for other in groups if _side_by_side(groups, machine, other)]
 
     def process_paused(self, machine: int, span: Span) -> bool:
-        """Did a process stand still at some time of a span?"""
+        """Whether a process was paused at some time in a span."""
         return any(
             groups.get(machine, machine) is None
             for since, until, groups in self._spans()
@@ -66,7 +66,7 @@ class Reach:
         )
 
     def cut_off(self, machine: int, others: Sequence[int], join_s: float) -> Iterator[Span]:
-        """When a machine was together with none of the others, though it was not dead, and not all of them were."""
+        """When a machine was together with none of the others, although it was alive and they were not all dead."""
         start: float | None = None
         end = 0.0
         for since, until, groups in self._spans():
@@ -106,7 +106,7 @@ class Reach:
         return groups
 
     def _spread(self, number: int, running: list[int], groups: Groups) -> None:
-        """Note with whom a machine is together, straight or over others."""
+        """Record with whom a machine is together, directly or through others."""
         blocked, found = self.world.network.blocked, [number]
         for here in found:
             groups[here] = number

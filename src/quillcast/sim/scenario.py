@@ -1,4 +1,4 @@
-"""Scenarios: which peers on which topology, who writes and reads what, which faults when; read from TOML files."""
+"""Scenarios: peers, topology, writers and readers, and faults; read from TOML files."""
 
 from pathlib import Path
 
@@ -15,11 +15,11 @@ from quillcast.sim.world import derived
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a scenario; a key that is none of its fields is an error."""
+    """A part of a scenario. An unknown key is an error."""
 
 
 class Constant(Part, frozen=True, tag_field="kind", tag="constant"):
-    """Every way takes `delay_s`."""
+    """Every path takes `delay_s`."""
 
     delay_s: float = 0.02
 
@@ -38,7 +38,7 @@ class Uniform(Part, frozen=True, tag_field="kind", tag="uniform"):
 
 
 class Regions(Part, frozen=True, tag_field="kind", tag="regions"):
-    """Machines in 21 regions of a cloud, as measured."""
+    """Machines in 21 regions of a cloud, with measured delays."""
 
     def build(self, seed: int, machines: int) -> Topology:
         return topology.Matrix(topology.aws_regions(), derived(seed, "regions"))
@@ -57,7 +57,7 @@ class TransitStub(Part, frozen=True, tag_field="kind", tag="transit-stub"):
 
 
 class Disturbance(Part, frozen=True):
-    """What disturbs every way all the time (`network.Quality`); `datagrams` loses, doubles and reorders one by one."""
+    """Disturbs every path all the time (`network.Quality`). `datagrams` loses, duplicates and reorders one by one."""
 
     datagrams: bool = False
     loss: float = 0.0
@@ -67,14 +67,14 @@ class Disturbance(Part, frozen=True):
 
     @property
     def quality(self) -> Quality:
-        """The same as a quality of ways."""
+        """The same as a quality of network paths."""
         return Quality(self.loss, self.duplication, self.reordering, self.jitter)
 
 
 class Writing(Part, frozen=True):
-    """A program on machine `peer` writes `events` of `payload_bytes` at once, every so many seconds.
+    """A program on machine `peer` writes `events` events of `payload_bytes` at once, at regular intervals.
 
-    It begins anew whenever the peer is started anew.
+    It starts over whenever the peer is restarted.
     """
 
     peer: int
@@ -86,7 +86,7 @@ class Writing(Part, frozen=True):
 
 
 class Reading(Part, frozen=True):
-    """A program on machine `peer` subscribes for a while; without `until_s` to the end."""
+    """A program on machine `peer` subscribes for a while; without `until_s`, until the end."""
 
     peer: int
     from_s: float = 8.0
@@ -94,7 +94,7 @@ class Reading(Part, frozen=True):
 
 
 class TopicPlan(Part, frozen=True):
-    """A topic and its programs. What is not the default is created by machine 0 before anything else."""
+    """A topic and its programs. If its settings are not the defaults, machine 0 creates it before anything else."""
 
     name: str
     delivery: str = "reliable"
@@ -103,7 +103,7 @@ class TopicPlan(Part, frozen=True):
     writers: list[Writing] = []
     readers: list[Reading] = []
     publishers: list[int] = []
-    """The only machines whose programs may publish, by an access list of the topic's owner; empty: all may."""
+    """The only machines whose programs may publish, by the topic's access list; empty: all may."""
 
     def machines(self) -> list[int]:
         """The machines that it names."""
@@ -123,7 +123,7 @@ class Scenario(Part, frozen=True):
     about: str = ""
     seeds: tuple[int, ...] = (1,)
     ids: list[str] = []
-    """First hexadecimal digits of the nodeIds, for as many machines as are named; the others' are drawn."""
+    """First hexadecimal digits of the nodeIds of the first machines. The others are random."""
     join_s: float = 5.0
     topology: AnyTopology = Uniform()
     disturbance: Disturbance = Disturbance()
@@ -132,12 +132,12 @@ class Scenario(Part, frozen=True):
     topics: list[TopicPlan] = []
     faults: list[AnyFault] = []
     check_every: int = 1
-    """Invariants of a peer are looked at after every so many steps of its own."""
+    """Invariants of a peer are checked after this many of its steps."""
     marks: list[str] = []
-    """Marks that must show up, or the scenario did not test what it is for."""
+    """Marks that must appear, otherwise the scenario did not test its purpose."""
 
     def validate(self) -> None:
-        """Raise `LocalError` for numbers that make no sense together."""
+        """Raise `LocalError` for inconsistent numbers."""
         if self.peers < 1:
             raise LocalError(f"peers = {self.peers}; a scenario has at least one")
         for fault in self.faults:
@@ -149,7 +149,7 @@ class Scenario(Part, frozen=True):
 
 
 def load(path: Path) -> Scenario:
-    """Read a scenario from a TOML file. Raises `LocalError` that names what is wrong with it."""
+    """Read a scenario from a TOML file. Raises `LocalError` that names the problem."""
     try:
         scenario = msgspec.toml.decode(path.read_bytes(), type=Scenario)
         scenario.validate()

@@ -1,4 +1,4 @@
-"""One run of a scenario under one seed: machines, peers, programs and faults on one world."""
+"""One run of a scenario under one seed: machines, peers, programs and faults in one world."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,13 +22,13 @@ from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.store import Files
 from quillcast.sim.world import World, derived
 
-CONTACT_COUNT = 3  # running peers that a joining one is told of
-SAVE_S = 5.0  # how often a process writes down whom it knows, for its next start; a guess
-PROGRAM_S = 0.5  # from a process' start to its programs'
-LEAVE_LOOK_S = 0.1  # how often a program looks whether its peer has left
-WEIGH_EVERY = 16  # of the steps after which a peer is checked, one in so many has what it keeps weighed
-PACED_RUNS_MAX = 100  # so many times 5 s a run goes on at most while publishers are paced; a guess
-REST_S, RESTS_MAX = 1.0, 10  # a run goes on until no tree has changed for so long, at most so often
+CONTACT_COUNT = 3  # running peers that a joining peer is told of
+SAVE_S = 5.0  # how often a process saves its known peers for its next start; a guess
+PROGRAM_S = 0.5  # from the start of a process to the start of its programs
+LEAVE_LOOK_S = 0.1  # how often a program checks whether its peer has left
+WEIGH_EVERY = 16  # of the steps after which a peer is checked, every 16th also checks how much it keeps
+BLOCKED_RUNS_MAX = 100  # a run is extended at most this many times by 5 s while publishers are blocked; a guess
+REST_S, RESTS_MAX = 1.0, 10  # a run is extended until no tree has changed for this long, at most this often
 
 
 class Simulation(Observed):
@@ -36,11 +36,11 @@ class Simulation(Observed):
 
     Args:
         scenario: what happens.
-        seed: drives every chance.
-        codec: how messages travel; None shares the objects.
+        seed: determines all random choices.
+        codec: encodes messages; None shares the objects.
         share_bundles: pass bundles by reference.
         journal: where trace records go.
-        watch: called with every process that starts, before anything is handed in.
+        watch: called with every process that starts, before its first input.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class Simulation(Observed):
         scenario: Scenario,
         seed: int,
         *,
-        codec: Codec | None = WireCodec(),  # noqa: B008  it has no state
+        codec: Codec | None = WireCodec(),  # noqa: B008  stateless
         share_bundles: bool = False,
         journal: Journal | None = None,
         watch: Callable[[SimHost], None] | None = None,
     ) -> None:
         self.random = derived(seed, "simulation")
-        self._contacts: dict[int, list[Contact]] = {}  # whom each machine's process wrote down
+        self._contacts: dict[int, list[Contact]] = {}  # the known peers that each machine's process saved
         self._stale_contacts: dict[int, list[Contact]] = {}
         self._watch = watch
         arrivals = sum(isinstance(fault, faults.Arrive) for fault in scenario.faults)
@@ -75,31 +75,31 @@ class Simulation(Observed):
     def run(self) -> None:
         """Run it to the end. Raises `Broken` with the first thing that does not hold."""
         self.world.run(self.scenario.duration_s)
-        self._finish_paced()
+        self._finish_blocked()
         self._rest()
         checks.check_all(self)
 
-    def _finish_paced(self) -> None:
-        """Let topics that wait for slow subscribers admit what their publishers still hold, while they get on with it.
+    def _finish_blocked(self) -> None:
+        """Give topics with slow = wait time to admit what their publishers still hold, as long as they make progress.
 
-        DELIVERY.md, *Slowness*: publishers are paced, for as long as it takes through small buffers.
+        docs/delivery.md, *Slowness*: publishers are held back, for as long as it takes through small buffers.
         """
-        for _ in range(PACED_RUNS_MAX):
-            before = self._paced()
+        for _ in range(BLOCKED_RUNS_MAX):
+            before = self._blocked()
             if not before:
                 return
             self.world.run(self.world.now + MEET_S)
-            if self._paced() == before:
+            if self._blocked() == before:
                 return
 
-    def _paced(self) -> dict[str, tuple[int, int]]:
-        """How far the living writers came that have unsettled events in a topic that waits."""
+    def _blocked(self) -> dict[str, tuple[int, int]]:
+        """The progress of living writers with unsettled events in topics with slow = wait."""
         waiting = {plan.name for plan in self.scenario.topics if plan.slow == "wait"}
         mine = (each for each in self.writers if each.topic in waiting and each.lives and each.unsettled)
         return {writer.name: (writer.publisher.admitted, writer.publisher.stable) for writer in mine}
 
     def _rest(self) -> None:
-        """Let changes of trees that are on their way at the end arrive: who has just left one has told its parent."""
+        """Let changes of trees that are in transit at the end arrive, such as the last report to a former parent."""
         for _ in range(RESTS_MAX):
             before = self._edges()
             self.world.run(self.world.now + REST_S)
@@ -114,7 +114,7 @@ class Simulation(Observed):
             for number, tree in self.trees(topic).items()
         }
 
-    # --- what faults do
+    # --- called by faults
 
     def stop(self, machine: int, *, silently: bool) -> None:
         """End a process."""
@@ -124,7 +124,7 @@ class Simulation(Observed):
         self._changed()
 
     def restart_after(self, delay_s: float, machine: int, disk: str) -> None:
-        """Start a process again after a while, on the disk as it was left, as it was before, or empty."""
+        """Restart a process after a while, with its disk kept, as it was before, or empty."""
         self.world.after(delay_s, self._restart, (machine, disk))
 
     def leave(self, machine: int, restart_s: float | None) -> None:
@@ -137,25 +137,25 @@ class Simulation(Observed):
             self.world.after(LEAVE_LOOK_S, self._look_whether_left, (host, restart_s))
 
     def pause(self, machine: int, for_s: float) -> None:
-        """Let a process stand still for a while."""
+        """Pause a process for a while."""
         host = self.world.machines[machine].host
         if host is not None and host.backlog is None:
-            self._note(f"peer {machine} stands still for {for_s:g} s")
+            self._note(f"peer {machine} is paused for {for_s:g} s")
             host.pause()
             self._changed(for_s)
             self.world.after(for_s, self._resume, host)
 
     def cut_for(self, cut: Cut, for_s: float) -> None:
-        """Drop what `cut` says for a while."""
+        """Drop what `cut` selects for a while."""
         machines = range(len(self.world.machines))
         ways = [(a, b) for a in machines for b in machines if a != b and cut(a, b)]
         self._note(f"for {for_s:g} s nothing passes {_ways(ways)}")
-        self.world.after(for_s, self._mend, self.world.cut(cut))
+        self.world.after(for_s, self._heal, self.world.cut(cut))
         self._changed(for_s)
 
     def disturb_for(self, machines: Sequence[int], quality: Quality, for_s: float) -> None:
         """Disturb everything that these machines send and receive for a while."""
-        self._note(f"for {for_s:g} s the ways of {_peers(machines)} are disturbed: {quality}")
+        self._note(f"for {for_s:g} s the paths of {_peers(machines)} are disturbed: {quality}")
         ways = [(a, b) for a in machines for b in range(len(self.world.machines)) if a != b]
         ways += [(b, a) for a, b in ways]
         self.world.disturb(ways, quality)
@@ -163,10 +163,10 @@ class Simulation(Observed):
         self._changed(for_s)
 
     def arrive(self, id_digits: str) -> None:
-        """A new machine comes, and its peer joins."""
+        """A new machine arrives, and its peer joins."""
         self._start(self._add(id_digits))
 
-    # --- how it runs
+    # --- the run
 
     def _prepare(self) -> None:
         digits = [*self.scenario.ids, *[""] * self.scenario.peers]
@@ -265,7 +265,7 @@ class Simulation(Observed):
         self._armed.append(fault)
 
     def _strike(self, fault: faults.AnyFault) -> None:
-        """Let it happen now."""
+        """Start the fault."""
         match fault:
             case faults.Partition():
                 self.cut_for(partition(self.select(fault.peers)), fault.for_s)
@@ -313,7 +313,7 @@ class Simulation(Observed):
         self.judges.told_stable(writer, before)
 
     def _moment(self, what: str, id_: bytes) -> None:
-        """A moment that faults wait for: they strike once this step is over."""
+        """A moment that faults wait for: they begin after this step."""
         for fault in list(self._armed):
             kind, _, topic = fault.when.partition(":")
             if kind == what and self.topics[topic] == id_:
@@ -321,17 +321,17 @@ class Simulation(Observed):
                 self.world.at(self.world.now, self._strike, fault)
 
     def _resume(self, host: SimHost) -> None:
-        self._note(f"peer {host.machine.number} goes on")
+        self._note(f"peer {host.machine.number} is resumed")
         host.resume()
         self._changed()
 
-    def _mend(self, cut: int) -> None:
-        self._note("what was cut passes again")
-        self.world.mend(cut)
+    def _heal(self, cut: int) -> None:
+        self._note("the cut has healed")
+        self.world.heal(cut)
         self._changed()
 
     def _calm(self, ways: list[tuple[int, int]]) -> None:
-        self._note("what was disturbed is not any more")
+        self._note("the disturbance is over")
         self.world.disturb(ways, None)
 
     def _look_whether_left(self, order: tuple[SimHost, float | None]) -> None:
@@ -352,14 +352,14 @@ class Simulation(Observed):
             reader.ended_at = self.world.now
 
     def _save(self, _: None) -> None:
-        """Every process writes down whom it knows."""
+        """Every process saves its known peers."""
         for machine, peer in self.running():
             if machine.host is not None and machine.host.backlog is None and peer.active:
                 self._contacts[machine.number] = peer.overlay.remembered()
         self.world.after(SAVE_S, self._save, None)
 
     def _changed(self, for_s: float = 0.0) -> None:
-        """Something went wrong, or right again; what comes of it is over after some time."""
+        """Something failed or recovered; its consequences are over after some time."""
         self._calm_at = max(self._calm_at, self.world.now + for_s)
         self.reach.note()
 
@@ -384,7 +384,7 @@ def _peers(machines: Sequence[int]) -> str:
 
 
 def _ways(ways: Sequence[tuple[int, int]]) -> str:
-    """Ways that are cut, for people: from whom to whom."""
+    """The cut paths, in words."""
     senders, receivers = sorted({a for a, _ in ways}), sorted({b for _, b in ways})
     if not ways:
         return "between nobody"

@@ -1,4 +1,4 @@
-"""A disk that fails as disks do: what was not synced may be lost, torn or flipped when the power goes."""
+"""A disk with realistic faults: on power loss, bytes that were not synced may be lost, torn or flipped."""
 
 from collections.abc import Callable
 from random import Random
@@ -14,24 +14,24 @@ SYNC_S = 0.005  # a flush of a common SSD; a guess
 
 
 class DiskFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the power's going does to bytes that were not synced; chances from 0 to 1, for each file."""
+    """What power loss does to bytes that were not synced; probabilities from 0 to 1, for each file."""
 
     lost: float = 0.5
-    """All of them are gone."""
+    """All of them are lost."""
     torn: float = 0.3
     """They end somewhere in the middle."""
     flipped: float = 0.1
-    """One bit of them is wrong."""
+    """One of their bits is flipped."""
 
 
 class Files:
-    """One machine's files: what outlives its processes. `content[name]`, of which `synced[name]` bytes are safe."""
+    """One machine's files, which outlive its processes. `synced[name]` bytes of `content[name]` are safe."""
 
     def __init__(self) -> None:
         self.content: dict[str, bytearray] = {}
         self.synced: dict[str, int] = {}
         self.capacity_bytes: int | None = None
-        """The disk refuses to hold more than this; None is no limit."""
+        """The capacity of the disk; None is no limit."""
         self.slowness = 1.0
         """Orders take this many times as long."""
 
@@ -44,7 +44,7 @@ class Files:
         return other
 
     def power_lost(self, random: Random, faults: DiskFaults) -> None:
-        """What was not synced meets its fate."""
+        """Apply the faults to everything that was not synced."""
         for name, data in self.content.items():
             safe = self.synced.get(name, 0)
             if safe == len(data):
@@ -65,7 +65,7 @@ class Files:
 
 
 class SimDisk:
-    """`core.host.Disk` for one process. Orders are carried out one after another; each is answered when it is done."""
+    """`core.host.Disk` for one process. Orders are executed one after another, and each is answered when done."""
 
     def __init__(self, process: Process, files: Files) -> None:
         self._process, self._files = process, files
@@ -89,7 +89,7 @@ class SimDisk:
         world.at(self._free_at, self._carry_out, (token, work))
 
     def _carry_out(self, order: tuple[Any, Callable[[], bytes | int]]) -> None:
-        """The kernel does it even while the process is paused; a dead process's orders are gone."""
+        """The kernel executes orders even while the process is paused. Orders of a dead process are dropped."""
         token, work = order
         if not self._process.alive:
             return

@@ -1,4 +1,4 @@
-"""The story of one topic or one peer in a run, as text: what befell, what peers noted, what programs saw."""
+"""The story of one topic or one peer in a run, as text: faults, trace records, and what programs saw."""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -20,18 +20,18 @@ Line = tuple[float, str]
 
 
 class Overheard:
-    """Every message, bundle and link event that peers are handed, kept for a story that asks for them."""
+    """All messages, bundles and link events of peers, kept for a story that asks for them."""
 
     def __init__(self) -> None:
         self.inputs: list[tuple[float, int, str, Contact, Any]] = []
 
     def watch(self, host: SimHost) -> None:
-        """Note what this process is handed, before its peer gets it."""
+        """Record the inputs of this process before its peer handles them."""
         host.inputs = cast("Inputs", _Noting(host, self.inputs))
 
 
 class _Noting:
-    """Notes the inputs of a peer that come from others, and passes all on."""
+    """Records the inputs of a peer that come from others, and passes all inputs on."""
 
     def __init__(self, host: SimHost, noted: list[tuple[float, int, str, Contact, Any]]) -> None:
         self._host, self._noted = host, noted
@@ -51,7 +51,7 @@ class _Noting:
 
 
 class Story:
-    """What to tell of a run: `topic:NAME` or `peer:NUMBER`. Raises `LocalError` if the run has no such thing."""
+    """The story of a run: `topic:NAME` or `peer:NUMBER`. Raises `LocalError` if the run has no such topic or peer."""
 
     def __init__(self, simulation: Simulation, subject: str, overheard: Overheard | None = None) -> None:
         self.simulation, self.overheard = simulation, overheard
@@ -66,7 +66,7 @@ class Story:
             raise LocalError(f"there is no story of {subject!r}; ask for peer:0 to peer:{self._last_peer} or {topics}")
         self._names: dict[bytes, str] = {bytes(id_): name for name, id_ in simulation.topics.items()}
         self._names |= {machine.node_id: f"peer {machine.number}" for machine in simulation.world.machines}
-        self._reigns = {node[:8]: name for node, name in self._names.items() if name.startswith("peer ")}
+        self._terms = {node[:8]: name for node, name in self._names.items() if name.startswith("peer ")}
         self._names |= {writer.publisher.id: writer.name for writer in simulation.writers}
 
     def lines(self) -> Iterator[str]:
@@ -117,7 +117,7 @@ class Story:
                     if isinstance(entry, Heard):
                         yield (
                             entry.at,
-                            f"reader {reader.name} is given event {entry.event.number} of {entry.event.writer}",
+                            f"reader {reader.name} receives event {entry.event.number} of {entry.event.writer}",
                         )
                     else:
                         lost = f"{self._say(entry.term)}:{entry.first}-{entry.last}"
@@ -134,17 +134,17 @@ class Story:
                 yield at, f"peer {machine:<3} <- {self._say(sender)}: {kind} {what}"
 
     def _is_about(self, thing: Any) -> bool:
-        """Does a message or bundle speak of the topic?"""
+        """Whether a message or bundle is about the topic."""
         id_: bytes = self.simulation.topics[self.topic or ""]
         if isinstance(thing, Bundle):
             return thing.topic == id_
         return thing is not None and encode(thing).find(id_) >= 0
 
     def _say(self, value: Any) -> str:
-        """A value for people: ids by the names they have here."""
+        """A value for people, with ids replaced by names."""
         match value:
             case Term(counter, node):
-                return f"{counter}@{self._reigns.get(node[:8], '-')}"
+                return f"{counter}@{self._terms.get(node[:8], '-')}"
             case Contact():
                 return self._say(value.node_id)
             case bytes() if value in self._names:

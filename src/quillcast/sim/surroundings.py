@@ -1,4 +1,4 @@
-"""What all processes of a world share: its clock, its network, and the form in which things travel."""
+"""What all processes of a world share: its clock, its network, and the encoding of messages."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +13,11 @@ WINDOW_BYTES = 1 << 20  # credit of an ordered pair of peers
 
 
 class Surroundings(Clock):
-    """Time, the network, and what stands at which address.
+    """Time, the network, and the machines by address.
 
     Args:
         network: delays and disturbances between machines.
-        codec: how messages travel; None shares the message objects themselves, which is faster and less true.
+        codec: encodes messages; None shares the message objects, which is faster and less realistic.
         window_bytes: credit for bundles of each ordered pair of peers.
         share_bundles: pass bundles by reference instead of as bytes.
         journal: where trace records go.
@@ -44,7 +44,7 @@ class Surroundings(Clock):
         """The number of the machine at each address."""
 
     def number_at(self, address: str) -> int:
-        """The number of the machine at an address; one past the last for an address where none is."""
+        """The number of the machine at an address; one past the last if there is none."""
         return self.addresses.get(address, len(self.addresses))
 
 

@@ -1,4 +1,4 @@
-"""Many seeds, one after another or side by side."""
+"""Run many seeds, one after another or in parallel."""
 
 import gc
 import time
@@ -14,11 +14,11 @@ from quillcast.sim.scenario import Scenario, load
 from quillcast.sim.simulation import Simulation
 from quillcast.sim.world import Broken
 
-BATCH = 4  # seeds that a process takes at a time
+BATCH = 4  # seeds that a process runs at a time
 
 
 class Outcome(NamedTuple):
-    """What came of one seed."""
+    """The outcome of one seed."""
 
     seed: int
     broken: str
@@ -32,21 +32,21 @@ class Outcome(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What seeds run: a file's scenario, or one that each draws: a wide one of at most so many peers, or a hard one."""
+    """The scenario of each seed: from a file, or random and wide (with a maximum of peers), or random and hard."""
 
     file: Path | None = None
     peers_max: int = PEERS_MAX
     hard: bool = False
 
     def scenario(self, seed: int) -> Scenario:
-        """The scenario that a seed runs. Raises `LocalError` for a file that is none."""
+        """The scenario that a seed runs. Raises `LocalError` if the file is not a scenario."""
         if self.file is not None:
             return load(self.file)
         return hard(seed) if self.hard else drawn(seed, self.peers_max)
 
 
 def run_seed(seed: int, plan: Plan) -> Outcome:
-    """Run one seed to its end, or to what breaks."""
+    """Run one seed to its end, or until something breaks."""
     began = time.perf_counter()
     simulation = Simulation(plan.scenario(seed), seed)
     broken = about = ""
@@ -63,7 +63,7 @@ def run_seed(seed: int, plan: Plan) -> Outcome:
 
 
 def run_batch(seeds: list[int], plan: Plan) -> list[Outcome]:
-    """Run some seeds in this process; rubbish is collected between them only, which makes them twice as fast."""
+    """Run some seeds in this process. Garbage is collected only between them, which makes them twice as fast."""
     gc.disable()
     outcomes = []
     for seed in seeds:
@@ -73,7 +73,7 @@ def run_batch(seeds: list[int], plan: Plan) -> list[Outcome]:
 
 
 def outcomes(seeds: list[int], plan: Plan, jobs: int) -> Iterator[Outcome]:
-    """Every seed's outcome as it comes."""
+    """The outcomes of all seeds, in order of completion."""
     batches = [seeds[at : at + BATCH] for at in range(0, len(seeds), BATCH)]
     if jobs <= 1:
         for batch in batches:

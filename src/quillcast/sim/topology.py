@@ -1,4 +1,4 @@
-"""How far machines are from each other: one-way delays in seconds between machines numbered from 0."""
+"""Distances between machines: one-way delays in seconds between machines numbered from 0."""
 
 import csv
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ AWS_REGIONS = "aws-21-regions-rtt.csv"
 
 
 class Topology(Protocol):
-    """Where machines stand."""
+    """The delays between machines."""
 
     def delay_s(self, a: int, b: int) -> float:
-        """Seconds that a message takes from machine `a` to machine `b` while nothing disturbs it."""
+        """Undisturbed delay in seconds from machine `a` to machine `b`."""
         ...
 
 
 class Constant:
-    """Every machine is as far from every other."""
+    """All machines are equally far from each other."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
@@ -30,7 +30,7 @@ class Constant:
 
 
 class Uniform:
-    """Each pair of machines has a delay of its own between two bounds, the same in both directions."""
+    """Each pair of machines has its own delay between two bounds, the same in both directions."""
 
     def __init__(self, low_s: float, high_s: float, seed: int) -> None:
         self._low_s, self._span_s, self._seed = low_s, high_s - low_s, seed
@@ -40,7 +40,7 @@ class Uniform:
 
 
 class Matrix:
-    """Machines stand at the sites of a measured matrix: dealt out in a shuffled order, again and again.
+    """Machines at the sites of a measured matrix: dealt out in a shuffled order, again and again.
 
     `rtt_ms[i][j]` is the round trip in milliseconds from site `i` to site `j`; a delay is half of it.
     """
@@ -55,13 +55,13 @@ class Matrix:
 
 
 def aws_regions() -> list[list[float]]:
-    """Round trips in milliseconds between 21 regions of a cloud (data/README.md says whose measurements)."""
+    """Round trips in milliseconds between 21 regions of a cloud (source: data/README.md)."""
     text = resources.files("quillcast.sim").joinpath("data", AWS_REGIONS).read_text(encoding="utf-8")
     return [[float(cell) for cell in row[1:]] for row in list(csv.reader(text.splitlines()))[1:]]
 
 
 class Router(NamedTuple):
-    """A router: the `number`-th of its stub domain, whose way to the transit router `entry` is `up` long.
+    """A router: number `number` in its stub domain, at distance `up` from the transit router `entry`.
 
     Transit routers have no stub, and are their own entry.
     """
@@ -83,12 +83,12 @@ class Stub(NamedTuple):
 class TransitStub:
     """The transit-stub model of the Georgia Tech generator, as in the evaluation of Scribe: about 5,050 routers.
 
-    Domains and routers are points in a plane and links are as long as they are in it, scaled to a mean delay. Stub
-    domains hang off one transit router each (no extra edges), so shortest paths fall into three parts, each looked up.
-    Machines stand at routers drawn uniformly, on a LAN link.
+    Domains and routers are points in a plane. The length of a link is its length in the plane, scaled to a mean delay.
+    Each stub domain is attached to one transit router (no extra edges), so a shortest path has three parts, which are
+    looked up. Machines are at routers drawn uniformly, behind a LAN link.
 
-    Source: the Scribe multicast evaluation: 5,050 routers, end nodes on routers at random, each on a LAN link;
-    10 transit domains of 5 routers on average, 10 stub domains per transit router, 10 routers per stub domain.
+    Source: the Scribe multicast evaluation: 5,050 routers, end nodes on routers at random, each on a LAN link; 10
+    transit domains of 5 routers on average, 10 stub domains per transit router, 10 routers per stub domain.
     """
 
     def __init__(
@@ -131,16 +131,16 @@ class TransitStub:
 
 Point = tuple[float, float]
 Graph = dict[tuple[int, int], float]
-"""Lengths of links between numbered routers, each given once."""
+"""Lengths of links between numbered routers, each link once."""
 
-# Sides of the squares that hold a transit domain's routers, the stubs around one, a stub's routers; guesses, and the
+# Side lengths of the squares for a transit domain's routers, the stubs around one, and a stub's routers. Guesses, the
 # same as in evaluations (docs/topologies.md says what other shapes do).
 _DOMAIN, _OFFSET, _STUB = 0.25, 0.2, 0.05
 _EDGE_CHANCE = 0.4  # a link beyond the spanning tree, for each pair in a domain; a guess near the generator's examples
 
 
 class _Core:
-    """The transit domains, spread over a square of side 1, each a cluster; linked inside and among each other."""
+    """The transit domains, each a cluster in a square of side 1, linked inside and to each other."""
 
     def __init__(self, random: Random, domains: int, routers: int) -> None:
         self.points: list[Point] = []
@@ -165,18 +165,18 @@ def _stub(random: Random, transit: int, at: Point, routers: int) -> Stub:
 
 
 def _around(random: Random, mean: int) -> int:
-    """A whole number with this mean, at least 1."""
+    """A random integer with this mean, at least 1."""
     return random.randint(mean - mean // 2, mean + mean // 2)
 
 
 def _cluster(random: Random, centre: Point, side: float, count: int) -> list[Point]:
-    """Points in a square."""
+    """Random points in a square."""
     x, y = centre[0] - side / 2, centre[1] - side / 2
     return [(x + side * random.random(), y + side * random.random()) for _ in range(count)]
 
 
 def _connect(random: Random, members: list[int], points: Sequence[Point]) -> Graph:
-    """A connected random graph: a random spanning tree, and each other pair with a chance."""
+    """A connected random graph: a random spanning tree, and each other pair with a probability."""
     order = random.sample(members, len(members))
     pairs = {(order[random.randrange(at)], order[at]): None for at in range(1, len(order))}
     for at, a in enumerate(members):
@@ -203,7 +203,7 @@ def _shortest(graph: Graph, count: int = 0) -> list[list[float]]:
 
 
 def _fraction(seed: int, a: int, b: int) -> float:
-    """A number in [0, 1) that depends on nothing but its three arguments (the finaliser of SplitMix64)."""
+    """A number in [0, 1) that depends only on the three arguments (the finaliser of SplitMix64)."""
     mixed = (seed * 0x9E3779B97F4A7C15 + a * 0xBF58476D1CE4E5B9 + b * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = ((mixed ^ (mixed >> shift)) * factor) & 0xFFFFFFFFFFFFFFFF

@@ -1,4 +1,4 @@
-"""The world: a virtual clock, a queue of what will happen, and the machines it happens on.
+"""The world: a virtual clock, a queue of future actions, and the machines.
 
 One seed drives everything; the same seed gives the same steps in the same order.
 """
@@ -19,7 +19,7 @@ from quillcast.sim.surroundings import WINDOW_BYTES, Surroundings
 
 
 class Broken(AssertionError):
-    """Something that must hold does not: the first broken invariant of a run. `about` is whose story to ask for."""
+    """Something that must hold does not: the first broken invariant of a run. `about` is the subject for its story."""
 
     def __init__(self, what: str, about: str = "") -> None:
         super().__init__(what)
@@ -27,13 +27,13 @@ class Broken(AssertionError):
 
 
 class World(Surroundings):
-    """Everything there is: the queue, the clock, the network, the machines.
+    """Everything in a simulation: the queue, the clock, the network, the machines.
 
     Args:
-        seed: drives every chance in this world.
+        seed: determines all random choices in this world.
         network: delays and disturbances between machines.
-        start: makes a peer for a process that starts.
-        codec: how messages travel; None shares the message objects themselves, which is faster and less true.
+        start: creates a peer for a process that starts.
+        codec: encodes messages; None shares the message objects, which is faster and less realistic.
         window_bytes: credit for bundles of each ordered pair of peers.
         share_bundles: pass bundles by reference instead of as bytes.
         journal: where trace records go.
@@ -60,7 +60,7 @@ class World(Surroundings):
         self._ids, self._clocks = derived(seed, "ids"), derived(seed, "clocks")
 
     def run(self, until_s: float) -> None:
-        """Let everything happen up to a time, that time included. Raises `Broken` for whatever a peer raises."""
+        """Run up to and including a time. Raises `Broken` for any error of a peer."""
         try:
             super().run(until_s)
         except Broken:
@@ -73,7 +73,7 @@ class World(Surroundings):
     # --- machines and their processes
 
     def add(self, node_id: NodeId | None = None) -> Machine:
-        """A new machine, on which nothing runs yet. Its clocks are its own."""
+        """A new machine, on which nothing runs yet. It has its own clocks."""
         machine = Machine(
             len(self.machines),
             node_id if node_id is not None else NodeId(self._ids.randbytes(ID_BYTES)),
@@ -86,9 +86,9 @@ class World(Surroundings):
 
     def start(self, machine: Machine) -> SimHost:
         """Start a process, with a new incarnation."""
-        assert machine.host is None, f"{machine} runs already"
+        assert machine.host is None, f"{machine} is already running"
         if machine.off_by is not None:
-            self.mend(machine.off_by)
+            self.heal(machine.off_by)
             machine.off_by = None
         machine.starts += 1
         machine.started_at = self.now
@@ -102,7 +102,7 @@ class World(Surroundings):
         return host
 
     def stop(self, machine: Machine, *, silently: bool = False, faults: DiskFaults | None = None) -> None:
-        """End the process: killed, or with the power of its machine (`silently`), which its disk may feel."""
+        """End the process: killed, or by power loss of its machine (`silently`), which may damage its disk."""
         host = machine.host
         if host is None:
             return
@@ -118,24 +118,24 @@ class World(Surroundings):
     # --- the network
 
     def cut(self, cut: Cut) -> int:
-        """Drop everything that `cut` says, from now on; returns the number to `mend` it by."""
+        """Drop everything that `cut` selects, from now on. Returns the number for `heal`."""
         number = self.network.cut(cut)
         self._look()
         return number
 
-    def mend(self, number: int) -> None:
-        """Take a cut back."""
-        self.network.mend(number)
+    def heal(self, number: int) -> None:
+        """Remove a cut."""
+        self.network.heal(number)
         self._look()
 
     def disturb(self, ways: Sequence[tuple[int, int]], quality: Quality | None) -> None:
-        """Give the ways from one machine to another a quality of their own, or with None the usual one again."""
+        """Set the quality of network paths; None restores the default."""
         for a, b in ways:
             self.network.disturb(a, b, quality)
         self._look()
 
     def _culprit(self) -> str:
-        """Whose step it was that went wrong, for people."""
+        """The process whose step failed, in words."""
         owner = getattr(self.happening, "__self__", None)
         host = getattr(owner, "host", owner)
         return f"peer {host.machine.number}" if isinstance(host, SimHost) else "the world"
@@ -147,5 +147,5 @@ class World(Surroundings):
 
 
 def derived(seed: int, purpose: str) -> Random:
-    """The random numbers of one purpose: no purpose disturbs another's."""
+    """The random numbers for one purpose. Purposes do not affect each other."""
     return Random(f"{seed}/{purpose}")

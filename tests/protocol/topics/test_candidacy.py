@@ -586,7 +586,7 @@ def test_a_root_that_cannot_reach_most_keepers_marks_its_acknowledgements(count:
     cut = village.world.cut(lambda a, b: (a in away) != (b in away))
     village.run(12)
     assert published(village, root, publisher) == (2, True)
-    village.world.mend(cut)
+    village.world.heal(cut)
     village.run(6)
     assert published(village, root, publisher) == (3, False)
     assert published(village, root, publisher) == (4, False)
@@ -610,7 +610,7 @@ def test_where_the_topic_says_so_nothing_is_acknowledged_in_a_split_and_what_was
     assert [len(reader.payloads) for reader in readers.values()] == [1, 1]
     marks = [(publisher.admitted, publisher.stable) for publisher in publishers.values()]
     assert (0, 0) in marks, "one side has no majority"
-    village.world.mend(cut)
+    village.world.heal(cut)
     village.run(50)
     assert [publisher.stable for publisher in publishers.values()] == [1, 1]
     assert [len(reader.payloads) for reader in readers.values()] == [2, 2]

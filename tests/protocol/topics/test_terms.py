@@ -480,7 +480,7 @@ def test_after_a_long_split_readers_hear_of_a_term_that_nobody_over_there_read()
     village.publish(over_there[1], publisher, b"a", b"b", b"c")
     village.run(80)
     assert publisher.stable == 3
-    village.world.mend(cut)
+    village.world.heal(cut)
     village.run(80)
     assert reader.payloads == []
     assert sum(last - first for _, first, last, _ in reader.gone) == 3
@@ -506,7 +506,7 @@ def test_a_subscription_that_begins_beyond_a_cut_hears_of_what_the_other_side_ad
     village.publish(over_there[2], publisher, b"a", b"b", b"c")
     village.run(45)  # over there leases of this side have ended
     assert publisher.stable == 4
-    village.world.mend(cut)
+    village.world.heal(cut)
     village.run(75)  # its publisher says nothing more, and might have had to send them again
     assert reader.payloads == []
     assert [gone[1:] for gone in reader.gone] == [(1, 4, "unavailable")]
@@ -759,7 +759,7 @@ def test_a_term_that_came_went_and_was_forgotten_meanwhile_is_reported() -> None
     village.run(1)
     village.kill(second)
     village.run(90)  # the second term is forgotten
-    village.world.mend(cut)
+    village.world.heal(cut)
     village.run(150)
     assert reader.payloads == [b"first"]
     assert sum(last - first for _, first, last, _ in reader.gone) == 3

@@ -215,7 +215,7 @@ def test_two_roots_become_one_and_events_of_both_sides_unite() -> None:
     for peer, publisher in publishers.items():
         village.publish(peer, publisher, b"from %d" % peer)
     village.run(5)
-    village.world.mend(cut)
+    village.world.heal(cut)
     village.run(60)
     village.root(NAME)
     assert all(sorted(reader.payloads) == [b"from 0", b"from 9"] for reader in readers.values())

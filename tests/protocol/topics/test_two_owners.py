@@ -48,7 +48,7 @@ def test_after_a_split_the_roots_word_holds_everywhere_and_the_other_owner_is_to
     village.run(5)
     assert published(village, here[3], HER_FRIEND, b"hers").admitted == 1
     assert published(village, there[3], HIS_FRIEND, b"his").admitted == 1
-    village.world.mend(cut)
+    village.world.heal(cut)
     village.run(100)
     assert village.root(NAME) in here
     for peer in (here[1], there[1]):  # also where nothing but the other owner's word was known before

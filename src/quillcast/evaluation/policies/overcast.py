@@ -32,12 +32,12 @@ class Overcast(PolicyKernel):
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         """One tree."""
         nodes = in_random_order(group, creator(group))
-        parent, joins = _grow(tables, nodes, SLACK, ROUNDS)
+        parent, joins = _build(tables, nodes, SLACK, ROUNDS)
         return [tree_of_members(nodes, parent, state=_descendants(parent), joins=joins)]
 
 
 @njit(cache=True)
-def _grow(tables: Tables, nodes: Ints, slack: Ms, rounds: Whole) -> tuple[Ints, Ints]:
+def _build(tables: Tables, nodes: Ints, slack: Ms, rounds: Whole) -> tuple[Ints, Ints]:
     """Nodes join below node 0 in their order, and then each looks again so many times, in that order.
 
     Returns each one's parent and the messages that it handled, int32 [nodes]: a probe each for who is measured, and a

@@ -43,10 +43,10 @@ class Scoped(PolicyKernel):
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         """One tree."""
-        return [tree_of(*_grow(tables, np.uint64(group.key), group.members, self.children_max, self.stretch))]
+        return [tree_of(*_build(tables, np.uint64(group.key), group.members, self.children_max, self.stretch))]
 
 
-class Growing(NamedTuple):
+class _Builder(NamedTuple):
     """A tree while it grows; arrays by place in the tree. `first` and `following` list the children of each."""
 
     nodes: Ints
@@ -58,7 +58,7 @@ class Growing(NamedTuple):
 
 
 @njit(cache=True)
-def _grow(tables: Tables, key: Word, members: Ints, children: Whole, stretch: float) -> tuple[Ints, Ints, Flags]:
+def _build(tables: Tables, key: Word, members: Ints, children: Whole, stretch: float) -> tuple[Ints, Ints, Flags]:
     root = root_of(tables, key)
     tree = _sapling(len(members) + 1, root)
     joined = np.zeros(len(members), np.bool_)
@@ -69,17 +69,17 @@ def _grow(tables: Tables, key: Word, members: Ints, children: Whole, stretch: fl
     count = 1
     for level in range(1, PLACE + 1):
         room = children - (PLACE + 1 - level) * children // 8
-        count = _grow_level(tables, tree, count, key, members, joined, level, room, stretch)
-    count = _grow_peers(tables, tree, count, members, joined, children)
+        count = _build_level(tables, tree, count, key, members, joined, level, room, stretch)
+    count = _build_peers(tables, tree, count, members, joined, children)
     member = np.ones(count, np.bool_)
     member[0] = member_root
     return tree.nodes[:count].copy(), tree.parent[:count].copy(), member
 
 
 @njit(cache=True)
-def _grow_level(
+def _build_level(
     tables: Tables,
-    tree: Growing,
+    tree: _Builder,
     count: Whole,
     key: Word,
     members: Ints,
@@ -110,7 +110,7 @@ def _grow_level(
 
 
 @njit(cache=True)
-def _grow_peers(tables: Tables, tree: Growing, count: Whole, members: Ints, joined: Flags, room: Whole) -> Whole:
+def _build_peers(tables: Tables, tree: _Builder, count: Whole, members: Ints, joined: Flags, room: Whole) -> Whole:
     """All others go below the first of their place that has room."""
     taker = _first_nodes(tables, tree.nodes[:count], members, PLACE)
     newest, following = taker.copy(), np.full(len(members) + 1, -1, np.int32)
@@ -156,10 +156,10 @@ def _before(key: Word, peer: Whole, other: Whole) -> Truth:
 
 
 @njit(cache=True)
-def _sapling(size: Whole, root: Whole) -> Growing:
+def _sapling(size: Whole, root: Whole) -> _Builder:
     """A tree of the root, with room for so many nodes."""
     none = np.full(size, -1, np.int32)
-    tree = Growing(none.copy(), none.copy(), none.copy(), none, np.zeros(size, np.int32), np.zeros(size, np.float32))
+    tree = _Builder(none.copy(), none.copy(), none.copy(), none, np.zeros(size, np.int32), np.zeros(size, np.float32))
     tree.nodes[0] = root
     return tree
 
@@ -181,7 +181,7 @@ def _shuffled(entry: Ints, key: Word) -> Ints:
 
 @inner
 def _join(
-    tables: Tables, tree: Growing, node: Whole, peer: Whole, start: Whole, outer: Whole, room: Whole, stretch: float
+    tables: Tables, tree: _Builder, node: Whole, peer: Whole, start: Whole, outer: Whole, room: Whole, stretch: float
 ) -> None:
     """Attach a peer below the nearest on the way down from `start`, inside its scope of level `outer`."""
     late_ms_max = delay(tables, tree.nodes[0], peer) * stretch
@@ -207,7 +207,7 @@ def _join(
 
 
 @inner
-def _attach(tables: Tables, tree: Growing, node: Whole, peer: Whole, parent: Whole) -> None:
+def _attach(tables: Tables, tree: _Builder, node: Whole, peer: Whole, parent: Whole) -> None:
     tree.nodes[node], tree.parent[node] = peer, parent
     tree.following[node] = tree.first[parent]
     tree.first[parent] = node

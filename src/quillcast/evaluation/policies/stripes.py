@@ -63,7 +63,7 @@ class Stripes(PolicyKernel):
             local = np.searchsorted(nodes, peers)
             planned[number, local] = np.where(parent >= 0, local[parent], -1)
         joining = np.searchsorted(nodes, in_random_order(group, int(group.members[0]))).astype(np.int32)
-        forest = _grow(tables, nodes, planned, joining, keys, self.children_max, np.uint64(group.seed))
+        forest = _build(tables, nodes, planned, joining, keys, self.children_max, np.uint64(group.seed))
         return [_stripe(nodes, forest, number, 1 / self.n) for number in range(self.n)]
 
 
@@ -120,7 +120,7 @@ class Forest(NamedTuple):
 
 
 @njit(cache=True)
-def _grow(
+def _build(
     tables: Tables, nodes: Ints, planned: Grid, joining: Ints, keys: Ids, children_max: Whole, seed: Word
 ) -> Forest:
     """Members join all stripes in their order, and whoever has too many children gives one up.

@@ -4,22 +4,22 @@ The heavy work is done by compiled kernels that Spark calls with Arrow columns. 
 parallelism, and giant ones are split (`tasks`). Randomness comes from (seed, group), so partitioning decides nothing.
 """
 
+from quillcast.evaluation.stages.building import build_trees, edges, trees
 from quillcast.evaluation.stages.deployed import groups, links, peers, places
-from quillcast.evaluation.stages.growing import edges, grow, trees
 from quillcast.evaluation.stages.loading import loads, open_load, save_load
-from quillcast.evaluation.stages.mending import repairs
+from quillcast.evaluation.stages.repairing import repairs
 from quillcast.evaluation.stages.stressing import burden, histograms, stress
 from quillcast.evaluation.stages.timing import delays, measure
-from quillcast.evaluation.stages.warming import warm_up, warm_workers
+from quillcast.evaluation.stages.warm_up import warm_up_kernels, warm_up_workers
 from quillcast.evaluation.treetable import SETTINGS
 
 __all__ = [
     "SETTINGS",
+    "build_trees",
     "burden",
     "delays",
     "edges",
     "groups",
-    "grow",
     "histograms",
     "links",
     "loads",
@@ -31,6 +31,6 @@ __all__ = [
     "save_load",
     "stress",
     "trees",
-    "warm_up",
-    "warm_workers",
+    "warm_up_kernels",
+    "warm_up_workers",
 ]

@@ -29,19 +29,19 @@ def by_task(groups: DataFrame, deployment: Deployment) -> DataFrame:
 def by_group(batches: Batches, peers: int, needed: list[str]) -> Iterator[tuple[int, list[Tree]]]:
     """Each group of a partition with all its trees."""
     number = -1
-    grown: list[Tree] = []
+    built: list[Tree] = []
     for group, _, tree in treetable.whole_trees(stored.opened(batches, needed), peers):
-        if grown and group != number:
-            yield number, grown
-            grown = []
+        if built and group != number:
+            yield number, built
+            built = []
         number = group
-        grown.append(tree)
-    if grown:
-        yield number, grown
+        built.append(tree)
+    if built:
+        yield number, built
 
 
-def sources(kind: Publishers, grown: list[Tree], number: int, deployment: Deployment) -> npt.NDArray[np.int32]:
+def sources(kind: Publishers, built: list[Tree], number: int, deployment: Deployment) -> npt.NDArray[np.int32]:
     """The peers whose events a group carries."""
     if kind == "root":  # whatever the members are
-        return grown[0].nodes[:1]
-    return workload.publishers(kind, deployment.group(number), int(grown[0].nodes[0]), PUBLISHERS)
+        return built[0].nodes[:1]
+    return workload.publishers(kind, deployment.group(number), int(built[0].nodes[0]), PUBLISHERS)

@@ -25,10 +25,10 @@ def loads(groups: DataFrame, deployment: Deployment, policy: str, into: Path | N
     figures = schemas.columns(schemas.LOADS)[1:]
 
     def count(batches: Batches) -> Batches:
-        arrays, grower = deployment.arrays(), policies.parse(policy)
+        arrays, builder = deployment.arrays(), policies.parse(policy)
         opened = stored.opened(batches, ["group"])
         numbers = [number for batch in opened for number in column(batch, "group").tolist()]
-        load = grower.load(arrays.tables, (deployment.group(number) for number in numbers))
+        load = builder.load(arrays.tables, (deployment.group(number) for number in numbers))
         yield from sums.partials("peer", [load.entries, load.trees, *load.capped.T], 0)
 
     def rows(kind: str, numbers: npt.NDArray[Any], total: sums.Sums) -> pa.RecordBatch:

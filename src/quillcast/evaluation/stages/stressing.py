@@ -50,15 +50,15 @@ def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> 
     of_peers, of_links = np.zeros((5, peers)), np.zeros((2, links))
     forwarded, state, joins, access, ip_access = of_peers
     core, ip_core = of_links
-    for number, grown in by_group(batches, peers, schemas.columns(schemas.TREES)):
-        root, source = int(grown[0].nodes[0]), int(sources(publishers, grown, number, deployment)[0])
-        for at, tree in enumerate(grown):
+    for number, built in by_group(batches, peers, schemas.columns(schemas.TREES)):
+        root, source = int(built[0].nodes[0]), int(sources(publishers, built, number, deployment)[0])
+        for at, tree in enumerate(built):
             metrics.add_node_stress(tree, tables, entries, forwarded)
             sender = source if at == 0 and source != root else -1
             metrics.add_link_stress(topology, attached, tree, core, access, sender)
             state[tree.nodes] += tree.state
             joins[tree.nodes] += tree.joins
-        members = grown[0].nodes[grown[0].member]
+        members = built[0].nodes[built[0].member]
         metrics.ip_link_stress(topology, attached, source, members, ip_core, ip_access)
     yield from sums.partials("peer", [tables, entries, *of_peers], 0)
     yield from sums.partials("link", [core, ip_core], sums.blocks(peers))

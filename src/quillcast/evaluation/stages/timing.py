@@ -24,7 +24,7 @@ def delays(
 
     Args:
         trees: as `trees` made them, or read from a table with `SETTINGS`, or the files of one.
-        deployment: that they were grown in.
+        deployment: that they were built in.
         publishers: whose events they are.
         into: where tasks are to write the table themselves; the result then names its files (`stored`).
     """
@@ -35,35 +35,35 @@ def measure(batches: Batches, deployment: Deployment, publishers: Publishers) ->
     """Delays in these trees: what a task of `delays` does."""
     arrays = deployment.arrays()
     rows = [
-        _delays_of(arrays.tables, number, grown, source)
-        for number, grown in by_group(batches, len(arrays.peers), treetable.SHAPE)
-        for source in sources(publishers, grown, number, deployment).tolist()
+        _delays_of(arrays.tables, number, built, source)
+        for number, built in by_group(batches, len(arrays.peers), treetable.SHAPE)
+        for source in sources(publishers, built, number, deployment).tolist()
     ]
     if rows:
         columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
         yield record_batch(schemas.DELAYS, columns, len(rows))
 
 
-def _delays_of(tables: Tables, number: int, grown: list[Tree], source: int) -> dict[str, Any]:
+def _delays_of(tables: Tables, number: int, built: list[Tree], source: int) -> dict[str, Any]:
     """One row of `schemas.DELAYS`."""
-    root = int(grown[0].nodes[0])
-    members = grown[0].member
-    if grown[1:]:
-        parents = np.concatenate([tree.nodes[tree.parent[1:]] for tree in grown])
+    root = int(built[0].nodes[0])
+    members = built[0].member
+    if built[1:]:
+        parents = np.concatenate([tree.nodes[tree.parent[1:]] for tree in built])
         children = np.unique(parents, return_counts=True)[1]
-        nodes = len(np.unique(np.concatenate([tree.nodes for tree in grown])))
+        nodes = len(np.unique(np.concatenate([tree.nodes for tree in built])))
     else:
-        children, nodes = np.bincount(grown[0].parent[1:]), len(grown[0].nodes)
+        children, nodes = np.bincount(built[0].parent[1:]), len(built[0].nodes)
     return {
         "group": number,
         "source": source,
         "members": int(np.count_nonzero(members)),
         "nodes": nodes,
-        "depth": max(_depth(tree.parent) for tree in grown),
+        "depth": max(_depth(tree.parent) for tree in built),
         "children_max": int(children.max(initial=0)),
-        "messages": sum(tree.weight * (len(tree.nodes) - 1 + len(tree.extra)) for tree in grown) + (source != root),
-        "border_copies": sum(tree.weight * metrics.crossings(tables, tree) for tree in grown),
-        **metrics.ratios(tables, grown, -1 if source == root else source)._asdict(),
+        "messages": sum(tree.weight * (len(tree.nodes) - 1 + len(tree.extra)) for tree in built) + (source != root),
+        "border_copies": sum(tree.weight * metrics.crossings(tables, tree) for tree in built),
+        **metrics.ratios(tables, built, -1 if source == root else source)._asdict(),
     }
 
 

@@ -44,7 +44,7 @@ def read(path: Path, part: str = "") -> Topology:
         part: of a .jsonl, the network wanted (all joined, if none); of a matrix in .txt, its unit `s` or `ms` (guessed,
             if none).
 
-    Raises `LocalError` if the file cannot be read, is none of these, or holds what cannot be mended.
+    Raises `LocalError` if the file cannot be read, is none of these, or holds what cannot be repaired.
     """
     name = path.name.removesuffix(".gz")
     stem, _, kind = name.rpartition(".")
@@ -125,14 +125,14 @@ def of_round_trips(
 
     Args:
         rtt_ms: float64 [places, places]; NaN, a negative number or, between two places, zero: nothing was measured.
-        name: for people; what was mended is added.
+        name: for people; what was repaired is added.
         place_names: one per place, or None.
         domain: true labels, int32 [places], or None: clusters of places near each other.
 
     Raises `LocalError` if a place has no measurement to connect it with the others.
     """
-    mended, notes = repair(rtt_ms, name)
-    delay_ms = (mended / 2).astype(np.float32)
+    repaired, notes = repair(rtt_ms, name)
+    delay_ms = (repaired / 2).astype(np.float32)
     nowhere = np.zeros((0, 0), np.float32)
     return Topology(
         delay_ms=delay_ms,
@@ -149,7 +149,7 @@ def of_round_trips(
 
 
 def repair(rtt_ms: Matrix, name: str) -> tuple[Matrix, list[str]]:
-    """Round trips that are symmetric and above zero between places, and what was mended, with counts.
+    """Round trips that are symmetric and above zero between places, and what was repaired, with counts.
 
     - Nothing measured (NaN, negative, zero between two places): the other direction's; if that has none either, the
       shortest detour over one other place.
@@ -167,21 +167,21 @@ def repair(rtt_ms: Matrix, name: str) -> tuple[Matrix, list[str]]:
     np.fill_diagonal(found, np.inf)
     mean = np.where(one_way, np.minimum(found, found.T), (found + found.T) / 2)
     missing = np.isinf(mean) & between
-    mended = mean.copy()
+    repaired = mean.copy()
     for place in np.flatnonzero(missing.any(axis=1)):
-        mended[place, missing[place]] = (mean[place][:, None] + mean[:, missing[place]]).min(axis=0)
-    if not np.isfinite(mended[between]).all():
-        a, b = np.argwhere(np.isinf(mended) & between)[0]
+        repaired[place, missing[place]] = (mean[place][:, None] + mean[:, missing[place]]).min(axis=0)
+    if not np.isfinite(repaired[between]).all():
+        a, b = np.argwhere(np.isinf(repaired) & between)[0]
         raise LocalError(f"{name} has no measurement between places {a} and {b}, nor a detour over one other place")
-    nearest = mended.min(axis=1)
-    np.fill_diagonal(mended, np.minimum(itself, nearest))
+    nearest = repaired.min(axis=1)
+    np.fill_diagonal(repaired, np.minimum(itself, nearest))
     counts = {
         "holes or zeros filled": holes,
         "of them by detours": int(missing.sum()),
         "pairs averaged": int(both.sum()) // 2,
         "diagonal entries shortened": int((itself > nearest).sum()),
     }
-    return mended, [f"{count:,} {what}" for what, count in counts.items() if count]
+    return repaired, [f"{count:,} {what}" for what, count in counts.items() if count]
 
 
 # Points

@@ -16,7 +16,7 @@ def repairs(trees: DataFrame, deployment: Deployment, survivors: Shipped, into: 
 
     Args:
         trees: as for `delays`.
-        deployment: that they were grown in.
+        deployment: that they were built in.
         survivors: where `deployment.make_survivors` wrote.
         into: where tasks are to write the table themselves; the result then names its files (`stored`).
     """
@@ -25,18 +25,18 @@ def repairs(trees: DataFrame, deployment: Deployment, survivors: Shipped, into: 
         arrays = deployment.arrays()
         alive = churn.load(survivors.here(), arrays.topology)
         where = np.full(len(alive.tables.ids), -1, np.int32)
-        for number, grown in by_group(batches, len(arrays.peers), treetable.SHAPE):
+        for number, built in by_group(batches, len(arrays.peers), treetable.SHAPE):
             key = int(workload.key(number, deployment.seed))
-            mended = [churn.repair(alive, tree, key, where) for tree in grown]
-            orphans = sum(each.orphans for each in mended)
+            repaired = [churn.repair(alive, tree, key, where) for tree in built]
+            orphans = sum(each.orphans for each in repaired)
             told = {
                 "group": number,
-                "killed": mended[0].killed,
-                "cut_off": max(each.cut_off for each in mended),
+                "killed": repaired[0].killed,
+                "cut_off": max(each.cut_off for each in repaired),
                 "orphans": orphans,
-                "messages": sum(each.messages for each in mended),
-                "max_ms": max(each.max_ms for each in mended),
-                "mean_ms": sum(each.mean_ms * each.orphans for each in mended) / max(1, orphans),
+                "messages": sum(each.messages for each in repaired),
+                "max_ms": max(each.max_ms for each in repaired),
+                "mean_ms": sum(each.mean_ms * each.orphans for each in repaired) / max(1, orphans),
             }
             yield record_batch(schemas.CHURN, told, 1)
 

@@ -34,17 +34,17 @@ def trees(
         load: where `save_load` wrote, for a policy that `needs_load`.
         into: where tasks are to write the table themselves; the result then names its files (`stored`).
     """
-    grower = policies.parse(policy)
-    if grower.needs_load and load is None:
+    builder = policies.parse(policy)
+    if builder.needs_load and load is None:
         raise LocalError(f"{policy} needs the load of all groups; make it with loads and save_load")
 
-    giants = giants_count(deployment) if grower.splittable else 0
+    giants = giants_count(deployment) if builder.splittable else 0
 
     def work(batches: Batches) -> Batches:
         for batch in stored.opened(batches, NEEDED):
             numbers, sizes, task = (column(batch, name) for name in ("group", "members", "task"))
             order = np.lexsort((numbers, -sizes))
-            yield from grow(numbers[order[task[order] >= giants]].tolist(), deployment, policy, load)
+            yield from build_trees(numbers[order[task[order] >= giants]].tolist(), deployment, policy, load)
 
     rest = stored.mapped(by_task(groups, deployment), work, schemas.TREES, into)
     if not giants:
@@ -82,13 +82,13 @@ def _giants(
                     )
 
     def join(batches: Batches) -> Batches:
-        arrays, grower = deployment.arrays(), policies.parse(policy)
+        arrays, builder = deployment.arrays(), policies.parse(policy)
         known = open_load(load.here()) if load else None
         rows = sorted((row for batch in batches for row in batch.to_pylist()), key=itemgetter("group", "piece"))
         for number, parts in groupby(rows, key=itemgetter("group")):
             found = [(np.frombuffer(row["nodes"], np.int32), np.frombuffer(row["parents"], np.int32)) for row in parts]
             nodes, parents = (np.concatenate(column) for column in zip(*found, strict=True))
-            made = grower.joined(arrays.tables, deployment.group(number), nodes, parents, known)
+            made = builder.joined(arrays.tables, deployment.group(number), nodes, parents, known)
             yield from treetable.tree_rows((number, at, tree) for at, tree in enumerate(made))
 
     told = groups.selectExpr("group", "task", "pieces", "explode(sequence(0, pieces - 1)) as piece")
@@ -97,14 +97,14 @@ def _giants(
     return stored.mapped(routes, join, schemas.TREES, into)
 
 
-def grow(numbers: Sequence[int], deployment: Deployment, policy: str, load: Shipped | None = None) -> Batches:
+def build_trees(numbers: Sequence[int], deployment: Deployment, policy: str, load: Shipped | None = None) -> Batches:
     """The trees of these groups, one after another: what a task of `trees` does."""
-    arrays, grower = deployment.arrays(), policies.parse(policy)
+    arrays, builder = deployment.arrays(), policies.parse(policy)
     known = open_load(load.here()) if load else None
     yield from treetable.tree_rows(
         (number, at, tree)
         for number in numbers
-        for at, tree in enumerate(grower.trees(arrays.tables, deployment.group(number), known))
+        for at, tree in enumerate(builder.trees(arrays.tables, deployment.group(number), known))
     )
 
 
