@@ -21,7 +21,7 @@ from quillcast.core.ids import ID_BYTES
 from quillcast.core.trace import Admitted, AnyRecord, Delivered, Published, Record
 
 END = arrow.END
-"""The last bytes of a journal that was closed. A journal that was cut off lacks them."""
+"""The last bytes of a journal that was closed. A truncated journal ends without them."""
 
 COLUMNS: dict[str, tuple[str, str]] = {
     "peer": ("binary", "nodeId of the peer that wrote the record"),

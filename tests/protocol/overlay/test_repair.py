@@ -223,12 +223,12 @@ def test_a_lost_peer_is_forgotten_when_another_answers_at_its_address() -> None:
     assert dead.me not in peer.overlay.lost_peers
 
 
-@pytest.mark.parametrize("goodbye", [True, False])
-def test_a_peer_that_left_is_not_lost_when_others_still_name_it(goodbye: bool) -> None:
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_peer_that_left_is_not_lost_when_others_still_name_it(leaves: bool) -> None:
     """Others name it for a while. That it does not answer them does not mean a partition."""
     world = ring_of(4)
     gone, peer = world.alive()[1:3]
-    if goodbye:
+    if leaves:
         gone.overlay.leave()
         world.run(1)
     world.crash(gone)
@@ -237,7 +237,7 @@ def test_a_peer_that_left_is_not_lost_when_others_still_name_it(goodbye: bool) -
     peer.neighbours.probe(gone.contact)
     world.run(20)
     lost = [contact.node_id for contact, _ in peer.overlay.lost_peers.since(0.0, met=True)]
-    assert lost == ([] if goodbye else [gone.me])
+    assert lost == ([] if leaves else [gone.me])
 
 
 def test_a_peer_that_never_answered_is_probed_but_was_not_lost() -> None:
