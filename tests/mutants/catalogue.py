@@ -124,9 +124,9 @@ MUTANTS = (
         "held-counts-as-acknowledged",
         "Events that wait behind a hole were not delivered, and are not acknowledged.",
         "protocol/forwarding/edge.py",
-        "        return min([line.next, *held]) if held else line.next\n",
-        "        return line.next\n",
-        "protocol/forwarding/test_edge.py::test_what_is_held_behind_a_hole_has_not_gone_out_and_is_not_covered",
+        "        return min([term_cursor.next, *held]) if held else term_cursor.next\n",
+        "        return term_cursor.next\n",
+        "protocol/forwarding/test_edge.py::test_events_held_behind_a_hole_are_not_delivered_and_not_acknowledged",
     ),
     Mutant(
         "lease-back-at-once",

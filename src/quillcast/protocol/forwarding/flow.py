@@ -148,8 +148,7 @@ class Flow:
     def discard_past(self, term: Term, wanted_bytes: int | None = None, *, stable_only: bool = False) -> int:
         """Discard the oldest bundles of a past term: a number of bytes or all, of what is stable or of everything.
 
-        Returns the number of discarded events. Only their runs are kept, and channels that still wait for them are
-        told.
+        Returns the number of discarded events. Only their runs are kept. Channels that wait for them are told.
         """
         past = self.past[term]
         gone, kept, freed_bytes = list[Bundle](), list[Bundle](), 0

@@ -22,9 +22,7 @@ from quillcast.protocol.neighbours.messages import Heartbeat, HeartbeatAnswer
 from quillcast.protocol.neighbours.roundtrip import RoundTrip
 
 _EARLY = 0.4  # a link due within this fraction of its interval gets its heartbeat with those that are due; a guess
-_ANSWERER_WAITS = (
-    1.5  # after answering, wait this many intervals, so that the other peer keeps asking; above 1 + _EARLY
-)
+_ANSWERER_WAITS = 1.5  # intervals to wait after answering, so that the other peer keeps asking; above 1 + _EARLY
 _TICK_S = 0.001  # closer times count as equal: clocks and sums of floats are not more precise
 _NEVER = float("inf")
 
