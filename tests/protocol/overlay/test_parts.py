@@ -7,7 +7,7 @@ import pytest
 from quillcast.core.messages import Contact, Message
 from quillcast.protocol.neighbours.config import NeighbourConfig
 from quillcast.protocol.neighbours.neighbours import Neighbours
-from quillcast.protocol.overlay.agreement import Agreement
+from quillcast.protocol.overlay.agreement import Agreement, ProbesDue
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.distances import Distances
 from quillcast.protocol.overlay.effects import (
@@ -186,6 +186,26 @@ def test_a_lost_member_is_reported_and_its_side_repaired(parts: Parts) -> None:
     parts.host.sent.clear()
     assert list(agreement.lost(CAROL)) == [MembersChanged()]
     assert parts.host.sent == [(BOB, MemberLost(CAROL.node_id)), (BOB, LeafSetProbe((BOB,), joining=True))]
+
+
+def test_a_joining_member_is_told_of_a_loss_that_others_already_know(parts: Parts) -> None:
+    agreement, dave = parts.agreement(), Contact(b"d" * 16, "dave")
+    for contact, joining in ((BOB, False), (CAROL, False), (dave, True)):
+        list(agreement.probed(contact, LeafSetProbe((), joining=joining)))
+    list(agreement.loss_reported(BOB, MemberLost(CAROL.node_id)))
+    parts.host.sent.clear()
+    list(agreement.lost(CAROL))
+    assert [(to, it) for to, it in parts.host.sent if isinstance(it, MemberLost)] == [(dave, MemberLost(CAROL.node_id))]
+
+
+def test_a_peer_that_is_reported_lost_is_probed_once_more(parts: Parts) -> None:
+    agreement = parts.agreement()
+    agreement.consider((BOB,))
+    list(agreement.loss_reported(CAROL, MemberLost(BOB.node_id)))
+    for _ in range(2):
+        parts.host.time += 60.0
+        list(agreement.due(ProbesDue()))
+    assert agreement.settled
 
 
 def test_a_member_is_no_longer_joining_after_it_says_so(parts: Parts) -> None:

@@ -7,7 +7,7 @@ and discarded it, or gave it up, and will not have it again.
 
 from collections.abc import Iterable
 
-from quillcast.core.ranges import Range, RangeSet, difference, intersection
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 
 RANGES_MAX = 64  # ranges in one Fetch; the rest follows when these are filled
 WAIT_S_MAX = 4.0  # longest wait before the same ranges are requested again; a guess
@@ -16,11 +16,12 @@ WAIT_S_MAX = 4.0  # longest wait before the same ranges are requested again; a g
 class Source:
     """A peer that may have missing ranges: what it was asked for in this round, and its latest answers."""
 
-    __slots__ = ("answered", "asked", "refused", "released", "unanswered_since")
+    __slots__ = ("answered", "asked", "offers", "refused", "released", "unanswered_since")
 
     def __init__(self) -> None:
         self.asked, self.answered = RangeSet(), RangeSet()
         self.refused, self.released = RangeSet(), RangeSet()
+        self.offers = NO_RANGES  # what it reports to keep
         self.unanswered_since: float | None = None
 
     def in_transit(self, ranges: Iterable[Range]) -> list[Range]:
@@ -75,6 +76,8 @@ class Gap:
                 source.start_round()
                 source.refused = RangeSet()
         self.sources = {name: self.sources.get(name) or Source() for name in names}
+        for source in self.sources.values():
+            source.offers = NO_RANGES
 
     def to_ask(self, name: bytes, ranges: Iterable[Range], now: float) -> list[Range]:
         """The ranges to request from a source now, because nobody is about to send them. They count as requested."""
@@ -92,6 +95,7 @@ class Gap:
         """A source reports that it keeps these ranges, whatever it said before."""
         source = self.sources.get(name)
         if source is not None:
+            source.offers = RangeSet(ranges)
             for first, last in ranges:
                 source.refused.discard(first, last)
                 source.released.discard(first, last)
@@ -108,13 +112,13 @@ class Gap:
     def nobody_has(self, ranges: Iterable[Range], now: float, for_s: float, silent_s: float) -> list[Range]:
         """The ranges that every source has refused for `for_s` seconds, during which nothing missing arrived.
 
-        A source that did not answer for `silent_s` seconds has nothing.
+        A source that did not answer for `silent_s` seconds has only what it reports to keep.
         """
         left = list(ranges)
         for source in self.sources.values():
             refused = [*intersection(left, source.refused), *intersection(left, source.released)]
             if source.unanswered_since is not None and now - source.unanswered_since > silent_s:
-                refused += intersection(left, source.asked)
+                refused += intersection(difference(left, source.offers), source.asked)
             left = RangeSet(refused).ranges()
         return self._hopeless_for(left, now, for_s)
 

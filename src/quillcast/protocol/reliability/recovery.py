@@ -103,10 +103,10 @@ class Recovery:
             self._ask(contact, tree.topic, tree.term, gap.to_ask(contact.node_id, missing, self.host.now()))
         if ROOT in gap.sources:
             self._ask_root(tree, gap.to_ask(ROOT, missing, self.host.now()))
-        self._press(tree, tree.term, gap, sources)
         final = intersection(missing, gap.sources[tree.parent.node_id].released)
         gone = gap.nobody_has(final, self.host.now(), 0.0, self.config.give_up_s)
         self._give_up(tree, tree.term, gap, gone)
+        self._press(tree, tree.term, gap, sources)
 
     def _sources(self, tree: Tree) -> list[Contact]:
         """The sources in the order to ask: the parent, children that are ahead, siblings or the grandparent."""
@@ -137,7 +137,7 @@ class Recovery:
         tree.give_up(term, ranges)
         for edge in tree.edges.values():
             edge.skip(term, ranges, "unavailable", runs, later)
-        self.scribe.reporting.touch(tree)
+        self.scribe.reports.touch(tree)
 
     # ---- past terms
 
@@ -147,7 +147,7 @@ class Recovery:
             for term, end, _, stable in held:
                 self.scribe.terms.recall(tree, term, end)
                 if tree.settle(term, stable):
-                    self.scribe.reporting.touch(tree)
+                    self.scribe.reports.touch(tree)
 
     def _reported(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
         if tree.parent is not None:
@@ -192,9 +192,9 @@ class Recovery:
                 self._ask(contact, tree.topic, term, asked)
         for contact in contacts:
             self._ask(contact, tree.topic, term, gap.to_ask(contact.node_id, owed, now))
-        self._press(tree, term, gap, contacts)
         gone = gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s)
         self._give_up(tree, term, gap, difference(gone, self._may_be_readmitted(tree, term, gone)))
+        self._press(tree, term, gap, contacts)
 
     def _may_be_readmitted(self, tree: Tree, term: Term, gone: list[Range]) -> RangeSet:
         """The positions, of those that nobody has, whose events may be admitted again.
@@ -294,9 +294,7 @@ class Recovery:
         """There is credit for a peer again: what it requested goes before new events."""
         self.sent_without_credit.pop(contact.node_id, None)
         for (topic, term), ranges in self.unsent.pop(contact.node_id, {}).items():
-            tree = self.scribe.trees.get(topic)
-            if tree is not None:
-                self._send(contact, topic, term, tree.holding(term, ranges))
+            self._answer(contact, topic, term, ranges)  # some of it may have been discarded by now
 
     def link_lost(self, contact: Contact) -> None:
         """The link to a peer is gone: it will request again what it asked for over that link."""
