@@ -1,4 +1,4 @@
-"""Batches that only nanoarrow's sample shaped: pyarrow reads every value back, and finds nothing to object to."""
+"""pyarrow reads back every value from batches that use the layout of nanoarrow's sample, and finds them valid."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[int, dict[str, list[Any] | None]]:
-    """A number of rows, and each field's values; None for nulls."""
+    """A row count, and the values of each field; None for nulls."""
     count = draw(st.integers(0, 20))
     columns = {field: st.lists(VALUES[field.kind], min_size=count, max_size=count) for field in FIELDS}
     return count, {
@@ -37,7 +37,7 @@ def column(kind: str, values: list[Any] | None, count: int) -> Column:
 
 
 @given(st.lists(tables(), max_size=3))
-def test_pyarrow_reads_what_went_in(drawn: list[tuple[int, dict[str, list[Any] | None]]]) -> None:
+def test_pyarrow_reads_what_was_written(drawn: list[tuple[int, dict[str, list[Any] | None]]]) -> None:
     batches = [
         STREAM.batch(count, [column(field.kind, values[field.name], count) for field in FIELDS])
         for count, values in drawn
@@ -50,7 +50,7 @@ def test_pyarrow_reads_what_went_in(drawn: list[tuple[int, dict[str, list[Any] |
         assert read[field.name].null_count == expected.count(None)
 
 
-def test_buffers_stand_at_multiples_of_eight_bytes_and_gaps_are_zero() -> None:
+def test_buffers_are_aligned_to_eight_bytes_and_padded_with_zeros() -> None:
     values = [[b"abc"] * 3 if field.kind == "binary" else None for field in FIELDS]
     columns = [column(field.kind, each, 3) for field, each in zip(FIELDS, values, strict=True)]
     body = pa.ipc.read_message(STREAM.batch(3, columns)).body
@@ -58,7 +58,7 @@ def test_buffers_stand_at_multiples_of_eight_bytes_and_gaps_are_zero() -> None:
     assert body.to_pybytes().count(b"abc" * 3 + bytes(7)) == 2
 
 
-def test_columns_over_memory_hold_what_stands_there_when_the_batch_is_made() -> None:
+def test_columns_over_memory_are_read_when_the_batch_is_made() -> None:
     memory, stream = bytearray(32), arrow.Stream([Field("n", "int64", False), Field("id", "binary", False)])
     ids = memoryview(b"aabbccdd")
     memory[8] = 7

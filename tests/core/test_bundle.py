@@ -1,4 +1,4 @@
-"""Blocks and bundles: what goes in comes out, the layout is the documented one, and columns are read where they lie."""
+"""Blocks and bundles: decoding returns what was encoded, the layout is as documented, and columns are not copied."""
 
 import struct
 from collections.abc import Callable
@@ -65,11 +65,11 @@ def spelt_out(runs: list[Run]) -> list[tuple[bytes, int]]:
 FULL = sealed([b"a", b"", b"ccc"], times=[1, 2, 3], keys=[b"k", b"l", b""], attributes=[b"\x80"] * 3)
 
 
-# What goes in comes out
+# Encoding and decoding
 
 
 @given(events())
-def test_a_block_holds_what_was_sealed(given_events: dict[str, Any]) -> None:
+def test_a_block_returns_what_was_sealed(given_events: dict[str, Any]) -> None:
     block = Block.parse(Block.seal(**given_events).data)
     count = len(given_events["payloads"])
     assert (block.publisher, block.first, block.count) == (given_events["publisher"], given_events["first"], count)
@@ -84,7 +84,7 @@ def test_a_block_holds_what_was_sealed(given_events: dict[str, Any]) -> None:
 
 
 @given(st.lists(events(), min_size=1, max_size=4), IDS, st.sampled_from(Kind), IDS, st.data())
-def test_a_bundle_holds_what_was_put_in(
+def test_a_bundle_returns_what_was_encoded(
     runs: list[dict[str, Any]], topic: bytes, kind: Kind, node: bytes, data: st.DataObject
 ) -> None:
     blocks = tuple(Block.seal(**run) for run in runs)
@@ -106,21 +106,21 @@ def test_a_bundle_holds_what_was_put_in(
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 100, 4096, 4097])
 @pytest.mark.parametrize("size", [0, 1, 8, 100])
-def test_events_of_one_size_come_out_like_any_others(count: int, size: int) -> None:
+def test_events_of_one_size_decode_like_others(count: int, size: int) -> None:
     alike = [bytes([number % 251]) * size for number in range(count)]
     different = [*alike[:-1], alike[-1] + b"x"]
     assert sealed(alike).payloads() == alike
     assert sealed(different).payloads() == different
     moved = [b"", *alike[2:], alike[0] + alike[-1]] if count > 2 else alike
-    assert sealed(moved).payloads() == moved, "as many bytes in all, differently cut"
+    assert sealed(moved).payloads() == moved, "the same number of bytes, split differently"
 
 
-def test_the_largest_block_is_read_back() -> None:
+def test_the_largest_block_can_be_decoded() -> None:
     block = sealed([b""] * EVENT_COUNT_MAX)
     assert Block.parse(block.data).payloads() == [b""] * EVENT_COUNT_MAX
 
 
-def test_a_bundle_may_carry_as_many_blocks_as_are_allowed() -> None:
+def test_a_bundle_carries_up_to_the_maximum_of_blocks() -> None:
     bundle = Bundle(Envelope(TOPIC, Kind.DOWN), (sealed([b"x"]),) * BLOCK_COUNT_MAX)
     assert Bundle.decode(bundle.encode()) == bundle
     larger = Bundle(bundle.envelope, bundle.blocks + bundle.blocks[:1])
@@ -128,11 +128,11 @@ def test_a_bundle_may_carry_as_many_blocks_as_are_allowed() -> None:
         Bundle.decode(larger.encode())
 
 
-# The layout is the documented one
+# The documented layout
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 100, 100_000])
-def test_a_lone_event_is_sealed_like_any_other(size: int) -> None:
+def test_a_single_event_is_sealed_like_others(size: int) -> None:
     payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
     lone = Block.seal(b"p" * 16, 5, [payload], time_ns=7)
     timed = Block.seal(b"p" * 16, 5, [payload], time_ns=7, times=[7])
@@ -144,7 +144,7 @@ def test_a_lone_event_is_sealed_like_any_other(size: int) -> None:
     assert lone.data[6:] == timed.data[6 : lone.size]
 
 
-def test_a_block_is_laid_out_as_documented() -> None:
+def test_the_layout_of_a_block_is_as_documented() -> None:
     data = FULL.data
     assert struct.unpack_from("<IBBH16sqqII", data) == (len(data), 1, 1 | 2 | 4, 0, PUBLISHER, 7, 1_000, 3, 4)
     assert data[48:72] == struct.pack("<4i", 0, 1, 1, 4) + b"accc\0\0\0\0"
@@ -153,7 +153,7 @@ def test_a_block_is_laid_out_as_documented() -> None:
     assert data[120:] == struct.pack("<4i", 0, 1, 2, 3) + b"\x80\x80\x80\0\0\0\0\0"
 
 
-def test_whose_the_events_of_a_shared_block_are_stands_behind_all_other_columns() -> None:
+def test_the_runs_of_a_shared_block_follow_all_other_columns() -> None:
     runs = [(NODE, 5, 1), (TOPIC, 0, 2)]
     block = sealed([b"a", b"", b"ccc"], keys=[b"k", b"l", b""], runs=runs)
     assert block.data[5] == 2 | 16
@@ -161,7 +161,7 @@ def test_whose_the_events_of_a_shared_block_are_stands_behind_all_other_columns(
     assert block.publishers() == ([NODE, TOPIC, TOPIC], [5, 0, 1])
 
 
-def test_a_bundle_is_its_head_and_then_the_same_blocks() -> None:
+def test_a_bundle_is_its_head_followed_by_unchanged_blocks() -> None:
     bundle = Bundle(Envelope(TOPIC, Kind.REPAIR, Term(3, NODE), 99, 5, b"record", b"tag"), (FULL, sealed([b"x"])))
     head = struct.pack(
         "<BBHI16sQ16sqIIHH", 3, 0, 0, 5, TOPIC, 3, NODE, 99, 4, 2, len(b"record"), len(b"tag")
@@ -172,7 +172,7 @@ def test_a_bundle_is_its_head_and_then_the_same_blocks() -> None:
 
 
 @given(events())
-def test_every_column_stands_on_a_bound_of_eight_bytes(given_events: dict[str, Any]) -> None:
+def test_every_column_is_aligned_to_eight_bytes(given_events: dict[str, Any]) -> None:
     bundle = Bundle(Envelope(TOPIC, Kind.UP, record=b"odd"), (Block.seal(**given_events),) * 2)
     assert len(bundle.head) % 8 == 0
     block = bundle.blocks[0]
@@ -180,11 +180,11 @@ def test_every_column_stands_on_a_bound_of_eight_bytes(given_events: dict[str, A
     assert [(buffer.address - start) % 8 for buffer in lying_in(block)] == [0] * len(lying_in(block))
 
 
-# Columns are read where they lie
+# Columns are read in place
 
 
 def lying_in(block: Block) -> list[pa.Buffer]:
-    """The Arrow buffers that lie within the block's own bytes."""
+    """The Arrow buffers within the block's own bytes."""
     whole = pa.py_buffer(block.data)
     buffers = [buffer for column in block.arrow().columns for buffer in column.buffers() if buffer is not None]
     return [
@@ -194,20 +194,20 @@ def lying_in(block: Block) -> list[pa.Buffer]:
     ]
 
 
-def test_arrow_reads_all_columns_but_the_sequence_without_a_copy() -> None:
+def test_arrow_copies_no_column_except_the_sequence() -> None:
     buffers = [buffer for column in FULL.arrow().columns for buffer in column.buffers() if buffer is not None]
     assert len(buffers) == 1 + 1 + 2 + 2 + 2  # seq; time; payload, key and attributes with offsets and data
     assert len(lying_in(FULL)) == 7
 
 
-def test_arrow_makes_the_times_only_where_a_block_has_one_for_all() -> None:
+def test_arrow_creates_times_only_if_a_block_has_one_time_for_all() -> None:
     assert len(lying_in(sealed([b"a", b"b"]))) == 2
     assert len(lying_in(sealed([b"a", b"b"], times=[1, 2]))) == 3
 
 
 @given(events())
 @example({"publisher": PUBLISHER, "first": NUMBER_MAX - 2, "payloads": [b"", b""], "time_ns": 0})
-def test_arrow_shows_what_was_sealed(given_events: dict[str, Any]) -> None:
+def test_arrow_returns_what_was_sealed(given_events: dict[str, Any]) -> None:
     block = Block.seal(**given_events)
     batch = block.arrow()
     batch.validate(full=True)
@@ -221,12 +221,12 @@ def test_arrow_shows_what_was_sealed(given_events: dict[str, Any]) -> None:
         assert (batch.column(name).to_pylist() if name in batch.schema.names else None) == values
 
 
-def test_an_arrow_batch_keeps_the_bytes_it_lies_in() -> None:
+def test_an_arrow_batch_keeps_its_bytes_alive() -> None:
     column = sealed([b"x" * 1000] * 10).arrow().column("payload")
     assert column.to_pylist() == [b"x" * 1000] * 10
 
 
-def test_a_bundle_lies_in_the_bytes_it_came_in() -> None:
+def test_a_decoded_bundle_uses_the_received_bytes() -> None:
     large = sealed([bytes(1000)] * 10)
     came = Bundle(Envelope(TOPIC, Kind.UP), (large, large)).encode()
     bundle = Bundle.decode(came)
@@ -241,7 +241,7 @@ def test_small_blocks_are_copied_out_of_their_bundle() -> None:
     assert all(type(block.data) is bytes for block in bundle.blocks)
 
 
-def test_another_envelope_goes_with_the_same_blocks() -> None:
+def test_an_envelope_can_be_replaced_without_touching_the_blocks() -> None:
     bundle = Bundle(Envelope(TOPIC, Kind.UP), (FULL,))
     admitted = bundle.under(Envelope(TOPIC, Kind.DOWN, Term(1, NODE), 500))
     assert admitted.blocks is bundle.blocks
@@ -249,12 +249,12 @@ def test_another_envelope_goes_with_the_same_blocks() -> None:
     assert admitted.head != bundle.head
 
 
-def test_the_head_is_made_once() -> None:
+def test_the_head_is_encoded_once() -> None:
     bundle = Bundle(Envelope(TOPIC, Kind.UP), (FULL,))
     assert bundle.head is bundle.head
 
 
-# What is refused
+# Invalid input
 
 
 @pytest.mark.parametrize(
@@ -262,16 +262,16 @@ def test_the_head_is_made_once() -> None:
     [
         ({"payloads": []}, "0 events"),
         ({"payloads": [b""] * (EVENT_COUNT_MAX + 1)}, "holds 1 to 1048576"),
-        ({"payloads": [b"a"], "keys": [b"k", b"l"]}, "1 events with a column of 2 values"),
-        ({"payloads": [b"a"], "attributes": []}, "1 events with a column of 0 values"),
-        ({"payloads": [b"a"], "times": [1, 2]}, "2 times for 1 events"),
-        ({"payloads": [b"a"], "times": [1 << 63]}, "64 bits"),
+        ({"payloads": [b"a"], "keys": [b"k", b"l"]}, "column has 2 values for 1 events"),
+        ({"payloads": [b"a"], "attributes": []}, "column has 0 values for 1 events"),
+        ({"payloads": [b"a"], "times": [1, 2]}, "2 times given for 1 events"),
+        ({"payloads": [b"a"], "times": [1 << 63]}, "64-bit"),
         ({"payloads": [bytes(1 << 20)] * 1025}, "at most 1073741824"),
-        ({"payloads": [b"a", b"b"], "runs": [(NODE, 0, 1)]}, "2 events with runs of 1"),
-        ({"payloads": [b"a"], "runs": [(NODE, 0, 0), (TOPIC, 0, 1)]}, "each event is in one"),
+        ({"payloads": [b"a", b"b"], "runs": [(NODE, 0, 1)]}, "in a block of 2;"),
+        ({"payloads": [b"a"], "runs": [(NODE, 0, 0), (TOPIC, 0, 1)]}, "must be in one run"),
     ],
 )
-def test_what_fits_no_block_is_the_callers_fault(columns: dict[str, Any], text: str) -> None:
+def test_events_that_fit_no_block_are_a_local_error(columns: dict[str, Any], text: str) -> None:
     with pytest.raises(LocalError, match=text):
         sealed(**columns)
 
@@ -287,9 +287,9 @@ def patched(offset: int, layout: str, *values: int) -> bytes:
     [
         (b"", "shorter than its header"),
         (FULL.data[:47], "shorter than its header"),
-        (FULL.data[:-8], "says 144 bytes"),
-        (bytes(FULL.data) + bytes(8), "152 bytes came"),
-        (patched(0, "<I", 40), "says 40 bytes"),
+        (FULL.data[:-8], "gives 144 bytes"),
+        (bytes(FULL.data) + bytes(8), "152 bytes arrived"),
+        (patched(0, "<I", 40), "gives 40 bytes"),
         (patched(4, "<B", 2), "layout 2"),
         (patched(5, "<B", 32), "layout 1"),
         (patched(6, "<H", 1), "layout 1"),
@@ -300,7 +300,7 @@ def patched(offset: int, layout: str, *values: int) -> bytes:
         (patched(40, "<I", 24), "too short for 24 events"),
     ],
 )
-def test_a_header_that_cannot_be_is_malformed(data: bytes, text: str) -> None:
+def test_an_invalid_header_is_malformed(data: bytes, text: str) -> None:
     with pytest.raises(Malformed, match=text):
         Block.parse(data)
 
@@ -311,21 +311,19 @@ READERS: list[Callable[[Block], object]] = [Block.payloads, Block.times, Block.k
 @pytest.mark.parametrize(
     ("data", "readers", "text"),
     [
-        (patched(44, "<I", 5), {Block.payloads, Block.arrow}, "says 5 bytes of payload, its offsets say 4"),
-        (patched(44, "<I", 1 << 31), set(READERS), "run past|of payload"),
-        (patched(60, "<i", 1 << 30), {Block.payloads, Block.arrow}, "runs past"),
-        (patched(60, "<i", -1), {Block.payloads, Block.arrow}, "runs past"),
-        (patched(48, "<i", 1), {Block.payloads, Block.arrow}, "do not grow from 0"),
-        (patched(52, "<i", 9), {Block.payloads, Block.arrow}, "do not grow from 0"),
-        (patched(52, "<i", -9), {Block.payloads, Block.arrow}, "do not grow from 0"),
-        (patched(108, "<i", 99), {Block.keys, Block.attributes, Block.arrow}, "runs past"),
-        (patched(132, "<i", 99), {Block.attributes, Block.arrow}, "runs past"),
-        (patched(40, "<I", 15), set(READERS), "offsets|past"),
+        (patched(44, "<I", 5), {Block.payloads, Block.arrow}, "gives 5 bytes of payload, but its offsets give 4"),
+        (patched(44, "<I", 1 << 31), set(READERS), "exceed|of payload"),
+        (patched(60, "<i", 1 << 30), {Block.payloads, Block.arrow}, "exceeds"),
+        (patched(60, "<i", -1), {Block.payloads, Block.arrow}, "exceeds"),
+        (patched(48, "<i", 1), {Block.payloads, Block.arrow}, "do not increase from 0"),
+        (patched(52, "<i", 9), {Block.payloads, Block.arrow}, "do not increase from 0"),
+        (patched(52, "<i", -9), {Block.payloads, Block.arrow}, "do not increase from 0"),
+        (patched(108, "<i", 99), {Block.keys, Block.attributes, Block.arrow}, "exceeds"),
+        (patched(132, "<i", 99), {Block.attributes, Block.arrow}, "exceeds"),
+        (patched(40, "<I", 15), set(READERS), "offsets|exceed"),
     ],
 )
-def test_columns_that_do_not_check_out_are_malformed(
-    data: bytes, readers: set[Callable[[Block], object]], text: str
-) -> None:
+def test_inconsistent_columns_are_malformed(data: bytes, readers: set[Callable[[Block], object]], text: str) -> None:
     block = Block.parse(data)
     for reader in readers:
         with pytest.raises(Malformed, match=text):
@@ -337,16 +335,16 @@ def test_columns_that_do_not_check_out_are_malformed(
 @pytest.mark.parametrize(
     ("offset", "layout", "value", "text"),
     [
-        (0, "<I", 0, "says it has 0 runs"),
-        (0, "<I", 4, "says it has 4 runs"),
-        (0, "<I", 3, "says it has 3 runs"),
-        (40, "<q", -1, "from -1 on"),
-        (48, "<q", NUMBER_MAX, "2 runs of 3 from"),
+        (0, "<I", 0, "cannot have 0 runs"),
+        (0, "<I", 4, "cannot have 4 runs"),
+        (0, "<I", 3, "cannot have 3 runs"),
+        (40, "<q", -1, "from sequence -1"),
+        (48, "<q", NUMBER_MAX, "2 runs of 3 events from"),
         (56, "<i", 2, "2 runs of 4"),
         (56, "<ii", (-1, 4), "2 runs of 3"),
     ],
 )
-def test_runs_that_do_not_check_out_are_malformed(offset: int, layout: str, value: Any, text: str) -> None:
+def test_inconsistent_runs_are_malformed(offset: int, layout: str, value: Any, text: str) -> None:
     data = bytearray(sealed([b"a", b"b", b"c"], runs=[(NODE, 5, 1), (TOPIC, 0, 2)]).data)
     struct.pack_into(layout, data, 72 + offset, *(value if isinstance(value, tuple) else (value,)))
     block = Block.parse(bytes(data))
@@ -359,19 +357,19 @@ def test_runs_that_do_not_check_out_are_malformed(offset: int, layout: str, valu
     ("change", "text"),
     [
         (lambda data: data[:67], "shorter than its head"),
-        (lambda data: data[:-8], "blocks say 144 bytes, 136 came"),
-        (lambda data: data + bytes(8), "blocks say 144 bytes, 152 came"),
+        (lambda data: data[:-8], "blocks have 144 bytes according to its head, but 136 arrived"),
+        (lambda data: data + bytes(8), "blocks have 144 bytes according to its head, but 152 arrived"),
         (lambda data: b"\x09" + data[1:], "kind 9"),
-        (lambda data: data[:56] + b"\x04" + data[57:], "says 4 events, its blocks hold 3"),
+        (lambda data: data[:56] + b"\x04" + data[57:], "gives 4 events, but its blocks hold 3"),
         (lambda data: data[:60] + bytes(4) + data[64:], "0 blocks"),
-        (lambda data: data[:60] + b"\xff\x0f" + data[62:], "head says"),
-        (lambda data: data[:64] + b"\xff\xff" + data[66:], "head says"),
-        (lambda data: data[:55] + b"\x80" + data[56:], "from -"),
-        (lambda data: data[:48] + (NUMBER_MAX - 2).to_bytes(8, "little") + data[56:], "from 4611686018427387902"),
+        (lambda data: data[:60] + b"\xff\x0f" + data[62:], "head gives"),
+        (lambda data: data[:64] + b"\xff\xff" + data[66:], "head gives"),
+        (lambda data: data[:55] + b"\x80" + data[56:], "from index -"),
+        (lambda data: data[:48] + (NUMBER_MAX - 2).to_bytes(8, "little") + data[56:], "from index 4611686018427387902"),
         (lambda data: data[:31] + b"\xff" + data[32:], "of term 18374686479671623680"),
     ],
 )
-def test_a_bundle_that_cannot_be_is_malformed(change: Callable[[bytes], bytes], text: str) -> None:
+def test_an_invalid_bundle_is_malformed(change: Callable[[bytes], bytes], text: str) -> None:
     data = Bundle(Envelope(TOPIC, Kind.UP), (FULL,)).encode()
     with pytest.raises(Malformed, match=text):
         Bundle.decode(change(data))

@@ -1,4 +1,4 @@
-"""Who gets what: one handler for each kind of input, and none guessed."""
+"""Dispatch of inputs: each kind has one handler, and unknown kinds are rejected."""
 
 import pytest
 
@@ -18,7 +18,7 @@ class Tick(Timer, frozen=True):
     number: int
 
 
-def test_an_input_goes_to_the_handler_of_its_kind_and_way() -> None:
+def test_each_kind_of_input_has_its_handler() -> None:
     got: list[object] = []
     dispatch = Dispatch()
     dispatch.on_message(Ping, lambda sender, message: got.append((sender, message)))
@@ -30,7 +30,7 @@ def test_an_input_goes_to_the_handler_of_its_kind_and_way() -> None:
     assert got == [(SENDER, Ping(1)), Ping(2), Tick(3)]
 
 
-def test_what_nobody_takes_by_this_way_is_malformed() -> None:
+def test_an_input_without_a_handler_is_malformed() -> None:
     dispatch = Dispatch()
     with pytest.raises(Malformed, match="a Ping must be routed"):
         dispatch.message(SENDER, Ping(1))
@@ -38,11 +38,11 @@ def test_what_nobody_takes_by_this_way_is_malformed() -> None:
         dispatch.routed(Ping(1))
 
 
-def test_a_kind_has_one_handler() -> None:
+def test_a_kind_cannot_have_two_handlers() -> None:
     dispatch = Dispatch()
     dispatch.on_messages([Ping], lambda sender, message: None)
     dispatch.on_timers([Tick], lambda timer: None)
-    with pytest.raises(ValueError, match="Ping has a handler already"):
+    with pytest.raises(ValueError, match="Ping already has a handler"):
         dispatch.on_message(Ping, lambda sender, message: None)
-    with pytest.raises(ValueError, match="Tick has a handler already"):
+    with pytest.raises(ValueError, match="Tick already has a handler"):
         dispatch.on_timer(Tick, lambda timer: None)

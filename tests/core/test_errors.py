@@ -1,4 +1,4 @@
-"""Errors: whose fault it is shows in the class, and in what a command ends with."""
+"""The class of an error shows whose fault it is, and sets the exit code."""
 
 import pytest
 
@@ -9,12 +9,12 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_error_ends_a_command_with_a_code_that_is_no_success(kind: type[QuillcastError]) -> None:
+def test_every_error_has_an_exit_code_other_than_success(kind: type[QuillcastError]) -> None:
     assert 0 < kind.exit_code < 128
     assert kind.__doc__
 
 
-def test_a_caller_and_a_peer_are_told_apart() -> None:
+def test_errors_distinguish_the_caller_from_a_peer() -> None:
     assert not issubclass(LocalError, RemoteError)
     assert not issubclass(RemoteError, LocalError)
     assert LocalError.exit_code != RemoteError.exit_code
@@ -22,8 +22,8 @@ def test_a_caller_and_a_peer_are_told_apart() -> None:
 
 def test_malformed_bytes_are_a_peers_fault() -> None:
     assert issubclass(Malformed, RemoteError)
-    assert not issubclass(Malformed, ValueError), "who catches ValueError means a fault of our own"
+    assert not issubclass(Malformed, ValueError), "code that catches ValueError expects its own mistakes"
 
 
-def test_the_text_is_what_people_see() -> None:
+def test_an_error_shows_its_text() -> None:
     assert str(LocalError("port 80 is taken; choose another with --port")).startswith("port 80")

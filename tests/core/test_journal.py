@@ -1,4 +1,4 @@
-"""The layout of the journal: every record type goes in and comes out, and a cut costs nothing before it."""
+"""The layout of the journal: every record type can be read back, and truncation loses nothing before it."""
 
 from typing import Any, get_args, get_type_hints
 
@@ -56,12 +56,12 @@ ANY_RUNS = st.lists(
 
 
 @given(ANY_RECORDS | ANY_RUNS)
-def test_every_record_comes_back_as_it_was_noted(records: list[Record]) -> None:
+def test_every_record_is_read_back_unchanged(records: list[Record]) -> None:
     expected = [journal.Entry(b"peer", 1, n, 1000 + n, record) for n, record in enumerate(records)]
     assert read(file_of(records)) == expected
 
 
-def test_a_sheet_is_as_long_as_its_rows_and_empty_after_every_lay_out() -> None:
+def test_a_sheet_holds_its_rows_and_is_empty_after_encoding() -> None:
     ledger, size = journal.Ledger(b"peer", 1, 1000), len(file_of(SOME[1:2])) - len(file_of())
     for round_ in range(3):
         for n in range(round_, 1 + 2 * round_):
@@ -78,7 +78,7 @@ def test_the_file_is_a_plain_arrow_stream() -> None:
     assert table.column_names == list(journal.COLUMNS)
 
 
-def test_a_cut_anywhere_keeps_all_batches_before_it_and_counts_the_bytes_after_them() -> None:
+def test_a_truncated_journal_keeps_its_complete_batches_and_counts_the_bytes_after_them() -> None:
     flushes = [SOME[:1], SOME[1:2], SOME[2:3]]  # one type each, so one batch each
     data = file_of(*flushes)
     ends = [len(file_of(*flushes[:n])) for n in range(4)]
@@ -90,13 +90,13 @@ def test_a_cut_anywhere_keeps_all_batches_before_it_and_counts_the_bytes_after_t
         )
 
 
-def test_a_closed_journal_says_so() -> None:
+def test_a_closed_journal_has_an_end_mark() -> None:
     data = file_of(SOME) + journal.END
     assert reading.whole(data) == reading.Whole(len(data), 0, True)
 
 
 @given(st.data())
-def test_damage_never_raises_and_keeps_what_stands_before_it(draw: st.DataObject) -> None:
+def test_a_damaged_journal_is_read_up_to_the_damage(draw: st.DataObject) -> None:
     data = bytearray(file_of(SOME, [Attached(b"t", b"p", "joined", 1)], SOME))
     at = draw.draw(st.integers(len(file_of(SOME)), len(data) - 1))
     data[at] ^= draw.draw(st.integers(1, 255))
@@ -104,12 +104,12 @@ def test_damage_never_raises_and_keeps_what_stands_before_it(draw: st.DataObject
     assert sum(table.num_rows for table in tables) >= len(SOME)
 
 
-def test_another_arrow_stream_is_no_journal() -> None:
+def test_another_arrow_stream_is_not_a_journal() -> None:
     with pytest.raises(Malformed, match="other columns"):
         list(reading.batches(pa.schema([("a", pa.int64())]).serialize()))
 
 
-def test_a_record_that_does_not_fit_is_refused_where_it_is_declared() -> None:
+def test_a_record_type_that_does_not_fit_the_columns_is_rejected_when_declared() -> None:
     class Odd(Record, frozen=True):
         parent: bytes
         child: bytes

@@ -1,4 +1,4 @@
-"""Messages: one tag each, in its layer's range, and every layer's messages known to the wire."""
+"""Messages: each has its own tag, in the range of its layer, and the wire union contains all of them."""
 
 import ast
 from pathlib import Path
@@ -28,16 +28,16 @@ def tag(kind: type[Message]) -> int:
     ("layer", "first", "last"),
     [(neighbours, 1, 9), (streams, 10, 19), (overlay, 20, 39), (topics, 40, 69), (reliability, 70, 89)],
 )
-def test_a_layers_tags_lie_in_its_range(layer: object, first: int, last: int) -> None:
+def test_the_tags_of_a_layer_lie_in_its_range(layer: object, first: int, last: int) -> None:
     tags = [tag(kind) for kind in layer.MESSAGES]  # type: ignore[attr-defined]
     assert [number for number in tags if not first <= number <= last] == []
 
 
-def test_no_tag_stands_for_two_messages() -> None:
+def test_no_two_messages_share_a_tag() -> None:
     assert len({tag(kind) for kind in wire.MESSAGES}) == len(wire.MESSAGES)
 
 
-def test_the_wire_knows_every_message_that_a_layer_declares() -> None:
+def test_the_wire_union_contains_every_declared_message() -> None:
     declared = {
         node.name
         for path in PROTOCOL.rglob("*messages.py")
@@ -49,7 +49,7 @@ def test_the_wire_knows_every_message_that_a_layer_declares() -> None:
 
 
 @pytest.mark.parametrize("kind", wire.MESSAGES, ids=lambda kind: kind.__name__)
-def test_a_message_is_frozen_compact_and_says_what_its_receiver_does(kind: type[Message]) -> None:
+def test_a_message_is_frozen_and_compact_and_documents_what_its_receiver_does(kind: type[Message]) -> None:
     config = kind.__struct_config__
     assert config.frozen
     assert config.array_like

@@ -1,4 +1,4 @@
-"""Range sets: the cases that matter, by name (properties in tests/properties/test_ranges.py)."""
+"""Range sets: the important cases (for properties see tests/properties/test_ranges.py)."""
 
 import pytest
 
@@ -19,24 +19,24 @@ def test_a_repeat_is_not_new() -> None:
     assert ranges.add(9, 11)
 
 
-def test_what_fills_a_gap_joins_its_neighbours() -> None:
+def test_filling_a_gap_merges_its_neighbours() -> None:
     ranges = RangeSet([(0, 3), (5, 8), (9, 12)])
     assert ranges.add(3, 9)
     assert ranges.ranges() == [(0, 12)]
 
 
-def test_taking_out_of_the_middle_leaves_two() -> None:
+def test_discarding_the_middle_leaves_two_ranges() -> None:
     ranges = RangeSet([(0, 10)])
     ranges.discard(3, 5)
     assert ranges.ranges() == [(0, 3), (5, 10)]
 
 
-def test_gaps_are_named_in_order() -> None:
+def test_missing_ranges_are_in_order() -> None:
     assert RangeSet([(2, 4), (6, 8)]).missing(0, 10) == [(0, 2), (4, 6), (8, 10)]
     assert RangeSet([(2, 4), (6, 8)]).within(3, 7) == [(3, 4), (6, 7)]
 
 
-def test_what_ends_where_a_question_begins_has_no_part_in_it() -> None:
+def test_a_range_that_ends_at_the_first_index_is_not_within() -> None:
     assert RangeSet([(2, 4), (6, 8)]).within(4, 7) == [(6, 7)]
     assert RangeSet([(2, 4), (6, 8)]).within(3, 6) == [(3, 4)]
 
@@ -51,18 +51,18 @@ def test_an_empty_range_changes_nothing_and_is_always_covered(first: int, last: 
     assert ranges.missing(first, last) == ranges.within(first, last) == []
 
 
-def test_numbers_may_be_as_large_as_positions() -> None:
+def test_ranges_hold_the_largest_positions() -> None:
     top = 2**63 - 1
     ranges = RangeSet([(top - 5, top)])
     assert (ranges.count, ranges.end, top - 1 in ranges, top in ranges) == (5, top, True, False)
 
 
-def test_it_says_what_it_holds() -> None:
+def test_its_repr_lists_its_ranges() -> None:
     assert repr(RangeSet([(0, 3), (5, 6)])) == "RangeSet([(0, 3), (5, 6)])"
     assert RangeSet([(0, 3)]) != [(0, 3)]
 
 
-def test_a_broken_set_is_noticed() -> None:
+def test_check_detects_an_inconsistent_set() -> None:
     ranges = RangeSet([(0, 3), (5, 6)])
     ranges._ends[0] = 5
     with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""Trace records: values that say what happened, and nothing else."""
+"""Trace records: immutable values that describe what happened."""
 
 from typing import get_args
 
@@ -15,23 +15,23 @@ KINDS = [
 
 
 def test_every_record_is_one_of_the_union() -> None:
-    """What reads records, journals and displays, goes by the union."""
+    """Journals and displays rely on the union."""
     assert set(get_args(AnyRecord)) == set(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_record_says_what_it_is_and_does_not_change(kind: type[Record]) -> None:
+def test_a_record_names_its_type_and_is_immutable(kind: type[Record]) -> None:
     config = kind.__struct_config__
     assert kind.__doc__
     assert config.frozen
     assert config.tag == kind.__name__
 
 
-def test_records_come_back_from_bytes_as_what_they_were() -> None:
+def test_records_survive_encoding() -> None:
     records = [Delivered(b"t" * 16, b"p" * 16, 5, 3, 77, Term(2, b"n" * 16), 9), LeafSetChanged((b"a",), ())]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(records), type=list[AnyRecord]) == records
 
 
-def test_equal_happenings_are_equal_records() -> None:
+def test_records_with_equal_fields_are_equal() -> None:
     assert trace.Mark("here") == trace.Mark("here") != trace.Mark("there")
     assert len({trace.Mark("here"), trace.Mark("here")}) == 1

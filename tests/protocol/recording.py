@@ -1,4 +1,4 @@
-"""A host that writes down what it is ordered, and a subscriber that writes down what it is given."""
+"""A host that records its orders, and a subscriber that records its upcalls."""
 
 from collections.abc import Callable
 from random import Random
@@ -19,7 +19,7 @@ FIRST, SECOND = Term(1, ALICE.node_id), Term(2, BOB.node_id)
 
 
 class RecordingHost:
-    """Orders as values, in order; time stands where the test puts it."""
+    """Orders as values, in order. The test sets the time."""
 
     incarnation = b"12345678"
 
@@ -66,7 +66,7 @@ class RecordingHost:
 
 
 class Notes:
-    """A subscriber's notebook."""
+    """A subscriber that records what it receives."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
@@ -86,7 +86,7 @@ class Notes:
 
     @property
     def lost_(self) -> list[tuple[int, int, int, str]]:
-        """What was told once the turn is over."""
+        """The losses reported, after the turn is over."""
         self.turn_over()
         return self.told
 

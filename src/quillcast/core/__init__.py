@@ -1,1 +1,1 @@
-"""The vocabulary every part of quillcast shares: ids, ranges, bundles, messages, trace records, errors, the Host."""
+"""The vocabulary that all parts of quillcast share: ids, ranges, bundles, messages, trace records, errors, `Host`."""

@@ -1,8 +1,8 @@
-"""Writes Arrow streams of record batches that share one schema, without pyarrow (docs/decisions/nanoarrow.md).
+"""Write Arrow streams of record batches with one schema, without pyarrow (docs/decisions/nanoarrow.md).
 
-`nanoarrow` encodes the schema and a sample batch of one row. A batch is a header, which is a flatbuffer, and the memory
-of its columns. The headers of one stream differ only in numbers: how many rows, and where each buffer begins. So the
-sample's header is kept, and each further batch writes its own numbers into it.
+`nanoarrow` encodes the schema and a sample batch of one row. A batch consists of a header (a flatbuffer) and the memory
+of its columns. The headers of one stream differ only in numbers: the row count and the offset of each buffer. So the
+stream keeps the header of the sample, and writes new numbers into it for each further batch.
 """
 
 from array import array
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import nanoarrow
 
 Buffer = bytes | memoryview
-"""Memory of a column, counted in bytes."""
+"""The memory of a column, counted in bytes."""
 
 END = b"\xff\xff\xff\xff\0\0\0\0"
-"""The mark for the end of a stream."""
+"""The end-of-stream mark."""
 
 KINDS = ("int64", "double", "binary", "string", "ids")
-"""Types of columns. `ids` is a list of binary."""
+"""The types of columns. `ids` is a list of binary."""
 
 _PADDING = [bytes(-size % 8) for size in range(8)]
 _INT64 = Struct("<q")
@@ -37,24 +37,24 @@ class Field(NamedTuple):
 
 
 class Column(NamedTuple):
-    """Values of one column: rows and nulls, of a list also those of its items, and the buffers in Arrow's order."""
+    """The values of a column: counts of rows and nulls (for a list, also of its items), and the buffers."""
 
     nodes: tuple[int, ...]
     buffers: tuple[Buffer, ...]
 
 
 def numbers(memory: Buffer, count: int) -> Column:
-    """The first `count` numbers of 8 bytes that are in this memory."""
+    """A column of the first `count` 8-byte numbers in this memory."""
     return Column((count, 0), (b"", memory[: 8 * count]))
 
 
 def binaries(offsets: Buffer, memory: Buffer, size: int, count: int) -> Column:
-    """The first `count` values of `size` bytes that are in this memory."""
+    """A column of the first `count` values of `size` bytes in this memory."""
     return Column((count, 0), (b"", offsets[: 4 * (count + 1)], memory[: size * count]))
 
 
 def values_of(kind: str, values: Sequence[Any]) -> Column:
-    """A column of Python's numbers, `bytes`, or tuples of `bytes`; strings come encoded."""
+    """A column of Python numbers, `bytes` (also encoded strings), or tuples of `bytes`."""
     count = len(values)
     if kind in ("int64", "double"):
         return numbers(array("q" if kind == "int64" else "d", values).tobytes(), count)
@@ -66,12 +66,12 @@ def values_of(kind: str, values: Sequence[Any]) -> Column:
 
 
 def offsets_of(values: Iterable[Any]) -> bytes:
-    """Where each value begins and ends, if they stand one behind the other."""
+    """The Arrow offsets of values that are stored one after the other."""
     return array("i", accumulate(map(len, values), initial=0)).tobytes()
 
 
 def nulls(kind: str, count: int) -> Column:
-    """A column of nothing."""
+    """A column of nulls."""
     valid = bytes((count + 7) // 8)
     if kind in ("int64", "double"):
         return Column((count, count), (valid, bytes(8 * count)))
@@ -82,13 +82,13 @@ def nulls(kind: str, count: int) -> Column:
 
 
 class Stream:
-    """Encodes the schema and the batches of a stream."""
+    """Encodes the schema and the batches of one stream."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         encoded = _encoded(fields)
         schema_bytes = 8 + unpack_from("<i", encoded, 4)[0]
         self.schema = encoded[:schema_bytes]
-        """What the stream begins with."""
+        """The first bytes of the stream."""
         header = encoded[schema_bytes:]
         self._header = header[: 8 + unpack_from("<i", header, 4)[0]]
         message = _follow(header, 8)
@@ -99,7 +99,7 @@ class Stream:
         self._nodes, self._buffers = Struct(f"<{2 * nodes}q"), Struct(f"<{2 * buffers}q")
 
     def batch(self, count: int, columns: Iterable[Column]) -> bytes:
-        """A batch of `count` rows; the columns are those of the schema."""
+        """Encode a batch of `count` rows, with one column per field of the schema."""
         nodes: list[int] = []
         places: list[int] = []
         parts: list[bytes | bytearray | memoryview] = [b""]
@@ -121,7 +121,7 @@ class Stream:
 
 
 def _encoded(fields: Sequence[Field]) -> bytes:
-    """The schema and a batch of one row, as nanoarrow encodes them. The count of an empty one would not be there."""
+    """The schema and a batch of one row, as nanoarrow encodes them. An empty batch would leave out the row count."""
     import nanoarrow
     from nanoarrow.ipc import StreamWriter
 
@@ -155,17 +155,17 @@ def _array(type_: "nanoarrow.Schema", kind: str) -> Any:
 
 
 def _follow(data: Buffer, at: int) -> int:
-    """Where the flatbuffers reference at `at` leads."""
+    """The offset that the flatbuffers reference at `at` points to."""
     return at + int(unpack_from("<I", data, at)[0])
 
 
 def _field(data: Buffer, table: int, number: int) -> int:
-    """Where a field of a flatbuffers table stands."""
+    """The offset of a field of a flatbuffers table."""
     known = table - unpack_from("<i", data, table)[0]
     return table + int(unpack_from("<H", data, known + 4 + 2 * number)[0])
 
 
 def _vector(data: Buffer, at: int) -> tuple[int, int]:
-    """Where the vector that the reference at `at` leads to has its first item, and how many it has."""
+    """The offset of the first item, and the length, of the vector that the reference at `at` points to."""
     start = _follow(data, at)
     return start + 4, int(unpack_from("<I", data, start)[0])

@@ -1,30 +1,30 @@
 """Bundles: a short envelope that hops may rewrite, and immutable blocks of events (docs/delivery.md, *On the wire*).
 
-A **block** is one publisher's run of events in one topic, laid out as Arrow columns on 8-byte bounds, little endian.
-The publishers of one peer may share a line of blocks: to everybody on the way they are one publisher, and a column of
-**runs** tells the edges which of them published what (docs/decisions/shared-blocks.md).
+A **block** is a run of events of one publisher in one topic, as little-endian Arrow columns, aligned to 8 bytes. The
+publishers of one peer may share blocks. On the way they count as one publisher. At the edges, a column of **runs**
+tells which published which event (docs/decisions/shared-blocks.md).
 
 ========= ====== =====================================================================
 offset    size   what
 ========= ====== =====================================================================
 0         4      size of the whole block in bytes, a multiple of 8
 4         1      layout version (1)
-5         1      which optional columns follow: 1 times, 2 keys, 4 attributes, 8 signature, 16 runs
-6         2      zero
+5         1      flags of the optional columns: 1 times, 2 keys, 4 attributes, 8 signature, 16 runs
+6         2      reserved, zero
 8         16     PublisherId
 24        8      sequence of the first event
 32        8      publish time of the first event, nanoseconds since 1970 UTC
 40        4      count of events, n
 44        4      bytes of payload data
 48        ...    payload: n + 1 int32 offsets, then the data; each padded to 8 bytes
-...       ...    times: n int64 (else every event has the first one's time)
-...       ...    keys, then attributes: n + 1 int32 offsets and data, laid out like the payload
-...       ...    runs: their number m (4 bytes, 4 zero), m PublisherIds, m int64 first sequences, m int32 counts
+...       ...    times: n int64 (without them, every event has the time of the first)
+...       ...    keys, then attributes: n + 1 int32 offsets and data, with the layout of the payload
+...       ...    runs: their count m (4 bytes, 4 zero), m PublisherIds, m int64 first sequences, m int32 counts
 ...       ...    signature: 64 bytes over everything before it
 ========= ====== =====================================================================
 
-A **bundle** on the wire is its head (the envelope and a table of block sizes) and then its blocks, so forwarding is
-writing a new head and the same blocks. EmptyDict but the two edges looks inside a block.
+On the wire, a **bundle** is its head (the envelope and a table of block sizes), followed by its blocks. To forward it,
+a peer writes a new head and the same blocks. Only the two edges look inside a block.
 """
 
 import struct
@@ -45,31 +45,33 @@ if TYPE_CHECKING:
     import pyarrow
 
 if sys.byteorder != "little":  # pragma: no cover
-    raise ImportError("quillcast lays its columns out little endian, as Arrow does on every machine it is built for")
+    raise ImportError(
+        "quillcast stores columns as little-endian Arrow; run it on a little-endian machine, not on this one"
+    )
 
-EVENT_COUNT_MAX = 1 << 20  # events in one block; a guess that keeps an edge's step under a tenth of a second
+EVENT_COUNT_MAX = 1 << 20  # events in one block; a guess that keeps a step at the edge below a tenth of a second
 BLOCK_COUNT_MAX = 4096  # blocks in one bundle
-_COPIED_BYTES_MAX = 1024  # blocks that are smaller on average are copied out of their bundle; a view costs more
-BLOCK_BYTES_MAX = 1 << 30  # in one column of a block: its offsets are int32
+_COPIED_BYTES_MAX = 1024  # blocks of a smaller mean size are copied out of their bundle: a view costs more
+BLOCK_BYTES_MAX = 1 << 30  # in one column of a block, because its offsets are int32
 
 _BLOCK = struct.Struct("<IBBH16sqqII")
 _HEAD = struct.Struct("<BBHI16sQ16sqIIHH")
-BUNDLE_BYTES = _HEAD.size  # what a bundle costs beside its blocks
-_LONE_HEAD = struct.Struct(_HEAD.format + "I")  # of a bundle of one block, with its size
+BUNDLE_BYTES = _HEAD.size  # size of a bundle without its blocks
+_LONE_HEAD = struct.Struct(_HEAD.format + "I")  # head of a bundle with one block, with that block's size
 _OFFSET = struct.Struct("<i")
-_LONE_OFFSETS = struct.Struct("<ii")  # of a column of one value
-_LONE_BLOCK = struct.Struct(_BLOCK.format + "ii")  # all that comes before the payload of a block's only event
-_LONE_BUNDLE = struct.Struct(_LONE_HEAD.format + _BLOCK.format[1:])  # all that comes before the columns of its block
+_LONE_OFFSETS = struct.Struct("<ii")  # offsets of a column with one value
+_LONE_BLOCK = struct.Struct(_BLOCK.format + "ii")  # everything before the payload of a block with one event
+_LONE_BUNDLE = struct.Struct(_LONE_HEAD.format + _BLOCK.format[1:])  # everything before the columns of the block
 _RUN_COUNT = struct.Struct("<II")
 _ZEROS = b"\0" * 8
 _TIMES, _KEYS, _ATTRIBUTES, _SIGNATURE, _RUNS = 1, 2, 4, 8, 16
-RUN_BYTES = ID_BYTES + 8 + 4  # what a run costs in its column
+RUN_BYTES = ID_BYTES + 8 + 4  # size of a run in its column
 _LAYOUT = 1
-_EVEN_MIN, _EVEN_MAX = 8, 8192  # events in a block between which it pays to look whether all are of one size
+_EVEN_MIN, _EVEN_MAX = 8, 8192  # event counts for which it pays to check for events of one size
 
 
 Run = tuple[bytes, int, int]
-"""Some events of a block that follow one another: whose they are, the first one's sequence there, and how many."""
+"""Consecutive events of one publisher in a block: the publisher, the sequence of the first event, and their count."""
 
 
 def _padded(size: int) -> int:
@@ -80,28 +82,30 @@ def _times(times: Sequence[int], count: int) -> bytes:
     try:
         return struct.pack(f"<{count}q", *times)
     except struct.error as error:
-        raise LocalError(f"{len(times)} times for {count} events, each 64 bits of nanoseconds: {error}") from error
+        raise LocalError(
+            f"{len(times)} times given for {count} events; give one per event, as 64-bit nanoseconds: {error}"
+        ) from error
 
 
 @lru_cache(maxsize=16)
 def _even(count: int, size: int) -> tuple[bytes, Callable[..., tuple[Any, ...]]]:
-    """The offsets of `count` values of `size` bytes each, and what cuts such values out of bytes at an offset.
+    """The offsets of `count` values of `size` bytes each, and a function that cuts them out of bytes at an offset.
 
-    Most blocks hold events of one size, and blocks of a busy topic are alike: that is worth a cache of 4 MB at most.
+    Most blocks hold events of one size, and the blocks of a busy topic are alike. The cache takes at most 4 MB.
     """
     offsets = struct.pack(f"<{count + 1}i", *accumulate(repeat(size, count), initial=0))
     return offsets, struct.Struct(f"{size}s" * count).unpack_from
 
 
 def _column_size(count: int, data_bytes: int) -> int:
-    """Bytes of a binary column of `count` values that have `data_bytes` together."""
+    """The size in bytes of a binary column of `count` values with `data_bytes` bytes of data."""
     return (4 * (count + 1) + 7 & ~7) + (data_bytes + 7 & ~7)
 
 
 def _add_column(parts: list[bytes], values: Sequence[bytes], count: int) -> int:
-    """Add the parts of an Arrow binary column, offsets and data padded to 8 bytes; how many bytes of data it holds."""
+    """Append the parts of an Arrow binary column (offsets and data, padded to 8 bytes). Returns its bytes of data."""
     if len(values) != count:
-        raise LocalError(f"{count} events with a column of {len(values)} values; each event has one")
+        raise LocalError(f"a column has {len(values)} values for {count} events; give one value per event")
     if count == 1:
         size = len(values[0])
         parts += (_LONE_OFFSETS.pack(0, size), values[0], _ZEROS[: -size % 8])
@@ -111,7 +115,7 @@ def _add_column(parts: list[bytes], values: Sequence[bytes], count: int) -> int:
     ends: list[int] = [] if even is not None else list(accumulate(map(len, values), initial=0))
     size = count * even if even is not None else ends[-1]
     if size > BLOCK_BYTES_MAX:
-        raise LocalError(f"{count} events of {size} bytes for one block, which holds at most {BLOCK_BYTES_MAX}")
+        raise LocalError(f"{count} events have {size} bytes together; a block holds at most {BLOCK_BYTES_MAX}")
     offsets = _even(count, even)[0] if even is not None else struct.pack(f"<{count + 1}i", *ends)
     parts += (offsets, _ZEROS[: -len(offsets) % 8])
     parts += values
@@ -123,7 +127,7 @@ def _packed(runs: Sequence[Run], count: int) -> bytes:
     """The column of runs, padded to 8 bytes."""
     publishers, firsts, counts = zip(*runs, strict=True)
     if sum(counts) != count or min(counts) < 1:
-        raise LocalError(f"{count} events with runs of {sum(counts)}; each event is in one")
+        raise LocalError(f"runs of {counts} events in a block of {count}; each event must be in one run")
     many = len(runs)
     column = b"".join(
         (_RUN_COUNT.pack(many, 0), *publishers, struct.pack(f"<{many}q", *firsts), struct.pack(f"<{many}i", *counts))
@@ -132,13 +136,13 @@ def _packed(runs: Sequence[Run], count: int) -> bytes:
 
 
 Join = Callable[[list[bytes]], bytes | memoryview]
-"""Lays pieces of memory down one after the other."""
+"""Concatenates pieces of memory."""
 
 
 class Block:
-    """One publisher's run of events in one topic; immutable, passed on by reference.
+    """A run of events of one publisher in one topic. Immutable, passed on by reference.
 
-    Parsing reads the fixed header alone; the columns are checked where they are decoded.
+    Parsing reads only the fixed header. The columns are checked when they are decoded.
     """
 
     __slots__ = ("_flags", "_payload_bytes", "count", "data", "first", "last", "publisher", "size", "time_ns")
@@ -146,7 +150,7 @@ class Block:
     last: int
     """One past the last event's sequence."""
     size: int
-    """Bytes of the whole block."""
+    """The size of the whole block in bytes."""
 
     def __init__(
         self, data: bytes | memoryview, publisher: bytes, first: int, count: int, time_ns: int, flags: int,
@@ -158,14 +162,14 @@ class Block:
 
     @classmethod
     def parse(cls, data: bytes | memoryview) -> "Block":
-        """The block of these bytes, which it keeps. Raises `Malformed` where their header is none."""
+        """The block in these bytes, which it keeps. Raises `Malformed` if their header is invalid."""
         if len(data) < _BLOCK.size:
             raise Malformed(f"a block of {len(data)} bytes is shorter than its header of {_BLOCK.size}")
         size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes = _BLOCK.unpack_from(data)
         if size != len(data) or size % 8 or layout != _LAYOUT or zero or flags > 31:
-            raise Malformed(f"a block says {size} bytes in layout {layout}, and {len(data)} bytes came")
+            raise Malformed(f"a block's header gives {size} bytes in layout {layout}, but {len(data)} bytes arrived")
         if not 0 < count <= EVENT_COUNT_MAX or not 0 <= first <= NUMBER_MAX - count:
-            raise Malformed(f"a block of {count} events from sequence {first}")
+            raise Malformed(f"invalid block of {count} events from sequence {first}")
         if 4 * (count + 1) > size - _BLOCK.size:
             raise Malformed(f"a block of {size} bytes is too short for {count} events")
         return cls(data, publisher, first, count, time_ns, flags, payload_bytes)
@@ -186,17 +190,17 @@ class Block:
     ) -> "Block":
         """Lay events out as one block.
 
-        `first` is the sequence of the first; `time_ns` its publish time; `times`, `keys` and `attributes`, where
-        given, hold one entry per payload (attributes are MessagePack maps), and `runs`, where events are not the
-        publisher's own, say whose they are; `join` lays the pieces down. Raises `LocalError` where they do not, or
-        where there are more events or bytes than a block can hold.
+        `first` is the sequence of the first event and `time_ns` its publish time. `times`, `keys` and `attributes`,
+        where given, have one entry per payload (attributes are MessagePack maps). `runs` names the publishers of the
+        events if they are not the block's publisher. `join` concatenates the pieces. Raises `LocalError` if the lengths
+        differ, or if there are more events or bytes than a block can hold.
         """
         count, plain = len(payloads), times is None and keys is None and attributes is None and runs is None
         if count == 1 and plain and len(payloads[0]) < _COPIED_BYTES_MAX:
             return cls.lone(publisher, first, payloads[0], time_ns)
         if not 0 < count <= EVENT_COUNT_MAX:
-            raise LocalError(f"{count} events for one block, which holds 1 to {EVENT_COUNT_MAX}")
-        parts: list[bytes] = [b""]  # the header's place
+            raise LocalError(f"{count} events cannot be one block; a block holds 1 to {EVENT_COUNT_MAX}")
+        parts: list[bytes] = [b""]  # reserves the place of the header
         payload_bytes = _add_column(parts, payloads, count)
         flags, size = 0, _BLOCK.size + _column_size(count, payload_bytes)
         if times is not None:
@@ -216,7 +220,7 @@ class Block:
 
     @classmethod
     def lone(cls, publisher: bytes, first: int, payload: bytes, time_ns: int) -> "Block":
-        """What `seal` makes of one event that is a payload only, in fewer steps: many come alone."""
+        """Do what `seal` does, in fewer steps, for the common case of one event that has only a payload."""
         payload_bytes = len(payload)
         size = _LONE_BLOCK.size + (payload_bytes + 7 & ~7)
         head = _LONE_BLOCK.pack(size, _LAYOUT, 0, 0, publisher, first, time_ns, 1, payload_bytes, 0, payload_bytes)
@@ -224,7 +228,7 @@ class Block:
         return cls(data, publisher, first, 1, time_ns, 0, payload_bytes)
 
     def payloads(self) -> list[bytes]:
-        """Every event's payload. Raises `Malformed` if the columns do not check out."""
+        """The payload of every event. Raises `Malformed` if the columns are inconsistent."""
         if self.count == 1:
             data, end = self.data, _LONE_BLOCK.size + self._payload_bytes
             if end <= len(data) and _LONE_OFFSETS.unpack_from(data, _BLOCK.size) == (0, self._payload_bytes):
@@ -232,38 +236,38 @@ class Block:
         return self._values(_BLOCK.size)
 
     def times(self) -> list[int]:
-        """Every event's publish time, nanoseconds since 1970 UTC."""
+        """The publish time of every event, nanoseconds since 1970 UTC."""
         if not self._flags & _TIMES:
             return [self.time_ns] * self.count
         times_at = self._times_at()
         return list(memoryview(self.data)[times_at : times_at + 8 * self.count].cast("q"))
 
     def keys(self) -> list[bytes] | None:
-        """Every event's key, or None where the block has no keys."""
+        """The key of every event, or None if the block has no keys."""
         return self._values(self._keys_at()) if self._flags & _KEYS else None
 
     def attributes(self) -> list[bytes] | None:
-        """Every event's attributes as MessagePack maps, or None where the block has none."""
+        """The attributes of every event as MessagePack maps, or None if the block has none."""
         return self._values(self._attributes_at()) if self._flags & _ATTRIBUTES else None
 
     @property
     def has_attributes(self) -> bool:
-        """Is there a column of attributes?"""
+        """Does the block have a column of attributes?"""
         return bool(self._flags & _ATTRIBUTES)
 
     @property
     def shared(self) -> bool:
-        """Are the events those of the runs' publishers, and not of the block's own?"""
+        """Do several publishers share the block, so that its runs name the publishers of its events?"""
         return bool(self._flags & _RUNS)
 
     def runs(self) -> list[Run]:
-        """Whose events these are, run by run. Raises `Malformed`."""
+        """The runs of events by publisher. Raises `Malformed`."""
         return (
             list(zip(*self._run_columns(), strict=True)) if self.shared else [(self.publisher, self.first, self.count)]
         )
 
     def publishers(self) -> tuple[list[bytes], list[int]]:
-        """Every event's publisher, and its sequence there. Raises `Malformed`."""
+        """The publisher of every event, and its sequence at that publisher. Raises `Malformed`."""
         if not self.shared:
             return [self.publisher] * self.count, list(range(self.first, self.last))
         publishers, firsts, counts = self._run_columns()
@@ -273,12 +277,12 @@ class Block:
         return list(chain.from_iterable(map(repeat, publishers, counts))), list(chain.from_iterable(ranges))
 
     def arrow(self) -> "pyarrow.RecordBatch":
-        """The columns as one Arrow batch over the same bytes: seq, time, payload and, where used, key and attributes.
+        """The columns as an Arrow batch over the same bytes: seq, time, payload and, where used, key and attributes.
 
-        Where publishers share the block, `publisher` says whose each event is, and `seq` counts that one's.
+        If publishers share the block, `publisher` names the publisher of each event, and `seq` is its sequence there.
 
-        Only what a block does not spell out is made: the sequence numbers, and times where all have the first one's.
-        The rest is not copied. Raises `Malformed`.
+        Only columns that the block does not store are created: sequences, and times if all events have the time of the
+        first one. The rest is not copied. Raises `Malformed`.
         """
         import pyarrow as pa
 
@@ -307,24 +311,24 @@ class Block:
         return pa.RecordBatch.from_pydict(columns)
 
     def _extent(self, at: int) -> tuple[int, int]:
-        """Where the data of the binary column at byte `at` begins, and how many bytes that is."""
+        """The offset of the data of the binary column at byte `at`, and its size in bytes."""
         data_at = at + _padded(4 * (self.count + 1))
         if data_at > len(self.data):
-            raise Malformed(
-                f"a column of {self.count} events at byte {at} runs past the block's {len(self.data)} bytes"
-            )
+            raise Malformed(f"a column of {self.count} events at byte {at} exceeds the block's {len(self.data)} bytes")
         (size,) = _OFFSET.unpack_from(self.data, at + 4 * self.count)
         if not 0 <= size <= len(self.data) - data_at:
-            raise Malformed(f"a column of {size} bytes from byte {data_at} runs past the block's {len(self.data)}")
+            raise Malformed(f"a column of {size} bytes at byte {data_at} exceeds the block's {len(self.data)} bytes")
         if at == _BLOCK.size and size != self._payload_bytes:
-            raise Malformed(f"a block says {self._payload_bytes} bytes of payload, its offsets say {size}")
+            raise Malformed(
+                f"a block's header gives {self._payload_bytes} bytes of payload, but its offsets give {size}"
+            )
         return data_at, size
 
     def _offsets(self, at: int) -> tuple[int, ...]:
-        """The offsets of the binary column at byte `at`, which grow from 0."""
+        """The offsets of the binary column at byte `at`, which increase from 0."""
         offsets = struct.unpack_from(f"<{self.count + 1}i", self.data, at)
         if offsets[0] != 0 or list(offsets) != sorted(offsets):
-            raise Malformed(f"a column of {self.count} events at byte {at} has offsets that do not grow from 0")
+            raise Malformed(f"a column of {self.count} events at byte {at} has offsets that do not increase from 0")
         return offsets
 
     def _values(self, at: int) -> list[bytes]:
@@ -333,7 +337,7 @@ class Block:
         data_at, size = self._extent(at)
         if _EVEN_MIN <= count <= _EVEN_MAX and size % count == 0:
             even, cut = _even(count, size // count)
-            if bytes(data[at : at + len(even)]) == even:  # views compare one by one
+            if bytes(data[at : at + len(even)]) == even:  # memoryviews compare item by item
                 return list(cut(data, data_at))
         offsets = self._offsets(at)
         source = BytesIO(data[data_at : data_at + size])
@@ -342,7 +346,7 @@ class Block:
     def _times_at(self) -> int:
         at = _BLOCK.size + _padded(4 * (self.count + 1)) + _padded(self._payload_bytes)
         if self._flags & _TIMES and at + 8 * self.count > len(self.data):
-            raise Malformed(f"the times of {self.count} events run past the block's {len(self.data)} bytes")
+            raise Malformed(f"the times of {self.count} events exceed the block's {len(self.data)} bytes")
         return at
 
     def _keys_at(self) -> int:
@@ -366,13 +370,15 @@ class Block:
         many = _RUN_COUNT.unpack_from(data, at)[0] if at + _RUN_COUNT.size <= len(data) else 0
         at += _RUN_COUNT.size
         if not 0 < many <= self.count or at + many * RUN_BYTES > len(data):
-            raise Malformed(f"a block of {self.count} events and {len(data)} bytes says it has {many} runs")
+            raise Malformed(f"a block of {self.count} events and {len(data)} bytes cannot have {many} runs")
         source = BytesIO(data[at : at + many * ID_BYTES])
         publishers = list(map(source.read, repeat(ID_BYTES, many)))
         firsts = struct.unpack_from(f"<{many}q", data, at + many * ID_BYTES)
         counts = struct.unpack_from(f"<{many}i", data, at + many * (ID_BYTES + 8))
         if sum(counts) != self.count or min(counts) < 1 or min(firsts) < 0 or max(firsts) > NUMBER_MAX - self.count:
-            raise Malformed(f"a block of {self.count} events has {many} runs of {sum(counts)} from {min(firsts)} on")
+            raise Malformed(
+                f"a block of {self.count} events has {many} runs of {sum(counts)} events from sequence {min(firsts)}"
+            )
         return publishers, firsts, counts
 
     def __eq__(self, other: object) -> bool:
@@ -391,7 +397,7 @@ class Bundle:
     __slots__ = ("_head", "blocks", "count", "envelope", "last", "size", "topic")
 
     size: int
-    """What it costs in credit and in buffers, in bytes."""
+    """The bytes that the bundle takes of credit and of buffers."""
     last: int
     """One past the index of the last event."""
 
@@ -407,12 +413,12 @@ class Bundle:
         self._head: bytes | None = None
 
     def under(self, envelope: Envelope) -> "Bundle":
-        """The same blocks under another envelope."""
+        """The same blocks with another envelope."""
         return Bundle(envelope, self.blocks)
 
     @property
     def head(self) -> bytes:
-        """The bytes before the blocks; made once, however many channels the bundle takes."""
+        """The bytes before the blocks. Encoded once, no matter how many channels the bundle takes."""
         if self._head is None:
             e = self.envelope
             if len(self.blocks) == 1 and not e.record and not e.tags:
@@ -435,14 +441,14 @@ class Bundle:
         return b"".join((fixed, variable, _ZEROS[: -(_HEAD.size + len(variable)) % 8]))
 
     def encode(self) -> bytes:
-        """The whole bundle as one piece of bytes."""
+        """The whole bundle as one `bytes` object."""
         return b"".join([self.head, *(block.data for block in self.blocks)])
 
     @classmethod
     def decode(cls, data: bytes | memoryview, cut: "Cut | None" = None) -> "Bundle":
-        """The bundle of these bytes, which it keeps: nobody may write to them any more. Raises `Malformed`.
+        """The bundle in these bytes, which it keeps: nobody may change them afterwards. Raises `Malformed`.
 
-        `cut` finds the blocks where they do not follow the head as they are.
+        `cut` finds the blocks if they do not follow the head directly.
         """
         if cut is None and _LONE_BUNDLE.size < len(data) < _COPIED_BYTES_MAX and (lone := cls._lone(data)) is not None:
             return lone
@@ -450,13 +456,13 @@ class Bundle:
             raise Malformed(f"a bundle of {len(data)} bytes is shorter than its head of {_HEAD.size}")
         kind, _, _, session, topic, counter, node, first, count, blocks, record, tags = _HEAD.unpack_from(data)
         if kind not in _KINDS or not 0 < blocks <= BLOCK_COUNT_MAX:
-            raise Malformed(f"a bundle of kind {kind} with {blocks} blocks")
+            raise Malformed(f"invalid bundle of kind {kind} with {blocks} blocks")
         if not 0 <= first <= NUMBER_MAX - count or counter > NUMBER_MAX:
-            raise Malformed(f"a bundle of term {counter} from {first}")
+            raise Malformed(f"invalid bundle of term {counter} from index {first}")
         record_at = _HEAD.size + 4 * blocks
         at = record_at + record + tags + 7 & ~7
         if at > len(data):
-            raise Malformed(f"a bundle's head says {at} bytes, {len(data)} came")
+            raise Malformed(f"a bundle's head gives {at} bytes, but {len(data)} arrived")
         envelope = Envelope(
             topic, _KINDS[kind], new_tuple(Term, (counter, node)), first, session,
             bytes(data[record_at : record_at + record]) if record else b"",
@@ -465,12 +471,12 @@ class Bundle:
         sizes = struct.unpack_from(f"<{blocks}I", data, _HEAD.size)
         bundle = cls(envelope, (cut or _cut)(data, at, sizes))
         if bundle.count != count:
-            raise Malformed(f"a bundle says {count} events, its blocks hold {bundle.count}")
+            raise Malformed(f"a bundle's head gives {count} events, but its blocks hold {bundle.count}")
         return bundle
 
     @classmethod
     def _lone(cls, data: bytes | memoryview) -> "Bundle | None":
-        """What `decode` makes of one small block and nothing beside it, in fewer steps; None where it has to look."""
+        """Do what `decode` does, in fewer steps, for a bundle of one small block. None if it is not such a bundle."""
         (
             kind, _, _, session, topic, counter, node, index, events, blocks, record, tags, block_size,
             size, layout, flags, zero, publisher, first, time_ns, count, payload_bytes,
@@ -500,14 +506,16 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 
 Cut = Callable[[bytes | memoryview, int, tuple[int, ...]], tuple[Block, ...]]
-"""Finds the blocks of a bundle, of these sizes, whose head ends here."""
+"""Finds the blocks of a bundle, given the end of its head and the sizes of the blocks."""
 
 
 def _cut(data: bytes | memoryview, at: int, sizes: tuple[int, ...]) -> tuple[Block, ...]:
-    """The blocks of a bundle: within its bytes, or where they are small bytes of their own, which are cheaper."""
+    """The blocks of a bundle: views of its bytes, or copies if they are small, which is cheaper."""
     small = len(data) < _COPIED_BYTES_MAX * len(sizes)
     whole = bytes(data) if small else memoryview(data)
     if at + sum(sizes) != len(data):
-        raise Malformed(f"a bundle's blocks say {sum(sizes)} bytes, {len(data) - at} came")
+        raise Malformed(
+            f"a bundle's blocks have {sum(sizes)} bytes according to its head, but {len(data) - at} arrived"
+        )
     ends = accumulate(sizes, initial=at)
     return tuple([Block.parse(whole[start:end]) for start, end in pairwise(ends)])

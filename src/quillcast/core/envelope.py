@@ -1,4 +1,4 @@
-"""What a bundle says about itself, for every hop to read: its topic, what it is doing, and where its events stand."""
+"""The header of a bundle, which every hop reads: its topic, its kind, and the positions of its events."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from quillcast.core.messages import Number, WireId
 
 
 class Term(NamedTuple):
-    """A term of one root over one topic: grows with every change of root (docs/delivery.md, *Roots that move*).
+    """The time of one root of a topic. It grows with every change of root (docs/delivery.md, *Roots that move*).
 
-    `node` is the first half of the root's nodeId and then its incarnation, so that a root that was restarted and
-    remembers nothing cannot take its own old term for a new one.
+    `node` is the first half of the root's nodeId, then its incarnation. So a root that was restarted and remembers
+    nothing cannot mistake its own old term for a new one.
     """
 
     counter: Number
@@ -20,7 +20,7 @@ class Term(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where the root put an event: one line of numbers per topic, whoever published."""
+    """The place that the root gave an event, in one numbering per topic for all publishers."""
 
     term: Term
     index: int  # type: ignore[assignment]  # also the name of a tuple's method, which nobody calls on a position
@@ -28,25 +28,25 @@ class Position(NamedTuple):
 
 NO_TERM = Term(0, bytes(16))
 new_tuple = tuple.__new__
-"""Makes a `Term` or `Position` of all its fields: on the path of every bundle, for a third of the price."""
+"""Creates a `Term` or `Position` from all its fields. Every bundle needs some; this takes a third of the time."""
 
 
 class Kind(IntEnum):
-    """What a bundle is doing: on its way up to be admitted, down the tree, or answering who lacked it."""
+    """What a bundle is for: going up to be admitted, going down the tree, or filling a gap."""
 
     UP = 1
     DOWN = 2
     REPAIR = 3
 
 
-UP, DOWN, REPAIR = Kind  # on the path of every bundle: to ask the class for one takes as long as two calls
+UP, DOWN, REPAIR = Kind  # read for every bundle; reading them from the class would take as long as two calls
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
-    """What hops read and may rewrite; fixed or short, never signed.
+    """What hops read and may rewrite. Fixed or short, and never signed.
 
-    On the way up `first` is the publisher's floor: its lowest sequence that is not stable. On the way down and in
-    repairs it is the index, in `term`, of the first event; the blocks' events follow one another from there.
+    On the way up, `first` is the publisher's floor: its lowest sequence that is not stable. On the way down and in
+    repairs, it is the index of the first event in `term`; the other events of the blocks follow without gaps.
     """
 
     topic: bytes
@@ -57,4 +57,4 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     record: bytes = b""
     """Routing record: a list of (origin, current) pairs, one per scope level, as the forwarding layer encodes it."""
     tags: bytes = b""
-    """What filters on the way noted on the bundle, as the forwarding layer encodes it."""
+    """What filters have noted on the bundle, as the forwarding layer encodes it."""

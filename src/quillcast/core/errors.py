@@ -1,21 +1,21 @@
-"""Errors say whose fault it is, with which value, and what to do."""
+"""Errors say whose fault it is, which value is wrong, and what to do."""
 
 from collections.abc import Sequence
 from typing import Literal
 
-QUOTED_MAX = 80  # letters of what was given that an error repeats; a guess
+QUOTED_MAX = 80  # characters of an invalid value that an error repeats; a guess
 
 
 def quoted(text: str) -> str:
-    """What was given, for an error: in quotation marks, and not all of what is long."""
-    return repr(text) if len(text) <= QUOTED_MAX else f"{text[:QUOTED_MAX]!r}... ({len(text)} letters)"
+    """An invalid value, for an error message: quoted, and shortened if it is long."""
+    return repr(text) if len(text) <= QUOTED_MAX else f"{text[:QUOTED_MAX]!r}... ({len(text)} characters)"
 
 
 class QuillcastError(Exception):
     """Base of all errors of quillcast. The text is one line for people."""
 
     exit_code = 1
-    """What a command ends with when this error reaches it."""
+    """The exit code of a command that ends with this error."""
 
 
 class LocalError(QuillcastError):
@@ -31,7 +31,7 @@ class RemoteError(QuillcastError):
 
 
 class Malformed(RemoteError):
-    """Bytes from a network that are no frame, bundle or message of ours."""
+    """Bytes from the network that are not a valid frame, bundle or message."""
 
 
 class EventTooLarge(LocalError):
@@ -70,10 +70,11 @@ class NotAdmitted(QuillcastError):
 
 
 class NotStable(QuillcastError):
-    """Not every live subscriber is known to hold the event; `reason` says why.
+    """Not every live subscriber is known to have the event; `reason` says why.
 
-    `late`: the time to wait passed; who does not hold it yet is named, and it may become stable later. `dropped`: the
-    publisher's bounds (`retain_bytes`, `retain_s`) made it discard the event before it was stable; it never is.
+    `late`: the time to wait passed. The text names the subscribers that do not have it yet; it may become stable later.
+    `dropped`: the publisher's bounds (`retain_bytes`, `retain_s`) made it discard the event before it was stable, so it
+    never will be.
     """
 
     exit_code = 5

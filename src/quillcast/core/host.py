@@ -1,7 +1,7 @@
-"""The one interface through which protocols reach the outside world (docs/design.md, decision 1).
+"""The only interface through which protocols reach the outside world (docs/design.md, decision 1).
 
-A host carries out orders and hands things in, one at a time; it never calls into a peer in the midst of that peer's
-step, not even for a message to itself. The same protocol code runs on `live.runtime.host` and on `sim.host`.
+A host carries out orders, and passes inputs to a peer one at a time. It never calls a peer during a step of that peer,
+not even for a message to itself. The same protocol code runs on `live.runtime.host` and on `sim.host`.
 """
 
 from random import Random
@@ -16,17 +16,17 @@ from quillcast.core.trace import Record
 
 
 class Timer(msgspec.Struct, frozen=True):
-    """What a layer has told itself later: a value. On arrival the layer asks whether it still matters."""
+    """A value that a layer sets to receive it later. When it arrives, the layer checks whether it still matters."""
 
 
 class Disk(Protocol):
-    """Append-only named files. Every order answers later, as the input `disk_done(token, result)`, in the order given.
+    """Append-only files with names. Each order is answered later, in order, by the input `disk_done(token, result)`.
 
-    `result` is bytes for `read`, a byte count or offset for the rest, or a `DiskFailed`.
+    `result` is bytes for `read`, a byte count or offset for the others, or a `DiskFailed`.
     """
 
     def append(self, name: str, data: bytes, token: Any) -> None:
-        """Append; the result is the offset at which the data begins."""
+        """Append data. The result is the offset at which it begins."""
         ...
 
     def sync(self, name: str, token: Any) -> None:
@@ -34,110 +34,110 @@ class Disk(Protocol):
         ...
 
     def read(self, name: str, offset: int, size_bytes: int, token: Any) -> None:
-        """Read up to `size_bytes`; fewer only at the end of the file."""
+        """Read up to `size_bytes` bytes. Fewer are returned only at the end of the file."""
         ...
 
     def truncate(self, name: str, size_bytes: int, token: Any) -> None:
-        """Cut the file to `size_bytes`."""
+        """Truncate the file to `size_bytes` bytes."""
         ...
 
 
 class Host(Protocol):
-    """What a peer may ask of the world. Times are seconds on one monotonic clock; sizes are bytes."""
+    """What a peer may ask of its environment. Times are seconds on one monotonic clock; sizes are bytes."""
 
     me: NodeId
     contact: Contact
     random: Random
     disk: Disk
     incarnation: bytes
-    """8 bytes, new at each start of the peer."""
+    """Eight bytes that are new at each start of the peer."""
 
     def now(self) -> float:
-        """Seconds on a monotonic clock of unknown origin."""
+        """Seconds on a monotonic clock with an arbitrary origin."""
         ...
 
     def wall_ns(self) -> int:
-        """Nanoseconds since 1970 UTC, for people and journals; nothing may depend on it."""
+        """Nanoseconds since 1970 UTC, for people and journals only: no decision may depend on it."""
         ...
 
     def send(self, to: Contact, message: Message) -> None:
-        """Send a control message. Needs no credit; in order per link; may be lost when the link breaks."""
+        """Send a control message. It needs no credit, keeps its order, and may be lost if the link breaks."""
         ...
 
     def carry(self, to: Contact, bundle: Bundle) -> None:
-        """Send a bundle. Uses `bundle.size` bytes of the link's credit; ask `room` first, but for a repair's first."""
+        """Send a bundle, which uses `bundle.size` bytes of credit: check `room` first, except for due repairs."""
         ...
 
     def room(self, to: Contact) -> int:
-        """Bytes of credit left towards a peer; what a link will start with, if there is none yet.
+        """Bytes of credit left towards a peer; without a link, the credit that a new link will have.
 
-        When it was not positive and becomes so again, the input `room(contact)` tells; also when it passes the half of
-        `window`.
+        After it was zero or less, the input `room(contact)` reports when it is positive again, and also when it passes
+        half of `window`.
         """
         ...
 
     def window(self, to: Contact) -> int:
-        """Bytes of credit that a link to a peer has when nothing is under way."""
+        """Bytes of credit of a link to a peer when nothing is in transit."""
         ...
 
     def release(self, sender: bytes, size_bytes: int) -> None:
-        """Give credit back to a peer whose bundle's bytes have left this one."""
+        """Return credit to a peer, because this peer no longer holds the bytes of its bundle."""
         ...
 
     def set_timer(self, timer: Timer, delay_s: float) -> None:
-        """Hand `timer` in once, `delay_s` or more later. EmptyDict needs cancelling."""
+        """Pass `timer` in once, after `delay_s` seconds or more. Timers need not be cancelled."""
         ...
 
     def proximity(self, node: bytes) -> float | None:
-        """Measured round trip to a peer in seconds, or None if unknown."""
+        """The measured round-trip time to a peer in seconds, or None if unknown."""
         ...
 
     def measure(self, to: Contact) -> None:
-        """Measure the proximity of a peer; the answer comes as the input `measured(contact, proximity | None)`."""
+        """Measure the proximity of a peer. The answer is the input `measured(contact, proximity | None)`."""
         ...
 
     def disconnect(self, node: bytes) -> None:
-        """No layer needs the link to this peer any more; the host may close it when nothing waits on it."""
+        """No layer needs the link to this peer any more. The host may close it when nothing waits to be sent."""
         ...
 
     def trace(self, record: Record) -> None:
-        """Note what happened, for stories, journals and the audit."""
+        """Record what happened, for stories, journals and the audit."""
         ...
 
 
 class Inputs(Protocol):
-    """What a host hands in; `protocol.peer.Peer` is it. One input runs to its end before the next begins."""
+    """The inputs that a host passes to a peer (`protocol.peer.Peer`). A peer finishes each before the next one."""
 
     def message(self, sender: Contact, message: Any) -> None:
         """A control message arrived."""
         ...
 
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
-        """A bundle arrived; its bytes are charged to the link until `Host.release`."""
+        """A bundle arrived. Its bytes count against the link's credit until `Host.release`."""
         ...
 
     def timer(self, timer: Timer) -> None:
-        """A timer set before is due, or past due."""
+        """A timer is due, or overdue."""
         ...
 
     def link_up(self, contact: Contact) -> None:
-        """A link to this peer stands (again)."""
+        """A link to this peer is up (again)."""
         ...
 
     def link_lost(self, contact: Contact) -> None:
-        """The link broke or could not be made. A hint, not a verdict: the peer may live."""
+        """The link broke or could not be opened. This is a hint, not a verdict: the peer may be alive."""
         ...
 
     def died(self, contact: Contact) -> None:
-        """This peer's process has ended, and that is certain: it ran on this machine."""
+        """The peer's process has ended. This is certain, because it ran on this machine."""
         ...
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards this peer."""
+        """There is credit towards this peer again."""
         ...
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
-        """The answer to `Host.measure`: seconds of round trip, or None if the peer did not answer."""
+        """The answer to `Host.measure`: the round-trip time in seconds, or None if the peer did not answer."""
         ...
 
     def disk_done(self, token: Any, result: Any) -> None:

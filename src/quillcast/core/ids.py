@@ -1,7 +1,7 @@
 """128-bit ids on the ring, and their digits (Pastry, section 2).
 
-Ids are 16 ``bytes`` everywhere: MessagePack integers stop at 64 bits, and bytes of equal length compare like the
-numbers they stand for. Arithmetic on the ring goes through `int.from_bytes`.
+Ids are 16 ``bytes`` everywhere: MessagePack integers end at 64 bits, and bytes of equal length compare like the numbers
+that they encode. Arithmetic on the ring goes through `int.from_bytes`.
 """
 
 import hashlib
@@ -18,29 +18,29 @@ TopicId = NewType("TopicId", bytes)
 PublisherId = NewType("PublisherId", bytes)
 
 NETWORK_CREATOR = ""
-"""The creator of a bare topic name: the network's own namespace (docs/delivery.md, *Ids*)."""
+"""The creator of a topic with a plain name: the network's own namespace (docs/delivery.md, *Ids*)."""
 
 
 def node_id(public_key: bytes) -> NodeId:
-    """Leading 128 bits of SHA-256 of the peer's public key (docs/design.md, section 3)."""
+    """The leading 128 bits of the SHA-256 of the peer's public key (docs/design.md, section 3)."""
     return NodeId(hashlib.sha256(public_key).digest()[:ID_BYTES])
 
 
-@lru_cache(maxsize=1024)  # asked for per bundle
+@lru_cache(maxsize=1024)  # called for each bundle
 def topic_id(name: str, creator: str = NETWORK_CREATOR) -> TopicId:
-    """Hash of the topic's name with its creator's name (Scribe, section 3.1, topic management)."""
+    """The hash of the topic's name and its creator's name (Scribe, section 3.1, topic management)."""
     return TopicId(hashlib.sha256(f"topic\0{creator}\0{name}".encode()).digest()[:ID_BYTES])
 
 
 def creator_rooted_topic_id(name: str, creator: NodeId) -> TopicId:
-    """64 bits of the creator's nodeId, then 64 bits of the name's hash: the creator is the root."""
+    """64 bits of the creator's nodeId, then 64 bits of the hash of the name, so that the creator is the root."""
     return TopicId(creator[:8] + hashlib.sha256(b"topic\0" + name.encode()).digest()[:8])
 
 
 def publisher_id(node: NodeId, incarnation: bytes, number: int = 0) -> PublisherId:
-    """hash(nodeId, incarnation): new at each start, so no sequence is ever used twice.
+    """The hash of nodeId and incarnation: new at each start, so that no sequence is used twice.
 
-    `number` tells the publishers of one peer apart.
+    `number` distinguishes the publishers of one peer.
     """
     return PublisherId(
         hashlib.sha256(b"publisher\0" + node + incarnation + number.to_bytes(8, "big")).digest()[:ID_BYTES]
@@ -53,38 +53,38 @@ def number(id_: bytes) -> int:
 
 
 def from_number(value: int) -> bytes:
-    """The id of a number, taken around the ring."""
+    """The id of a number, modulo the size of the ring."""
     return (value % RING).to_bytes(ID_BYTES, "big")
 
 
 def digit(id_: bytes, index: int, bits: int) -> int:
-    """The `index`-th digit of base 2**`bits`, most significant first."""
+    """The digit at `index` in base 2**`bits`, with the most significant digit first."""
     shift = ID_BITS - bits * (index + 1)
     value = number(id_)
     return (value >> shift if shift >= 0 else value << -shift) & ((1 << bits) - 1)
 
 
 def shared_digits(a: bytes, b: bytes, bits: int) -> int:
-    """How many leading digits of base 2**`bits` the two ids share."""
+    """The number of leading digits of base 2**`bits` that the two ids share."""
     return (ID_BITS - (number(a) ^ number(b)).bit_length()) // bits
 
 
 def ring_distance(a: bytes, b: bytes) -> int:
-    """Distance on the ring, the shorter way round."""
+    """The distance on the ring, in the shorter direction."""
     clockwise = (number(a) - number(b)) % RING
     return min(clockwise, RING - clockwise)
 
 
 def clockwise(start: bytes, end: bytes) -> int:
-    """Steps from `start` to `end` going up the ring."""
+    """The distance from `start` to `end` in ascending direction on the ring."""
     return (number(end) - number(start)) % RING
 
 
 def closer(a: bytes, b: bytes, key: bytes) -> bool:
-    """Is `a` numerically closer to `key` than `b`? Equal distances fall to the smaller id, so that all peers agree."""
+    """Is `a` numerically closer to `key` than `b`? The smaller id wins a tie, so that all peers agree."""
     return (ring_distance(a, key), a) < (ring_distance(b, key), b)
 
 
 def short(id_: bytes) -> str:
-    """The first 8 hexadecimal digits: how people are shown an id."""
+    """The first 8 hexadecimal digits, as an id is shown to people."""
     return id_[:4].hex()

@@ -1,28 +1,28 @@
-"""For what there is by the ten thousand: what is empty, or the same in many places, takes no room of its own."""
+"""Shared copies of values that exist ten thousand times: empty containers and equal immutable values."""
 
 from collections.abc import Hashable
 from typing import Any, Final, TypeVar, cast
 
 T = TypeVar("T", bound=Hashable)
 
-INTERNED_MAX = 2048  # values that are looked for; those before go on living where they are used. A guess
+INTERNED_MAX = 2048  # values that are remembered; older ones stay alive where they are used. A guess
 
 
 class EmptyDict(dict[Any, Any]):
-    """An empty dict that many objects share until they have something to keep: writing to it is a mistake."""
+    """An empty dict that many objects share until they have something to store. Writing to it is an error."""
 
     __slots__ = ()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise TypeError(f"{key!r} was to be entered in a dict that others share: give its owner one of its own")
+        raise TypeError(f"cannot add {key!r} to the shared empty dict; create a dict of your own first")
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """Refused as well."""
+        """Always raises `TypeError`."""
         self[key] = default
 
     def update(self, *entries: Any, **more: Any) -> None:
-        """Refused, whatever it is."""
-        raise TypeError("a dict that others share was to be updated: give its owner one of its own")
+        """Always raises `TypeError`."""
+        raise TypeError("cannot update the shared empty dict; create a dict of your own first")
 
 
 EMPTY: Final = EmptyDict()
@@ -31,7 +31,7 @@ _interned: dict[Hashable, Hashable] = {}
 
 
 def interned(value: T) -> T:
-    """An equal value that others hold already, if there was one lately; values that never change only."""
+    """An equal value that was interned recently, or this one. For immutable values only."""
     found = _interned.setdefault(value, value)
     if len(_interned) > INTERNED_MAX:
         _interned.clear()

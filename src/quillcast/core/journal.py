@@ -1,8 +1,8 @@
-"""How trace records are laid out as Arrow: one typed table, one row per record (docs/journal.md).
+"""The layout of trace records in Arrow: one typed table, one row per record (docs/journal.md).
 
-A journal is a plain Arrow stream, readable by anything that reads Arrow. Every record type shares the table: a field
-stands in the column that `COLUMN_OF_FIELD` names, and the columns that a type does not use are null. One batch holds
-records of one type, so what a flush costs grows with what happened and not with the width of the table.
+A journal is a plain Arrow stream that any Arrow library can read. All record types share the table: `COLUMN_OF_FIELD`
+names the column of a field, and columns that a type does not use are null. A batch holds records of one type, so the
+cost of a flush grows with what happened and not with the width of the table.
 
 `quillcast.pipeline.reading` reads journals.
 """
@@ -21,7 +21,7 @@ from quillcast.core.ids import ID_BYTES
 from quillcast.core.trace import Admitted, AnyRecord, Delivered, Published, Record
 
 END = arrow.END
-"""A journal that was closed ends with this, one that was cut does not."""
+"""The last bytes of a journal that was closed. A truncated journal ends without them."""
 
 COLUMNS: dict[str, tuple[str, str]] = {
     "peer": ("binary", "nodeId of the peer that wrote the record"),
@@ -49,7 +49,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "joined": ("ids", "of LeafSetChanged: peers that entered"),
     "left": ("ids", "of LeafSetChanged: peers that left"),
 }
-"""Name, type and meaning of every column, in order."""
+"""The name, type and meaning of every column, in order."""
 
 COLUMN_OF_FIELD = {
     "key": "topic",
@@ -59,11 +59,11 @@ COLUMN_OF_FIELD = {
     "silent_s": "seconds",
     "address": "text", "kind": "text", "name": "text", "how": "text", "why": "text", "where": "text", "source": "text",
 }  # fmt: skip
-"""Where a record's field stands, if not in the column of its own name. `term` takes two columns."""
+"""The column of a record's field, if it is not the column of the same name. `term` takes two columns."""
 
 
 class Entry(NamedTuple):
-    """One record of a journal, with what the journal adds."""
+    """One record of a journal, with the fields that the journal adds."""
 
     peer: bytes
     started_ns: int
@@ -76,7 +76,7 @@ KINDS: dict[str, type[Record]] = {kind.__name__: kind for kind in get_args(AnyRe
 
 
 def _columns(kind: type[Record]) -> dict[str, str]:
-    """The column of each field; `term` stays whole here."""
+    """The column of each field. Here `term` is not split."""
     fields = [field.name for field in msgspec.structs.fields(kind)]
     columns = {field: COLUMN_OF_FIELD.get(field, field) for field in fields}
     if len(set(columns.values())) < len(columns) or not COLUMNS.keys() | {"term"} >= set(columns.values()):
@@ -85,11 +85,11 @@ def _columns(kind: type[Record]) -> dict[str, str]:
 
 
 COLUMNS_OF = {kind: _columns(kind) for kind in KINDS.values()}
-"""The column of each field of a record type, in their order; `term` fills two columns."""
+"""The column of each field of a record type, in order. `term` fills two columns."""
 
 
 def _cells(kind: type[Record]) -> dict[str, str]:
-    """Where in a record the value of each column stands; a term fills two."""
+    """The path within a record to the value of each column. A term fills two columns."""
     term = {"term_counter": "term.counter", "term_node": "term.node"}
     cells: dict[str, str] = {}
     for field, column in COLUMNS_OF[kind].items():
@@ -101,44 +101,44 @@ _CELLS = {kind: _cells(kind) for kind in KINDS.values()}
 _FORMATS = {"int64": "q", "binary": f"{ID_BYTES}s"}
 
 RUNS = (Published, Admitted, Delivered)
-"""What a peer notes for every run of events: these are many, all other records few."""
+"""The records that a peer writes for every run of events. These are many; all others are few."""
 
 
 ALWAYS = ("peer", "started_ns", "entry", "at_ns", "record")
-"""Columns without nulls."""
+"""The columns without nulls."""
 
 
 @cache
 def stream() -> arrow.Stream:
-    """Encodes the journal's batches. The first call takes some milliseconds, and loads nanoarrow."""
+    """The encoder of the journal's batches. The first call takes some milliseconds and loads nanoarrow."""
     return arrow.Stream([arrow.Field(name, kind, name not in ALWAYS) for name, (kind, _) in COLUMNS.items()])
 
 
 def beginning() -> bytes:
-    """What every journal file begins with: the schema."""
+    """The first bytes of every journal file: the schema."""
     return stream().schema
 
 
 class Ledger:
-    """What a process noted and has not laid out yet.
+    """The records that a process has noted and not yet encoded.
 
     Args:
         peer: nodeId of the writer.
         started_ns: when its process opened the journal, nanoseconds since 1970 UTC.
-        rows_max: records that may be noted before they are laid out.
+        rows_max: how many records may be noted before they are encoded.
     """
 
     def __init__(self, peer: bytes, started_ns: int, rows_max: int) -> None:
         self.noted = 0
-        """Records since the beginning, and so the number of the next one."""
+        """The number of records since the beginning, which is the number of the next record."""
         self.waiting = 0
-        """Records since the last lay-out."""
+        """The number of records since the last call of `lay_out`."""
         self._life = {"peer": peer, "started_ns": pack("=q", started_ns)}
         self._sheets: dict[type[Record], Sheet] = {kind: Sheet(kind, self._life, rows_max) for kind in RUNS}
         self._others: dict[type[Record], list[tuple[int, int, Record]]] = {}
 
     def note(self, at_ns: int, record: Record) -> None:
-        """Take a record of what happened at `at_ns`, nanoseconds since 1970 UTC."""
+        """Add a record of what happened at `at_ns`, nanoseconds since 1970 UTC."""
         sheet = self._sheets.get(type(record))
         if sheet is None or not sheet.note(self.noted, at_ns, record):
             self._others.setdefault(type(record), []).append((self.noted, at_ns, record))
@@ -146,14 +146,14 @@ class Ledger:
         self.waiting += 1
 
     def lay_out(self) -> list[bytes]:
-        """What waits, as Arrow messages: one per type of record, or two if some of its ids are odd."""
+        """Encode the waiting records as Arrow messages: one per record type, or two if some ids have another size."""
         self.waiting = 0
         others, self._others = self._others, {}
         sheets = [sheet.lay_out() for sheet in self._sheets.values() if sheet.count]
         return sheets + [self._message(kind, *zip(*noted, strict=True)) for kind, noted in others.items()]
 
     def _message(self, kind: type[Record], *noted: Sequence[Any]) -> bytes:
-        """Records of one type that waited as they came: their numbers, their times and they themselves."""
+        """Encode records of one type that were kept as objects, given their numbers, times and the records."""
         entries, times, records = noted
         count = len(records)
         columns: dict[str, Sequence[Any]] = {
@@ -174,11 +174,11 @@ class Ledger:
 
 
 class Sheet:
-    """Rows of one of the types in `RUNS`, as words of 8 bytes, until they are laid out.
+    """The rows of one of the types in `RUNS`, as words of 8 bytes, until they are encoded.
 
-    Records that waited as they came would keep their numbers and ids all over memory, and every event would have to
-    take some that the processor has forgotten. The rows become columns word by word, in memory that stays, and a batch
-    is made of what stands there: no value becomes an object again.
+    If records were kept as objects, their numbers and ids would be scattered over memory, and encoding would miss the
+    processor's caches for every event. Here the rows become columns word by word, in memory that is used again, and the
+    batch is made from that memory. No value becomes an object again.
     """
 
     def __init__(self, kind: type[Record], life: dict[str, bytes], rows_max: int) -> None:
@@ -199,7 +199,7 @@ class Sheet:
         ]
 
     def note(self, entry: int, at_ns: int, record: Any) -> bool:
-        """Take a row. Not if an id has not the 16 bytes that all have: it would be cut, or filled up."""
+        """Add a row. Returns False if an id does not have 16 bytes, because it would be truncated or padded."""
         if len(record.topic) != ID_BYTES or len(record.publisher) != ID_BYTES:
             return False
         self._pack(self._rows, self.count * self._row_bytes, entry, at_ns, *self._values(record))
@@ -207,7 +207,7 @@ class Sheet:
         return True
 
     def lay_out(self) -> bytes:
-        """The rows as an Arrow message; the sheet is empty again."""
+        """Encode the rows as an Arrow message, and clear the sheet."""
         count, self.count = self.count, 0
         for column, words in self._moves:
             column[:count] = words[:count]
@@ -215,12 +215,12 @@ class Sheet:
 
 
 def _constant(life: dict[str, bytes], kind: type[Record]) -> dict[str, bytes]:
-    """The columns that hold one value in a batch of such records, and that value as it stands in memory."""
+    """The columns that have one value in all rows of such a batch, with that value's bytes."""
     return life | {"record": kind.__name__.encode()}
 
 
 def _column_over(kind: str, memory: memoryview, rows_max: int) -> Callable[[int], Column]:
-    """Columns of what stands in this memory at the time, for any number of rows: numbers, or values of one size."""
+    """A function that makes a column of any number of rows over this memory: numbers, or values of one size."""
     size = len(memory) // rows_max
     if kind == "int64":
         return partial(arrow.numbers, memory)

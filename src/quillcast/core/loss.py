@@ -1,4 +1,4 @@
-"""The report of events that a subscriber will not get (docs/delivery.md, *Guarantees*: loss reports are exact)."""
+"""The report of events that a subscriber will not receive (docs/delivery.md, *Guarantees*: loss reports are exact)."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ class Loss(msgspec.Struct, frozen=True):
     event that arrives after all is marked (`Event.recovered`); a few others may be marked too.
 
     If a process has one publisher in the topic, `publisher` and the sequences are those of its events
-    (`Event.publisher`, `Event.sequence`). Several publishers of a process share a line of blocks, which has the id of
+    (`Event.publisher`, `Event.sequence`). Several publishers of a process share blocks, which has the id of
     the first one and counts the events of all. `count` is then exact, and gaps in each publisher's `Event.sequence`
     show whose events were lost.
 

@@ -1,6 +1,6 @@
-"""What control messages are made of. Each layer declares its own in its `messages.py`; `protocol/wire.py` gathers them.
+"""The parts of control messages. Each layer declares its messages in `messages.py`; `protocol/wire.py` collects them.
 
-Tag numbers are appended, never reused; new fields go last, with a default.
+Tag numbers are appended and never reused. New fields go last and have a default.
 
 ====== ==================
 tags   layer
@@ -21,23 +21,23 @@ from quillcast.core.ids import ID_BYTES
 
 T = TypeVar("T")
 WireId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
-"""An id in a message: bytes of another length are malformed."""
+"""An id in a message. Bytes of another length are malformed."""
 NUMBER_MAX = 1 << 62
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
-"""A number in a message that is counted on from: larger ones would one day fit no message any more."""
+"""A number in a message that will be incremented. The bound leaves room, so that the sum still fits a message."""
 
 _FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
 
 
 def decoded(decoder: "msgspec.msgpack.Decoder[T]", data: bytes, what: str) -> T:
-    """What the decoder makes of bytes that came from a network; `what` they should be.
+    """Decode bytes from the network; `what` names what they should be.
 
-    Raises `Malformed`, whichever of its ways the decoder takes to say so.
+    Raises `Malformed` for any error of the decoder.
     """
     try:
         return decoder.decode(data)
     except _FAULTS as fault:
-        raise Malformed(f"{len(data)} bytes are no {what}: {fault}") from fault
+        raise Malformed(f"{len(data)} bytes are not a valid {what}: {fault}") from fault
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
@@ -45,19 +45,19 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Contact(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """A peer and where it is reached: whoever is introduced is introduced with an address."""
+    """A peer and its address. A peer is always introduced together with its address."""
 
     node_id: WireId
     address: str
 
 
 class Codec(Protocol):
-    """Encodes and decodes any layer's message; a layer that carries others' messages is given one."""
+    """Encodes and decodes the messages of any layer. Layers that carry messages of others are given one."""
 
     def encode(self, message: Message) -> bytes:
-        """The message as bytes."""
+        """Encode the message."""
         ...
 
     def decode(self, data: bytes) -> Any:
-        """The message of these bytes. Raises `Malformed`."""
+        """Decode a message. Raises `Malformed`."""
         ...

@@ -1,4 +1,4 @@
-"""Settings that are numbers: finite, and not below what makes sense."""
+"""Checks for settings that are numbers: finite, and not below a sensible minimum."""
 
 import math
 from collections.abc import Collection
@@ -10,9 +10,10 @@ from quillcast.core.errors import LocalError
 
 
 def check_numbers(settings: msgspec.Struct, table: str, may_be_zero: Collection[str] = ()) -> None:
-    """Raise `LocalError` for the first setting of a table that is no finite number above 0.
+    """Raise `LocalError` for the first setting of a table that is not a finite number above 0.
 
-    Those in `may_be_zero` may be 0 too. Where the default is a yes or no, so is the setting; others are not looked at.
+    Settings in `may_be_zero` may also be 0. If the default is a boolean, the setting must be one. Other types are not
+    checked.
     """
     for field in msgspec.structs.fields(settings):
         value = getattr(settings, field.name)
@@ -29,7 +30,7 @@ def check_numbers(settings: msgspec.Struct, table: str, may_be_zero: Collection[
 
 
 def is_number(value: Any, *, whole: bool = False) -> bool:
-    """Is it a finite number, and no yes or no?"""
+    """Is it a finite number, and not a boolean?"""
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         return False
     return math.isfinite(value)

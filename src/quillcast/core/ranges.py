@@ -1,4 +1,4 @@
-"""Sets of events as ranges: what a peer received, keeps or lacks costs per gap (docs/design.md, decision 3)."""
+"""Sets of events as ranges, which cost as much as there are gaps (docs/design.md, decision 3)."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -8,22 +8,22 @@ from typing import Final
 from quillcast.core.messages import Number
 
 Range = tuple[Number, Number]
-"""Half open: [first, last)."""
+"""A half-open range: [first, last)."""
 
 
-_NO_BOUNDS: list[int] = []  # of all empty sets: many stay empty
+_NO_BOUNDS: list[int] = []  # shared by all empty sets, because many stay empty
 
 
 class RangeSet:
-    """A set of non-negative integers kept as sorted, disjoint, non-adjacent half-open ranges.
+    """A set of non-negative integers, stored as sorted, disjoint, non-adjacent half-open ranges.
 
-    The common case, adding right after the last range, is constant time.
+    The common case, adding right after the last range, takes constant time.
     """
 
     __slots__ = ("_ends", "starts")
 
     starts: list[int]
-    """The first member of each range, in order; to be read only."""
+    """The first member of each range, in order. Read-only for others."""
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         self.starts = self._ends = _NO_BOUNDS
@@ -31,14 +31,14 @@ class RangeSet:
             self.add(first, last)
 
     def add(self, first: int, last: int) -> bool:
-        """Add [first, last). True if any of it was new."""
+        """Add [first, last). True if any of it is new."""
         if first >= last:
             return False
         starts, ends = self.starts, self._ends
         if not ends:
             self.starts, self._ends = [first], [last]
             return True
-        if ends[-1] == first:  # grows at its end: a stream in order
+        if ends[-1] == first:  # the common case: a stream in order
             ends[-1] = last
             return True
         left = bisect_left(ends, first)
@@ -59,7 +59,7 @@ class RangeSet:
             self.add(first, last)
 
     def discard(self, first: int, last: int) -> None:
-        """Take [first, last) out."""
+        """Remove [first, last)."""
         if first >= last:
             return
         starts, ends = self.starts, self._ends
@@ -74,7 +74,7 @@ class RangeSet:
         ends[left:right] = [end for _, end in keep]
 
     def join_closest(self) -> None:
-        """Make the two ranges that are closest to each other one, with what lies between them."""
+        """Merge the two ranges that are closest to each other, including what lies between them."""
         if len(self.starts) > 1:
             gaps = zip(self._ends, self.starts[1:], strict=False)
             self.add(*min(gaps, key=lambda gap: gap[1] - gap[0]))
@@ -116,7 +116,7 @@ class RangeSet:
         return found
 
     def contiguous_from(self, first: int) -> int:
-        """The end of the unbroken run that begins at `first`: `first` itself if that is not in the set."""
+        """The end of the contiguous run that begins at `first`, or `first` itself if that is not in the set."""
         at = bisect_right(self.starts, first) - 1
         return max(first, self._ends[at]) if at >= 0 else first
 
@@ -132,18 +132,18 @@ class RangeSet:
 
     @property
     def count(self) -> int:
-        """How many integers are in the set."""
+        """The number of integers in the set."""
         return sum(self._ends) - sum(self.starts)
 
     def ranges(self) -> list[Range]:
-        """The ranges as a list, in order."""
+        """The ranges in order."""
         return list(zip(self.starts, self._ends, strict=True))
 
     def __iter__(self) -> Iterator[Range]:
         return iter(self.ranges())
 
     def __len__(self) -> int:
-        """How many ranges (not integers) the set holds: what it costs."""
+        """The number of ranges (not integers), which determines the set's cost."""
         return len(self.starts)
 
     def __bool__(self) -> bool:
@@ -164,23 +164,23 @@ class RangeSet:
 
 
 class _NoRanges(RangeSet):
-    """The empty set that many share until they have something to enter in one of their own."""
+    """The empty set that many objects share until they need one of their own."""
 
     __slots__ = ()
 
     def add(self, first: int, last: int) -> bool:
-        raise TypeError(f"[{first}, {last}) was to be added to a set that others share: give its owner one of its own")
+        raise TypeError(f"cannot add [{first}, {last}) to the shared empty set; create a set of your own first")
 
 
 NO_RANGES: Final[RangeSet] = _NoRanges()
 
 
 def intersection(ranges: Iterable[Range], others: RangeSet | Iterable[Range]) -> list[Range]:
-    """What is in both."""
+    """The parts of the ranges that are in the set."""
     among = others if isinstance(others, RangeSet) else RangeSet(others)
     return [piece for first, last in ranges for piece in among.within(first, last)]
 
 
 def difference(ranges: Iterable[Range], among: RangeSet) -> list[Range]:
-    """What of the ranges is not in the set."""
+    """The parts of the ranges that are not in the set."""
     return [piece for first, last in ranges for piece in among.missing(first, last)]

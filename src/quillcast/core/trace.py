@@ -1,7 +1,7 @@
 """Trace records: what a peer did, as typed values. Stories, journals, displays and the audit read the same records.
 
-A record names no time and no peer: whoever keeps it (a journal, the simulator) adds `at` and `peer`. Everything that
-happens to events is noted per run of events, never per event.
+A record contains neither time nor peer: what stores it (a journal, the simulator) adds `at` and `peer`. Records count
+runs of events, never single events.
 """
 
 import msgspec
@@ -14,19 +14,19 @@ class Record(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Started(Record, frozen=True):
-    """The peer began to run."""
+    """The peer started."""
 
     address: str
 
 
 class Activated(Record, frozen=True):
-    """The peer's leaf set agreed on it: it is part of the overlay."""
+    """The peer's leaf set agreed that it is a member: it is part of the overlay."""
 
     leaf_set: int
 
 
 class Stopped(Record, frozen=True):
-    """The peer left in good order."""
+    """The peer left in an orderly way."""
 
 
 class Suspected(Record, frozen=True):
@@ -37,7 +37,7 @@ class Suspected(Record, frozen=True):
 
 
 class Recovered(Record, frozen=True):
-    """A suspected neighbour was heard again."""
+    """A suspected neighbour was heard from again."""
 
     node: bytes
 
@@ -58,16 +58,16 @@ class Routed(Record, frozen=True):
 
 
 class Rerouted(Record, frozen=True):
-    """A hop was silent; the message took another way."""
+    """A hop was silent, so the message took another way."""
 
     key: bytes
     silent: bytes
 
 
 class Named(Record, frozen=True):
-    """What a peer knows of a topic: its name and guarantee, by this version of its descriptor; the highest holds.
+    """A peer's view of a topic: name and guarantee, by this version of its descriptor. The highest version counts.
 
-    Once per peer and topic, and again if the peer learns of another guarantee.
+    Written once per peer and topic, and again if the peer learns of another guarantee.
     """
 
     topic: bytes
@@ -77,7 +77,7 @@ class Named(Record, frozen=True):
 
 
 class BecameRoot(Record, frozen=True):
-    """The peer is the topic's root under this term. `how`: created, took_over, handed_over, merged."""
+    """The peer became the topic's root in this term. `how`: created, took_over, handed_over, merged."""
 
     topic: bytes
     term: Term
@@ -92,7 +92,7 @@ class ResignedRoot(Record, frozen=True):
 
 
 class Attached(Record, frozen=True):
-    """A parent accepted this peer. `how`: joined, fallback, routed. `depth` counts from the root's 0."""
+    """A parent accepted this peer. `how`: joined, fallback, routed. `depth` is 0 at the root."""
 
     topic: bytes
     parent: bytes
@@ -101,7 +101,7 @@ class Attached(Record, frozen=True):
 
 
 class Detached(Record, frozen=True):
-    """The parent was lost, or this peer left it. `why`: lost, left, refused, loop, closer_root."""
+    """The peer lost its parent or left it. `why`: lost, left, refused, loop, closer_root."""
 
     topic: bytes
     parent: bytes
@@ -109,7 +109,7 @@ class Detached(Record, frozen=True):
 
 
 class ChildAdded(Record, frozen=True):
-    """A child entered the topic's children table."""
+    """A child was added to the topic's children table."""
 
     topic: bytes
     child: bytes
@@ -117,7 +117,7 @@ class ChildAdded(Record, frozen=True):
 
 
 class ChildRemoved(Record, frozen=True):
-    """A child left the table. `why`: left, lost, expired, moved."""
+    """A child was removed from the children table. `why`: left, lost, expired, moved."""
 
     topic: bytes
     child: bytes
@@ -125,10 +125,10 @@ class ChildRemoved(Record, frozen=True):
 
 
 class Subscribed(Record, frozen=True):
-    """A local subscription stands; it will get every event from this position on.
+    """A local subscription is established. It will receive every event from this position on.
 
-    `number` tells a peer's subscriptions to one topic apart; so in `Unsubscribed`, `Delivered` and `Lost`. `delivery`
-    is what it is owed: the topic's guarantee, or less if it asked for less.
+    `number` distinguishes a peer's subscriptions to one topic, also in `Unsubscribed`, `Delivered` and `Lost`.
+    `delivery` is the guarantee of the subscription: the topic's guarantee, or a lower one on request.
     """
 
     topic: bytes
@@ -156,7 +156,7 @@ class Published(Record, frozen=True):
 
 
 class Admitted(Record, frozen=True):
-    """The root gave a run of a publisher's events positions from `index` on."""
+    """The root gave a run of a publisher's events their positions, from `index` on."""
 
     topic: bytes
     publisher: bytes
@@ -167,7 +167,7 @@ class Admitted(Record, frozen=True):
 
 
 class Delivered(Record, frozen=True):
-    """A run of events was handed to a local subscriber; `published_ns` is the first one's publish time."""
+    """A run of events was delivered to a local subscriber. `published_ns` is the publish time of the first event."""
 
     topic: bytes
     publisher: bytes
@@ -180,7 +180,7 @@ class Delivered(Record, frozen=True):
 
 
 class Repeated(Record, frozen=True):
-    """Copies that ended at a check against repeats. `where`: range, edge, root."""
+    """Copies were detected as repeats and ended here. `where`: range, edge, root."""
 
     topic: bytes
     where: str
@@ -188,7 +188,7 @@ class Repeated(Record, frozen=True):
 
 
 class Repaired(Record, frozen=True):
-    """Missing events came by repair. `source`: parent, child, sibling, root."""
+    """Missing events arrived by repair. `source`: parent, child, sibling, root."""
 
     topic: bytes
     source: str
@@ -196,9 +196,9 @@ class Repaired(Record, frozen=True):
 
 
 class Lost(Record, frozen=True):
-    """A subscriber was told that it lost these events (`core.loss.Loss`).
+    """A loss of events was reported to a subscriber (`core.loss.Loss`).
 
-    `first` and `last` count the publisher's sequences; without a publisher they are positions in the term.
+    `first` and `last` are sequences of the publisher; without a publisher, they are positions in the term.
     """
 
     topic: bytes
@@ -211,7 +211,7 @@ class Lost(Record, frozen=True):
 
 
 class Dropped(Record, frozen=True):
-    """Events were dropped on their way. `why`: no_room, budget, stale_term, malformed, not_root."""
+    """Events were dropped in transit. `why`: no_room, budget, stale_term, malformed, not_root."""
 
     topic: bytes
     count: int
@@ -219,7 +219,7 @@ class Dropped(Record, frozen=True):
 
 
 class Mark(Record, frozen=True):
-    """A path of the code that tests want to see taken."""
+    """A code path that tests want to see taken."""
 
     name: str
 

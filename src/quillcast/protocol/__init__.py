@@ -1,1 +1,1 @@
-"""Everything deterministic: state machines without any I/O of their own, which reach the world through `core.host`."""
+"""Deterministic state machines without I/O. They reach the outside world through `core.host`."""

@@ -1,4 +1,4 @@
-"""What a peer may set, layer by layer."""
+"""The settings of a peer, by layer."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from quillcast.protocol.topics.config import TopicConfig
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of one peer; live peers and simulations have the same defaults."""
+    """The settings of one peer. The defaults apply both to live peers and to simulations."""
 
     neighbours: NeighbourConfig = NeighbourConfig()
     streams: StreamConfig = StreamConfig()

@@ -1,4 +1,4 @@
-"""One peer: the layers, composed. The only file that knows which sits on which."""
+"""A peer: the composed layers. Only this file knows how the layers are stacked."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -31,15 +31,15 @@ from quillcast.protocol.topics.subscription import Subscription
 from quillcast.protocol.topics.tree import Tree
 from quillcast.protocol.wire import WireCodec
 
-LEAVE_STEP_S = 0.05  # how often a leaving peer looks whether it may go; a guess
+LEAVE_STEP_S = 0.05  # how often a leaving peer checks whether it may go; a guess
 
 
 class LeaveStep(Timer, frozen=True):
-    """May this peer go now?"""
+    """Check whether this peer may go."""
 
 
 class Peer:
-    """A peer's protocols over one host; a host's inputs enter here (`core.host.Inputs`)."""
+    """The protocols of a peer on top of a host, which passes its inputs to this class (`core.host.Inputs`)."""
 
     def __init__(self, host: Host, config: Config | None = None) -> None:
         self.host = host
@@ -64,7 +64,7 @@ class Peer:
         host.trace(Started(host.contact.address))
 
     def _register_layers_below(self) -> None:
-        """The layers that tell their own messages and timers apart, and can stand without a peer."""
+        """Register the layers that tell their own messages and timers apart, and do not need a peer."""
         dispatch = self.dispatch
         dispatch.on_messages(neighbour_messages.MESSAGES, self.neighbours.receive)
         dispatch.on_messages(stream_messages.MESSAGES, self.streams.receive)
@@ -81,30 +81,30 @@ class Peer:
         return self.overlay.active
 
     def join(self, contacts: Sequence[Contact]) -> None:
-        """Join the network of these contacts; none: be the first of a new one."""
+        """Join the network of these contacts. Without contacts, be the first peer of a new network."""
         self.overlay.join(contacts)
 
     def create(
         self, name: str, settings: Settings, done: CreateDone, own: Callable[[Descriptor], Descriptor] | None = None
     ) -> None:
-        """Create a topic; `done` gets the descriptor that stands or the error. Raises `LocalError` for bad settings.
+        """Create a topic. `done` gets the descriptor in force, or the error. Raises `LocalError` for invalid settings.
 
-        `own` gives it an owner and an access list, and signs it.
+        `own` adds an owner and an access list to the descriptor, and signs it.
         """
         descriptor = described(name, settings)
         self.scribe.publishing.create(own(descriptor) if own is not None else descriptor, done)
 
     def holders(self, name: str) -> int:
-        """How many peers held the state of a topic when this one had created it; 0 if it did not."""
+        """The number of peers that held the state of a topic when this peer had created it; 0 if it did not."""
         return self.scribe.publishing.holders.get(described(name).topic, 0)
 
     def change(
         self, name: str, wanted: Mapping[str, Any], done: CreateDone,
         sign: Callable[[Descriptor], Descriptor] | None = None,
     ) -> None:  # fmt: skip
-        """Change settings of a topic that stands; `done` gets its descriptor or the error. Raises `LocalError`.
+        """Change settings of an existing topic. `done` gets its descriptor or the error. Raises `LocalError`.
 
-        `sign` is how its owner signs, where it has one.
+        `sign` signs for the topic's owner, if it has one.
         """
         self.scribe.changes.ask(name, wanted, done, sign)
 
@@ -112,7 +112,7 @@ class Peer:
         self, name: str, subscriber: Subscriber, *, start: str = "now", delivery: str | None = None,
         warrant: Warrant | None = None,
     ) -> Subscription:  # fmt: skip
-        """Subscribe to a topic (`Subscribing.subscribe`). Raises `LocalError` for a bad name."""
+        """Subscribe to a topic (`Subscribing.subscribe`). Raises `LocalError` for an invalid name."""
         return self.scribe.subscribing.subscribe(name, subscriber, start=start, delivery=delivery, warrant=warrant)
 
     def unsubscribe(self, subscription: Subscription) -> None:
@@ -120,11 +120,11 @@ class Peer:
         self.scribe.subscribing.unsubscribe(subscription)
 
     def subscriptions(self, subscription: Subscription) -> int:
-        """How many subscriptions this peer has to the topic of one."""
+        """The number of subscriptions of this peer to the topic of this subscription."""
         return self.scribe.subscribing.count(subscription.topic)
 
     def subscribers(self) -> Iterator[Subscriber]:
-        """Those of all subscriptions here."""
+        """The subscribers of all local subscriptions."""
         return (subscription.subscriber for subscription in self.scribe.subscribing.all())
 
     def drained(self, subscription: Subscription) -> None:
@@ -132,11 +132,11 @@ class Peer:
         self.scribe.subscribing.drained(subscription)
 
     def publisher(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
-        """A new publisher of a topic. Raises `LocalError` for a bad name."""
+        """A new publisher of a topic. Raises `LocalError` for an invalid name."""
         return self.scribe.publishing.open(name, listener, warrant)
 
     def close_publisher(self, publisher: Publisher) -> None:
-        """A publisher has no more to say; what is not stable is kept until it is."""
+        """Close a publisher. Its events are kept until they are stable."""
         self.scribe.publishing.close(publisher)
 
     def handle(self, name: str, handlers: Handlers) -> None:
@@ -144,7 +144,7 @@ class Peer:
         self.scribe.handlers[described(name).topic] = handlers
 
     def leave(self, within_s: float | None = None) -> None:
-        """Leave in good order: wait, bounded, until what was published here is safe, hand over, go; then `left`."""
+        """Leave: wait a limited time until local events are safe, transfer topics, go. Then `left` is true."""
         if self._leave_by is None:
             leave_s = self.config.topics.leave_s
             self._leave_by = self.host.now() + (leave_s if within_s is None else min(within_s, leave_s))
@@ -163,7 +163,7 @@ class Peer:
         self.host.set_timer(timer, LEAVE_STEP_S)
 
     def _safe_to_leave(self, now: float) -> bool:
-        """All that was published here is admitted; it is stable too, or a second was allowed for that."""
+        """Are all local events admitted, and stable too (or is the extra time for that over)?"""
         publishing = self.scribe.publishing
         if publishing.unadmitted:
             return False
@@ -194,19 +194,19 @@ class Peer:
         self.dispatch.timer(timer)
 
     def link_up(self, contact: Contact) -> None:
-        """A link to this peer stands (again), with all its credit."""
+        """A link to this peer is up (again), with its full credit."""
         self.scribe.housekeeping.notice()
         self.neighbours.link_up(contact)
         self.scribe.room(contact)
 
     def link_lost(self, contact: Contact) -> None:
-        """A link broke or could not be made."""
+        """A link broke or could not be opened."""
         self.scribe.housekeeping.notice()
         self.neighbours.link_lost(contact)
         self.recovery.link_lost(contact)
 
     def died(self, contact: Contact) -> None:
-        """This peer has ended, and that is certain."""
+        """This peer has ended for certain."""
         self.scribe.housekeeping.notice()
         self.scribe.repair.died(contact)
         self.neighbours.died(contact)
@@ -222,11 +222,11 @@ class Peer:
         self.overlay.measured(contact, proximity)
 
     def disk_done(self, token: Any, result: Any) -> None:
-        """The answer to an order to the disk: no layer here orders anything yet but by callback."""
+        """The answer to an order to the disk. So far, the token is always a callback."""
         token(result)
 
     def check(self) -> None:
-        """Raise AssertionError unless every layer is sound."""
+        """Raise AssertionError unless every layer is consistent."""
         self.neighbours.check()
         self.streams.check()
         self.overlay.check()

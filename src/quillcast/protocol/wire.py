@@ -1,4 +1,4 @@
-"""Every layer's messages as one union: what travels in a control frame."""
+"""The union of the messages of all layers, as it travels in control frames."""
 
 from typing import Any, Union
 
@@ -26,27 +26,27 @@ _many: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[AnyMess
 
 
 def encode(message: Message) -> bytes:
-    """One message as bytes."""
+    """Encode one message."""
     return _encoder.encode(message)
 
 
 def decode(data: bytes) -> Any:
-    """The message of these bytes. Raises `Malformed`."""
+    """Decode one message. Raises `Malformed`."""
     return decoded(_one, data, "message")
 
 
 def encode_all(messages: list[Message]) -> bytes:
-    """The control messages that wait, as one frame's body."""
+    """Encode the waiting control messages as the body of one frame."""
     return _encoder.encode(messages)
 
 
 def decode_all(data: bytes) -> list[Any]:
-    """The messages of a control frame's body. Raises `Malformed`."""
+    """Decode the body of a control frame. Raises `Malformed`."""
     return decoded(_many, data, "control messages")
 
 
 class WireCodec:
-    """`core.messages.Codec` over the union, for layers that carry other layers' messages."""
+    """`core.messages.Codec` for the union, for layers that carry messages of other layers."""
 
     encode = staticmethod(encode)
     decode = staticmethod(decode)

@@ -1,4 +1,4 @@
-"""The subscriber's edge: order per publisher, no repeats, and what is lost is told."""
+"""The subscriber's edge: order per publisher, no repeats, and reports of every loss."""
 
 from random import Random
 
@@ -23,14 +23,14 @@ def an_edge(*, ordered: bool = True, since: Term = FIRST, start: int = 0) -> tup
     return edge, notes, host
 
 
-def test_bundles_that_overtook_each_other_are_delivered_in_order() -> None:
+def test_bundles_that_arrive_out_of_order_are_delivered_in_order() -> None:
     edge, notes, _ = an_edge()
     for index in (1, 2, 0):
         edge.take(down(FIRST, index, block(PAUL, index)))
     assert notes.got == [b"0", b"1", b"2"]
 
 
-def test_any_number_of_bundles_behind_a_gap_come_in_order_once_it_is_filled() -> None:
+def test_all_bundles_behind_a_gap_are_delivered_in_order_once_it_is_filled() -> None:
     edge, notes, _ = an_edge()
     indices = list(range(1, 1000))
     Random(1).shuffle(indices)
@@ -44,7 +44,7 @@ def test_any_number_of_bundles_behind_a_gap_come_in_order_once_it_is_filled() ->
     assert (line.next, line.waiting, line.firsts) == (1000, {}, [])
 
 
-def test_an_event_that_a_new_root_admits_again_is_delivered_once() -> None:
+def test_an_event_that_a_new_root_readmits_is_delivered_once() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0, b"0", b"1")))
     edge.begin(SECOND, 0)
@@ -53,7 +53,7 @@ def test_an_event_that_a_new_root_admits_again_is_delivered_once() -> None:
     assert Repeated(WEATHER, "edge", 1) in host.records
 
 
-def test_events_behind_a_hole_in_a_publishers_sequence_wait_for_what_fills_it() -> None:
+def test_events_behind_a_hole_in_a_publishers_sequence_wait_until_it_is_filled() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.begin(SECOND, 0)
@@ -63,7 +63,7 @@ def test_events_behind_a_hole_in_a_publishers_sequence_wait_for_what_fills_it() 
     assert notes.got == [b"0", b"a", b"1", b"2"]
 
 
-def test_a_hole_that_nobody_fills_is_void_in_the_end() -> None:
+def test_a_hole_that_nobody_fills_becomes_void() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.begin(SECOND, 0)
@@ -74,7 +74,7 @@ def test_a_hole_that_nobody_fills_is_void_in_the_end() -> None:
     assert [why for *_, why in notes.lost_] == ["void"]
 
 
-def test_a_hole_before_events_that_were_told_lost_is_void_in_the_end_too() -> None:
+def test_a_hole_before_events_that_were_reported_lost_becomes_void_too() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.begin(SECOND, 0)
@@ -92,7 +92,7 @@ def test_a_hole_before_events_that_were_told_lost_is_void_in_the_end_too() -> No
     assert len(notes.lost_) == 4
 
 
-def test_events_of_a_term_that_became_known_late_are_told_lost_if_later_ones_went_out_before() -> None:
+def test_events_of_a_term_learned_late_are_reported_lost_if_later_ones_were_delivered() -> None:
     edge, notes, _ = an_edge()
     edge.begin(THIRD, 0)
     edge.take(down(THIRD, 0, block(PAUL, 2)))
@@ -102,7 +102,7 @@ def test_events_of_a_term_that_became_known_late_are_told_lost_if_later_ones_wen
     assert notes.lost_ == [(2, 0, 2, "late")], "by sequence"
 
 
-def test_what_was_told_lost_before_a_publishers_first_event_is_not_told_again_when_another_root_admits_it() -> None:
+def test_a_loss_before_a_publishers_first_event_is_not_reported_again_on_readmission() -> None:
     edge, notes, _ = an_edge()
     edge.skip(FIRST, [(0, 4)], "cut", [Run(0, PAUL, 0, 4)])
     edge.take(down(FIRST, 4, block(PAUL, 4)))
@@ -112,25 +112,27 @@ def test_what_was_told_lost_before_a_publishers_first_event_is_not_told_again_wh
     assert notes.lost_ == [(1, 0, 4, "cut"), (2, 5, 6, "cut")]
 
 
-def test_a_subscription_that_begins_later_is_not_told_of_what_a_root_of_before_admitted_and_a_later_one_again() -> None:
-    """A root that stood still admits what waited for it; publishers have sent that to the next root long since."""
+def test_a_later_subscription_gets_no_report_of_events_admitted_before_and_readmitted() -> None:
+    """A paused root admits events that waited for it; publishers have long since sent them to the next root."""
     edge, notes, _ = an_edge(since=SECOND, start=5)
     edge.owe(FIRST, 0, 1)
     edge.take(down(SECOND, 5, block(PAUL, 4)))
     edge.take(down(FIRST, 0, block(PAUL, 0), block(PAUL, 1, b"1", b"2", b"3", b"4")))
     assert notes.got == [b"4"]
-    assert notes.lost_ == [(1, 0, 1, "late")], "what the root called stable nobody sent again"
+    assert notes.lost_ == [(1, 0, 1, "late")], "nobody sent again what the root declared stable"
 
 
-def test_nor_is_it_told_where_nobody_keeps_that_any_more() -> None:
+def test_nor_does_it_get_a_report_if_nobody_keeps_those_events() -> None:
     edge, notes, _ = an_edge(since=SECOND, start=5)
     edge.owe(FIRST, 0, 1)
     edge.take(down(SECOND, 5, block(PAUL, 4)))
     edge.skip(FIRST, [(0, 5)], "unavailable", [Run(0, PAUL, 0, 3), Run(3, PAULA, 7, 2)])
-    assert notes.lost_ == [(1, 0, 1, "unavailable"), (1, 7, 9, "unavailable")], "of the other publisher nothing came"
+    assert notes.lost_ == [(1, 0, 1, "unavailable"), (1, 7, 9, "unavailable")], (
+        "nothing arrived from the other publisher"
+    )
 
 
-def test_what_a_publisher_sends_again_from_before_a_subscription_is_not_told_lost() -> None:
+def test_events_from_before_a_subscription_that_are_sent_again_are_not_reported_lost() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 1)))
     edge.begin(SECOND, 0)
@@ -139,8 +141,8 @@ def test_what_a_publisher_sends_again_from_before_a_subscription_is_not_told_los
     assert notes.lost_ == []
 
 
-def test_a_best_effort_event_that_a_later_one_overtook_in_another_term_is_told_lost_and_no_repeat() -> None:
-    """Order forbids it, and nobody gave it to this subscriber before (docs/delivery.md: drops counted and told)."""
+def test_a_best_effort_event_overtaken_in_another_term_is_reported_lost_and_is_no_repeat() -> None:
+    """Order forbids its delivery, and this subscriber never got it (docs/delivery.md: drops are reported)."""
     edge, notes, host = an_edge(ordered=False)
     edge.readmits = False
     edge.take(down(FIRST, 0, block(PAUL, 1)))
@@ -152,7 +154,7 @@ def test_a_best_effort_event_that_a_later_one_overtook_in_another_term_is_told_l
     assert Repeated(WEATHER, "edge", 2) in host.records
 
 
-def test_what_a_reliable_topic_admits_again_from_before_a_best_effort_subscription_is_not_told_lost() -> None:
+def test_events_readmitted_from_before_a_best_effort_subscription_are_not_reported_lost() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 2)))
     edge.take(down(FIRST, 1, block(PAUL, 4)))
@@ -162,7 +164,7 @@ def test_what_a_reliable_topic_admits_again_from_before_a_best_effort_subscripti
     assert notes.lost_ == [(2, 3, 4, "overtaken")]
 
 
-def test_an_overtaken_event_is_told_lost_once_however_many_terms_admit_it() -> None:
+def test_an_overtaken_event_is_reported_lost_once_however_many_terms_admit_it() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.take(down(FIRST, 1, block(PAUL, 3)))
@@ -173,7 +175,7 @@ def test_an_overtaken_event_is_told_lost_once_however_many_terms_admit_it() -> N
         assert notes.lost_ == [(2, 1, 3, "overtaken")]
 
 
-def test_what_a_best_effort_subscriber_was_told_lost_by_name_is_not_told_again_by_position() -> None:
+def test_a_best_effort_loss_reported_by_name_is_not_reported_again_by_position() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.skip(FIRST, [(2, 4)], "cut", [Run(2, PAUL, 2, 2)])
     edge.take(down(FIRST, 6, block(PAUL, 6)))
@@ -181,7 +183,7 @@ def test_what_a_best_effort_subscriber_was_told_lost_by_name_is_not_told_again_b
     assert notes.lost_ == [(1, 2, 4, "cut"), (1, 0, 2, "dropped"), (1, 4, 6, "dropped")]
 
 
-def test_nor_is_it_told_again_when_another_term_admits_it_behind_a_later_event() -> None:
+def test_nor_is_it_reported_again_when_another_term_admits_it_behind_a_later_event() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.skip(FIRST, [(1, 3)], "cut", [Run(1, PAUL, 1, 2)])
@@ -192,7 +194,7 @@ def test_nor_is_it_told_again_when_another_term_admits_it_behind_a_later_event()
     assert notes.lost_ == [(1, 1, 3, "cut")]
 
 
-def test_what_came_late_was_told_lost_by_position_and_is_not_told_by_name() -> None:
+def test_late_events_reported_lost_by_position_are_not_reported_by_name() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.take(down(FIRST, 2, block(PAUL, 2)))
@@ -204,7 +206,7 @@ def test_what_came_late_was_told_lost_by_position_and_is_not_told_by_name() -> N
     assert notes.lost_ == [(1, 1, 2, "dropped")]
 
 
-def test_what_nobody_has_of_an_earlier_term_is_told_lost_though_a_later_one_went_ahead() -> None:
+def test_events_of_an_earlier_term_that_nobody_has_are_reported_lost_after_later_ones() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.begin(SECOND, 0)
@@ -215,16 +217,16 @@ def test_what_nobody_has_of_an_earlier_term_is_told_lost_though_a_later_one_went
     assert notes.lost_ == [(1, 1, 4, "unavailable")]
 
 
-def test_a_best_effort_subscriber_of_a_reliable_topic_is_owed_word_of_the_end_of_a_past_term() -> None:
+def test_a_best_effort_subscriber_of_a_reliable_topic_is_told_about_the_end_of_a_past_term() -> None:
     edge, _, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     past = Past(RangeSet([(0, 1)]), 3, [], 0.0, NO_LEDGER)
     assert edge.lacking(FIRST, past) == [(1, 3)]
     edge.readmits = False
-    assert edge.lacking(FIRST, past) == [], "a best-effort topic asks nobody for it"
+    assert edge.lacking(FIRST, past) == [], "a best-effort topic does not request it"
 
 
-def test_gaps_of_a_best_effort_subscriber_are_remembered_to_a_bound() -> None:
+def test_the_remembered_gaps_of_a_best_effort_subscriber_are_bounded() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.readmits = False
     for index in range(DELIVERED_RANGES_MAX + 1):
@@ -235,7 +237,7 @@ def test_gaps_of_a_best_effort_subscriber_are_remembered_to_a_bound() -> None:
     assert notes.lost_ == [(2, 3, 4, "overtaken")], "the oldest gap is forgotten"
 
 
-def test_positions_that_nobody_has_are_told_and_passed_over() -> None:
+def test_positions_that_nobody_has_are_reported_and_skipped() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 3, block(PAUL, 3)))
     edge.skip(FIRST, [(0, 3)], "unavailable")
@@ -243,7 +245,7 @@ def test_positions_that_nobody_has_are_told_and_passed_over() -> None:
     assert notes.lost_ == [(1, 0, 3, "unavailable")]
 
 
-def test_a_gap_in_the_middle_given_up_early_is_passed_over_when_its_turn_comes() -> None:
+def test_a_gap_that_was_given_up_early_is_skipped_when_it_is_next() -> None:
     edge, notes, _ = an_edge()
     edge.skip(FIRST, [(1, 2)], "cut")
     edge.take(down(FIRST, 2, block(PAUL, 2)))
@@ -252,7 +254,7 @@ def test_a_gap_in_the_middle_given_up_early_is_passed_over_when_its_turn_comes()
     assert notes.lost_ == [(1, 1, 2, "cut")]
 
 
-def test_a_subscription_that_started_in_the_middle_of_a_bundle_gets_the_rest_of_it() -> None:
+def test_a_subscription_that_started_within_a_bundle_gets_the_rest_of_it() -> None:
     host, notes = RecordingHost(), Notes()
     edge = Edge(host, WEATHER, notes, 0, ordered=True)
     edge.begin(FIRST, 1)
@@ -260,7 +262,7 @@ def test_a_subscription_that_started_in_the_middle_of_a_bundle_gets_the_rest_of_
     assert notes.got == [b"1", b"2"]
 
 
-def test_a_best_effort_subscriber_goes_on_at_once_is_told_and_sees_no_repeat() -> None:
+def test_a_best_effort_subscriber_continues_at_once_gets_a_report_and_sees_no_repeat() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.take(down(FIRST, 2, block(PAUL, 2)))
@@ -269,7 +271,7 @@ def test_a_best_effort_subscriber_goes_on_at_once_is_told_and_sees_no_repeat() -
     assert notes.lost_ == [(1, 1, 2, "dropped")]
 
 
-def test_what_is_held_behind_a_hole_has_not_gone_out_and_is_not_covered() -> None:
+def test_events_held_behind_a_hole_are_not_delivered_and_not_acknowledged() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.take(down(FIRST, 1, block(PAUL, 2)))
@@ -282,11 +284,11 @@ def test_what_is_held_behind_a_hole_has_not_gone_out_and_is_not_covered() -> Non
     assert edge.frontier(FIRST) == 3
 
 
-# --- events that come though they may have been reported lost
+# --- events that arrive although they may have been reported lost
 
 
 def a_doubting_edge() -> tuple[Edge, Notes]:
-    """It was given Paul's first event and told that the two positions behind are lost, of whom is not known."""
+    """It got Paul's first event and a report that the two positions behind it are lost, with unknown publishers."""
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.skip(FIRST, [(1, 3)], "unavailable")
@@ -294,28 +296,28 @@ def a_doubting_edge() -> tuple[Edge, Notes]:
     return edge, notes
 
 
-def test_events_that_may_have_been_reported_lost_are_marked_when_another_term_admits_them() -> None:
+def test_events_that_may_have_been_reported_lost_are_marked_when_another_term_readmits_them() -> None:
     edge, notes = a_doubting_edge()
     edge.begin(SECOND, 0)
     edge.take(
         down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2", b"3"), block(PAULA, 7, b"a"), block(PAULA, 8, b"b", b"c"))
     )
     assert notes.got == [b"0", b"1", b"2", b"3", b"a", b"b", b"c"]
-    assert notes.recovered == [b"1", b"2", b"a", b"b"], "two of each publisher may have stood there"
+    assert notes.recovered == [b"1", b"2", b"a", b"b"], "two events of each publisher may have been there"
     edge.take(down(SECOND, 7, block(PAUL, 4), block(PAULA, 10)))
     assert len(notes.recovered) == 4
 
 
-def test_a_report_that_an_event_may_be_lost_is_told_before_the_event_goes_out_under_another_term() -> None:
+def test_an_uncertain_report_precedes_the_delivery_of_the_event_under_another_term() -> None:
     edge, notes, _ = an_edge()
     edge.begin(SECOND, 0)
     edge.skip(FIRST, [(0, 2)], "unavailable")
     edge.take(down(SECOND, 0, block(PAUL, 0)))
-    assert notes.told == [(1, 0, 2, "unavailable")], "the turn is not over"
+    assert notes.told == [(1, 0, 2, "unavailable")], "the turn has not ended"
     assert notes.recovered == [b"0"]
 
 
-def test_a_publisher_that_had_an_event_behind_the_lost_positions_has_none_to_come() -> None:
+def test_a_publisher_with_an_event_behind_the_lost_positions_has_none_at_them() -> None:
     edge, notes = a_doubting_edge()
     edge.take(down(FIRST, 3, block(PAUL, 2)))
     edge.begin(SECOND, 0)
@@ -324,7 +326,7 @@ def test_a_publisher_that_had_an_event_behind_the_lost_positions_has_none_to_com
     assert notes.recovered == [b"a"]
 
 
-def test_an_event_that_comes_at_a_position_that_was_reported_is_marked_and_its_neighbours_are_not() -> None:
+def test_only_the_event_at_a_reported_position_is_marked() -> None:
     edge, notes, _ = an_edge()
     edge.skip(FIRST, [(1, 3)], "cut")
     assert notes.lost_ == [(1, 1, 3, "cut")]
@@ -333,15 +335,15 @@ def test_an_event_that_comes_at_a_position_that_was_reported_is_marked_and_its_n
     assert notes.recovered == [b"1", b"2"]
 
 
-def test_what_stood_before_lost_positions_and_never_came_may_be_taken_for_lost() -> None:
+def test_missing_events_before_lost_positions_may_count_as_lost() -> None:
     edge, notes, _ = an_edge()
     edge.skip(FIRST, [(2, 3)], "cut")
     edge.begin(SECOND, 0)
     edge.take(down(SECOND, 0, block(PAUL, 0, b"0", b"1", b"2", b"3")))
-    assert notes.recovered == [b"0", b"1", b"2"], "the first term may bring it before or after"
+    assert notes.recovered == [b"0", b"1", b"2"], "it may arrive in the first term before or after"
 
 
-def test_nothing_is_marked_for_a_loss_whose_events_are_known() -> None:
+def test_no_event_is_marked_for_a_loss_whose_events_are_known() -> None:
     edge, notes, _ = an_edge()
     edge.skip(FIRST, [(0, 2)], "cut", [Run(0, PAUL, 0, 2)])
     edge.take(down(FIRST, 2, block(PAUL, 2)))
@@ -352,7 +354,7 @@ def test_nothing_is_marked_for_a_loss_whose_events_are_known() -> None:
     assert edge.doubts is None
 
 
-def test_nothing_is_marked_once_publishers_keep_nothing_of_that_time_or_the_term_is_forgotten() -> None:
+def test_no_event_is_marked_once_publishers_keep_none_of_them_or_the_term_is_forgotten() -> None:
     edge, notes = a_doubting_edge()
     edge.begin(SECOND, 0)
     edge.forget_publishers()
@@ -364,7 +366,7 @@ def test_nothing_is_marked_once_publishers_keep_nothing_of_that_time_or_the_term
     assert edge.doubts is None
 
 
-def test_a_best_effort_subscriber_is_told_which_dropped_event_came_under_another_term() -> None:
+def test_a_dropped_event_that_arrives_under_another_term_is_marked() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.take(down(FIRST, 2, block(PAULA, 0, b"a")))
@@ -374,7 +376,7 @@ def test_a_best_effort_subscriber_is_told_which_dropped_event_came_under_another
     assert notes.recovered == [b"1"]
 
 
-def test_what_a_later_term_admitted_again_is_not_lost_with_an_earlier_one() -> None:
+def test_events_readmitted_by_a_later_term_are_not_lost_with_an_earlier_one() -> None:
     edge, notes, _ = an_edge()
     edge.begin(SECOND, 0)
     gone, again = [Run(0, PAUL, 0, 4)], [Run(0, PAUL, 1, 2)]
@@ -383,7 +385,7 @@ def test_what_a_later_term_admitted_again_is_not_lost_with_an_earlier_one() -> N
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 1), (3, 4)]
 
 
-def test_a_hole_waits_anew_for_what_another_term_may_bring() -> None:
+def test_a_hole_waits_again_when_another_term_begins() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.begin(SECOND, 0)
@@ -397,18 +399,18 @@ def test_a_hole_waits_anew_for_what_another_term_may_bring() -> None:
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(1, 2)]
 
 
-def test_nothing_is_waited_for_that_was_admitted_before_the_subscription() -> None:
+def test_events_admitted_before_the_subscription_are_not_waited_for() -> None:
     edge, notes, _ = an_edge()
     edge = Edge(edge.host, WEATHER, notes, 0, ordered=True)
     edge.begin(SECOND, 5)
-    edge.begin(FIRST, 2)  # that term is known to have gone so far, and goes further
+    edge.begin(FIRST, 2)  # that term is known up to here, and continues
     edge.take(down(FIRST, 2, block(PAUL, 0)))
     edge.take(down(SECOND, 5, block(PAUL, 9)))
     assert notes.got == [b"0", b"9"]
     assert notes.lost_ == []
 
 
-def test_losses_that_follow_one_another_are_one_report_whatever_else_goes_out_between() -> None:
+def test_adjacent_losses_are_one_report_whatever_is_delivered_between() -> None:
     edge, notes, _ = an_edge()
     edge.skip(FIRST, [(0, 1)], "unavailable", [Run(0, PAUL, 0, 1)])
     edge.take(down(FIRST, 1, block(PAULA, 0, b"a")))
@@ -418,7 +420,7 @@ def test_losses_that_follow_one_another_are_one_report_whatever_else_goes_out_be
     assert notes.got == [b"a", b"2"]
 
 
-def test_what_lies_between_losses_and_the_first_event_that_came_is_lost_too() -> None:
+def test_events_between_losses_and_the_first_delivered_event_are_lost_too() -> None:
     edge, notes, host = an_edge()
     edge.begin(SECOND, 0)
     edge.take(down(SECOND, 0, block(PAUL, 9)))
@@ -430,7 +432,7 @@ def test_what_lies_between_losses_and_the_first_event_that_came_is_lost_too() ->
     assert not edge.holes
 
 
-def test_a_hole_is_not_void_while_what_fills_it_waits_for_the_subscriber() -> None:
+def test_a_hole_is_not_void_while_its_events_wait_for_the_subscriber() -> None:
     edge, notes, host = an_edge()
     log = Log(Budget(1 << 20))
     edge.take(down(FIRST, 0, block(PAUL, 0)))
@@ -443,12 +445,12 @@ def test_a_hole_is_not_void_while_what_fills_it_waits_for_the_subscriber() -> No
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(2, 3)]
 
 
-def test_an_uncertain_loss_hides_no_hole_that_is_larger() -> None:
+def test_an_uncertain_loss_does_not_hide_a_larger_hole() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.skip(FIRST, [(1, 2)], "unavailable")
     edge.take(down(FIRST, 2, block(PAUL, 2)))
-    assert notes.got == [b"0", b"2"], "that may have been the lost one"
+    assert notes.got == [b"0", b"2"], "this may have been the lost event"
     edge.take(down(FIRST, 3, block(PAUL, 9)))
     assert notes.got == [b"0", b"2"]
     host.time = 31.0
@@ -457,7 +459,7 @@ def test_an_uncertain_loss_hides_no_hole_that_is_larger() -> None:
     assert notes.got == [b"0", b"2", b"9"]
 
 
-def test_what_was_reported_by_its_positions_is_not_told_again_by_name_as_a_void_hole() -> None:
+def test_events_reported_by_position_are_not_reported_again_as_a_void_hole() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0), block(PAULA, 0, b"a")))
     edge.skip(FIRST, [(2, 9)], "unavailable")
@@ -467,10 +469,10 @@ def test_what_was_reported_by_its_positions_is_not_told_again_by_name_as_a_void_
     host.time = 31.0
     edge.give_up_holes(1.0, NO_LOG)
     assert notes.got == [b"0", b"a", b"5", b"e"]
-    assert notes.lost_ == [(1, 2, 9, "unavailable")], "four of the one, and three of the other"
+    assert notes.lost_ == [(1, 2, 9, "unavailable")], "four events of one publisher, and three of the other"
 
 
-def test_nor_where_later_ones_of_the_same_term_were_told_lost_by_name() -> None:
+def test_nor_if_later_events_of_the_same_term_were_reported_lost_by_name() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.skip(FIRST, [(1, 8)], "unavailable", [Run(5, PAUL, 5, 3)])
@@ -482,7 +484,7 @@ def test_nor_where_later_ones_of_the_same_term_were_told_lost_by_name() -> None:
     assert sorted(notes.lost_) == [(1, 1, 5, "unavailable"), (1, 5, 8, "unavailable")]
 
 
-def test_what_follows_positions_that_were_told_lost_and_events_that_were_goes_out_at_once() -> None:
+def test_events_after_reported_losses_are_delivered_at_once() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.skip(FIRST, [(1, 8)], "unavailable", [Run(5, PAUL, 5, 3)])
@@ -491,7 +493,7 @@ def test_what_follows_positions_that_were_told_lost_and_events_that_were_goes_ou
     assert not edge.holes
 
 
-def test_lost_positions_account_for_one_event_each() -> None:
+def test_each_lost_position_accounts_for_one_event() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0), block(PAULA, 0, b"a")))
     edge.skip(FIRST, [(2, 9)], "unavailable")
@@ -502,7 +504,7 @@ def test_lost_positions_account_for_one_event_each() -> None:
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 9, "unavailable"), (1, 5, "void")]
 
 
-def test_what_the_subscription_s_term_admitted_before_it_began_is_no_hole() -> None:
+def test_events_admitted_before_the_subscription_began_are_no_hole() -> None:
     edge, notes, _ = an_edge()
     edge = Edge(edge.host, WEATHER, notes, 0, ordered=True)
     edge.begin(SECOND, 7)
@@ -511,4 +513,4 @@ def test_what_the_subscription_s_term_admitted_before_it_began_is_no_hole() -> N
     edge.skip(FIRST, [(0, 3)], "unavailable", [Run(0, PAUL, 2, 3)])
     edge.tell_losses()
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(2, 5)]
-    assert not edge.holes, "5 to 9 came before its start"
+    assert not edge.holes, "5 to 9 were admitted before its start"

@@ -1,4 +1,4 @@
-"""What stood at positions whose bundles are gone."""
+"""The runs of events whose bundles were discarded."""
 
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.ledger import RUNS_MAX, Ledger, Run, within
@@ -14,7 +14,7 @@ def a_flow() -> Flow:
     return flow
 
 
-def test_runs_that_go_on_are_one() -> None:
+def test_consecutive_runs_are_merged() -> None:
     ledger = Ledger()
     for run in (Run(0, PAUL, 5, 2), Run(2, PAUL, 7, 3), Run(5, PAULA, 0, 1)):
         ledger.add(run)
@@ -22,7 +22,7 @@ def test_runs_that_go_on_are_one() -> None:
     assert within(ledger, [(4, 6)]) == [Run(4, PAUL, 9, 1), Run(5, PAULA, 0, 1)]
 
 
-def test_the_oldest_runs_are_forgotten_beyond_a_bound() -> None:
+def test_beyond_the_bound_the_oldest_runs_are_forgotten() -> None:
     ledger = Ledger()
     for number in range(3 * RUNS_MAX):
         ledger.add(Run(number, PAUL if number % 2 else PAULA, number, 1))
@@ -30,22 +30,22 @@ def test_the_oldest_runs_are_forgotten_beyond_a_bound() -> None:
     assert list(ledger)[-1].at == 3 * RUNS_MAX - 1
 
 
-def test_a_flow_knows_whose_events_it_let_go_and_that_they_will_not_come_back() -> None:
+def test_a_flow_knows_the_runs_of_discarded_events_and_releases_their_ranges() -> None:
     flow = a_flow()
     flow.release(2)
     verdict = flow.verdict(FIRST, [(0, 4)])
     assert [bundle.envelope.first for bundle in verdict.held] == [2]
-    assert (verdict.released, verdict.lacking) == ([(0, 2)], [(3, 4)])
+    assert (verdict.released, verdict.missing) == ([(0, 2)], [(3, 4)])
     assert flow.runs(FIRST, [(0, 3)]) == [Run(0, PAUL, 7, 2), Run(2, PAULA, 0, 1)]
 
 
-def test_a_start_says_nothing_of_what_is_stable() -> None:
+def test_the_start_of_a_flow_does_not_imply_stability() -> None:
     flow = Flow(WEATHER, Budget(1 << 20))
     flow.begin(FIRST, 40, 0.0)
     assert (flow.start, flow.frontier, flow.stable) == (40, 40, 0)
 
 
-def test_past_bundles_go_oldest_first() -> None:
+def test_bundles_of_past_terms_are_discarded_oldest_first() -> None:
     flow = a_flow()
     flow.begin(SECOND, 0, 60.0)
     assert flow.discard_past(FIRST, 1) == 2
@@ -53,7 +53,7 @@ def test_past_bundles_go_oldest_first() -> None:
     flow.check()
 
 
-def test_what_a_past_term_was_stable_of_goes_without_the_rest() -> None:
+def test_the_stable_part_of_a_past_term_is_discarded_alone() -> None:
     flow = a_flow()
     flow.stable = 2
     flow.begin(SECOND, 0, 60.0)
@@ -63,15 +63,15 @@ def test_what_a_past_term_was_stable_of_goes_without_the_rest() -> None:
     flow.check()
 
 
-def test_what_may_be_admitted_again_is_what_its_publisher_has_not_gone_past() -> None:
+def test_events_may_be_readmitted_until_later_ones_of_their_publisher_arrive() -> None:
     flow = a_flow()
     flow.begin(SECOND, 0, 60.0)
-    assert list(flow.may_come_again(FIRST, [(0, 3)])) == [(0, 3)]
+    assert list(flow.may_be_readmitted(FIRST, [(0, 3)])) == [(0, 3)]
     flow.move(down(SECOND, 0, block(PAUL, 7, b"7")))
-    assert list(flow.may_come_again(FIRST, [(0, 3)])) == [(1, 3)], "8 and all of Paula's"
+    assert list(flow.may_be_readmitted(FIRST, [(0, 3)])) == [(1, 3)], "8 and all of Paula's events may be"
     flow.move(down(SECOND, 1, block(PAUL, 9, b"9")))
-    assert list(flow.may_come_again(FIRST, [(0, 3)])) == [(2, 3)]
+    assert list(flow.may_be_readmitted(FIRST, [(0, 3)])) == [(2, 3)]
     flow.settle(FIRST, 3)
-    assert not flow.may_come_again(FIRST, [(0, 3)]), "it was stable, and nobody sends it again"
+    assert not flow.may_be_readmitted(FIRST, [(0, 3)]), "they were stable, and nobody sends them again"
     assert flow.later_runs(FIRST) == [Run(0, PAUL, 7, 1), Run(1, PAUL, 9, 1)]
     assert flow.later_runs(SECOND) == []

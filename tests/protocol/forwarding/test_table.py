@@ -22,7 +22,7 @@ def a_table(*, keeps: bool = True) -> tuple[ForwardingTable[Flow], Flow, Recordi
     return table, flow, host
 
 
-def test_a_bundle_goes_to_every_channel_as_the_same_object_and_a_repeat_ends() -> None:
+def test_every_channel_gets_the_same_bundle_object_and_repeats_end() -> None:
     table, _, host = a_table()
     bundle = down(FIRST, 0, block(PAUL, 0))
     assert table.move(bundle)
@@ -31,7 +31,7 @@ def test_a_bundle_goes_to_every_channel_as_the_same_object_and_a_repeat_ends() -
     assert Repeated(WEATHER, "range", 1) in host.records
 
 
-def test_a_slow_channel_is_served_later_from_the_log_and_holds_up_nobody() -> None:
+def test_a_slow_channel_is_served_later_from_the_log_and_delays_no_other() -> None:
     table, flow, host = a_table()
     host.rooms[BOB.node_id] = 0
     for index in range(3):
@@ -42,7 +42,7 @@ def test_a_slow_channel_is_served_later_from_the_log_and_holds_up_nobody() -> No
     assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [0, 1, 2]
 
 
-def test_filters_decide_by_the_envelope_what_a_channel_takes() -> None:
+def test_filters_decide_by_the_envelope_which_bundles_enter_a_channel() -> None:
     table, flow, host = a_table()
 
     def every_other(bundle: Bundle) -> bool:
@@ -55,7 +55,7 @@ def test_filters_decide_by_the_envelope_what_a_channel_takes() -> None:
     assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [0, 2]
 
 
-def test_a_root_whose_term_is_over_is_not_listened_to_but_repairs_of_it_are_kept() -> None:
+def test_bundles_of_a_past_term_are_dropped_but_its_repairs_are_kept() -> None:
     table, flow, host = a_table()
     table.move(down(FIRST, 0, block(PAUL, 0)))
     flow.begin(SECOND, 0, until=60.0)
@@ -76,7 +76,7 @@ def test_a_repair_that_brings_nothing_new_ends_here() -> None:
     assert (len(flow.holding(FIRST, [(0, 1)])), table.budget.used_bytes) == (1, kept_bytes)
     flow.check()
     flow.past[FIRST].bundles *= 2
-    with pytest.raises(AssertionError, match=r"a repeat is kept: \[\(0, 1\), \(0, 1\)\]"):
+    with pytest.raises(AssertionError, match=r"a bundle is kept twice: \[\(0, 1\), \(0, 1\)\]"):
         flow.check()
 
 
@@ -87,7 +87,7 @@ def test_a_bundle_is_kept_until_all_of_it_is_stable() -> None:
     assert [bundle.last for bundle in flow.log.trim(3)] == [3]
 
 
-def test_what_is_stable_is_let_go_and_the_budget_knows() -> None:
+def test_stable_bundles_are_discarded_and_leave_the_budget() -> None:
     table, flow, _ = a_table()
     for index in range(5):
         table.move(down(FIRST, index, block(PAUL, index)))
@@ -97,7 +97,7 @@ def test_what_is_stable_is_let_go_and_the_budget_knows() -> None:
     table.check()
 
 
-def test_a_best_effort_flow_keeps_nothing_and_counts_whom_it_passed_over() -> None:
+def test_a_best_effort_flow_keeps_nothing_and_counts_the_channels_without_room() -> None:
     table, _, host = a_table(keeps=False)
     host.rooms[BOB.node_id] = 0
     table.move(down(FIRST, 0, block(PAUL, 0)))
@@ -108,15 +108,15 @@ def test_a_best_effort_flow_keeps_nothing_and_counts_whom_it_passed_over() -> No
     assert [bundle.envelope.first for to, bundle in host.carried if to == BOB] == [1]
 
 
-def test_whoever_was_cut_has_a_lease_again_once_it_reaches_soon_what_was_there_at_one_time() -> None:
+def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
     cut = Cut(mark=10, at=0.0)
     assert not cut.is_over(9, 20, now=0.5)
-    assert not cut.is_over(10, 20, now=5.0), "that took too long: 20 is what it has to reach soon now"
+    assert not cut.is_over(10, 20, now=5.0), "that took too long: now it has to reach 20 soon"
     assert not cut.is_over(19, 30, now=5.5)
     assert cut.is_over(20, 30, now=5.5)
 
 
-def test_a_term_that_was_let_go_is_taken_up_again_only_if_it_went_further() -> None:
+def test_a_discarded_term_is_recalled_only_if_it_went_further() -> None:
     _, flow, _ = a_table()
     flow.move(down(FIRST, 0, block(PAUL, 0)))
     flow.begin(SECOND, 0, until=60.0)
@@ -125,7 +125,7 @@ def test_a_term_that_was_let_go_is_taken_up_again_only_if_it_went_further() -> N
     assert flow.may_recall(FIRST, 2)
 
 
-def test_a_subscriber_is_told_of_what_it_still_had_to_take_of_a_past_term_that_is_let_go() -> None:
+def test_discarding_a_past_term_reports_what_a_subscriber_had_not_taken() -> None:
     _, flow, host = a_table()
     notes = Notes()
     edge = Edge(host, WEATHER, notes, 0, ordered=True)

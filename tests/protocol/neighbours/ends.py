@@ -1,4 +1,4 @@
-"""Two ends of one link, with every message and timer between them in the test's hands."""
+"""Two ends of one link. Tests control every message and timer between them."""
 
 from random import Random
 from typing import Any
@@ -10,11 +10,11 @@ from quillcast.protocol.neighbours.config import StreamConfig
 from quillcast.protocol.neighbours.streams import Streams
 
 Flight = tuple[str, Contact, bytes | tuple[int, bytes]]
-"""To whom, from whom, and the message as bytes or a heartbeat's mark."""
+"""Receiver, sender, and the message as bytes or the mark of a heartbeat."""
 
 
 class End:
-    """One peer: the host that its streams see, and the listener that replays what it hears."""
+    """One peer: the host of its streams, and a listener that replays the changes."""
 
     def __init__(self, link: "Link", name: str, life: int) -> None:
         self.link, self.name = link, name
@@ -31,7 +31,7 @@ class End:
     def other(self) -> "End":
         return self.link.ends["b" if self.name == "a" else "a"]
 
-    # What the streams ask of their host
+    # Calls of the streams to their host
 
     def now(self) -> float:
         return self.link.now
@@ -48,20 +48,20 @@ class End:
     def trace(self, record: Record) -> None:
         self.traced.append(record)
 
-    # What they tell their listener
+    # Calls of the streams to their listener
 
     def kept(self, key: bytes) -> bytes:
         return key
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
         assert sender.node_id == self.other.me
-        assert self.heard.get(key) != value, "told of a change that is none"
+        assert self.heard.get(key) != value, "the listener was told of a change that is none"
         if value is None:
             del self.heard[key]
         else:
             self.heard[key] = value
 
-    # What tests do with it
+    # Calls of tests
 
     def put(self, key: bytes, value: bytes) -> None:
         self.streams.put(self.other.contact, key, value)
@@ -77,7 +77,7 @@ class End:
         self.link.flights.append((self.other.name, self.contact, self.streams.mark(self.other.me)))
 
     def told(self) -> dict[bytes, bytes]:
-        """What it is told."""
+        """The map that it has received."""
         return dict(self.streams.told(self.other.me))
 
     def telling(self) -> dict[bytes, bytes]:
@@ -88,7 +88,7 @@ class End:
 
 
 class Link:
-    """Ends a and b, the time, and what is under way between them."""
+    """The ends a and b, the time, and the messages in transit between them."""
 
     def __init__(self, **config: Any) -> None:
         self.config = StreamConfig(**config)
@@ -108,12 +108,12 @@ class Link:
         return self.ends["b"]
 
     def restart(self, name: str) -> None:
-        """A new life of that end; what it sent before is still under way."""
+        """Restart that end. What it sent before is still in transit."""
         self.lives += 1
         self.ends[name] = End(self, name, self.lives)
 
     def deliver(self, at: int = 0) -> None:
-        """Hand over what is under way at that place."""
+        """Deliver the message at that place of those in transit."""
         to, sender, what = self.flights.pop(at)
         streams = self.ends[to].streams
         if isinstance(what, bytes):
@@ -126,7 +126,7 @@ class Link:
             self.deliver()
 
     def deliver_all_to(self, name: str) -> None:
-        """Hand over what is under way to one end, and nothing that follows from it."""
+        """Deliver all messages in transit to one end, but none that follow from them."""
         for flight in [flight for flight in self.flights if flight[0] == name]:
             self.deliver(self.flights.index(flight))
 
@@ -134,7 +134,7 @@ class Link:
         self.flights.clear()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and hand in what timers are due."""
+        """Let time pass, and deliver the timers that are due."""
         self.now += seconds
         for end in self.ends.values():
             due = [timer for at, timer in end.timers if at <= self.now]
@@ -143,7 +143,7 @@ class Link:
                 end.streams.timer(timer)
 
     def heal(self) -> None:
-        """A while without faults: four heartbeats, all that follows from them, and all timers."""
+        """Let time pass without faults: four heartbeats, everything that follows from them, and all timers."""
         for _ in range(4):
             self.advance(self.config.flush_s)
             self.a.heartbeat()
@@ -155,7 +155,7 @@ class Link:
     def check(self) -> None:
         for end in self.ends.values():
             end.streams.check()
-            assert end.heard == end.told(), "the listener knows something else"
+            assert end.heard == end.told(), "the listener's map differs from the copy"
 
     def check_equal(self) -> None:
         self.check()

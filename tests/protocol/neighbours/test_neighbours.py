@@ -1,4 +1,4 @@
-"""The failure detector: one peer's orders, written down, and two peers that watch each other."""
+"""The failure detector: the recorded orders of one peer, and two peers that watch each other."""
 
 from random import Random
 from typing import Any
@@ -15,7 +15,7 @@ CONFIG = NeighbourConfig()
 
 
 class RecordingHost:
-    """Writes orders down; `run` lets time pass and hands in the timers that come due, and answers from `answering`."""
+    """Records orders. `run` lets time pass, delivers due timers, and answers for the peers in `answering`."""
 
     def __init__(self, me: Contact = ALICE, config: NeighbourConfig = CONFIG, streams: Any = None) -> None:
         self.me, self.contact, self.random = me.node_id, me, Random(1)
@@ -26,7 +26,7 @@ class RecordingHost:
         self.disconnected: list[bytes] = []
         self.lost_ones: list[Contact] = []
         self.recovered_ones: list[Contact] = []
-        self.answering: dict[bytes, float] = {}  # round trip of those that answer
+        self.answering: dict[bytes, float] = {}  # round-trip times of the peers that answer
         self.proximities: dict[bytes, float] = {}
         self.neighbours = Neighbours(self, config, streams)  # type: ignore[arg-type]
         self.neighbours.listeners.append(self)
@@ -79,7 +79,7 @@ class RecordingHost:
         return [record.name for record in self.records if isinstance(record, Mark)]
 
 
-def test_a_silent_neighbour_is_asked_after_its_interval_and_not_before() -> None:
+def test_a_silent_neighbour_gets_a_heartbeat_after_its_interval_and_not_before() -> None:
     host = RecordingHost()
     host.neighbours.watch(BOB, "tree", 5.0)
     host.run(2.9)
@@ -88,7 +88,7 @@ def test_a_silent_neighbour_is_asked_after_its_interval_and_not_before() -> None
     assert host.asked(BOB) == 1
 
 
-def test_words_of_any_kind_make_heartbeats_needless() -> None:
+def test_any_message_makes_heartbeats_unnecessary() -> None:
     host = RecordingHost()
     host.neighbours.watch(BOB, "tree", 1.0)
     for _ in range(20):
@@ -97,7 +97,7 @@ def test_words_of_any_kind_make_heartbeats_needless() -> None:
     assert host.asked(BOB) == 0
 
 
-def test_the_smallest_interval_that_a_user_asked_for_holds() -> None:
+def test_the_smallest_interval_of_all_users_of_a_link_applies() -> None:
     host = RecordingHost()
     host.answering[BOB.node_id] = 0.01
     host.neighbours.watch(BOB, "leaf set", 5.0)
@@ -110,8 +110,8 @@ def test_the_smallest_interval_that_a_user_asked_for_holds() -> None:
     assert 3 <= host.asked(BOB) - before <= 7
 
 
-def test_the_smallest_interval_of_any_link_holds_for_all() -> None:
-    """docs/design.md, decision 4: what a link costs does not depend on what it carries."""
+def test_the_smallest_interval_of_any_link_applies_to_all() -> None:
+    """docs/design.md, decision 4: the cost of a link does not depend on what it carries."""
     host = RecordingHost()
     host.answering = {BOB.node_id: 0.01, CAROL.node_id: 0.01}
     host.neighbours.watch(BOB, "leaf set", 5.0)
@@ -125,7 +125,7 @@ def test_the_smallest_interval_of_any_link_holds_for_all() -> None:
     assert 3 <= host.asked(BOB) - before <= 7
 
 
-def test_a_lost_neighbour_takes_what_its_users_asked_for_along() -> None:
+def test_the_intervals_of_a_lost_neighbour_no_longer_apply() -> None:
     host = RecordingHost()
     host.answering = {BOB.node_id: 0.01}
     host.neighbours.watch(BOB, "leaf set", 5.0)
@@ -148,11 +148,11 @@ def test_a_neighbour_that_never_answers_is_suspected_then_lost_once() -> None:
     assert host.lost_ones == [BOB]
     assert host.asked(BOB) == CONFIG.tries_max
     assert [type(record) for record in host.records] == [Suspected, Mark]
-    assert host.neighbours.suspected(BOB.node_id), "who is lost is no way to go"
+    assert host.neighbours.suspected(BOB.node_id), "a lost peer is suspected too"
     assert host.disconnected == [BOB.node_id]
 
 
-def test_any_word_of_a_lost_neighbour_is_a_recovery() -> None:
+def test_any_message_of_a_lost_neighbour_is_a_recovery() -> None:
     host = RecordingHost()
     host.neighbours.watch(BOB, "tree", 1.0)
     host.run(60)
@@ -174,13 +174,13 @@ def test_a_suspected_neighbour_that_answers_was_paused_and_not_dead() -> None:
     assert host.records[-1] == Recovered(BOB.node_id)
 
 
-def test_a_paused_process_asks_everybody_again_before_it_accuses_anybody() -> None:
+def test_a_paused_process_sends_new_heartbeats_before_it_declares_a_loss() -> None:
     host = RecordingHost()
     for contact in (BOB, CAROL):
         host.neighbours.watch(contact, "tree", 1.0)
-    host.run(2.5)  # both are in doubt
+    host.run(2.5)  # both have unanswered heartbeats
     late = min(host.timers)[2]
-    host.time += 20.0  # stopped, and continued
+    host.time += 20.0  # the process was stopped and continued
     host.answering = {BOB.node_id: 0.01, CAROL.node_id: 0.01}
     asked = host.asked(BOB)
     host.neighbours.timer(late)
@@ -191,7 +191,7 @@ def test_a_paused_process_asks_everybody_again_before_it_accuses_anybody() -> No
     assert "process_paused" in host.marks()
 
 
-def test_the_dead_are_found_after_a_pause_too() -> None:
+def test_dead_neighbours_are_detected_after_a_pause_too() -> None:
     host = RecordingHost()
     host.neighbours.watch(BOB, "tree", 1.0)
     late = min(host.timers)[2]
@@ -202,7 +202,7 @@ def test_the_dead_are_found_after_a_pause_too() -> None:
     assert host.lost_ones == [BOB]
 
 
-def test_a_broken_link_asks_at_once_and_a_second_one_is_proof() -> None:
+def test_a_broken_link_causes_a_heartbeat_and_the_next_break_a_loss() -> None:
     host = RecordingHost()
     host.neighbours.watch(BOB, "tree", 5.0)
     host.neighbours.link_lost(BOB)
@@ -211,7 +211,7 @@ def test_a_broken_link_asks_at_once_and_a_second_one_is_proof() -> None:
     assert host.lost_ones == [BOB]
 
 
-def test_a_neighbour_that_has_ended_as_the_host_knows_is_lost_at_once_and_asked_nothing() -> None:
+def test_a_neighbour_that_ended_according_to_the_host_is_lost_without_a_heartbeat() -> None:
     host = RecordingHost()
     host.neighbours.watch(BOB, "tree", 5.0)
     host.neighbours.died(BOB)
@@ -219,7 +219,7 @@ def test_a_neighbour_that_has_ended_as_the_host_knows_is_lost_at_once_and_asked_
     assert (host.asked(BOB), host.lost_ones) == (0, [BOB])
 
 
-def test_a_broken_link_that_stands_again_proves_nothing() -> None:
+def test_a_broken_link_that_is_up_again_proves_nothing() -> None:
     host = RecordingHost()
     host.answering[BOB.node_id] = 0.01
     host.neighbours.watch(BOB, "tree", 5.0)
@@ -230,14 +230,14 @@ def test_a_broken_link_that_stands_again_proves_nothing() -> None:
     assert not host.lost_ones
 
 
-def test_links_of_peers_that_nobody_watches_may_break() -> None:
+def test_a_broken_link_to_an_unwatched_peer_has_no_effect() -> None:
     host = RecordingHost()
     host.neighbours.link_lost(BOB)
     host.neighbours.link_up(BOB)
     assert not host.sent
 
 
-def test_a_peer_that_nobody_watches_can_be_probed() -> None:
+def test_an_unwatched_peer_can_be_probed() -> None:
     host = RecordingHost()
     host.answering[BOB.node_id] = 0.01
     host.neighbours.probe(BOB)
@@ -247,16 +247,16 @@ def test_a_peer_that_nobody_watches_can_be_probed() -> None:
     assert host.neighbours.round_trip(BOB.node_id) is not None
     host.neighbours.probe(CAROL)
     host.run(30)
-    assert host.lost_ones == [CAROL], "a lost peer is told once"
+    assert host.lost_ones == [CAROL], "a lost peer is reported once"
 
 
-def test_one_sided_watches_are_answered() -> None:
+def test_a_peer_answers_neighbours_that_it_does_not_watch() -> None:
     host = RecordingHost()
     host.hear(BOB, Heartbeat(7.0))
     assert host.sent == [(BOB, HeartbeatAnswer(7.0))]
 
 
-def test_who_was_asked_lets_the_other_side_go_on_asking() -> None:
+def test_a_peer_that_answered_lets_the_other_side_send_the_next_heartbeat() -> None:
     host = RecordingHost()
     host.neighbours.watch(BOB, "leaf set", 5.0)
     host.run(2.0)
@@ -265,10 +265,10 @@ def test_who_was_asked_lets_the_other_side_go_on_asking() -> None:
         host.run(5.0)
     assert host.asked(BOB) == 0
     host.run(3.0)
-    assert host.asked(BOB) == 1, "Bob's turn has passed"
+    assert host.asked(BOB) == 1, "Bob did not ask in time"
 
 
-def test_those_who_go_on_asking_hasten_no_questions_to_others() -> None:
+def test_neighbours_that_keep_asking_do_not_hasten_heartbeats_to_others() -> None:
     host, askers = RecordingHost(), [Contact(bytes([number]) * 16, f"asker {number}") for number in range(3)]
     host.answering[BOB.node_id] = 0.001
     host.neighbours.watch(BOB, "tree", 2.0)
@@ -295,11 +295,11 @@ def test_the_link_may_close_when_its_last_user_goes() -> None:
     assert not host.lost_ones
 
 
-def test_timeouts_follow_round_trips() -> None:
+def test_time_outs_follow_round_trips() -> None:
     host = RecordingHost()
     assert host.neighbours.timeout(BOB.node_id) == CONFIG.timeout_first_s
     host.proximities[BOB.node_id] = 0.1
-    assert abs(host.neighbours.timeout(BOB.node_id) - 0.3) < 1e-9, "as RFC 6298 has it after one measurement"
+    assert abs(host.neighbours.timeout(BOB.node_id) - 0.3) < 1e-9, "as in RFC 6298 after one measurement"
     for _ in range(50):
         host.neighbours.answered(BOB.node_id, 0.4)
     assert 0.4 < host.neighbours.timeout(BOB.node_id) < 0.45
@@ -308,7 +308,7 @@ def test_timeouts_follow_round_trips() -> None:
     assert host.neighbours.timeout(BOB.node_id) == CONFIG.timeout_min_s
 
 
-def test_a_neighbour_that_stands_still_again_and_again_is_given_no_more_time_for_it() -> None:
+def test_repeated_pauses_of_a_neighbour_do_not_lengthen_its_time_out() -> None:
     host = RecordingHost()
     host.answering[BOB.node_id] = 0.01
     host.neighbours.watch(BOB, "tree", 1.0)
@@ -328,7 +328,7 @@ def test_a_neighbour_that_stands_still_again_and_again_is_given_no_more_time_for
     assert host.neighbours.timeout(BOB.node_id) == timeout_s
 
 
-def test_a_link_that_becomes_slow_is_given_the_time_that_it_takes() -> None:
+def test_the_time_out_of_a_link_that_becomes_slow_grows() -> None:
     host = RecordingHost()
     host.answering[BOB.node_id] = 0.01
     host.neighbours.watch(BOB, "tree", 1.0)
@@ -339,7 +339,7 @@ def test_a_link_that_becomes_slow_is_given_the_time_that_it_takes() -> None:
     assert 0.8 < host.neighbours.timeout(BOB.node_id) <= CONFIG.timeout_max_s
 
 
-def test_a_round_trip_is_smoothed_as_rfc_6298_says() -> None:
+def test_round_trips_are_smoothed_as_in_rfc_6298() -> None:
     known = RoundTrip(0.8)
     assert (known.smoothed_s, known.variation_s) == (0.8, 0.4)
     known.add(1.6)
@@ -348,7 +348,7 @@ def test_a_round_trip_is_smoothed_as_rfc_6298_says() -> None:
     assert abs(known.timeout_s - (0.9 + 4 * 0.5)) < 1e-12
 
 
-def test_an_answer_to_a_question_never_asked_teaches_no_round_trip() -> None:
+def test_an_answer_to_an_unknown_heartbeat_is_not_a_measurement() -> None:
     host = RecordingHost()
     host.neighbours.watch(BOB, "tree", 1.0)
     host.run(1.5)
@@ -358,7 +358,7 @@ def test_an_answer_to_a_question_never_asked_teaches_no_round_trip() -> None:
     host.neighbours.check()
 
 
-def test_what_is_remembered_of_the_lost_is_bounded() -> None:
+def test_the_number_of_remembered_lost_neighbours_is_bounded() -> None:
     config = NeighbourConfig(lost_max=3, round_trips_max=3)
     host = RecordingHost(config=config)
     others = [Contact(bytes([index]) * 16, "") for index in range(10)]
@@ -371,7 +371,7 @@ def test_what_is_remembered_of_the_lost_is_bounded() -> None:
 
 
 class Streams:
-    """Marks that can be told apart, and what came from the other side."""
+    """Distinguishable marks, and the marks that arrived from the other side."""
 
     def __init__(self) -> None:
         self.compared: list[tuple[Contact, int, bytes]] = []
@@ -383,7 +383,7 @@ class Streams:
         self.compared.append((sender, change, digest))
 
 
-def test_heartbeats_carry_the_marks_of_the_link_both_ways() -> None:
+def test_heartbeats_and_answers_carry_the_marks_of_the_link() -> None:
     streams = Streams()
     host = RecordingHost(streams=streams)
     host.hear(BOB, Heartbeat(1.0, 3, b"theirs"))
@@ -392,7 +392,7 @@ def test_heartbeats_carry_the_marks_of_the_link_both_ways() -> None:
     assert streams.compared == [(BOB, 3, b"theirs"), (BOB, 4, b"newer")]
 
 
-def test_a_busy_link_still_compares_marks_now_and_then() -> None:
+def test_a_busy_link_still_compares_marks_periodically() -> None:
     host = RecordingHost(streams=Streams())
     host.answering[BOB.node_id] = 0.01
     host.neighbours.watch(BOB, "tree", 1.0)

@@ -1,4 +1,4 @@
-"""Streams of changes (docs/design.md, decision 4): what goes out, when, and what a copy makes of it."""
+"""Change streams (docs/design.md, decision 4): what is sent, when, and how a copy follows."""
 
 from hashlib import sha256
 
@@ -16,12 +16,12 @@ SUN, RAIN, SNOW = b"sun" * 5, b"rain" * 4, b"snow" * 4
 
 
 def many(count: int) -> dict[bytes, bytes]:
-    """That many keys with values, spread over all buckets."""
+    """`count` keys with values, spread over all buckets."""
     return {sha256(b"%d" % number).digest()[:16]: b"value %d" % number for number in range(count)}
 
 
 def link_with(entries: dict[bytes, bytes], **config: object) -> Link:
-    """A link whose end a has told these to b."""
+    """A link on which end a has sent these entries to b."""
     link = Link(**config)
     for key, value in entries.items():
         link.a.put(key, value)
@@ -38,21 +38,21 @@ def sent(end: End, kind: type[Message]) -> list[Message]:
 
 
 def changed_keys(end: End) -> list[list[bytes]]:
-    """The keys of each message of changes that it sent."""
+    """The keys of each message of changes that the end sent."""
     return [[key for key, _ in message.changes] for message in end.sent if isinstance(message, Changes)]
 
 
-# What goes out
+# What is sent
 
 
-def test_a_lone_change_leaves_at_once() -> None:
+def test_a_single_change_is_sent_at_once() -> None:
     link = Link()
     link.a.put(SUN, b"up")
     link.deliver_all()
     assert link.b.told() == link.b.heard == {SUN: b"up"}
 
 
-def test_what_changes_soon_after_goes_out_together_and_with_the_last_value_only() -> None:
+def test_changes_soon_after_are_sent_together_with_their_last_values() -> None:
     link = Link(flush_s=0.1)
     link.a.put(SUN, b"up")
     link.a.put(RAIN, b"some")
@@ -66,28 +66,28 @@ def test_what_changes_soon_after_goes_out_together_and_with_the_last_value_only(
     assert link.b.heard == {SUN: b"up", RAIN: b"much"}
 
 
-def test_one_timer_waits_for_a_flush_however_many_changes_wait() -> None:
+def test_one_timer_is_set_for_all_waiting_changes() -> None:
     link = Link()
     for key, value in many(50).items():
         link.a.put(key, value)
     assert [type(timer) for _, timer in link.a.timers] == [Flush]
 
 
-def test_after_a_pause_a_change_leaves_at_once_again() -> None:
+def test_after_a_pause_a_change_is_sent_at_once_again() -> None:
     link = link_with({SUN: b"up"})
     link.advance(0.1)
     link.a.put(SUN, b"down")
     assert changed_keys(link.a) == [[SUN]]
 
 
-def test_a_value_told_already_is_not_told_again() -> None:
+def test_an_unchanged_value_is_not_sent_again() -> None:
     link = link_with({SUN: b"up"})
     link.a.put(SUN, b"up")
     link.a.drop(RAIN)
     assert link.a.sent == []
 
 
-def test_changes_go_to_the_address_last_given() -> None:
+def test_changes_are_sent_to_the_latest_address() -> None:
     link = link_with({SUN: b"up"})
     moved = Contact(link.b.me, "elsewhere:1")
     recipients = []
@@ -98,7 +98,7 @@ def test_changes_go_to_the_address_last_given() -> None:
     assert recipients == [moved, moved]
 
 
-def test_both_directions_of_a_link_are_told_apart() -> None:
+def test_the_two_directions_of_a_link_are_separate() -> None:
     link = link_with({SUN: b"up"})
     link.b.put(SUN, b"down")
     link.deliver_all()
@@ -107,39 +107,39 @@ def test_both_directions_of_a_link_are_told_apart() -> None:
     assert (link.a.telling(), link.b.telling()) == (link.b.told(), link.a.told())
 
 
-def test_nobody_is_told_anything_by_strangers() -> None:
+def test_an_unknown_peer_has_sent_nothing() -> None:
     link = Link()
     assert link.a.streams.told(b"?" * 16) == link.a.streams.telling(b"?" * 16) == {}
     link.a.drop(SUN)
     assert link.a.streams.mark(link.b.me) == UNTOLD
 
 
-def test_an_entry_that_fits_no_message_is_refused() -> None:
+def test_an_entry_too_large_for_a_message_is_rejected() -> None:
     with pytest.raises(LocalError, match="16 \\+ 60000 bytes"):
         Link().a.put(SNOW, bytes(60_000))
 
 
-def test_a_map_that_outgrows_its_bounds_is_refused_at_its_teller() -> None:
+def test_a_map_that_exceeds_its_bound_is_rejected_at_the_sender() -> None:
     link = link_with({SUN: bytes(80)}, map_bytes_max=100)
     with pytest.raises(LocalError, match="at most 100"):
         link.a.put(RAIN, b"some")
 
 
-def test_a_neighbour_that_tells_more_than_the_bounds_breaks_the_protocol() -> None:
+def test_a_neighbour_that_exceeds_the_bound_violates_the_protocol() -> None:
     link = Link(map_bytes_max=100)
     link.a.streams.config = StreamConfig()
     for key, value in many(10).items():
         link.a.put(key, value)
     link.advance(0.1)
-    with pytest.raises(RemoteError, match="tells more than 100 bytes"):
+    with pytest.raises(RemoteError, match="sent more than 100 bytes"):
         link.deliver_all()
     link.b.streams.check()
 
 
-# What heartbeats show
+# What heartbeats detect
 
 
-def test_a_mark_that_says_the_same_asks_for_nothing() -> None:
+def test_an_equal_mark_causes_no_request() -> None:
     link = link_with(many(100))
     link.a.heartbeat()
     link.b.heartbeat()
@@ -147,13 +147,13 @@ def test_a_mark_that_says_the_same_asks_for_nothing() -> None:
     assert link.a.sent == link.b.sent == []
 
 
-def test_a_mark_is_as_short_for_a_thousand_keys_as_for_one() -> None:
+def test_a_mark_has_the_same_size_for_one_key_and_for_a_thousand() -> None:
     one, thousand = link_with(many(1)), link_with(many(1000))
     marks = one.a.streams.mark(one.b.me), thousand.a.streams.mark(thousand.b.me), UNTOLD
     assert [len(digest) for _, digest in marks] == [12, 12, 12]
 
 
-def test_what_waits_for_a_flush_goes_out_before_a_mark_that_counts_it() -> None:
+def test_waiting_changes_are_sent_before_the_mark_that_counts_them() -> None:
     link = link_with({SUN: b"up"})
     link.a.put(RAIN, b"some")
     link.a.put(SNOW, b"none")
@@ -163,7 +163,7 @@ def test_what_waits_for_a_flush_goes_out_before_a_mark_that_counts_it() -> None:
     assert link.b.sent == []
 
 
-def test_an_old_mark_that_comes_late_asks_for_nothing() -> None:
+def test_an_old_mark_that_arrives_late_causes_no_request() -> None:
     link = link_with({SUN: b"up"})
     link.a.heartbeat()
     link.a.put(SUN, b"down")
@@ -174,14 +174,14 @@ def test_an_old_mark_that_comes_late_asks_for_nothing() -> None:
 
 def test_a_mark_of_another_length_is_malformed() -> None:
     link = Link()
-    with pytest.raises(Malformed, match="mark of 3 bytes"):
+    with pytest.raises(Malformed, match="mark has 3 bytes"):
         link.b.streams.compare(link.a.contact, 1, b"odd")
 
 
-# Changes that were lost
+# Lost changes
 
 
-def test_lost_changes_show_at_the_next_one_and_are_sent_again() -> None:
+def test_lost_changes_are_detected_at_the_next_one_and_sent_again() -> None:
     link = link_with({SUN: b"up"})
     link.a.put(RAIN, b"some")
     link.lose_all()
@@ -193,7 +193,7 @@ def test_lost_changes_show_at_the_next_one_and_are_sent_again() -> None:
     assert link.a.marks() == ["stream_changes_resent"]
 
 
-def test_a_lost_change_that_was_the_last_shows_at_the_next_heartbeat() -> None:
+def test_the_loss_of_the_last_change_is_detected_at_the_next_heartbeat() -> None:
     link = link_with({SUN: b"up"})
     link.a.drop(SUN)
     link.lose_all()
@@ -203,17 +203,17 @@ def test_a_lost_change_that_was_the_last_shows_at_the_next_heartbeat() -> None:
     assert link.a.marks() == ["stream_changes_resent"]
 
 
-def test_a_copy_that_is_as_new_and_not_the_same_shows_at_the_next_heartbeat() -> None:
+def test_a_copy_that_is_up_to_date_but_differs_is_detected_at_the_next_heartbeat() -> None:
     link = link_with({SUN: b"up"})
     link.restart("a")
-    link.a.put(RAIN, b"some")  # its first change, as that of the former life was
+    link.a.put(RAIN, b"some")  # its first change, like that of the earlier incarnation
     link.lose_all()
     link.a.heartbeat()
     link.deliver_all()
     assert link.b.heard == {RAIN: b"some"}
 
 
-def test_a_change_that_comes_twice_or_late_is_not_applied_again() -> None:
+def test_a_repeated_or_late_change_is_not_applied_again() -> None:
     link = link_with({SUN: b"up"})
     link.a.put(SUN, b"down")
     link.flights += link.flights
@@ -227,7 +227,7 @@ def test_a_change_that_comes_twice_or_late_is_not_applied_again() -> None:
     assert link.b.sent == []
 
 
-def test_resent_changes_are_counted_even_where_one_key_changed_often() -> None:
+def test_resent_changes_are_numbered_correctly_if_one_key_changed_often() -> None:
     link = link_with({SUN: b"up"})
     for value in (b"down", b"up", b"gone"):
         link.a.put(SUN, value)
@@ -241,7 +241,7 @@ def test_resent_changes_are_counted_even_where_one_key_changed_often() -> None:
     assert sent(link.a, Changes)[-1] == Changes(link.a.incarnation + bytes(4), 1, 5, ((SUN, b"gone"), (RAIN, b"some")))
 
 
-def test_pages_of_resent_changes_follow_one_another() -> None:
+def test_pages_of_resent_changes_are_consecutive() -> None:
     link = link_with({SUN: b"up"}, page_bytes_max=100)
     for value in (b"down", b"up", b"gone"):
         link.a.put(SUN, value)
@@ -259,7 +259,7 @@ def test_pages_of_resent_changes_follow_one_another() -> None:
     assert link.b.heard == link.a.telling()
 
 
-def test_an_answer_counts_what_waits_for_a_flush() -> None:
+def test_an_answer_includes_waiting_changes() -> None:
     link = link_with({SUN: b"up"})
     link.a.put(SUN, b"down")
     link.lose_all()
@@ -271,7 +271,7 @@ def test_an_answer_counts_what_waits_for_a_flush() -> None:
     assert isinstance(link.a.sent[-1], Contents)
 
 
-def test_who_lacks_more_than_is_remembered_is_sent_the_differing_buckets_only() -> None:
+def test_a_copy_that_misses_more_than_is_remembered_is_sent_only_the_differing_buckets() -> None:
     entries = many(1000)
     link = link_with(entries, log_changes_max=2)
     for key in list(entries)[:3]:
@@ -287,7 +287,7 @@ def test_who_lacks_more_than_is_remembered_is_sent_the_differing_buckets_only() 
     assert len(contents.entries) < 100
 
 
-def test_a_copy_brought_up_to_date_asks_no_more() -> None:
+def test_a_copy_that_is_up_to_date_stops_asking() -> None:
     link = link_with({SUN: b"up"})
     link.a.drop(SUN)
     link.lose_all()
@@ -298,7 +298,7 @@ def test_a_copy_brought_up_to_date_asks_no_more() -> None:
     assert len(sent(link.b, Resend)) == 1
 
 
-def test_a_question_without_an_answer_is_asked_again_more_and_more_slowly_and_then_left_to_the_next_mark() -> None:
+def test_an_unanswered_request_is_repeated_ever_more_slowly_until_the_next_mark() -> None:
     link = link_with({SUN: b"up"}, ask_again_s=1.0, questions_max=3)
     link.a.put(SUN, b"down")
     link.lose_all()
@@ -316,7 +316,7 @@ def test_a_question_without_an_answer_is_asked_again_more_and_more_slowly_and_th
     assert link.b.heard == {SUN: b"down"}
 
 
-def test_no_second_question_is_asked_while_the_first_may_be_answered() -> None:
+def test_no_second_request_is_sent_while_the_first_may_be_answered() -> None:
     link = link_with({SUN: b"up"})
     link.a.drop(SUN)
     link.lose_all()
@@ -341,7 +341,7 @@ def test_no_message_is_larger_than_a_page() -> None:
     assert max(len(wire.encode(message)) for message in link.a.sent) <= 1000 + 600
 
 
-def test_a_lost_page_is_asked_for_when_the_last_one_came() -> None:
+def test_a_lost_page_is_requested_after_the_last_one() -> None:
     link = Link(page_bytes_max=1000)
     for key, value in many(500).items():
         link.a.put(key, value)
@@ -359,7 +359,7 @@ def test_a_lost_page_is_asked_for_when_the_last_one_came() -> None:
     assert len(again) < first
 
 
-def test_only_differences_are_told_however_many_pages_come() -> None:
+def test_the_listener_is_told_only_of_differences_however_many_pages_arrive() -> None:
     link = link_with(many(500), page_bytes_max=1000, log_changes_max=0)
     heard = []
     link.b.streams.listener = Hearing(heard)
@@ -386,7 +386,7 @@ class Hearing:
         self.heard.append(key)
 
 
-def test_while_pages_come_no_further_question_is_asked() -> None:
+def test_no_further_request_is_sent_while_pages_arrive() -> None:
     link = Link(page_bytes_max=1000, ask_again_s=1.0)
     for key, value in many(500).items():
         link.a.put(key, value)
@@ -403,10 +403,10 @@ def test_while_pages_come_no_further_question_is_asked() -> None:
     assert len(sent(link.b, Resend)) == 1
 
 
-# Restarts, and neighbours that were forgotten
+# Restarts, and forgotten neighbours
 
 
-def test_a_restarted_end_that_was_told_things_is_told_them_again() -> None:
+def test_a_restarted_end_receives_the_map_again() -> None:
     link = link_with(many(10))
     link.restart("b")
     link.a.heartbeat()
@@ -414,7 +414,7 @@ def test_a_restarted_end_that_was_told_things_is_told_them_again() -> None:
     assert link.b.heard == many(10)
 
 
-def test_a_restarted_end_is_told_everything_at_the_next_change_too() -> None:
+def test_a_restarted_end_also_receives_the_map_at_the_next_change() -> None:
     link = link_with(many(10))
     link.restart("b")
     link.a.put(SUN, b"up")
@@ -422,7 +422,7 @@ def test_a_restarted_end_is_told_everything_at_the_next_change_too() -> None:
     assert link.b.heard == many(10) | {SUN: b"up"}
 
 
-def test_what_a_former_life_told_and_the_new_one_does_not_is_dropped() -> None:
+def test_entries_of_an_earlier_incarnation_are_dropped_if_not_sent_again() -> None:
     link = link_with({SUN: b"up", RAIN: b"some"})
     link.restart("a")
     link.a.put(SUN, b"up")
@@ -430,7 +430,7 @@ def test_what_a_former_life_told_and_the_new_one_does_not_is_dropped() -> None:
     assert link.b.heard == {SUN: b"up"}
 
 
-def test_a_restarted_end_that_tells_nothing_has_everything_dropped() -> None:
+def test_all_entries_are_dropped_if_a_restarted_end_sends_none() -> None:
     link = link_with(many(10))
     link.restart("a")
     link.a.heartbeat()
@@ -438,7 +438,7 @@ def test_a_restarted_end_that_tells_nothing_has_everything_dropped() -> None:
     assert link.b.heard == {}
 
 
-def test_words_of_a_former_life_that_come_late_change_nothing() -> None:
+def test_late_messages_of_an_earlier_incarnation_change_nothing() -> None:
     link = link_with({SUN: b"up"})
     link.a.put(SUN, b"down")
     link.a.heartbeat()
@@ -451,7 +451,7 @@ def test_words_of_a_former_life_that_come_late_change_nothing() -> None:
     assert link.b.heard == {RAIN: b"some"}
 
 
-def test_an_answer_to_a_question_of_before_changes_nothing() -> None:
+def test_an_answer_to_an_earlier_request_changes_nothing() -> None:
     link = link_with({SUN: b"up"})
     answer = (
         "b",
@@ -470,7 +470,7 @@ def test_an_answer_to_a_question_of_before_changes_nothing() -> None:
     assert link.b.heard == {SUN: b"up"}
 
 
-def test_an_answer_that_later_changes_overtook_changes_nothing() -> None:
+def test_an_answer_overtaken_by_later_changes_changes_nothing() -> None:
     link = link_with({SUN: b"up"}, log_changes_max=0)
     link.a.put(SUN, b"down")
     late_change = link.flights.pop()
@@ -485,7 +485,7 @@ def test_an_answer_that_later_changes_overtook_changes_nothing() -> None:
     assert link.b.heard == {SUN: b"set"}
 
 
-def test_what_is_told_anew_to_a_forgotten_neighbour_is_not_taken_for_the_old() -> None:
+def test_entries_sent_anew_to_a_forgotten_neighbour_are_not_mistaken_for_old_ones() -> None:
     link = link_with({SUN: b"up", RAIN: b"some"})
     link.a.forget()
     link.a.put(SNOW, b"much")
@@ -493,7 +493,7 @@ def test_what_is_told_anew_to_a_forgotten_neighbour_is_not_taken_for_the_old() -
     assert link.b.heard == {SNOW: b"much"}
 
 
-def test_changes_from_before_it_was_forgotten_do_not_begin_a_stream_again() -> None:
+def test_changes_from_before_a_neighbour_was_forgotten_do_not_restart_its_stream() -> None:
     link = Link()
     link.a.put(SUN, b"up")
     late = link.flights.pop()
@@ -508,7 +508,7 @@ def test_changes_from_before_it_was_forgotten_do_not_begin_a_stream_again() -> N
     assert link.b.heard == {}
 
 
-def test_a_neighbour_that_was_forgotten_and_tells_on_is_heard_in_full() -> None:
+def test_a_forgotten_neighbour_that_continues_is_received_in_full() -> None:
     link = link_with(many(10))
     link.b.forget()
     assert link.b.told() == {}
@@ -517,7 +517,7 @@ def test_a_neighbour_that_was_forgotten_and_tells_on_is_heard_in_full() -> None:
     assert link.b.heard == many(10)
 
 
-def test_a_listener_may_forget_the_teller_in_the_midst_of_its_words() -> None:
+def test_a_listener_may_forget_the_sender_during_its_changes() -> None:
     link = Link()
     for key, value in many(10).items():
         link.a.put(key, value)
@@ -536,11 +536,11 @@ class Forgetting:
         return key
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
-        assert self.end.told(), "heard of a change after it forgot the teller"
+        assert self.end.told(), "told of a change after it forgot the sender"
         self.end.forget()
 
 
-def test_timers_of_a_forgotten_stream_ask_and_send_nothing() -> None:
+def test_timers_of_a_forgotten_stream_send_nothing() -> None:
     link = link_with({SUN: b"up"})
     link.a.put(RAIN, b"some")
     link.a.put(SNOW, b"none")
@@ -555,7 +555,7 @@ def test_timers_of_a_forgotten_stream_ask_and_send_nothing() -> None:
     assert link.flights == []
 
 
-# What no peer of ours would send
+# Invalid messages
 
 
 @pytest.mark.parametrize(
@@ -566,19 +566,19 @@ def test_timers_of_a_forgotten_stream_ask_and_send_nothing() -> None:
         Resend(1.0, bytes(12), 0, b"odd"),
     ],
 )
-def test_a_message_that_makes_no_sense_is_malformed(message: Message) -> None:
+def test_an_invalid_stream_message_is_malformed(message: Message) -> None:
     link = link_with({SUN: b"up"})
     with pytest.raises(Malformed):
         link.b.streams.receive(link.a.contact, message)
 
 
-def test_who_is_asked_by_a_stranger_says_that_it_tells_nothing() -> None:
+def test_a_request_of_an_unknown_peer_is_answered_with_an_empty_map() -> None:
     link = Link()
     link.a.streams.receive(link.b.contact, Resend(1.0, b"", 0, bytes(512)))
     assert link.a.sent == [Contents(1.0, link.a.incarnation + bytes(4), 0, 0, 0, b"", None, ())]
 
 
-def test_wrong_answers_are_not_asked_for_without_end() -> None:
+def test_requests_end_after_several_wrong_answers() -> None:
     link = link_with({SUN: b"up"}, questions_max=3)
     link.a.put(SUN, b"down")
     link.lose_all()

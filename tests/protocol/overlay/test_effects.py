@@ -1,4 +1,4 @@
-"""Effects are yielded lazily: a part that is asked for some and not listened to would do nothing at all."""
+"""Effects are yielded lazily: if nobody iterates over the effects of a call, the call does nothing."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 OVERLAY = Path(__file__).parents[3] / "src" / "quillcast" / "protocol" / "overlay"
 OWNERS = {"agreement": "Agreement", "joining": "OverlayJoin", "lost_peers": "LostPeers"}
-"""The attribute by which `Pastry` has each part that yields effects."""
+"""The attribute of `Pastry` for each part that yields effects."""
 
 
 def yielding(trees: list[ast.Module]) -> dict[str, set[str]]:
@@ -24,7 +24,7 @@ def yielding(trees: list[ast.Module]) -> dict[str, set[str]]:
 
 
 def dropped(trees: list[ast.Module]) -> Iterator[str]:
-    """Calls whose effects nobody takes."""
+    """Calls whose effects are ignored."""
     methods = yielding(trees)
     for part in (part for tree in trees for part in tree.body if isinstance(part, ast.ClassDef)):
         lazy = {f"self.{name}" for name in methods[part.name]}
@@ -42,7 +42,7 @@ def test_no_effect_is_dropped() -> None:
     assert list(dropped(trees)) == []
 
 
-def test_a_call_whose_effects_nobody_takes_is_noticed() -> None:
+def test_a_call_whose_effects_are_ignored_is_detected() -> None:
     text = """
 class Agreement:
     def lost(self) -> Effects:

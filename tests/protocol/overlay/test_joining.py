@@ -1,4 +1,4 @@
-"""How peers enter the ring."""
+"""How peers join the ring."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_rings_of_every_size_agree(count: int, digit_bits: int, leaf_set_size: i
         assert world.receivers(str(text)) == [world.closest(key)]
 
 
-def test_all_at_once_through_one_contact_ends_right() -> None:
+def test_peers_that_join_at_once_through_one_contact_form_a_correct_ring() -> None:
     world = World(3)
     first = world.join()
     for _ in range(30):
@@ -88,12 +88,12 @@ def test_messages_for_a_joining_peer_wait_until_it_is_active() -> None:
 NOTE = CODEC.encode(Note("held"))
 
 
-def test_what_waits_for_activation_is_bounded() -> None:
+def test_the_number_of_messages_that_wait_for_activation_is_bounded() -> None:
     world = World(config=OverlayConfig(held_max=3))
     peer = world.add()
     for number in range(3):
         peer.overlay.route(Note("x"), bytes([number]) * 16)
-    with pytest.raises(NotJoined, match="3 messages wait"):
+    with pytest.raises(NotJoined, match="3 messages already wait"):
         peer.overlay.route(Note("x"), bytes(16))
     for number in range(5):
         peer.message((peer.contact, CODEC.encode(Routed(bytes(16), peer.contact, number, 1, NOTE))))
@@ -101,7 +101,7 @@ def test_what_waits_for_activation_is_bounded() -> None:
 
 
 def test_a_join_request_is_not_held_by_a_joining_peer() -> None:
-    """Two that wait for each other's answer would wait forever."""
+    """Two peers that wait for each other's answer would wait forever."""
     world = World()
     peer, other = world.add(), world.add()
     request = CODEC.encode(JoinRequest(other.contact, 1))
@@ -111,7 +111,7 @@ def test_a_join_request_is_not_held_by_a_joining_peer() -> None:
     assert world.routed("JoinRequest") == []
 
 
-def test_neighbours_that_restart_at_once_do_not_wait_for_each_other() -> None:
+def test_neighbours_that_restart_together_do_not_wait_for_each_other() -> None:
     world = ring_of(12)
     for peer in world.alive()[3:6]:
         world.restart(peer)
@@ -119,7 +119,7 @@ def test_neighbours_that_restart_at_once_do_not_wait_for_each_other() -> None:
     assert world.wrong() == []
 
 
-def test_of_the_contacts_the_nearest_is_taken_and_a_nearer_one_looked_for() -> None:
+def test_a_peer_joins_through_the_nearest_peer_it_finds() -> None:
     world = World(5)
     for place in range(40):
         world.join(place=place / 40)
@@ -129,13 +129,13 @@ def test_of_the_contacts_the_nearest_is_taken_and_a_nearer_one_looked_for() -> N
     joiner = world.join(contacts=[far.contact, farther.contact], place=0.012)
     joiner.asked = asked
     world.run(10)
-    assert asked[0] == farther.contact.address, "the nearer one of the two"
+    assert asked[0] == farther.contact.address, "the nearer of the two"
     via = world.peers[bytes.fromhex(asked[-1].removeprefix("at "))]
-    assert via.place < 0.1, "through whom it joined"
+    assert via.place < 0.1, "it joined through a near peer"
     assert world.wrong() == []
 
 
-def test_joins_are_tried_again_under_loss() -> None:
+def test_joins_succeed_despite_message_loss() -> None:
     world = World(8, loss=0.3)
     first = world.join(contacts=[])
     for _ in range(12):
@@ -148,7 +148,7 @@ def test_joins_are_tried_again_under_loss() -> None:
     assert world.wrong() == []
 
 
-def test_a_request_to_join_is_repeated_while_an_attempt_lasts() -> None:
+def test_a_join_request_is_repeated_while_an_attempt_lasts() -> None:
     world, lost = ring_of(5), list[JoinReply]()
     send = world.send
 
@@ -166,7 +166,7 @@ def test_a_request_to_join_is_repeated_while_an_attempt_lasts() -> None:
     assert joiner.overlay.active, "three attempts alone would have taken 16 s or more"
 
 
-def test_a_question_whom_a_peer_knows_is_repeated_while_an_attempt_lasts() -> None:
+def test_a_state_request_is_repeated_while_an_attempt_lasts() -> None:
     world, lost = ring_of(5), list[State]()
     send = world.send
 
@@ -184,7 +184,7 @@ def test_a_question_whom_a_peer_knows_is_repeated_while_an_attempt_lasts() -> No
     assert joiner.overlay.active, "two attempts alone would have taken 8 s or more"
 
 
-def test_a_joining_peer_whose_contacts_have_died_tries_who_spoke_to_it() -> None:
+def test_a_joining_peer_whose_contacts_are_dead_tries_peers_that_spoke_to_it() -> None:
     world = ring_of(5)
     contact, other = world.alive()[:2]
     joiner = world.add()
@@ -196,7 +196,7 @@ def test_a_joining_peer_whose_contacts_have_died_tries_who_spoke_to_it() -> None
     assert joiner.overlay.active
 
 
-def test_a_dead_contact_is_passed_over() -> None:
+def test_a_dead_contact_is_skipped() -> None:
     world = ring_of(5)
     dead, alive = world.alive()[0], world.alive()[1]
     world.crash(dead)
@@ -205,7 +205,7 @@ def test_a_dead_contact_is_passed_over() -> None:
     assert joiner.overlay.active
 
 
-def test_a_contact_that_dies_after_it_was_measured_is_passed_over() -> None:
+def test_a_contact_that_dies_after_its_measurement_is_skipped() -> None:
     world = ring_of(6)
     near, alive = world.alive()[:2]
     joiner = world.add(place=near.place)
@@ -218,7 +218,7 @@ def test_a_contact_that_dies_after_it_was_measured_is_passed_over() -> None:
 
 
 class Told(Village):
-    """Whoever starts is told of all peers, as on one machine."""
+    """Each new peer knows all others, as on one machine."""
 
     def _start(self, host: SimHost) -> Peer:
         peer = self.peers[host.machine.number] = Peer(host, self.config)
@@ -227,7 +227,7 @@ class Told(Village):
         return peer
 
 
-def test_a_peer_joins_soon_though_some_of_its_contacts_stand_still() -> None:
+def test_a_peer_joins_quickly_although_some_contacts_are_paused() -> None:
     village = Told(8)
     village.run(10)
     for number in (2, 5):
@@ -241,7 +241,7 @@ def test_a_peer_joins_soon_though_some_of_its_contacts_stand_still() -> None:
     assert village.peers[newcomer.number].overlay.active
 
 
-def test_who_has_found_one_peer_does_not_wait_long_for_others_to_say_how_near_they_are() -> None:
+def test_after_one_measurement_a_peer_does_not_wait_long_for_the_others() -> None:
     village = Village(6)
     village.run(10)
     for number in range(1, 6):
@@ -252,23 +252,23 @@ def test_who_has_found_one_peer_does_not_wait_long_for_others_to_say_how_near_th
     village.world.start(newcomer)
     joining = village.peers[newcomer.number].overlay.joining
     village.run(0.5)
-    assert len(joining._measuring) == 5, "those that its contact knows, and that stand still"
+    assert len(joining._measuring) == 5, "the paused peers that its contact knows"
     village.run(village.config.overlay.join_timeout_s / 4)
     assert not joining._measuring
     assert joining._near is not None
 
 
-def test_a_network_that_starts_all_at_once_comes_up() -> None:
+def test_a_network_whose_peers_all_start_at_once_forms() -> None:
     world = World(11)
     peers = [world.add() for _ in range(6)]
-    for index, peer in enumerate(peers):  # each knows the next: nobody knows them all, and nobody is active
+    for index, peer in enumerate(peers):  # each knows the next one only, and none is active
         peer.overlay.join([peers[(index + 1) % 6].contact])
     world.run(120)
     assert world.marks["cold_start"] >= 1
     assert world.wrong() == []
 
 
-def test_a_peer_restarts_with_what_it_remembered() -> None:
+def test_a_peer_restarts_with_the_contacts_it_remembered() -> None:
     world = ring_of(30)
     peer = world.alive()[7]
     before = {contact.node_id for contact in peer.overlay.leaf_set}
@@ -284,7 +284,7 @@ def test_a_peer_restarts_with_what_it_remembered() -> None:
     assert world.wrong() == []
 
 
-def test_a_peer_that_restarts_elsewhere_is_found_at_its_new_address() -> None:
+def test_a_peer_that_restarts_at_another_address_is_found_there() -> None:
     world = ring_of(12)
     peer = world.alive()[7]
     world.crash(peer)
@@ -298,7 +298,7 @@ def test_a_peer_that_restarts_elsewhere_is_found_at_its_new_address() -> None:
         assert {contact.address for contact in known if contact.node_id == peer.me} <= {"elsewhere"}
 
 
-def test_a_peer_that_never_became_active_still_knows_whom_to_ask() -> None:
+def test_a_peer_that_never_became_active_remembers_its_contacts() -> None:
     world = World()
     peer = world.add()
     there = [Contact(bytes([n]) * 16, f"at {n}") for n in range(3)]
@@ -306,7 +306,7 @@ def test_a_peer_that_never_became_active_still_knows_whom_to_ask() -> None:
     assert peer.overlay.remembered() == there
 
 
-def test_an_inactive_peer_says_whom_it_tries_itself() -> None:
+def test_an_inactive_peer_answers_with_its_own_contacts() -> None:
     world = World()
     peer = world.add()
     other = Contact(b"o" * 16, "other")
@@ -318,13 +318,13 @@ def test_an_inactive_peer_says_whom_it_tries_itself() -> None:
     assert sent == [State(False, (other,), (), ())]
 
 
-def test_activation_is_noted_with_the_size_of_the_leaf_set() -> None:
+def test_activation_is_traced_with_the_size_of_the_leaf_set() -> None:
     world = ring_of(5)
     noted = [record.leaf_set for _, _, record in world.records if isinstance(record, Activated)]
     assert noted == [0, 1, 2, 3, 4]
 
 
-def test_a_ring_of_even_ids_is_as_good_as_any() -> None:
+def test_a_ring_of_evenly_spaced_ids_forms() -> None:
     world = World(1, OverlayConfig(digit_bits=1, leaf_set_size=2))
     for node_id in spread(16, bits=4):
         world.join(node_id)
@@ -333,7 +333,7 @@ def test_a_ring_of_even_ids_is_as_good_as_any() -> None:
     assert world.wrong() == []
 
 
-def test_parameters_that_cannot_be_are_refused() -> None:
+def test_invalid_parameters_are_rejected() -> None:
     with pytest.raises(LocalError, match=r"digit_bits is 3; use 1, 2, 4 or 8"):
         OverlayConfig(digit_bits=3)
     with pytest.raises(LocalError, match="leaf_set_size is 5; use an even number"):

@@ -1,4 +1,4 @@
-"""Each part of the overlay by itself: one input, then what was sent and which effects were yielded."""
+"""Each part of the overlay alone: one input, then the messages sent and the effects yielded."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ CONFIG = OverlayConfig()
 
 
 class Host(RecordingHost):
-    """Measures who is asked for at once: everybody is ten milliseconds away."""
+    """Answers measurements at once: every peer is ten milliseconds away."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Host(RecordingHost):
 
 
 class Above:
-    """An application that writes down what it is given."""
+    """An application that records its upcalls."""
 
     def __init__(self) -> None:
         self.delivered: list[Any] = []
@@ -79,7 +79,7 @@ class Above:
 
 
 class Parts:
-    """What Alice knows, and the parts that keep it."""
+    """The state of Alice, and the parts that maintain it."""
 
     def __init__(self) -> None:
         self.host, self.lifecycle = Host(), Lifecycle()
@@ -119,11 +119,11 @@ def parts() -> Parts:
     return Parts()
 
 
-def test_who_joins_through_nobody_is_the_first(parts: Parts) -> None:
+def test_a_peer_without_contacts_is_the_first(parts: Parts) -> None:
     assert list(parts.joining().start([])) == [Activate()]
 
 
-def test_a_near_contact_is_asked_whom_it_knows_and_then_joined_through(parts: Parts) -> None:
+def test_a_near_contact_is_asked_for_its_peers_before_joining_through_it(parts: Parts) -> None:
     parts.host.near[BOB.node_id] = 0.01
     joining = parts.joining()
     assert list(joining.start([BOB])) == []
@@ -131,7 +131,7 @@ def test_a_near_contact_is_asked_whom_it_knows_and_then_joined_through(parts: Pa
     assert list(joining.state(BOB, State(True, (), (), ()))) == [JoinThrough(BOB, JoinRequest(ALICE, 1))]
 
 
-def test_who_spoke_to_this_peer_is_tried_too(parts: Parts) -> None:
+def test_peers_that_spoke_to_this_one_are_tried_too(parts: Parts) -> None:
     parts.acquaintances[CAROL.node_id] = CAROL
     parts.host.near |= {BOB.node_id: 0.02, CAROL.node_id: 0.01}
     list(parts.joining().start([BOB]))
@@ -143,43 +143,43 @@ def test_the_answer_to_a_join_request_is_the_first_state(parts: Parts) -> None:
     joining = parts.joining()
     list(joining.start([BOB]))
     assert list(joining.reply(CAROL, JoinReply(1, (CAROL,), ()))) == [FirstState((CAROL,), (BOB,))]
-    assert list(joining.reply(CAROL, JoinReply(7, (CAROL,), ()))) == [], "of another attempt"
+    assert list(joining.reply(CAROL, JoinReply(7, (CAROL,), ()))) == [], "the reply belongs to another attempt"
 
 
-def test_an_active_peer_that_looks_for_its_place_is_introduced(parts: Parts) -> None:
+def test_an_active_peer_that_looks_up_its_place_is_introduced(parts: Parts) -> None:
     parts.lifecycle.activate()
     attempt = look_up(ALICE).attempt
     assert list(parts.joining().reply(BOB, JoinReply(attempt, (CAROL,), ()))) == [Introduced((CAROL,))]
 
 
-def test_contacts_that_never_answered_are_named_once_active(parts: Parts) -> None:
+def test_contacts_that_never_answered_are_returned_on_activation(parts: Parts) -> None:
     joining = parts.joining()
     list(joining.start([BOB, CAROL]))
     parts.host.near[CAROL.node_id] = 0.01
     assert joining.done() == [BOB]
 
 
-def test_a_late_step_of_an_earlier_attempt_means_nothing(parts: Parts) -> None:
+def test_the_time_out_of_an_earlier_attempt_is_ignored(parts: Parts) -> None:
     joining = parts.joining()
     list(joining.start([BOB]))
     assert list(joining.late(JoinLate(0, 0))) == []
 
 
-def test_who_probes_is_answered_and_becomes_a_member(parts: Parts) -> None:
+def test_a_prober_gets_a_reply_and_becomes_a_member(parts: Parts) -> None:
     agreement = parts.agreement()
     assert list(agreement.probed(BOB, LeafSetProbe(()))) == [MembersChanged()]
     assert parts.host.sent == [(BOB, LeafSetReply((), joining=True))]
-    assert list(agreement.probed(BOB, LeafSetProbe(()))) == [], "it is one already"
+    assert list(agreement.probed(BOB, LeafSetProbe(()))) == [], "it is a member already"
 
 
-def test_the_last_answer_settles_the_leaf_set(parts: Parts) -> None:
+def test_the_leaf_set_is_settled_by_the_last_reply(parts: Parts) -> None:
     agreement = parts.agreement()
     agreement.consider((BOB, CAROL))
     assert list(agreement.replied(BOB, LeafSetReply(()))) == [MembersChanged()]
     assert list(agreement.replied(CAROL, LeafSetReply(()))) == [MembersChanged(), Settled()]
 
 
-def test_a_lost_member_is_told_of_and_its_side_repaired(parts: Parts) -> None:
+def test_a_lost_member_is_reported_and_its_side_repaired(parts: Parts) -> None:
     agreement = parts.agreement()
     for contact in (BOB, CAROL):
         list(agreement.probed(contact, LeafSetProbe(())))
@@ -188,27 +188,27 @@ def test_a_lost_member_is_told_of_and_its_side_repaired(parts: Parts) -> None:
     assert parts.host.sent == [(BOB, MemberLost(CAROL.node_id)), (BOB, LeafSetProbe((BOB,), joining=True))]
 
 
-def test_who_is_joining_is_told_of_a_loss_that_the_others_were_told_of_before_it_came(parts: Parts) -> None:
+def test_a_joining_member_is_told_of_a_loss_that_others_already_know(parts: Parts) -> None:
     agreement, dave = parts.agreement(), Contact(b"d" * 16, "dave")
     for contact, joining in ((BOB, False), (CAROL, False), (dave, True)):
         list(agreement.probed(contact, LeafSetProbe((), joining=joining)))
-    list(agreement.told_lost(BOB, MemberLost(CAROL.node_id)))
+    list(agreement.loss_reported(BOB, MemberLost(CAROL.node_id)))
     parts.host.sent.clear()
     list(agreement.lost(CAROL))
     assert [(to, it) for to, it in parts.host.sent if isinstance(it, MemberLost)] == [(dave, MemberLost(CAROL.node_id))]
 
 
-def test_who_is_told_that_a_peer_is_lost_asks_it_once_more(parts: Parts) -> None:
+def test_a_peer_that_is_reported_lost_is_probed_once_more(parts: Parts) -> None:
     agreement = parts.agreement()
     agreement.consider((BOB,))
-    list(agreement.told_lost(CAROL, MemberLost(BOB.node_id)))
+    list(agreement.loss_reported(CAROL, MemberLost(BOB.node_id)))
     for _ in range(2):
         parts.host.time += 60.0
         list(agreement.due(ProbesDue()))
     assert agreement.settled
 
 
-def test_a_member_that_was_joining_says_when_it_is_not_any_more(parts: Parts) -> None:
+def test_a_member_is_no_longer_joining_after_it_says_so(parts: Parts) -> None:
     agreement = parts.agreement()
     assert list(agreement.probed(BOB, LeafSetProbe((), joining=True))) == [MembersChanged()]
     assert list(agreement.probed(BOB, LeafSetProbe((), joining=True))) == []
@@ -217,22 +217,22 @@ def test_a_member_that_was_joining_says_when_it_is_not_any_more(parts: Parts) ->
     assert not agreement.joining
 
 
-def test_who_lost_its_last_member_seeks_company(parts: Parts) -> None:
+def test_a_peer_that_lost_its_last_member_searches_the_ring(parts: Parts) -> None:
     agreement = parts.agreement()
     list(agreement.probed(BOB, LeafSetProbe(())))
     parts.table.remove(BOB.node_id)
     assert list(agreement.lost(BOB)) == [MembersChanged(), SearchRing(), Settled()]
 
 
-def test_a_lonely_active_peer_seeks_company_while_it_probes_the_lost(parts: Parts) -> None:
+def test_an_active_peer_without_members_searches_the_ring_while_it_probes_lost_peers(parts: Parts) -> None:
     parts.lost_peers.remember(BOB)
-    assert list(parts.lost_peers.due(ProbeLost())) == [], "it only joins"
+    assert list(parts.lost_peers.due(ProbeLost())) == [], "it is still joining"
     parts.lifecycle.activate()
     assert list(parts.lost_peers.due(ProbeLost())) == [SearchRing()]
     assert parts.host.sent == [(BOB, LeafSetProbe((), joining=joining)) for joining in (True, False)]
 
 
-def test_a_joining_peer_tells_whom_it_tries_and_an_active_one_whom_it_knows(parts: Parts) -> None:
+def test_a_joining_peer_answers_with_its_contacts_and_an_active_one_with_known_peers(parts: Parts) -> None:
     help_ = parts.help()
     help_.requested(BOB, StateRequest())
     parts.lifecycle.activate()
@@ -257,16 +257,16 @@ def test_a_message_for_this_peer_is_acknowledged_and_delivered_once(parts: Parts
     assert parts.host.sent == [(BOB, RoutedAck(CAROL.node_id, 1))] * 2
 
 
-def test_an_empty_cell_is_asked_for_once_a_round(parts: Parts) -> None:
+def test_the_row_of_an_empty_cell_is_requested_once_per_round(parts: Parts) -> None:
     for _ in range(2):
-        parts.repair.lacks(bytes(16), BOB)
+        parts.repair.request_row(bytes(16), BOB)
     assert parts.host.sent == [(BOB, RowRequest(0))]
     parts.repair.end_round()
-    parts.repair.lacks(bytes(16), BOB)
+    parts.repair.request_row(bytes(16), BOB)
     assert len(parts.host.sent) == 2
 
 
-def test_a_link_that_was_not_used_for_a_round_is_released(parts: Parts) -> None:
+def test_a_link_that_is_unused_for_a_round_is_released(parts: Parts) -> None:
     parts.links.visited(BOB.node_id)
     parts.links.end_round()
     assert parts.host.closed == []
@@ -274,9 +274,9 @@ def test_a_link_that_was_not_used_for_a_round_is_released(parts: Parts) -> None:
     assert parts.host.closed == [BOB.node_id]
 
 
-def test_the_next_hop_is_the_closest_member_where_the_leaf_set_covers_the_key(parts: Parts) -> None:
+def test_the_next_hop_is_the_closest_member_if_the_leaf_set_covers_the_key(parts: Parts) -> None:
     next_hop = NextHop(ALICE, 4, parts.leaf_set, parts.table, parts.neighbourhood, lambda node_id: False)
-    assert next_hop.to(BOB.node_id) is None, "nobody else is known"
+    assert next_hop.to(BOB.node_id) is None, "no other peer is known"
     parts.leaf_set.add(BOB)
     assert next_hop.to(BOB.node_id) == BOB
     assert next_hop.to(BOB.node_id, but=(BOB.node_id,)) is None

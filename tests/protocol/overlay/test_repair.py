@@ -1,4 +1,4 @@
-"""Leaf sets and tables after peers died, left, stood still, or were cut off."""
+"""Leaf sets and tables after peers died, left, were paused, or were cut off."""
 
 from random import Random
 from typing import Any
@@ -21,7 +21,7 @@ from tests.protocol.overlay.world import CODEC, TestPeer, World, ring_of
 
 
 def overheard(world: World, *kinds: type) -> list[tuple[bytes, bytes, Any]]:
-    """From now on, everything of these kinds that is sent: from whom, to whom, what."""
+    """All later messages of these kinds: sender, receiver and message."""
     heard: list[tuple[bytes, bytes, Any]] = []
     send = world.send
 
@@ -44,7 +44,7 @@ def test_a_dead_member_is_replaced(leaf_set_size: int) -> None:
     assert world.marks["leaf_repair"] >= 1
 
 
-def test_half_a_leaf_set_less_one_may_die_at_once() -> None:
+def test_one_less_than_half_of_a_leaf_set_may_die_at_once() -> None:
     world = ring_of(60)
     for peer in world.alive()[10:17]:
         world.crash(peer)
@@ -52,7 +52,7 @@ def test_half_a_leaf_set_less_one_may_die_at_once() -> None:
     assert world.wrong() == []
 
 
-def test_more_than_half_a_leaf_set_may_die_at_once_if_tables_lead_on() -> None:
+def test_more_than_half_of_a_leaf_set_may_die_at_once_if_routing_tables_help() -> None:
     world = ring_of(60)
     for peer in world.alive()[10:22]:
         world.crash(peer)
@@ -60,7 +60,7 @@ def test_more_than_half_a_leaf_set_may_die_at_once_if_tables_lead_on() -> None:
     assert world.wrong() == []
 
 
-def test_a_loss_is_told_to_the_other_members_who_ask_before_they_believe_it() -> None:
+def test_a_loss_is_reported_to_the_other_members_which_probe_before_they_believe_it() -> None:
     world = ring_of(20)
     told = overheard(world, MemberLost)
     dead = world.alive()[3]
@@ -71,15 +71,15 @@ def test_a_loss_is_told_to_the_other_members_who_ask_before_they_believe_it() ->
     for peer in world.alive()[5:9]:
         peer.message((world.alive()[0].contact, rumour))
     world.run(15)
-    assert world.wrong() == [], "the living are not lost by hearsay"
+    assert world.wrong() == [], "live peers are not lost when others report them"
 
 
-def test_the_farthest_on_the_side_of_the_gap_is_asked() -> None:
+def test_the_farthest_member_on_the_side_of_the_gap_is_asked() -> None:
     world = ring_of(40)
     ring = world.alive()
     asked = overheard(world, LeafSetProbe)
     world.crash(ring[20])
-    for beside in (ring[19], ring[21]):  # before anybody else's news of it
+    for beside in (ring[19], ring[21]):  # before others report it
         beside.overlay.lost(ring[20].contact)
     by = {sender: to for sender, to, _ in asked}
     assert by[ring[19].me] == ring[19 + 8].me, "the gap is on its right"
@@ -97,7 +97,7 @@ def test_a_peer_that_leaves_is_replaced_at_once() -> None:
     assert not leaver.overlay.active
 
 
-def test_a_peer_that_left_says_nothing_more() -> None:
+def test_a_peer_that_left_sends_nothing() -> None:
     world = ring_of(3)
     leaver, other = world.alive()[:2]
     leaver.overlay.leave()
@@ -119,10 +119,12 @@ def test_differing_digests_lead_to_an_exchange() -> None:
     world.run(80)
     assert world.wrong() == []
     assert world.marks["digests_differ"] >= 1
-    assert {to for sender, to, _ in said if sender == ring[4].me} == {ring[5].me}, "only the next on the ring compares"
+    assert {to for sender, to, _ in said if sender == ring[4].me} == {ring[5].me}, (
+        "only the right-hand neighbour compares"
+    )
 
 
-def test_a_paused_peer_comes_back_to_its_place() -> None:
+def test_a_paused_peer_returns_to_its_place() -> None:
     world = ring_of(20)
     peer = world.alive()[3]
     peer.paused_until = world.now + 30
@@ -131,12 +133,12 @@ def test_a_paused_peer_comes_back_to_its_place() -> None:
     lost = world.marks["neighbour_lost"]
     world.run(15)
     assert world.wrong() == []
-    assert world.marks["neighbour_lost"] == lost, "it accused nobody"
+    assert world.marks["neighbour_lost"] == lost, "it declared no neighbour lost"
     assert world.marks["process_paused"] >= 1
 
 
 @pytest.mark.parametrize("seconds", [15, 60, 300])
-def test_a_split_ring_becomes_one_again(seconds: int) -> None:
+def test_a_partitioned_ring_becomes_one_again(seconds: int) -> None:
     world = ring_of(30)
     world.checked = False
     there = {peer.me for peer in world.alive()[::3]}
@@ -152,7 +154,7 @@ def test_a_split_ring_becomes_one_again(seconds: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "apart"), [(2, 1), (4, 1), (12, 6), (30, 3)])
-def test_a_split_ring_is_one_again_within_five_seconds(count: int, apart: int) -> None:
+def test_a_partitioned_ring_is_one_again_within_five_seconds(count: int, apart: int) -> None:
     world = ring_of(count)
     world.checked = False
     there = {peer.me for peer in world.alive()[:: count // apart]}
@@ -164,7 +166,7 @@ def test_a_split_ring_is_one_again_within_five_seconds(count: int, apart: int) -
     assert world.wrong() == []
 
 
-def test_a_few_lost_peers_are_probed_in_a_round_and_each_in_turn() -> None:
+def test_each_round_probes_a_few_lost_peers_in_turn() -> None:
     world = ring_of(16)
     dead = world.alive()[3:13]
     for peer in dead:
@@ -178,17 +180,17 @@ def test_a_few_lost_peers_are_probed_in_a_round_and_each_in_turn() -> None:
     assert len(asker.overlay.lost_peers) == len(dead)
     assert len(asked) <= 4 * 60 / (0.75 * OverlayConfig().probe_lost_s) + 4
     counts = [asked.count(name) for name in names]
-    assert min(counts) >= 10, "each in turn, those lost first too"
+    assert min(counts) >= 10, "each in turn, including those lost first"
 
 
-def test_whoever_names_a_lost_peer_has_it_probed_at_once_but_not_again_and_again() -> None:
+def test_a_lost_peer_named_by_another_is_probed_at_once_but_not_repeatedly() -> None:
     world = ring_of(12, config=OverlayConfig(probe_lost_s=100.0))
     dead, peer = world.alive()[3:5]
     world.crash(dead)
     world.run(10)
     asked = overheard(world, LeafSetProbe)
     peer.overlay.agreement.consider([dead.contact])
-    assert asked == [], "others may not have noticed its death"
+    assert asked == [], "others may not have detected its death yet"
     world.run(110)
     asked.clear()
     for _ in range(3):
@@ -196,7 +198,7 @@ def test_whoever_names_a_lost_peer_has_it_probed_at_once_but_not_again_and_again
     assert len([to for sender, to, _ in asked if (sender, to) == (peer.me, dead.me)]) <= 2
 
 
-def test_two_rings_that_have_forgotten_each_other_become_one_by_whoever_one_of_them_joined_through() -> None:
+def test_two_rings_that_forgot_each_other_merge_through_an_old_contact() -> None:
     world = ring_of(8)
     world.checked = False
     there = {peer.me for peer in world.alive()[::2]}
@@ -210,7 +212,7 @@ def test_two_rings_that_have_forgotten_each_other_become_one_by_whoever_one_of_t
     assert world.wrong() == []
 
 
-def test_a_lost_peer_at_whose_address_another_answers_is_forgotten() -> None:
+def test_a_lost_peer_is_forgotten_when_another_answers_at_its_address() -> None:
     world = ring_of(4)
     dead, peer = world.alive()[1:3]
     world.crash(dead)
@@ -221,24 +223,24 @@ def test_a_lost_peer_at_whose_address_another_answers_is_forgotten() -> None:
     assert dead.me not in peer.overlay.lost_peers
 
 
-@pytest.mark.parametrize("goodbye", [True, False])
-def test_a_peer_that_said_goodbye_is_not_lost_by_hearsay(goodbye: bool) -> None:
-    """Others name it for a while; that it does not answer then is no split."""
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_peer_that_left_is_not_lost_when_others_still_name_it(leaves: bool) -> None:
+    """Others name it for a while. That it does not answer them does not mean a partition."""
     world = ring_of(4)
     gone, peer = world.alive()[1:3]
-    if goodbye:
+    if leaves:
         gone.overlay.leave()
         world.run(1)
     world.crash(gone)
-    peer.overlay.maintenance.meet([gone.contact])  # its distance is known still
+    peer.overlay.maintenance.meet([gone.contact])  # its distance is still known
     peer.overlay.agreement.consider([gone.contact])
     peer.neighbours.probe(gone.contact)
     world.run(20)
     lost = [contact.node_id for contact, _ in peer.overlay.lost_peers.since(0.0, met=True)]
-    assert lost == ([] if goodbye else [gone.me])
+    assert lost == ([] if leaves else [gone.me])
 
 
-def test_who_never_answered_is_looked_for_and_was_not_lost() -> None:
+def test_a_peer_that_never_answered_is_probed_but_was_not_lost() -> None:
     world = ring_of(4)
     peer, stranger = world.alive()[0], Contact(bytes(16), "nowhere")
     peer.overlay.agreement.consider([stranger])
@@ -247,7 +249,7 @@ def test_who_never_answered_is_looked_for_and_was_not_lost() -> None:
     assert list(peer.overlay.lost_peers.since(0.0, met=True)) == []
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_number_of_remembered_peers_is_bounded() -> None:
     world = ring_of(12, config=OverlayConfig(remembered_max=3))
     for peer in world.alive()[2:10]:
         world.crash(peer)
@@ -257,7 +259,7 @@ def test_what_is_remembered_is_bounded() -> None:
         assert len(peer.overlay.remembered()) <= 3
 
 
-def test_the_dead_are_not_let_in_again_by_hearsay() -> None:
+def test_dead_peers_are_not_added_again_when_others_name_them() -> None:
     world = ring_of(12)
     dead, peer, other = world.alive()[3:6]
     world.crash(dead)
@@ -273,7 +275,7 @@ def test_the_dead_are_not_let_in_again_by_hearsay() -> None:
     assert other.overlay.active
 
 
-def test_a_peer_left_alone_looks_for_company() -> None:
+def test_a_peer_without_members_searches_the_ring() -> None:
     world = ring_of(12, config=OverlayConfig(leaf_set_size=2))
     peer = world.alive()[4]
     for contact in list(peer.overlay.leaf_set):
@@ -285,7 +287,7 @@ def test_a_peer_left_alone_looks_for_company() -> None:
     assert world.marks["ring_searched"] >= 1
 
 
-def test_a_lost_cell_is_refilled_from_those_at_hand() -> None:
+def test_the_cell_of_a_lost_peer_is_refilled_from_known_peers() -> None:
     world = ring_of(60)
     peer = world.alive()[0]
     table = peer.overlay.routing_table
@@ -300,8 +302,10 @@ def test_a_lost_cell_is_refilled_from_those_at_hand() -> None:
     assert world.marks["row_repair"] >= 1
 
 
-def test_an_empty_cell_that_was_needed_is_asked_for() -> None:
-    world = ring_of(60, config=OverlayConfig(digit_bits=2, leaf_set_size=2, maintenance_s=1e6))  # no rounds meanwhile
+def test_the_row_of_an_empty_cell_is_requested_when_needed() -> None:
+    world = ring_of(
+        60, config=OverlayConfig(digit_bits=2, leaf_set_size=2, maintenance_s=1e6)
+    )  # without rounds in between
     random = Random(1)
     for peer in world.alive():
         for entry in list(peer.overlay.routing_table.entries()):
@@ -316,7 +320,7 @@ def test_an_empty_cell_that_was_needed_is_asked_for() -> None:
     assert all(len(world.receivers(str(index))) == 1 for index in range(100))
 
 
-def test_tables_fill_and_get_nearer_with_time() -> None:
+def test_routing_tables_fill_with_nearer_peers_over_time() -> None:
     world = World(4)
     for _ in range(60):
         world.join()
@@ -332,8 +336,9 @@ def test_tables_fill_and_get_nearer_with_time() -> None:
 
 
 def quality(world: World) -> tuple[float, float]:
-    """Of the first rows: the share of cells that could be filled and are not, and how much farther than the nearest
-    peer for its cell the known ones are."""
+    """For the first rows: the share of cells that could be filled but are not, and how much farther the known peers are
+    than the nearest peer for their cells.
+    """
     missing, known, ideal = 0, 0.0, 0.0
     for peer in world.alive():
         table = peer.overlay.routing_table
@@ -349,7 +354,7 @@ def quality(world: World) -> tuple[float, float]:
     return missing / len(world.alive()) / 15, known / ideal
 
 
-def test_rows_are_answered_however_odd_the_question() -> None:
+def test_requests_for_any_row_are_answered() -> None:
     world = ring_of(5)
     peer, other = world.alive()[:2]
     said = overheard(world, Row)
@@ -358,7 +363,7 @@ def test_rows_are_answered_however_odd_the_question() -> None:
     assert len(said) == 3
 
 
-def test_a_member_that_did_not_give_its_row_is_asked_for_a_sign_of_life() -> None:
+def test_a_member_that_did_not_send_its_row_is_probed() -> None:
     world = ring_of(30)
     peer = world.alive()[0]
     beyond = [contact.node_id for contact in peer.overlay.routing_table if contact.node_id not in peer.overlay.leaf_set]
@@ -372,7 +377,7 @@ def test_a_member_that_did_not_give_its_row_is_asked_for_a_sign_of_life() -> Non
     assert beyond[0] not in peer.overlay.routing_table
 
 
-def test_announcements_enter_the_tables_unless_they_are_absurd() -> None:
+def test_announcements_are_added_to_the_tables_unless_out_of_bounds() -> None:
     world = ring_of(2)
     peer, _ = world.alive()
     stranger = Contact(from_number(number(peer.me) ^ (1 << 127)), "not_quillcast")
@@ -386,7 +391,7 @@ def test_announcements_enter_the_tables_unless_they_are_absurd() -> None:
             CODEC.decode(CODEC.encode(Announce(absurd)))
 
 
-def test_what_changes_in_the_leaf_set_is_noted() -> None:
+def test_changes_of_the_leaf_set_are_traced() -> None:
     world = ring_of(3)
     a, b, c = world.alive()
     world.records.clear()

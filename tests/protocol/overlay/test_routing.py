@@ -1,4 +1,4 @@
-"""Hop by hop: acknowledged, around silent hops, delivered once and by the closest."""
+"""Routing hop by hop: acknowledged, around silent hops, delivered once and by the closest peer."""
 
 from collections.abc import Collection
 from typing import Any
@@ -38,10 +38,10 @@ def long_way(world: World) -> tuple[TestPeer, TestPeer, bytes]:
             onward = world.peers[hop.node_id].overlay.next_hop(key)
             if onward is not None and world.peers[onward.node_id].overlay.next_hop(key) is None:
                 return peer, world.peers[hop.node_id], key
-    raise AssertionError("every way is a hop long")
+    raise AssertionError("no route has more than one hop")
 
 
-def test_a_key_of_this_peer_is_delivered_at_once() -> None:
+def test_a_message_to_a_key_of_this_peer_is_delivered_at_once() -> None:
     world = World()
     peer = world.join(contacts=[])
     peer.overlay.route(Note("here"), peer.me)
@@ -55,7 +55,9 @@ def test_a_message_arrives_once_and_every_hop_between_sees_it() -> None:
     world.route(peer, key, "note")
     world.run(2)
     assert world.receivers("note") == [world.closest(key)]
-    assert [there for there in world.alive() if "note" in there.trail] == [hop], "not where it began, nor at its end"
+    assert [there for there in world.alive() if "note" in there.trail] == [hop], (
+        "neither at its source nor at its destination"
+    )
     assert world.closest(key).delivered == [("note", peer.contact)]
     assert world.routed()[-1].hops == 2
 
@@ -85,7 +87,9 @@ def test_a_hop_may_redirect_a_message() -> None:
     usual = world.peers[hop.overlay.next_hop(key).node_id]  # type: ignore[union-attr]
     end = world.closest(key)
     others = [there for there in world.alive() if there not in (peer, hop, usual)]
-    other = next(there for there in others if there.overlay.next_hop(key) == end.contact)  # not back to the hop
+    other = next(
+        there for there in others if there.overlay.next_hop(key) == end.contact
+    )  # does not lead back to the hop
     seen: list[Contact] = []
 
     def redirect(message: Note, key: bytes, next_hop: Contact, source: Contact) -> Any:
@@ -100,20 +104,20 @@ def test_a_hop_may_redirect_a_message() -> None:
     assert world.receivers("note") == [end]
 
 
-def test_around_a_silent_hop() -> None:
+def test_a_message_bypasses_a_silent_hop() -> None:
     world = ring_of(40, config=SMALL)
     peer, hop, key = long_way(world)
     world.crash(hop)
     world.route(peer, key, "note")
     world.run(1.0)
-    assert world.receivers("note") == [world.closest(key)], "long before anybody knows that the hop is dead"
+    assert world.receivers("note") == [world.closest(key)], "long before any peer detects that the hop is dead"
     assert Rerouted(key, hop.me) in [record for _, _, record in world.records]
     assert world.marks["rerouted"] >= 1
     world.run(10)
-    assert hop.me not in peer.overlay.routing_table, "the silence was told to the failure detector"
+    assert hop.me not in peer.overlay.routing_table, "the failure detector learned of the silence"
 
 
-def test_a_hop_that_is_suspected_is_passed_over_while_there_is_another_way() -> None:
+def test_a_suspected_hop_is_bypassed_if_there_is_another_way() -> None:
     world = ring_of(40, config=SMALL)
     peer, hop, key = long_way(world)
     overlay = peer.overlay
@@ -125,7 +129,7 @@ def test_a_hop_that_is_suspected_is_passed_over_while_there_is_another_way() -> 
     assert overlay.next_hop(key) == hop.contact
 
 
-def test_a_silent_destination_is_waited_for_until_it_is_lost_or_speaks() -> None:
+def test_a_message_waits_for_a_silent_destination_until_it_is_lost_or_speaks() -> None:
     world = ring_of(20)
     key = world.random.randbytes(16)
     peer, last = world.alive()[0], world.closest(key)
@@ -139,7 +143,7 @@ def test_a_silent_destination_is_waited_for_until_it_is_lost_or_speaks() -> None
     assert world.receivers("death") == [world.closest(key)]
 
 
-def test_a_message_sent_again_is_delivered_once() -> None:
+def test_a_message_that_is_sent_again_is_delivered_once() -> None:
     world = ring_of(20)
     peer, key = world.alive()[0], world.alive()[9].me
     drop = {"left": 3}
@@ -159,7 +163,7 @@ def test_a_message_sent_again_is_delivered_once() -> None:
     peer.overlay.check()
 
 
-def test_losses_on_the_way_are_made_good() -> None:
+def test_messages_lost_on_the_way_are_sent_again() -> None:
     world = ring_of(40, config=SMALL)
     world.loss = 0.2
     keys = [world.random.randbytes(16) for _ in range(50)]
@@ -168,10 +172,12 @@ def test_losses_on_the_way_are_made_good() -> None:
     world.run(70)
     for index, _ in enumerate(keys):
         assert len(world.receivers(str(index))) >= 1, index
-        assert len(world.receivers(str(index))) == len(set(map(id, world.receivers(str(index))))), "twice at one peer"
+        assert len(world.receivers(str(index))) == len(set(map(id, world.receivers(str(index))))), (
+            "delivered twice at one peer"
+        )
 
 
-def test_what_comes_by_on_another_way_is_passed_on_but_not_delivered_twice() -> None:
+def test_a_message_that_passes_again_is_forwarded_but_not_delivered_twice() -> None:
     world = ring_of(3)
     peer, other = world.alive()[:2]
     note = CODEC.encode(Note("note"))
@@ -179,12 +185,12 @@ def test_what_comes_by_on_another_way_is_passed_on_but_not_delivered_twice() -> 
         peer.message((other.contact, CODEC.encode(Routed(peer.me, other.contact, 77, hops, note))))
         peer.message((other.contact, CODEC.encode(Routed(other.me, other.contact, 78, hops, note))))
     assert [text for text, _ in peer.delivered] == ["note"]
-    assert peer.trail == ["note", "note"], "with more hops it came round"
+    assert peer.trail == ["note", "note"], "it passed again with more hops"
     world.run(2)
     assert [text for text, _ in other.delivered] == ["note"]
 
 
-def test_a_message_that_goes_in_circles_ends() -> None:
+def test_a_message_in_a_loop_is_dropped() -> None:
     world = ring_of(2, config=OverlayConfig(hops_max=10))
     a, b = world.alive()
     b.overlay.router.next_hop = Always(a.contact)
@@ -194,17 +200,17 @@ def test_a_message_that_goes_in_circles_ends() -> None:
     assert world.marks["hop_limit"] == 1
 
 
-def test_nobody_takes_it_for_too_long() -> None:
+def test_a_message_that_no_hop_accepts_is_given_up() -> None:
     world = ring_of(2, config=OverlayConfig(route_patience_s=10.0))
     a, b = world.alive()
-    b.overlay.lifecycle.active = False  # it lives, and never becomes active
+    b.overlay.lifecycle.active = False  # it is alive but never becomes active
     world.route(a, b.me, "never")
     world.run(30)
     assert world.marks["route_given_up"] == 1
     a.overlay.check()
 
 
-def test_bounds_hold() -> None:
+def test_the_bounds_of_the_router_hold() -> None:
     world = ring_of(3, config=OverlayConfig(pending_max=5, seen_max=5))
     a, b, _ = world.alive()
     world.loss = 1.0
@@ -228,7 +234,7 @@ def test_a_peer_can_be_sent_a_message_by_address() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 30])
-def test_who_is_closest(count: int) -> None:
+def test_is_closest_names_one_peer_per_key(count: int) -> None:
     world = ring_of(count)
     for _ in range(50):
         key = world.random.randbytes(16)
@@ -238,12 +244,12 @@ def test_who_is_closest(count: int) -> None:
         assert len(ranked) == min(3, count)
 
 
-def test_an_inactive_peer_is_closest_to_nothing() -> None:
+def test_an_inactive_peer_is_closest_to_no_key() -> None:
     world = World()
     assert not world.add(from_number(1)).overlay.is_closest(from_number(1))
 
 
-def test_a_process_that_starts_anew_numbers_its_messages_anew() -> None:
+def test_a_restarted_process_uses_new_message_numbers() -> None:
     world = ring_of(3)
     a, b, _ = world.alive()
     world.route(a, b.me, "before")

@@ -1,4 +1,4 @@
-"""Leaf set, routing table and neighbourhood set against slow and obvious versions."""
+"""Leaf set, routing table and neighbourhood set compared with slow and obvious versions."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
 from quillcast.protocol.overlay.routingtable import UNKNOWN, RoutingTable
 
 ids = st.binary(min_size=ID_BYTES, max_size=ID_BYTES)
-crowded = st.integers(-40, 40).map(from_number)  # around zero, where the ring closes
+crowded = st.integers(-40, 40).map(from_number)  # around zero, where the ring wraps around
 some_ids = st.lists(st.one_of(ids, crowded), unique=True, min_size=1, max_size=40)
 sizes = st.sampled_from([2, 4, 8, 16])
 ME = from_number(3)
@@ -34,14 +34,16 @@ def naive_sides(me: bytes, size: int, others: list[bytes]) -> tuple[list[bytes],
 
 
 @given(st.one_of(ids, crowded), sizes, some_ids)
-def test_a_leaf_set_holds_the_closest_on_either_side_in_any_order(me: bytes, size: int, others: list[bytes]) -> None:
+def test_a_leaf_set_holds_the_closest_on_each_side_in_any_order_of_arrival(
+    me: bytes, size: int, others: list[bytes]
+) -> None:
     leaf_set = filled(me, size, others)
     sides = [[member.node_id for member in side] for side in (leaf_set.right, leaf_set.left)]
     assert sides == list(naive_sides(me, size, others))
 
 
 @given(st.one_of(ids, crowded), sizes, some_ids, st.one_of(ids, crowded))
-def test_the_closest_member_is_the_closest(me: bytes, size: int, others: list[bytes], key: bytes) -> None:
+def test_closest_finds_the_closest_member(me: bytes, size: int, others: list[bytes], key: bytes) -> None:
     leaf_set = filled(me, size, others)
     closest = me
     for member in leaf_set:
@@ -50,11 +52,11 @@ def test_the_closest_member_is_the_closest(me: bytes, size: int, others: list[by
     found = leaf_set.closest(number(key))
     assert (me if found is None else found.node_id) == closest
     if leaf_set.covers(number(key)):
-        assert all(not closer(other, closest, key) for other in others), "nobody anywhere is closer to a covered key"
+        assert all(not closer(other, closest, key) for other in others), "no other peer is closer to a covered key"
 
 
 @given(sizes, some_ids, st.data())
-def test_members_go_and_others_fit_again(size: int, others: list[bytes], data: st.DataObject) -> None:
+def test_removed_members_make_room_for_others(size: int, others: list[bytes], data: st.DataObject) -> None:
     leaf_set = filled(ME, size, others)
     gone = data.draw(st.sampled_from(others))
     assert (leaf_set.remove(gone) is not None) == (gone in [c.node_id for c in filled(ME, size, others)])
@@ -80,7 +82,7 @@ def test_on_small_rings_the_sides_overlap() -> None:
     assert LeafSet(ME, 16).closest(0) is None
 
 
-def test_equal_distances_fall_to_the_smaller_id() -> None:
+def test_the_smaller_id_wins_a_tie() -> None:
     low, high = from_number(1), from_number(5)
     leaf_set = filled(ME, 4, [low, high])
     assert leaf_set.closest(2) == contact(low)
@@ -88,13 +90,13 @@ def test_equal_distances_fall_to_the_smaller_id() -> None:
     assert leaf_set.closest(3, but=()) is None
 
 
-def test_the_closest_but_for_some() -> None:
+def test_closest_can_exclude_peers() -> None:
     leaf_set = filled(ME, 4, [from_number(n) for n in (5, 6, 7)])
     assert leaf_set.closest(6, but=(from_number(6),)) == contact(from_number(5))
     assert leaf_set.closest(7, but=tuple(from_number(n) for n in (5, 6, 7))) is None
 
 
-def test_neighbours_on_the_ring_agree_on_the_digest_of_what_both_must_know() -> None:
+def test_neighbours_on_the_ring_agree_on_the_digest_of_common_members() -> None:
     ring = [from_number(10 * index) for index in range(30)]
     for count in (2, 3, 5, 8, 9, 10, 30):
         for size in (2, 4, 8):
@@ -115,7 +117,7 @@ def test_a_peer_that_moved_keeps_its_place() -> None:
 
 
 @given(st.sampled_from([1, 2, 4, 8]), ids, some_ids, ids)
-def test_the_table_finds_who_shares_more_digits(bits: int, me: bytes, others: list[bytes], key: bytes) -> None:
+def test_lookup_finds_a_peer_that_shares_more_digits(bits: int, me: bytes, others: list[bytes], key: bytes) -> None:
     table = RoutingTable(me, bits)
     for other in others:
         table.consider(contact(other), UNKNOWN)
@@ -130,21 +132,21 @@ def test_the_table_finds_who_shares_more_digits(bits: int, me: bytes, others: li
     assert (len(table), table.depth) == (0, 0)
 
 
-def test_the_nearest_known_peer_stands_in_its_cell() -> None:
+def test_each_cell_holds_the_nearest_known_peer() -> None:
     table = RoutingTable(bytes(16), 4)
     far, near, nearer = (contact(bytes([0x10, n]) + bytes(14)) for n in range(3))
     assert table.consider(far, UNKNOWN)
     assert table.consider(near, 0.2)
     assert not table.consider(far, 0.3)
     assert table.consider(nearer, 0.1)
-    assert not table.consider(nearer, 0.15), "it is there already"
+    assert not table.consider(nearer, 0.15), "it is in the table already"
     assert list(table) == [nearer]
     assert not table.consider(contact(bytes(16)), 0.0), "a peer has no place in its own table"
     assert table.row(0) == [nearer]
     assert table.row(99) == table.row(-1) == []
 
 
-def test_hearsay_does_not_change_an_address_but_the_peer_itself_does() -> None:
+def test_only_a_peer_itself_can_change_its_address() -> None:
     table, near = RoutingTable(bytes(16), 4), NeighbourhoodSet(4)
     there, moved = Contact(b"\x10" * 16, "old"), Contact(b"\x10" * 16, "new")
     for tables in (table, near):
@@ -167,7 +169,7 @@ def test_the_neighbourhood_set_holds_the_nearest(size: int, met: list[tuple[byte
 
 
 @given(ids, st.lists(ids, unique=True, min_size=1), st.booleans())
-def test_the_next_peer_on_the_ring_that_the_table_knows(me: bytes, others: list[bytes], upwards: bool) -> None:
+def test_next_to_me_finds_the_next_known_peer_on_the_ring(me: bytes, others: list[bytes], upwards: bool) -> None:
     table = RoutingTable(me, 1)
     for other in others:
         table.consider(contact(other), UNKNOWN)

@@ -1,4 +1,4 @@
-"""A tiny world for overlays: a queue, delays, loss, crashes and splits, all from one seed."""
+"""A small world for overlays: a queue, delays, loss, crashes and partitions, all from one seed."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -21,7 +21,7 @@ from quillcast.protocol.overlay.pastry import Pastry
 
 
 class Note(Message, frozen=True, tag=100):
-    """What tests route."""
+    """The message that tests route."""
 
     text: str
 
@@ -31,7 +31,7 @@ NEIGHBOUR = neighbour_messages.MESSAGES
 
 
 class LayersCodec:
-    """What `protocol.wire` is, for these two layers and the note."""
+    """Stands for `protocol.wire` with these two layers and the note."""
 
     def __init__(self) -> None:
         self.encode = msgspec.msgpack.Encoder().encode
@@ -42,7 +42,7 @@ CODEC = LayersCodec()
 
 
 class TestPeer:
-    """Host and peer in one: carries out the orders of its two layers and hands things in."""
+    """Host and peer in one: it carries out the orders of its two layers and passes inputs to them."""
 
     __test__ = False
 
@@ -54,7 +54,7 @@ class TestPeer:
         self.known: dict[bytes, float] = {}
         self.delivered: list[tuple[str, Contact]] = []
         self.trail: list[str] = []
-        self.asked: list[str] = []  # addresses of those asked to help with joining
+        self.asked: list[str] = []  # addresses of the peers asked for help with joining
         self.alive, self.paused_until = True, 0.0
         self.neighbours = Neighbours(self, world.neighbour_config)
         self.overlay = Pastry(self, world.config, self.neighbours, CODEC)
@@ -124,7 +124,7 @@ class TestPeer:
 
 
 class World:
-    """All peers, the clock and what lies between. `delay` gives the seconds from one peer to another."""
+    """All peers, the clock and the network. `delay` returns the seconds from one peer to another."""
 
     def __init__(self, seed: int = 0, config: OverlayConfig | None = None, *, loss: float = 0.0, checked: bool = True):
         self.seed, self.loss, self.checked = seed, loss, checked
@@ -137,8 +137,8 @@ class World:
         self.starts: dict[bytes, int] = {}
         self.records: list[tuple[float, bytes, Record]] = []
         self.marks: dict[str, int] = {}
-        self.arrived: list[str] = []  # every note that was delivered, each time
-        self.misplaced: list[str] = []  # those delivered although an active peer was closer
+        self.arrived: list[str] = []  # every delivered note, once for each delivery
+        self.misplaced: list[str] = []  # notes delivered although an active peer was closer
         self.side: Callable[[bytes], Any] = lambda node_id: 0
 
     def delay(self, a: TestPeer, b: TestPeer) -> float:
@@ -155,7 +155,7 @@ class World:
         there = self.peers.get(to.node_id)
         if there is None or there.contact != to or self.cut(sender, there) or self.random.random() < self.loss:
             return
-        delay_s = self.delay(sender, there) * self.random.uniform(1.0, 1.2)  # so that some overtake others
+        delay_s = self.delay(sender, there) * self.random.uniform(1.0, 1.2)  # so that some messages overtake others
         self.after(delay_s, there, there.message, (sender.contact, wire))
 
     def add(self, node_id: bytes | None = None, place: Any = None) -> TestPeer:
@@ -165,7 +165,7 @@ class World:
         return peer
 
     def join(self, node_id: bytes | None = None, contacts: Any = None, place: Any = None) -> TestPeer:
-        """A new peer that joins through the given contacts, or up to three of those that are active."""
+        """A new peer that joins through the given contacts, or through up to three active ones."""
         active = [peer.contact for peer in self.peers.values() if peer.alive and peer.overlay.active]
         peer = self.add(node_id, place)
         if contacts is None:
@@ -194,7 +194,7 @@ class World:
                 peer.overlay.check()
         self.now = until
 
-    # The truth
+    # The expected state
     def alive(self) -> list[TestPeer]:
         return sorted((peer for peer in self.peers.values() if peer.alive), key=lambda peer: peer.me)
 
@@ -206,7 +206,7 @@ class World:
         return best
 
     def wrong(self) -> list[str]:
-        """Peers that are not active, or whose leaf set is not the truth."""
+        """Peers that are not active, or have a wrong leaf set."""
         ring = self.alive()
         half, faults = self.config.leaf_set_size // 2, []
         for at, peer in enumerate(ring):
@@ -225,18 +225,18 @@ class World:
         peer.overlay.route(Note(text), key)
 
     def restart(self, peer: TestPeer, contacts: Any = None, down_s: float = 0.0) -> TestPeer:
-        """Crash a peer and start it again, with what it remembered unless told otherwise."""
+        """Crash a peer and restart it, with the contacts it remembered unless others are given."""
         contacts = peer.overlay.remembered() if contacts is None else contacts
         self.crash(peer)
         self.run(down_s)
         return self.join(peer.me, contacts, peer.place)
 
     def routed(self, kind: str = "Note") -> list[trace.Routed]:
-        """What was delivered of a kind, in order."""
+        """The delivered messages of a kind, in order."""
         return [record for _, _, record in self.records if isinstance(record, trace.Routed) and record.kind == kind]
 
     def receivers(self, text: str) -> list[TestPeer]:
-        """Who got a note, once for each time."""
+        """The peers that received a note, once for each delivery."""
         return [peer for peer in self.alive() for got, _ in peer.delivered if got == text]
 
     def at_place(self, place: float) -> TestPeer:
@@ -244,7 +244,7 @@ class World:
 
 
 def ring_of(count: int, seed: int = 1, config: OverlayConfig | None = None) -> World:
-    """A world with a ring of so many peers that have settled."""
+    """A world with a ring of `count` peers that has settled."""
     world = World(seed, config)
     for _ in range(count):
         world.join()
@@ -255,5 +255,5 @@ def ring_of(count: int, seed: int = 1, config: OverlayConfig | None = None) -> W
 
 
 def spread(count: int, bits: int = 128) -> list[bytes]:
-    """Ids evenly over the ring."""
+    """Ids evenly spaced on the ring."""
     return [((index << bits) // count << (128 - bits)).to_bytes(ID_BYTES, "big") for index in range(count)]

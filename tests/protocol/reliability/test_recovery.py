@@ -1,4 +1,4 @@
-"""What is asked of whom, and when it is given up: one peer of a small network, and what it tells its subscriber."""
+"""Which ranges are requested from whom, and when they are given up: one peer of a small network and its subscriber."""
 
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import Range
@@ -27,8 +27,8 @@ class Reading:
         assert tree is not None
         return tree
 
-    def lack(self, end: int) -> None:
-        """The peer believes that its term has gone on to `end`."""
+    def miss(self, end: int) -> None:
+        """The peer believes that its term has reached `end`."""
         self.tree.parent_frontier = end
         self.village.act(self.peer, lambda peer: peer.recovery.look_soon(TOPIC))
 
@@ -37,12 +37,12 @@ class Reading:
         return [(first, last) for _, first, last, _ in self.reader.gone]
 
 
-def test_what_the_parent_may_yet_get_is_asked_for_and_not_given_up() -> None:
+def test_ranges_that_the_parent_may_still_get_are_requested_and_not_given_up() -> None:
     reading = Reading()
     village, asked = reading.village, list[object]()
     encode = village.world.encode
     village.world.encode = lambda message: (asked.append(message), encode(message))[1]
-    reading.lack(3)
+    reading.miss(3)
     village.run(20)
     assert Fetch(TOPIC, reading.tree.term, [(0, 3)]) in asked
     assert reading.told == []
@@ -52,11 +52,11 @@ def test_what_the_parent_may_yet_get_is_asked_for_and_not_given_up() -> None:
     assert reading.reader.payloads == [b"a", b"b", b"c"]
 
 
-def test_who_refuses_says_whose_events_stood_there_and_a_report_names_them() -> None:
+def test_a_refusal_names_the_lost_events_and_so_does_the_loss_report() -> None:
     reading = Reading()
     village, parent = reading.village, reading.tree.parent
     assert parent is not None
-    reading.lack(3)
+    reading.miss(3)
     village.run(2)
     gone = Unavailable(TOPIC, reading.tree.term, [(0, 3)], ((0, 3),), (Run(0, PAUL, 100, 3),))
     village.act(reading.peer, lambda peer: peer.message(parent, gone))
@@ -64,7 +64,7 @@ def test_who_refuses_says_whose_events_stood_there_and_a_report_names_them() -> 
     assert reading.told == [(100, 103)], "sequences of a publisher, not positions"
 
 
-def test_what_nobody_has_of_a_past_term_is_given_up_when_that_has_stood_for_a_lease() -> None:
+def test_ranges_of_a_past_term_that_nobody_has_are_given_up_after_the_time_of_a_lease() -> None:
     reading = Reading()
     village, counter = reading.village, reading.tree.term.counter
     slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
@@ -77,8 +77,8 @@ def test_what_nobody_has_of_a_past_term_is_given_up_when_that_has_stood_for_a_le
     assert reading.told == [(0, 3)]
 
 
-def test_what_was_asked_for_over_a_link_that_is_gone_is_not_sent_over_the_next() -> None:
-    """Whoever asked for it asks again, for what it lacks then."""
+def test_requests_over_a_lost_link_are_not_answered_over_the_next() -> None:
+    """The peer that requested it requests again what it misses then."""
     reading = Reading()
     village, contact = reading.village, reading.village.world.machines[reading.peer].contact
     recovery = village.peers[reading.root].recovery
@@ -87,18 +87,18 @@ def test_what_was_asked_for_over_a_link_that_is_gone_is_not_sent_over_the_next()
     assert recovery.unsent == {}
 
 
-def test_while_buffers_are_full_what_is_lacking_first_is_asked_for_without_credit() -> None:
+def test_while_buffers_are_full_the_first_missing_event_is_requested_without_credit() -> None:
     reading = Reading()
     village, asked = reading.village, list[object]()
     encode = village.world.encode
     village.world.encode = lambda message: (asked.append(message), encode(message))[1]
     village.peers[reading.peer].table.budget.limit_bytes = -1
-    reading.lack(3)
+    reading.miss(3)
     village.run(2)
     assert Fetch(TOPIC, reading.tree.term, [(0, 1)], due=True) in asked
 
 
-def test_while_buffers_are_full_the_next_is_asked_for_as_soon_as_one_is_given_up() -> None:
+def test_while_buffers_are_full_the_next_event_is_requested_when_one_is_given_up() -> None:
     reading = Reading()
     village, parent, asked = reading.village, reading.tree.parent, list[object]()
     assert parent is not None
@@ -106,7 +106,7 @@ def test_while_buffers_are_full_the_next_is_asked_for_as_soon_as_one_is_given_up
     root = village.world.machines[reading.root].host
     assert root is not None
     root.pause()
-    reading.lack(3)
+    reading.miss(3)
     village.run(1.1)
     encode = village.world.encode
     village.world.encode = lambda message: (asked.append(message), encode(message))[1]
@@ -116,7 +116,7 @@ def test_while_buffers_are_full_the_next_is_asked_for_as_soon_as_one_is_given_up
     assert Fetch(TOPIC, reading.tree.term, [(1, 2)], due=True) in asked
 
 
-def test_what_is_gone_when_there_is_credit_again_is_refused() -> None:
+def test_discarded_events_are_refused_when_there_is_credit_again() -> None:
     reading = Reading()
     village, contact = reading.village, reading.village.world.machines[reading.peer].contact
     publisher = village.publisher(reading.root, NAME)
@@ -130,7 +130,7 @@ def test_what_is_gone_when_there_is_credit_again_is_refused() -> None:
     assert [message.released for message in sent if isinstance(message, Unavailable)] == [((0, 2),)]
 
 
-def test_what_is_due_is_sent_without_credit_but_one_bundle_at_a_time() -> None:
+def test_due_repairs_are_sent_without_credit_one_bundle_at_a_time() -> None:
     village = Village(3)
     root, child, _ = by_distance(village)
     village.subscribe(child, NAME, Reader(room_bytes=0))
@@ -150,7 +150,7 @@ def test_what_is_due_is_sent_without_credit_but_one_bundle_at_a_time() -> None:
         village.act(root, lambda peer, ask=ask: peer.message(contact, ask))
         rooms.append(link.room)
     assert rooms[1] == 0
-    assert rooms[2] == rooms[3] < 0, "the first is sent, and the second has to wait until its credit is back"
+    assert rooms[2] == rooms[3] < 0, "the first is sent; the second waits for the credit"
     link.room += 1
     village.act(root, lambda peer: peer.message(contact, Fetch(TOPIC, tree.term, [(1, 2)], due=True)))
     assert link.room < rooms[3]

@@ -1,4 +1,4 @@
-"""On whose behalf a peer acts, and where."""
+"""For whom a peer acts, and in which topic."""
 
 import msgspec
 

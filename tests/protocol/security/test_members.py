@@ -1,4 +1,4 @@
-"""Who is a member, and until when: every rule with a clock that the test gives."""
+"""Who is a member, and until when: every rule with a clock set by the test."""
 
 import hashlib
 
@@ -24,7 +24,7 @@ ALICE = Member(b"a" * 32, b"n" * 16, NOW - DAY, NOW + DAY)
 
 
 def test_a_node_id_is_a_hash_of_the_key_and_of_the_issuers_nonce() -> None:
-    """docs/design.md, section 3: nobody can grind for a place on the ring, for the nonce comes after the key."""
+    """docs/design.md, section 3: nobody can choose a place on the ring, because the nonce is drawn after the key."""
     assert ALICE.node_id == hashlib.sha256(b"a" * 32 + b"n" * 16).digest()[:16]
     assert member_id(b"a" * 32) == node_id(b"a" * 32)
     assert member_id(b"a" * 32, b"m" * 16) != ALICE.node_id
@@ -72,7 +72,7 @@ def test_a_token_serves_once_and_for_its_life_by_the_issuers_clock() -> None:
         check_token(Token(NOW - 300 * S), NOW)
     with pytest.raises(Unadmitted, match="its token was used 10 minutes ago; each token works only once"):
         check_token(Token(NOW + DAY, used_ns=NOW - 600 * S), NOW)
-    with pytest.raises(Unadmitted, match="its token was used"):  # the better reason, where both hold
+    with pytest.raises(Unadmitted, match="its token was used"):  # the better reason if both apply
         check_token(Token(NOW - 300 * S, used_ns=NOW - 600 * S), NOW)
 
 

@@ -1,1 +1,1 @@
-"""The table that moves bundles: control planes write it, the data path only reads it (docs/design.md, decision 5)."""
+"""The data path: control planes write the forwarding table, it only reads it (docs/design.md, decision 5)."""

@@ -1,4 +1,4 @@
-"""Channels: everything that happens to a bundle. A channel is a cursor into a flow's log, moved while there is room."""
+"""Channels: the ways out of a flow. A channel is a cursor into the flow's log, which advances while there is room."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,16 +10,16 @@ from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.log import Log
 
 Filter = Callable[[Bundle], bool]
-"""Decides per bundle, by its envelope alone, whether it goes down a channel."""
+"""Decides from the envelope of a bundle whether the bundle enters a channel."""
 
 
-CATCH_UP_S = 1.0  # who is behind by less than this keeps up again; a guess: several reports
+CATCH_UP_S = 1.0  # a receiver that is behind by less than this has caught up; a guess: several reports
 
 
 class Cut:
-    """The lease of whoever a channel leads to was ended, for it could not keep up; it has one again when it does.
+    """A channel whose lease was cut because the receiver could not keep up. Ends when the receiver catches up.
 
-    It keeps up when it reaches what was there at one time soon after that time.
+    The receiver has caught up when it reaches what was in the log at some time soon after that time.
     """
 
     __slots__ = ("at", "mark", "within_s")
@@ -28,7 +28,7 @@ class Cut:
         self.mark, self.at, self.within_s = mark, at, within_s
 
     def is_over(self, position: int, frontier: int, now: float) -> bool:
-        """It has come to a position, and the term to `frontier` here: does it keep up again?"""
+        """Given the receiver's position and the frontier of the term here: has the receiver caught up?"""
         if position < self.mark:
             return False
         if position >= frontier or now - self.at <= self.within_s:
@@ -38,7 +38,7 @@ class Cut:
 
 
 class Channel:
-    """One way out of a flow, at its own pace: a slow one never holds up the others."""
+    """One way out of a flow. Each channel advances at its own pace, so that a slow one never delays the others."""
 
     __slots__ = ("cursor", "cut")
 
@@ -47,26 +47,26 @@ class Channel:
         self.cut: Cut | None = None
 
     def advance(self, log: Log) -> None:
-        """Carry out what waits in the log, as far as there is room: the same bytes, by reference."""
-        raise AssertionError("a channel says how it advances")
+        """Send what waits in the log, as far as there is room: the same bytes, by reference."""
+        raise AssertionError("each kind of channel defines how it advances")
 
     def pass_over(self, term: Term, gone: list[Bundle]) -> None:
-        """The log has let go of these bundles, which this channel had not taken; the cursor is past them already."""
+        """The log discarded these bundles before this channel took them. The cursor is past them already."""
 
     def settle(self, term: Term, stable: int) -> None:
-        """The root of a past term called it stable below an index."""
+        """The root of a past term declared it stable below an index."""
 
     def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
-        """These bundles of a past term are kept no more: they may not wait here.
+        """These bundles of a past term were discarded. They must not wait here.
 
-        `runs` say what stood in the term, and `later` what stands in later ones.
+        `runs` tell which events the term held, and `later` which events later terms hold.
         """
 
 
 class LinkChannel(Channel):
     """A channel to another peer: a child in a topic's tree.
 
-    What it passes over the child finds out by its ranges, asks for, and is told who had it (`reliability.recovery`).
+    If it passes over bundles, the child detects the gap by its ranges, and repairs it (`reliability.recovery`).
     """
 
     __slots__ = ("contact", "filters", "host")
@@ -76,14 +76,14 @@ class LinkChannel(Channel):
         self.host, self.contact, self.filters = host, contact, filters
 
     def admits(self, bundle: Bundle) -> bool:
-        """Do all filters let the bundle pass?"""
+        """Do all filters admit the bundle?"""
         return all(passes(bundle) for passes in self.filters)
 
     def advance(self, log: Log) -> None:
         self.carry(log, log.end)
 
     def carry(self, log: Log, end: int) -> None:
-        """Carry out what waits in the log up to a serial, as far as there is room."""
+        """Send what waits in the log up to a serial, as far as there is room."""
         host, contact = self.host, self.contact
         while self.cursor < end and host.room(contact) > 0:
             bundle = log.at(self.cursor)

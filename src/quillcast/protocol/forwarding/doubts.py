@@ -1,9 +1,10 @@
-"""Which events may have stood at lost positions of which nobody knows what they were: if they come, they are marked.
+"""Which events may have been at lost positions whose events are unknown. If such an event arrives later, it is marked.
 
-Nobody knows whose events a subscriber lost there. What is known is how many positions those are, and that a term admits
-each publisher's events in order. So in the same term an event that stood there is told by its position. In other terms
-it is one of the next events of its publisher, as many as the positions at most, unless the publisher had an event
-behind those positions, for then all before that one were passed over. No clock is asked, as those of peers differ.
+Nobody knows which events a subscriber lost there. What is known is the number of positions, and that a term admits the
+events of each publisher in order. So in the same term, an event that was there is recognised by its position. In other
+terms, it is one of the next events of its publisher, at most as many as the positions. But if the publisher had an
+event behind those positions, all its events before that one were passed over. Clocks are not used, because those of
+peers differ.
 """
 
 from collections.abc import Callable, Collection
@@ -12,24 +13,24 @@ from quillcast.core.envelope import Term
 from quillcast.core.ranges import Range, RangeSet
 
 OLD_LOOKS = 2
-"""So often has a subscription looked which publishers are silent, and no event comes of another term any more."""
+"""After so many checks for silent publishers, no event of another term arrives any more."""
 
 
 class Doubt:
-    """The lost positions of a term of which it is not known what stood there."""
+    """The lost positions of a term whose events are unknown."""
 
     __slots__ = ("looks", "met", "most", "open", "positions")
 
     def __init__(self) -> None:
         self.positions = RangeSet()
-        self.most = 0  # as many events of one publisher may have stood there and not gone out yet
-        self.open = 0  # for so many positions no event has come, nor been found to lack
-        self.met: dict[bytes, int] = {}  # by publisher, how many of its next events came since, that may be those
-        self.looks = 0  # since the last of them was reported (`age`)
+        self.most = 0  # how many events of one publisher may have been there and were not delivered yet
+        self.open = 0  # positions for which no event has arrived, nor been found missing
+        self.met: dict[bytes, int] = {}  # by publisher: how many of its next events arrived since that may be those
+        self.looks = 0  # checks since the last of them was reported (`age`)
 
 
 class Doubts:
-    """A subscription's doubts, by term."""
+    """The doubted positions of a subscription, by term."""
 
     __slots__ = ("terms",)
 
@@ -37,18 +38,18 @@ class Doubts:
         self.terms: dict[Term, Doubt] = {}
 
     def note(self, term: Term, first: int, last: int, taken: int) -> None:
-        """Positions [first, last) were reported as lost; all below `taken` went out or were lost before."""
+        """Record that positions [first, last) were reported lost. All below `taken` were delivered or lost before."""
         doubt = self.terms.setdefault(term, Doubt())
         doubt.most += last - min(first, max(taken, doubt.positions.end))
         doubt.open += last - first
-        doubt.positions.discard(0, taken)  # nothing comes there any more
+        doubt.positions.discard(0, taken)  # no event arrives there any more
         doubt.positions.add(first, last)
         doubt.looks = 0
 
     def may_be(self, publisher: bytes, term: Term, index: int, count: int) -> list[Range]:
-        """Of a publisher's next `count` events, which stand from a position on, those that may have stood at lost ones.
+        """Which of a publisher's next `count` events, from position `index` on, may have been at doubted positions.
 
-        They are counted from 0; each event is asked for once.
+        The result counts them from 0. Each event must be asked for once.
         """
         found = RangeSet()
         for doubted, doubt in self.terms.items():
@@ -67,7 +68,7 @@ class Doubts:
         return found.ranges()
 
     def stood_in(self, term: Term, events: int) -> bool:
-        """So many events of a publisher lack within a term: may they have stood at its doubted positions?"""
+        """May `events` missing events of a publisher within a term have been at doubted positions of that term?"""
         doubt = self.terms.get(term)
         if doubt is None or events > doubt.most:
             return False
@@ -75,9 +76,9 @@ class Doubts:
         return True
 
     def account_for(self, term: Term, events: int) -> bool:
-        """So many events of a publisher lack before one of a term: were they reported by their positions?
+        """Were `events` missing events of a publisher, before one of this term, reported by their positions?
 
-        Each position stands for one event. They stood in that term, or in one before it.
+        Each position accounts for one event. The events were in that term or in an earlier one.
         """
         doubts = [self.terms[doubted] for doubted in sorted(self.terms, reverse=True) if doubted <= term]
         if events > sum(doubt.open for doubt in doubts):
@@ -88,14 +89,14 @@ class Doubts:
         return True
 
     def age(self, publishers: Collection[bytes]) -> None:
-        """Between two calls publishers let go of what they had published before: then they send it no more.
+        """Between two calls, publishers discard what they had published before, and so do not send it again.
 
-        Of all but these `publishers` nothing is remembered.
+        Everything about publishers that are not in `publishers` is forgotten.
         """
         for doubt in self.terms.values():
             doubt.looks += 1
             doubt.met = {publisher: count for publisher, count in doubt.met.items() if publisher in publishers}
 
     def keep(self, keep: Callable[[Term], bool]) -> None:
-        """Forget the terms of which nobody keeps anything any more."""
+        """Forget the terms of which no peer keeps anything."""
         self.terms = {term: doubt for term, doubt in self.terms.items() if keep(term)}

@@ -1,7 +1,7 @@
-"""The subscriber's edge: order per publisher, and the last check against repeats (docs/delivery.md, *Ids*).
+"""The subscriber's edge: order per publisher, and the last check for repeats (docs/delivery.md, *Ids*).
 
-Each term is a line of positions, taken without gaps. Across terms an event may come twice, for a new root admits again
-what was not known to be stable; the publisher's sequence tells.
+The positions of each term are taken in order and without gaps. Across terms an event may arrive twice, because a new
+root readmits what was not known to be stable. The publisher's sequence detects such repeats.
 """
 
 from collections import deque
@@ -30,31 +30,31 @@ class Subscriber(Protocol):
     """The application's side of a subscription. Upcalls must not call back into the peer."""
 
     def started(self, position: Position) -> None:
-        """The subscription stands: every event from this position on will come."""
+        """The subscription is established. Every event from this position on will arrive."""
         ...
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
-        """Events `skip` to `stop` (exclusive) of a block, in order; `position` is that of event `skip`.
+        """Deliver events `skip` to `stop` (exclusive) of a block, in order. `position` is that of event `skip`.
 
-        `recovered`: an uncertain report may have told the subscriber that it lost them (`core.loss.Loss`).
+        `recovered`: an uncertain loss report may have included these events (`core.loss.Loss`).
         """
         ...
 
     def lost(self, loss: Loss) -> None:
-        """These events will not come."""
+        """These events will not arrive."""
         ...
 
     def failed(self, error: QuillcastError) -> None:
-        """The subscription cannot stand."""
+        """The subscription cannot be established."""
         ...
 
     def room(self) -> int:
-        """Bytes the application's queue takes now. When it was not positive and is again, tell the peer (`drained`)."""
+        """Bytes that the application's queue accepts now. When this is positive again, call `drained` of the peer."""
         ...
 
 
 class TellLosses(Timer, frozen=True):
-    """A turn in which a subscriber lost something is over."""
+    """A turn in which a subscriber lost something has ended."""
 
     topic: bytes
     number: int
@@ -64,14 +64,14 @@ _NO_BACKLOG: deque[Bundle] = deque()
 _NO_FIRSTS: list[int] = []
 
 
-SILENT_MAX = 1024  # publishers that an edge remembers though nothing comes of them; a guess: 200 kB
+SILENT_MAX = 1024  # silent publishers that an edge remembers; a guess: 200 kB
 DELIVERED_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: terms overlap for seconds
 
 
 class TermCursor:
-    """One term as an edge takes it: the next index, and what came beyond a gap. `older` is the line begun before.
+    """A subscriber's place in one term: the next index, and what arrived beyond a gap. `older` is another cursor.
 
-    `firsts` is a heap of the first indices of what waits.
+    `firsts` is a heap of the first indexes of the waiting bundles.
     """
 
     __slots__ = ("firsts", "given_up", "next", "older", "term", "waiting")
@@ -84,7 +84,7 @@ class TermCursor:
 
 
 class EarlierTermCursor(TermCursor):
-    """The line of a term from before the subscription. Below `stable` its root called it stable."""
+    """The cursor of a term from before the subscription. Its root declared it stable below `stable`."""
 
     __slots__ = ("stable",)
 
@@ -94,29 +94,29 @@ class EarlierTermCursor(TermCursor):
 
 
 class PublisherCursor:
-    """A publisher as an edge hears it."""
+    """A subscriber's place in the events of one publisher."""
 
     __slots__ = ("before", "began", "delivered", "held", "looked_at_next", "lost", "next", "term")
 
     def __init__(self) -> None:
-        self.next: int | None = None  # one past the last sequence that went out, or was told lost
-        self.lost = NO_RANGES  # sequences beyond that which the subscriber was told it lost
-        self.before = NO_RANGES  # sequences from before its first event here which the subscriber was told it lost
-        self.looked_at_next: int | None = -1  # `next`, at the last look (`forget_publishers`)
+        self.next: int | None = None  # one past the last sequence that was delivered or reported lost
+        self.lost = NO_RANGES  # later sequences that were reported lost
+        self.before = NO_RANGES  # sequences before its first event here that were reported lost
+        self.looked_at_next: int | None = -1  # `next` at the last check (`forget_publishers`)
         self.term: Term | None = None  # of its last event
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
-        self.delivered: RangeSet | None = None  # sequences that went out or were told lost, where gaps hold up nothing
-        self.held: list[tuple[Block, Position]] = []  # behind a hole
+        self.delivered: RangeSet | None = None  # sequences delivered or reported lost, where gaps delay nothing
+        self.held: list[tuple[Block, Position]] = []  # waiting behind a hole
 
     def begin(self, term: Term, first: int) -> None:
-        """Its first event here goes out; what the subscriber was told that it lost lies before that."""
+        """Record its first delivered event. Losses reported so far lie before it."""
         self.began = (term, first)
         if self.lost:
             self.before = RangeSet(self.lost.within(0, first))
 
 
 class Edge(Channel):
-    """The channel to one local subscriber. Most of what it keeps is made by its first event."""
+    """The channel to one local subscriber. Most of its state is created by the first event."""
 
     __slots__ = (
         "backlog",
@@ -138,22 +138,22 @@ class Edge(Channel):
     def __init__(
         self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, *, ordered: bool, number: int = 0
     ) -> None:
-        """`number` tells the subscriptions of one peer apart in its trace records."""
+        """`number` distinguishes the subscriptions of one peer in trace records."""
         super().__init__(cursor)
         self.number = number
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
-        self.readmits = True  # is what is not stable admitted again by a new term? Not in a best-effort topic
+        self.readmits = True  # does a new term readmit what is not stable? Not in a best-effort topic
         self.since: Term | None = None  # the term in which the subscription began
-        self.start = 0  # its first position there
+        self.start = 0  # its first position in that term
         self.latest: TermCursor | None = None
         self.publishers: dict[bytes, PublisherCursor] = EMPTY
-        self.holes: dict[bytes, float] = EMPTY  # publishers that lack one before a later known one: since
-        self.backlog = _NO_BACKLOG  # of earlier terms, for want of room
+        self.holes: dict[bytes, float] = EMPTY  # publishers with a hole, and since when
+        self.backlog = _NO_BACKLOG  # bundles of earlier terms that wait for room
         self.doubts: Doubts | None = None  # lost positions whose events are unknown
-        self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = EMPTY  # still to be told, with the first
+        self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = EMPTY  # to report, with the first
 
     def turn(self, log: Log) -> None:
-        """The log turns to a new term: keep by what of the old one was not taken for want of room."""
+        """A new term begins in the log: set aside what was not taken of the old one for lack of room."""
         for serial in range(self.cursor, log.end):
             bundle = log.at(serial)
             if bundle is not None:
@@ -174,33 +174,35 @@ class Edge(Channel):
                 self.take(bundle)
 
     def pass_over(self, term: Term, gone: list[Bundle]) -> None:
-        """What was not taken is lost, and told so at once: the buffer was full, and this subscriber behind."""
+        """Report at once that what was not taken is lost: the buffer was full and this subscriber behind."""
         runs = [run for bundle in gone for run in runs_of(bundle)]
         self.skip(term, [(bundle.envelope.first, bundle.last) for bundle in gone], "cut", runs)
 
     def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
-        """What waits here for room is lost; what waits for what lacks before it goes out now."""
-        line = self.term_cursor(term)
-        if line is None:
+        """What waits here for room is lost. What waits behind a gap is delivered now."""
+        term_cursor = self.term_cursor(term)
+        if term_cursor is None:
             return
         freed = {id(bundle): None for bundle in gone}
         lost = [(b.envelope.first, b.last) for b in self.backlog if id(b) in freed]
         if lost:
             self.backlog = deque(bundle for bundle in self.backlog if id(bundle) not in freed)
-        waiting = [(first, bundle.last) for first, bundle in line.waiting.items() if id(bundle) in freed]
+        waiting = [(first, bundle.last) for first, bundle in term_cursor.waiting.items() if id(bundle) in freed]
         if waiting:
-            here = RangeSet((first, bundle.last) for first, bundle in line.waiting.items())
-            lost += here.missing(line.next, max(last for _, last in waiting))
+            here = RangeSet((first, bundle.last) for first, bundle in term_cursor.waiting.items())
+            lost += here.missing(term_cursor.next, max(last for _, last in waiting))
         if lost:
             self.skip(term, sorted(lost), "cut", runs, later)
 
     def waits_for(self, term: Term) -> bool:
         """Does anything of a past term wait here?"""
-        line = self.term_cursor(term)
-        return line is not None and (bool(line.waiting) or any(b.envelope.term == term for b in self.backlog))
+        term_cursor = self.term_cursor(term)
+        return term_cursor is not None and (
+            bool(term_cursor.waiting) or any(b.envelope.term == term for b in self.backlog)
+        )
 
     def begin(self, term: Term, start: int) -> None:
-        """Take a term from this index on. Another term, past or present, may bring what holes are waiting for."""
+        """Take a term from this index on. Any new term may fill holes."""
         if self.since is None:
             self.since, self.start = term, start
         if self.term_cursor(term) is None:
@@ -210,91 +212,91 @@ class Edge(Channel):
                 self.holes[publisher] = self.host.now()
 
     def term_cursor(self, term: Term) -> TermCursor | None:
-        """The line of a term, if this subscription has part in it."""
-        line = self.latest
-        while line is not None and line.term != term:
-            line = line.older
-        return line
+        """The cursor of a term, if this subscription takes part in it."""
+        term_cursor = self.latest
+        while term_cursor is not None and term_cursor.term != term:
+            term_cursor = term_cursor.older
+        return term_cursor
 
     def owe(self, term: Term, end: int, stable: int) -> None:
-        """An earlier term is known now up to `end`: its events are owed, or to a later subscription what lies beyond.
+        """An earlier term is known up to `end`. Its events are owed, or to a newer subscription those beyond `end`.
 
-        That term may go on beyond a cut, or its end may not be known here yet.
+        The term may continue beyond a partition, or its end may not be known here yet.
         """
         if self.since is not None:
             self.begin(term, 0 if self.since < term else end)
             self.settle(term, stable)
 
     def settle(self, term: Term, stable: int) -> None:
-        line = self.term_cursor(term)
-        if isinstance(line, EarlierTermCursor):
-            line.stable = max(line.stable, stable)
+        term_cursor = self.term_cursor(term)
+        if isinstance(term_cursor, EarlierTermCursor):
+            term_cursor.stable = max(term_cursor.stable, stable)
 
     def lacking(self, term: Term, past: Past) -> list[Range]:
-        """What this subscriber is owed of a past term and never came."""
-        line = self.term_cursor(term)
-        if line is None or not self.readmits:
+        """The ranges of a past term that this subscriber is owed and that never arrived."""
+        term_cursor = self.term_cursor(term)
+        if term_cursor is None or not self.readmits:
             return []
-        return [r for gap in past.seen.missing(line.next, past.end) for r in line.given_up.missing(*gap)]
+        return [r for gap in past.seen.missing(term_cursor.next, past.end) for r in term_cursor.given_up.missing(*gap)]
 
     def forget(self, keep: Callable[[Term], bool]) -> None:
-        """Let the lines of terms go that nobody keeps any more."""
-        line, kept, self.latest = self.latest, list[TermCursor](), None
-        while line is not None:
-            if keep(line.term):
-                kept.append(line)
-            line = line.older
-        for line in reversed(kept):
-            line.older, self.latest = self.latest, line
+        """Forget the cursors of terms that nobody keeps any more."""
+        term_cursor, kept, self.latest = self.latest, list[TermCursor](), None
+        while term_cursor is not None:
+            if keep(term_cursor.term):
+                kept.append(term_cursor)
+            term_cursor = term_cursor.older
+        for term_cursor in reversed(kept):
+            term_cursor.older, self.latest = self.latest, term_cursor
         if self.doubts is not None:
             self.doubts.keep(keep)
             self.doubts = self.doubts if self.doubts.terms else None
 
     def frontier(self, term: Term) -> int:
-        """One past the last index of a term up to which all has gone out: nothing lacks, and nothing is held."""
-        line = self.term_cursor(term)
-        if line is None:
+        """One past the last index of a term up to which everything was delivered: nothing is missing or held."""
+        term_cursor = self.term_cursor(term)
+        if term_cursor is None:
             return 0
         held = [place.index for id_ in self.holes for _, place in self.publishers[id_].held if place.term == term]
-        return min([line.next, *held]) if held else line.next
+        return min([term_cursor.next, *held]) if held else term_cursor.next
 
     def take(self, bundle: Bundle) -> None:
-        """Deliver a bundle that is next in its term's line; keep one that came beyond a gap."""
+        """Deliver a bundle that is next in its term, or keep one that is beyond a gap."""
         term = bundle.envelope.term
-        line = self.latest
-        if line is None or line.term != term:
-            line = self.term_cursor(term)
-        if line is None:
+        term_cursor = self.latest
+        if term_cursor is None or term_cursor.term != term:
+            term_cursor = self.term_cursor(term)
+        if term_cursor is None:
             return
-        if bundle.envelope.first < line.next and not self.ordered:
-            self._came_late(bundle, line)
-        if bundle.last <= line.next:
+        if bundle.envelope.first < term_cursor.next and not self.ordered:
+            self._came_late(bundle, term_cursor)
+        if bundle.last <= term_cursor.next:
             return
-        if bundle.envelope.first > line.next:
+        if bundle.envelope.first > term_cursor.next:
             if self.ordered:
-                _wait(line, bundle)
+                _wait(term_cursor, bundle)
                 return
-            self._drop(term, line, bundle.envelope.first)
-        self._run(bundle, line)
-        if line.waiting or line.given_up is not NO_RANGES:
-            self._resume(line)
+            self._drop(term, term_cursor, bundle.envelope.first)
+        self._run(bundle, term_cursor)
+        if term_cursor.waiting or term_cursor.given_up is not NO_RANGES:
+            self._resume(term_cursor)
 
-    def _drop(self, term: Term, line: TermCursor, before: int) -> None:
-        """What has not come before an index is lost, where gaps hold up nothing; some may have been reported before."""
-        lost = line.given_up.missing(line.next, before)
-        line.given_up = line.given_up or RangeSet()
+    def _drop(self, term: Term, term_cursor: TermCursor, before: int) -> None:
+        """Report what did not arrive before an index as lost, unless reported before. Gaps delay nothing here."""
+        lost = term_cursor.given_up.missing(term_cursor.next, before)
+        term_cursor.given_up = term_cursor.given_up or RangeSet()
         for first, last in lost:
-            self._doubt(Loss(term, first, last, "dropped"), line)
-            line.given_up.add(first, last)
-        if len(line.given_up) > DELIVERED_RANGES_MAX:
-            line.given_up.join_closest()
+            self._doubt(Loss(term, first, last, "dropped"), term_cursor)
+            term_cursor.given_up.add(first, last)
+        if len(term_cursor.given_up) > DELIVERED_RANGES_MAX:
+            term_cursor.given_up.join_closest()
 
-    def _came_late(self, bundle: Bundle, line: TermCursor) -> None:
-        """What was reported lost by its position, where gaps hold up nothing, came: now it is known whose it is.
+    def _came_late(self, bundle: Bundle, term_cursor: TermCursor) -> None:
+        """Positions that were reported lost arrived late, where gaps delay nothing. Now their events are known.
 
-        It is not reported again by name when another term admits it behind a later event.
+        They must not be reported by name when another term readmits them behind a later event.
         """
-        for run in within(runs_of(bundle), line.given_up):
+        for run in within(runs_of(bundle), term_cursor.given_up):
             _note_delivered(
                 self.publishers.get(run.publisher) or self._meet(run.publisher), run.first, run.first + run.events
             )
@@ -302,31 +304,33 @@ class Edge(Channel):
     def skip(
         self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: Iterable[Run] = ()
     ) -> None:
-        """Positions that will not come: tell the subscriber, and go on behind them.
+        """Report positions that will not arrive, and continue behind them.
 
-        `runs` say what stood there. What `later` terms admitted again comes with those, or is told lost there.
+        `runs` tell which events were there. Events that `later` terms readmitted arrive with those, or are lost there.
         """
-        line = self.term_cursor(term)
-        if line is None:
+        term_cursor = self.term_cursor(term)
+        if term_cursor is None:
             return
-        line.given_up = line.given_up or RangeSet()
-        holes = [hole for first, last in ranges for hole in line.given_up.missing(max(first, line.next), last)]
-        line.given_up.update(ranges)
+        term_cursor.given_up = term_cursor.given_up or RangeSet()
+        holes = [
+            hole for first, last in ranges for hole in term_cursor.given_up.missing(max(first, term_cursor.next), last)
+        ]
+        term_cursor.given_up.update(ranges)
         for first, last in self._lose(term, holes, why, runs, later):
-            self._doubt(Loss(term, first, last, why), line)
-        self._resume(line)
+            self._doubt(Loss(term, first, last, why), term_cursor)
+        self._resume(term_cursor)
 
     def miss(self, gone: Iterable[Gone]) -> None:
-        """The subscriber asked for the earliest events: tell it which of them are not kept any more."""
+        """The subscriber asked for the earliest events: report those that are no longer kept."""
         for term, ranges, runs in gone:
             for first, last in self._lose(term, ranges, "start", runs, ()):
                 self._report(Loss(term, first, last, "start"))
         self.tell_losses()
 
     def give_up_holes(self, before: float, log: Log) -> bool:
-        """Give up holes that have stood since before a time: nothing will fill them. Returns whether there were any.
+        """Give up holes that are older than a time, because nothing will fill them. Returns whether there were any.
 
-        But not those that are filled by what waits for the subscriber, here or in the log.
+        Holes that are filled by what waits for the subscriber, here or in the log, are kept.
         """
         old = [publisher for publisher, since in self.holes.items() if since < before]
         waiting = sequences_of(run for bundle in self._waiting(log) for run in runs_of(bundle)) if old else {}
@@ -334,7 +338,7 @@ class Edge(Channel):
             self.host.trace(Mark("void_hole"))
             since = self.holes[publisher]
             self._void(publisher, self.publishers[publisher], waiting.get(publisher, NO_RANGES))
-            if publisher in self.holes:  # another one, which stood as long
+            if publisher in self.holes:  # another hole of the same age
                 self.holes[publisher] = since
         return bool(old)
 
@@ -343,7 +347,7 @@ class Edge(Channel):
         yield from (bundle for serial in range(self.cursor, log.end) if (bundle := log.at(serial)) is not None)
 
     def _void(self, publisher: bytes, cursor: PublisherCursor, waiting: RangeSet) -> None:
-        """What lacks before a known event is lost, and told so if it was not reported by its positions before."""
+        """Report what is missing before a known event as lost, unless it was reported by its positions."""
         for first, last in difference(self._holes_before(cursor), waiting):
             if self._was_told(cursor.term or NO_TERM, last - first):
                 cursor.before.add(first, last)
@@ -358,10 +362,10 @@ class Edge(Channel):
             self._lose_events(publisher, [(next_, end)], term, "void")
 
     def forget_publishers(self) -> None:
-        """One look at all publishers: those of whom nothing came since the look before are forgotten, but for some.
+        """Check all publishers, and forget those that were silent since the last check, except for some.
 
-        The caller's looks are so far apart that a publisher that sent nothing in between has nothing under way, unless
-        it is beyond a cut; that is why the last `SILENT_MAX` are remembered however long they are silent.
+        The checks are so far apart that a silent publisher has nothing in transit, unless it is beyond a partition.
+        Therefore the last `SILENT_MAX` publishers are remembered no matter how long they are silent.
         """
         silent = [id_ for id_, cursor in self.publishers.items() if cursor.looked_at_next == cursor.next]
         for publisher in silent[: max(0, len(silent) - SILENT_MAX)]:
@@ -377,7 +381,7 @@ class Edge(Channel):
     def _lose(
         self, term: Term, holes: Sequence[Range], why: str, runs: Iterable[Run], later: Iterable[Run] = ()
     ) -> list[Range]:
-        """Positions of a term are lost: report those of known events by publisher, and return the others."""
+        """Positions of a term are lost: report known events by publisher, and return the other positions."""
         gone = within(runs, holes) if holes else []
         known, again = RangeSet((run.at, run.at + run.events) for run in gone), sequences_of(later if gone else ())
         lost = sequences_of(gone)
@@ -387,15 +391,15 @@ class Edge(Channel):
             self._lose_events(publisher, difference(those, again.get(publisher, NO_RANGES)), term, why)
         return [piece for hole in holes for piece in known.missing(*hole)]
 
-    def _doubt(self, loss: Loss, line: TermCursor) -> None:
-        """Report lost positions whose events nobody knows. Those events may still arrive in a later term."""
+    def _doubt(self, loss: Loss, term_cursor: TermCursor) -> None:
+        """Report lost positions whose events are unknown. Those events may still arrive in a later term."""
         self._report(loss)
         if self.readmits:
             self.doubts = self.doubts or Doubts()
-            self.doubts.note(loss.term, loss.first, loss.last, line.next)
+            self.doubts.note(loss.term, loss.first, loss.last, term_cursor.next)
 
     def _lose_events(self, publisher: bytes, lost: list[Range], term: Term, why: str) -> None:
-        """Events of a publisher are lost: report what did not come, and go on behind it."""
+        """Events of a publisher are lost: report those that were not delivered, and continue behind them."""
         cursor = self.publishers.get(publisher) or self._meet(publisher)
         cursor.lost = cursor.lost or RangeSet()
         for first, last in lost:
@@ -413,7 +417,7 @@ class Edge(Channel):
         self._look_for_hole(publisher, cursor)
 
     def _lose_before(self, cursor: PublisherCursor, publisher: bytes, sequences: Range, term: Term, why: str) -> None:
-        """Of these sequences, those from before a publisher's first event here will not go out: order forbids them."""
+        """Report the sequences before a publisher's first event here: order forbids their delivery."""
         first, last = sequences
         if cursor.began is None or first >= (last := min(last, cursor.began[1])):
             return
@@ -424,26 +428,26 @@ class Edge(Channel):
         self._look_for_hole(publisher, cursor)
 
     def _older(self, publisher: bytes, term: Term, at: int, sequences: Range) -> Range:
-        """Of a run that begins at a position of a term from before this subscription: what is older than that.
+        """The part of a run at a position of an earlier term that is older than this subscription.
 
-        Whatever the term's root had not called stable its publisher sent to the roots that followed, in order. So it
-        stood in a later term, too, and before the publisher's first event here.
+        The publisher sent whatever the term's root had not declared stable to the later roots, in order. So these
+        events were also in a later term, before the publisher's first event here.
         """
-        cursor, line = self.publishers.get(publisher), self.term_cursor(term)
+        cursor, term_cursor = self.publishers.get(publisher), self.term_cursor(term)
         first, last = sequences
-        if cursor is None or cursor.began is None or not isinstance(line, EarlierTermCursor):
+        if cursor is None or cursor.began is None or not isinstance(term_cursor, EarlierTermCursor):
             return first, first
-        first = min(last, max(first, first + line.stable - at))
+        first = min(last, max(first, first + term_cursor.stable - at))
         return first, max(first, min(last, cursor.began[1]))
 
     def _pass_lost(self, cursor: PublisherCursor, at: int) -> None:
-        """The next event of a publisher is the one at a sequence, or the first that is not lost from there on."""
+        """Set the next event of a publisher to the one at a sequence, or to the first after it that is not lost."""
         cursor.next = cursor.lost.contiguous_from(at)
         if cursor.lost and cursor.lost.end <= cursor.next:
             cursor.lost = NO_RANGES
 
     def _report(self, loss: Loss) -> None:
-        """Tell of a loss before what follows it goes out, at the end of this turn at the latest: so ranges merge."""
+        """Report a loss before what follows it, at the end of this turn at the latest, so that ranges merge."""
         if not self.losses:
             self.losses = {}
             self.host.set_timer(TellLosses(self.topic, self.number), 0.0)
@@ -452,13 +456,13 @@ class Edge(Channel):
         ranges.add(loss.first, loss.last)
 
     def tell_losses(self) -> None:
-        """Tell the subscriber what it lost."""
+        """Report the collected losses to the subscriber."""
         losses, self.losses = self.losses, EMPTY
         for loss, ranges in losses.values():
             self._tell(loss, ranges)
 
     def _tell_before(self, publisher: bytes, sequence: int, term: Term, index: int) -> None:
-        """An event goes out: tell first what was lost before it, of its publisher or of its term's positions."""
+        """Report losses before an event that is delivered now: of its publisher, and at positions of its term."""
         for place, (loss, ranges) in list(self.losses.items()):
             follows = sequence if loss.publisher == publisher else index if loss.term == term and loss.uncertain else 0
             if ranges.start < follows:
@@ -466,7 +470,7 @@ class Edge(Channel):
                 self._tell(loss, ranges)
 
     def _tell_uncertain(self) -> None:
-        """An event goes out that may be one of those lost: tell first what it may be one of."""
+        """Report uncertain losses before an event is delivered that may be one of them."""
         for place, (loss, ranges) in list(self.losses.items()):
             if loss.uncertain:
                 del self.losses[place]
@@ -477,25 +481,25 @@ class Edge(Channel):
             self.host.trace(Lost(self.topic, loss.term, first, last, loss.why, self.number, loss.publisher))
             self.subscriber.lost(msgspec.structs.replace(loss, first=first, last=last))
 
-    def _resume(self, line: TermCursor) -> None:
-        line.next = line.given_up.contiguous_from(line.next)
-        while line.firsts and line.firsts[0] <= line.next:
-            bundle = line.waiting.pop(heappop(line.firsts))
-            if bundle.last > line.next:
-                self._run(bundle, line)
-            line.next = line.given_up.contiguous_from(line.next)
+    def _resume(self, term_cursor: TermCursor) -> None:
+        term_cursor.next = term_cursor.given_up.contiguous_from(term_cursor.next)
+        while term_cursor.firsts and term_cursor.firsts[0] <= term_cursor.next:
+            bundle = term_cursor.waiting.pop(heappop(term_cursor.firsts))
+            if bundle.last > term_cursor.next:
+                self._run(bundle, term_cursor)
+            term_cursor.next = term_cursor.given_up.contiguous_from(term_cursor.next)
 
-    def _run(self, bundle: Bundle, line: TermCursor) -> None:
+    def _run(self, bundle: Bundle, term_cursor: TermCursor) -> None:
         term, index = bundle.envelope.term, bundle.envelope.first
         for block in bundle.blocks:
-            done = max(0, line.next - index)  # events of the block that came before
+            done = max(0, term_cursor.next - index)  # events of the block that came before
             if done < block.count:
                 self._sequence(block, done, term, index)
             index += block.count
-        line.next = bundle.last
+        term_cursor.next = bundle.last
 
     def _sequence(self, block: Block, done: int, term: Term, index: int) -> None:
-        """The last check: a publisher's events go out once each, in order of their sequence.
+        """Check for repeats: the events of a publisher are delivered once each, in order of sequence.
 
         The block begins at `index` of a term; `done` of its events came before.
         """
@@ -510,7 +514,8 @@ class Edge(Channel):
             begin, end = self._older(block.publisher, term, index + done, late)
             for piece in ((late[0], begin), (end, late[1])):
                 self._lose_before(cursor, block.publisher, piece, term, "late")
-        skip = max(expected - block.first, done)  # a term admits in sequence: what lacks before this was told lost
+        # A term admits in sequence: what is missing before this was reported lost.
+        skip = max(expected - block.first, done)
         if skip > done:
             self._pass_over(cursor, block, done, min(skip, block.count))
         if skip >= block.count:
@@ -529,7 +534,7 @@ class Edge(Channel):
             self._release(cursor)
         if self.holes or cursor.before is not NO_RANGES:
             if not self._holes_before(cursor):
-                self.holes.pop(block.publisher, None)  # the next one, if there is any, has stood since now
+                self.holes.pop(block.publisher, None)  # any further hole begins now
             self._look_for_hole(block.publisher, cursor)
 
     def _deliver(self, block: Block, skip: int, stop: int, term: Term, index: int) -> None:
@@ -546,7 +551,7 @@ class Edge(Channel):
         )
 
     def _deliver_doubted(self, doubts: Doubts, block: Block, skip: int, stop: int, position: Position) -> None:
-        """Mark those that an uncertain report may have meant."""
+        """Mark events that an uncertain loss report may have included."""
         term, index = position
         recovered = doubts.may_be(block.publisher, term, index, stop - skip)
         if not recovered:
@@ -559,22 +564,22 @@ class Edge(Channel):
             self.subscriber.deliver(block, skip + first, skip + last, place, (first, last) not in others)
 
     def _deliver_pieces(self, cursor: PublisherCursor, block: Block, first: int, term: Term, index: int) -> None:
-        """Of a block from a sequence on, what the subscriber was not told that it lost."""
+        """Deliver a block from a sequence on, without the events that were reported lost."""
         for start, end in cursor.lost.missing(first, block.last):
             self._deliver(block, start - block.first, end - block.first, term, index + start - block.first)
         self._pass_lost(cursor, block.last)
 
     def _meet(self, publisher: bytes) -> PublisherCursor:
-        """A publisher that was not heard here before."""
+        """Create the cursor of a new publisher."""
         self.publishers = self.publishers or {}
         self.publishers[publisher] = cursor = PublisherCursor()
         return cursor
 
     def _expected(self, cursor: PublisherCursor, first: int, term: Term) -> int:
-        """Which sequence of a publisher is due when the one at `first` comes in a term.
+        """The sequence of a publisher that is due when the one at `first` arrives in a term.
 
-        Where its last event was of a term before that in which the subscription began, and this one is of that term,
-        what lies between was admitted before the subscription, and is not owed.
+        If its last event was of a term before the one in which the subscription began, and this event is of that term,
+        then what lies between was admitted before the subscription, and is not owed.
         """
         expected = cursor.next
         if expected is None or not self.ordered:
@@ -584,22 +589,22 @@ class Edge(Channel):
         return cursor.lost.contiguous_from(expected) if cursor.lost else expected
 
     def _stood_in(self, cursor: PublisherCursor, first: int, last: int) -> bool:
-        """May events that lack between two of a publisher's in a term have stood at its doubted positions?"""
+        """May missing events between two of a publisher's in a term have been at its doubted positions?"""
         if self.doubts is None or cursor.term is None:
             return False
         return self.doubts.stood_in(cursor.term, sum(end - begin for begin, end in cursor.lost.missing(first, last)))
 
     def _was_told(self, term: Term, events: int) -> bool:
-        """Were so many events of a publisher, which lack before one of a term, reported by their positions?"""
+        """Were `events` missing events of a publisher, before one of a term, reported by their positions?"""
         return self.doubts is not None and self.doubts.account_for(term, events)
 
     def _hold(self, cursor: PublisherCursor, block: Block, term: Term, index: int) -> None:
-        """There is a hole before it: it waits, for what lacks may be on its way under another term."""
+        """Keep a block behind a hole, because the missing events may be in transit under another term."""
         cursor.held.append((block, Position(term, index)))
         self._look_for_hole(block.publisher, cursor)
 
     def _pass_over(self, cursor: PublisherCursor, block: Block, start: int, stop: int) -> None:
-        """Events from before the publisher's next one here: repeats, but for those that a later one overtook."""
+        """Drop events before the publisher's next one here: they are repeats, unless a later event overtook them."""
         first, last = block.first + start, block.first + stop
         overtaken = self._never_delivered(cursor, first, last)
         repeats = last - first - sum(end - begin for begin, end in overtaken)
@@ -610,33 +615,33 @@ class Edge(Channel):
             _note_delivered(cursor, begin, end)
 
     def _never_delivered(self, cursor: PublisherCursor, first: int, last: int) -> list[Range]:
-        """Sequences that an unordered subscriber was owed, and neither delivered nor told lost.
+        """Sequences that an unordered subscriber is owed, and that were neither delivered nor reported lost.
 
-        Where later terms admit again it is owed them from the publisher's first one on.
+        If later terms readmit events, it is owed them from the publisher's first one on.
         """
         if self.ordered or cursor.delivered is None or cursor.began is None:
             return []
         return cursor.delivered.missing(max(first, cursor.began[1]) if self.readmits else first, last)
 
     def _release(self, cursor: PublisherCursor) -> None:
-        """A hole was filled or delivered up: what was held behind it goes on, or waits for the next one."""
+        """A hole was filled or given up: continue with what was held behind it, up to the next hole."""
         held, cursor.held = cursor.held, []
         for block, position in sorted(held, key=_sequence_of):
             self._sequence(block, 0, *position)
 
     def _holes_before(self, cursor: PublisherCursor) -> list[Range]:
-        """What lies between the sequences from before its first event here that were told lost, and that event.
+        """The sequences between those reported lost before its first event here, and that event.
 
-        The first of them was owed, and so were those that followed it. But where the publisher's first event here is of
-        the term in which the subscription began, after that had admitted others, what lies just before it was admitted
-        there before the subscription began, and is not owed.
+        The first of them was owed, and so were those that followed. But if the publisher's first event here is of the
+        term in which the subscription began, and that term had admitted others before, then the sequences just before
+        it were admitted before the subscription began, and are not owed.
         """
         if not cursor.before or cursor.began is None or (self.start > 0 and cursor.began[0] == self.since):
             return []
         return cursor.before.missing(cursor.before.start, cursor.began[1])
 
     def _look_for_hole(self, publisher: bytes, cursor: PublisherCursor) -> None:
-        """Does an event of a publisher lack here before one that is known, as held, lost or the first that came?"""
+        """Record whether an event of a publisher is missing before a known one (held, lost, or the first)."""
         if cursor.held or (cursor.lost and cursor.next is not None) or self._holes_before(cursor):
             self.holes = self.holes or {}
             self.holes.setdefault(publisher, self.host.now())
@@ -644,21 +649,21 @@ class Edge(Channel):
             self.holes.pop(publisher, None)
 
 
-def _wait(line: TermCursor, bundle: Bundle) -> None:
-    """Keep a bundle until what lacks before it has come."""
+def _wait(term_cursor: TermCursor, bundle: Bundle) -> None:
+    """Keep a bundle until the gap before it is filled."""
     first = bundle.envelope.first
-    if not line.waiting:
-        line.waiting, line.firsts = {}, []
-    if first not in line.waiting:
-        heappush(line.firsts, first)
-    line.waiting[first] = bundle
+    if not term_cursor.waiting:
+        term_cursor.waiting, term_cursor.firsts = {}, []
+    if first not in term_cursor.waiting:
+        heappush(term_cursor.firsts, first)
+    term_cursor.waiting[first] = bundle
 
 
 def _note_delivered(cursor: PublisherCursor, first: int, last: int) -> None:
-    if cursor.delivered is None:  # until now it may have waited at gaps
+    if cursor.delivered is None:  # until now it may have waited for gaps to be filled
         cursor.delivered = RangeSet([(cursor.began[1], cursor.next or 0)] if cursor.began is not None else [])
     cursor.delivered.add(first, last)
-    if len(cursor.delivered) > DELIVERED_RANGES_MAX:  # the oldest gap is taken for no gap
+    if len(cursor.delivered) > DELIVERED_RANGES_MAX:  # forget the oldest gap
         (_, gap), (end, _) = cursor.delivered.ranges()[:2]
         cursor.delivered.add(gap, end)
 

@@ -1,4 +1,4 @@
-"""One topic at one peer as the data path sees it: what came (ranges), what is kept (a log), where it goes."""
+"""The data path's view of a topic at a peer: the ranges that arrived, a log of what is kept, and the channels out."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,16 +14,16 @@ from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.ledger import NO_LEDGER, RUNS_MAX, Gone, Ledger, Run, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.log import Budget, Log
 
-TERMS_KEPT_MAX = 16  # past terms that are kept for repair; a guess: after a split some follow within seconds
+TERMS_KEPT_MAX = 16  # past terms that are kept for repair; a guess: several may follow within seconds after a partition
 _ALL = [(0, NUMBER_MAX)]
-FORGOTTEN_MAX = 256  # past terms that were let go and are not taken up again; a guess: more than neighbours may claim
+FORGOTTEN_MAX = 256  # past terms that were discarded for good; a guess: more than neighbours may report
 
 
 class Past:
-    """A term that is over: what came of it, how far it is known to have gone, and what is still kept for others.
+    """A term that has ended: what arrived of it, how far it is known to have gone, and what is still kept for others.
 
-    Below `stable` its root called it stable, as far as that is known: nobody needs that. What lies beyond, publishers
-    that live on sent again to a later root.
+    Its root declared it stable below `stable`, as far as this is known: nobody needs those events. The live publishers
+    sent the events beyond it again, to a later root.
     """
 
     __slots__ = ("asked", "bundles", "end", "ledger", "seen", "stable", "until")
@@ -33,38 +33,38 @@ class Past:
     ) -> None:
         self.seen, self.end, self.bundles, self.until = seen, max(end, seen.end), bundles, until
         self.ledger, self.stable = ledger, stable
-        self.asked = NO_RANGES  # what neighbours asked for and never came here
+        self.asked = NO_RANGES  # indexes that neighbours asked for and that never arrived here
 
     def ask(self, ranges: Iterable[Range]) -> None:
-        """Neighbours lack these, and so does this peer: they are wanted for them."""
+        """Neighbours miss these indexes, and so does this peer, which now wants them on their behalf."""
         self.asked = self.asked or RangeSet()
         self.asked.update(ranges)
 
     def wanted(self) -> list[Range]:
-        """What neighbours asked for and still lacks."""
+        """The indexes that neighbours asked for and that are still missing."""
         return [piece for first, last in self.asked for piece in self.seen.missing(first, last)] if self.asked else []
 
     def kept(self) -> list[Range]:
-        """What is kept, as ranges of indexes."""
+        """The indexes of what is kept, as ranges."""
         return RangeSet((bundle.envelope.first, bundle.last) for bundle in self.bundles).ranges()
 
 
 class Verdict(NamedTuple):
-    """What a flow says to somebody who lacks ranges of a term."""
+    """A flow's answer to a peer that misses ranges of a term."""
 
     held: list[Bundle]
     released: list[Range]
-    """Had, or given up: it will not be had here again."""
-    lacking: list[Range]
-    """Not had, and may yet come."""
+    """Discarded or given up: this peer will not have them again."""
+    missing: list[Range]
+    """Missing here, but may still arrive."""
 
 
 class Flow:
     """A topic's entry in the forwarding table.
 
-    `seen` holds the indexes of the current term that came or were given up; `start` is where this peer's duty
-    begins in it. `stable` is the position below which all leases are served, by the word of the term's root: 0 until
-    that has come. A reliable flow keeps its log until nobody needs it (`release`); a best-effort one keeps nothing.
+    `seen` holds the indexes of the current term that arrived or were given up. `start` is the first index that this
+    peer is responsible for. `stable` is the position below which all leases are served, as declared by the term's root
+    (0 until then). A reliable flow keeps its log until nobody needs it (`release`); a best-effort flow keeps nothing.
     """
 
     __slots__ = ("channels", "forgotten", "keeps", "ledger", "log", "past", "seen", "stable", "start", "term", "topic")
@@ -79,44 +79,44 @@ class Flow:
         self.log = Log(budget)
         self.ledger = NO_LEDGER
         self.past: dict[Term, Past] = EMPTY
-        self.forgotten: dict[Term, int] = EMPTY  # past terms that were let go, and how far they went
+        self.forgotten: dict[Term, int] = EMPTY  # past terms that were discarded, and how far they went
         self.channels: tuple[Channel, ...] = ()
 
     @property
     def frontier(self) -> int:
-        """One past the last index of the unbroken run from the start; where nothing is kept, nothing lacks."""
+        """One past the end of the contiguous run from the start. If nothing is kept, nothing counts as missing."""
         return self.seen.contiguous_from(self.start) if self.keeps else max(self.start, self.seen.end)
 
     @property
     def earliest(self) -> int:
-        """The first index of this term from which on everything is kept, or on its way."""
+        """The first index of this term from which everything is kept, or in transit."""
         oldest = self.log.at(self.log.base) if len(self.log) else None
         return min(oldest.envelope.first, self.frontier) if oldest is not None else self.frontier
 
     @property
     def begun(self) -> bool:
-        """Has this peer heard of any term of the topic?"""
+        """Does this peer know any term of the topic?"""
         return self.term != NO_TERM
 
     def begin(self, term: Term, start: int, until: float, known_end: int = 0) -> None:
-        """Enter a new term. The one before went up to `known_end`; what is kept of it stays until the time `until`."""
+        """Begin a new term. The previous one went up to `known_end`; what is kept of it stays until `until`."""
         if self.begun:
             end = max(self.start, known_end)
             seen, kept = self.seen or RangeSet(), self.log.bundles()
             self._note_past(self.term, Past(seen, end, kept, until, self.ledger))
             self.settle(self.term, self.stable)
-            self.log.budget.used_bytes += self.log.size_bytes  # they stay in memory, now as the past's
+            self.log.budget.used_bytes += self.log.size_bytes  # they stay in memory, as part of the past term
             self.log.drop(len(self.log))
         for channel in self.channels:
             channel.cursor, channel.cut = self.log.end, None
         self.term, self.start, self.stable, self.seen, self.ledger = term, start, 0, NO_RANGES, NO_LEDGER
 
     def may_recall(self, term: Term, end: int) -> bool:
-        """Is this a past term that was not let go already, as far as it went?"""
+        """Is this a past term that was not discarded already, as far as it went?"""
         return term < self.term and end > self.forgotten.get(term, -1)
 
     def recall(self, term: Term, end: int, until: float) -> bool:
-        """Learn how far a past term went, even if it was slept through; what lacks of it is wanted until a time.
+        """Record how far a past term went, even one this peer missed. Its missing events are wanted until `until`.
 
         True if that was news.
         """
@@ -132,7 +132,7 @@ class Flow:
         return True
 
     def settle(self, term: Term, stable: int) -> bool:
-        """Learn below which index the root of a past term called it stable. True if that was news."""
+        """Record the index below which the root of a past term declared it stable. True if that was news."""
         past = self.past.get(term)
         if past is None or stable <= past.stable:
             return False
@@ -146,9 +146,9 @@ class Flow:
         self.past[term] = past
 
     def discard_past(self, term: Term, wanted_bytes: int | None = None, *, stable_only: bool = False) -> int:
-        """Let go of a past term's oldest bundles, so many bytes or all, of what is stable or of all.
+        """Discard the oldest bundles of a past term: a number of bytes or all, of what is stable or of everything.
 
-        Returns how many events that were. Only what is known of them stays; whoever waits for them is told so.
+        Returns the number of discarded events. Only their runs are kept. Channels that wait for them are told.
         """
         past = self.past[term]
         gone, kept, freed_bytes = list[Bundle](), list[Bundle](), 0
@@ -169,12 +169,12 @@ class Flow:
         return sum(bundle.count for bundle in gone)
 
     def overdue(self, now: float) -> list[Term]:
-        """Past terms that are to be let go: kept for long enough, or too many."""
+        """The past terms to discard, because they were kept for long enough or there are too many."""
         terms = sorted(self.past)
         return [term for term in terms if self.past[term].until <= now or term in terms[:-TERMS_KEPT_MAX]]
 
     def forget(self, term: Term) -> None:
-        """Let a past term go for good."""
+        """Discard a past term for good."""
         self.discard_past(term)
         self.forgotten = self.forgotten or {}
         self.forgotten[term] = self.past.pop(term).end
@@ -182,20 +182,20 @@ class Flow:
             del self.forgotten[next(iter(self.forgotten))]
 
     def note_forgotten(self, ends: Iterable[tuple[Term, int]]) -> None:
-        """Past terms of which nobody wants anything, and how far they went; what is known here stays."""
+        """Record past terms that nobody wants any more, and how far they went. What is known here stays."""
         new = {term: end for term, end in ends if term < self.term and term not in self.past}
         if new:
             self.forgotten = dict(sorted({**new, **self.forgotten}.items())[-FORGOTTEN_MAX:])
 
     def past_ends(self) -> tuple[tuple[Term, int], ...]:
-        """How far each past term went that is still kept, or wanted, and those that were let go."""
+        """How far each past term went: of terms that are kept or wanted, and of discarded ones."""
         ends = {**self.forgotten, **{term: past.end for term, past in self.past.items()}}
         return tuple(sorted(ends.items()))
 
     def move(self, bundle: Bundle) -> bool:
-        """Hand a bundle of the current term to every channel, at each one's pace. False for a repeat: it ends here.
+        """Send a bundle of the current term to every channel, each at its own pace. False for a repeat.
 
-        A flow that keeps nothing is to let go of it (`discard_all`).
+        A flow that keeps nothing must discard the bundle afterwards (`discard_all`).
         """
         if self.seen is NO_RANGES:
             self.seen = RangeSet()
@@ -208,7 +208,7 @@ class Flow:
         return True
 
     def discard_all(self) -> int:
-        """Keep nothing of what was moved; returns how many channels had to be passed over for want of room."""
+        """Discard everything in the log. Returns how many channels were passed over because they had no room."""
         passed_over = 0
         for channel in self.channels:
             passed_over += channel.cursor < self.log.end
@@ -217,9 +217,9 @@ class Flow:
         return passed_over
 
     def release(self, below: int, goal_bytes: int = 0) -> int:
-        """Let go of the oldest bundles below an index, until no more than a goal is left; how many bytes that was.
+        """Discard the oldest bundles below an index, until at most `goal_bytes` are left. Returns the discarded bytes.
 
-        The one way out of a reliable flow's log: channels that had not taken them yet hear of it here.
+        Only this method removes bundles from the log of a reliable flow. It tells the channels that had not taken them.
         """
         log, before = self.log, self.log.size_bytes
         gone = log.trim(below, goal_bytes)
@@ -233,7 +233,7 @@ class Flow:
         return before - log.size_bytes
 
     def restore(self, bundle: Bundle) -> bool:
-        """Take in a bundle of a past term that came by repair. False if nothing of it was lacking."""
+        """Add a bundle of a past term that arrived by repair. False if nothing of it was missing."""
         past = self.past.get(bundle.envelope.term)
         if past is None or not past.seen.add(bundle.envelope.first, bundle.last):
             return False
@@ -242,12 +242,12 @@ class Flow:
         self.log.budget.used_bytes += bundle.size
         return True
 
-    def lacking(self, end: int) -> list[Range]:
-        """What lacks of the present term, up to an index."""
+    def missing(self, end: int) -> list[Range]:
+        """The missing ranges of the current term, up to an index."""
         return self.seen.missing(self.start, max(end, self.seen.end))
 
     def holding(self, term: Term, ranges: list[Range]) -> list[Bundle]:
-        """The kept bundles of a term that hold any of the ranges, as addressed answers."""
+        """The kept bundles of a term that overlap any of the ranges, as repairs."""
         if term == self.term:
             found = self.log.overlapping(ranges)
         else:
@@ -257,7 +257,7 @@ class Flow:
         return [bundle.under(msgspec.structs.replace(bundle.envelope, kind=REPAIR)) for bundle in found]
 
     def verdict(self, term: Term, ranges: list[Range]) -> Verdict:
-        """What there is to say about ranges of a term to somebody who lacks them."""
+        """The answer to a peer that misses these ranges of a term."""
         held = self.holding(term, ranges)
         here = RangeSet((bundle.envelope.first, bundle.last) for bundle in held)
         absent = [piece for first, last in ranges for piece in here.missing(first, last)]
@@ -275,7 +275,7 @@ class Flow:
         return past.seen if past is not None else RangeSet([(0, self.forgotten.get(term, 0))])
 
     def runs(self, term: Term, ranges: Iterable[Range]) -> list[Run]:
-        """Whose events stood at ranges of a term, as far as that is known here."""
+        """The runs of events at these ranges of a term, as far as they are known here."""
         past, wanted = self.past.get(term), list(ranges)
         if term == self.term:
             ledger, kept = self.ledger, self.log.bundles()
@@ -286,15 +286,15 @@ class Flow:
         return within([*ledger, *(run for bundle in kept for run in runs_of(bundle))], wanted)
 
     def later_runs(self, term: Term) -> list[Run]:
-        """Whose events later terms hold, or held: what they admitted again is not lost with an earlier one."""
+        """The runs of events that later terms hold or held: events admitted again are not lost with an earlier term."""
         later = [other for other in self.past if other > term]
         runs = [run for other in later for run in self.runs(other, _ALL)]
         return runs + self.runs(self.term, _ALL) if self.term > term else runs
 
-    def may_come_again(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
-        """Of positions of a past term, those that may yet be admitted again: nothing later came of the publisher.
+    def may_be_readmitted(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
+        """The positions of a past term whose events may be admitted again: nothing later came from their publishers.
 
-        What its root called stable no publisher sends again.
+        No publisher sends events again that the root declared stable.
         """
         later = sequences_of(self.later_runs(term))
         awaited = RangeSet()
@@ -306,11 +306,11 @@ class Flow:
         return awaited
 
     def gone(self, first: int) -> tuple[Gone, ...]:
-        """What there was before an index of the present term, from which on all is kept: of this term and the others.
+        """What is no longer kept before an index of the current term: positions of this term and of the past ones.
 
-        A new term admits again what was not known to be stable: what is kept of that is not gone.
+        Events that a new term admitted again and that are kept there are not gone.
         """
-        kept: dict[bytes, int] = {}  # by publisher, the lowest sequence
+        kept: dict[bytes, int] = {}  # lowest sequence by publisher
         for run in (run for bundle in self.log.bundles() if bundle.last > first for run in runs_of(bundle)):
             kept[run.publisher] = min(run.first, kept.get(run.publisher, run.first))
         ends = {**self.forgotten, **{term: past.end for term, past in self.past.items()}, self.term: first}
@@ -324,7 +324,7 @@ class Flow:
         return Gone(term, tuple(ranges), tuple(within(runs, ranges)[-RUNS_MAX:]))
 
     def learn_runs(self, term: Term, runs: Iterable[Run]) -> None:
-        """Keep what a neighbour knows of lost positions and was not known here."""
+        """Keep runs at lost positions that a neighbour knows and this peer does not."""
         known = RangeSet((run.at, run.at + run.events) for run in self.runs(term, _ALL))
         runs = [run for run in runs if not known.covers(run.at, run.at + run.events)]
         past = self.past.get(term)
@@ -334,7 +334,7 @@ class Flow:
             past.ledger = _with(past.ledger, runs)
 
     def give_up(self, term: Term, ranges: list[Range]) -> None:
-        """Treat ranges that nobody has as if they had come, so that what follows goes on."""
+        """Treat ranges that nobody has as if they had arrived, so that later events can proceed."""
         past = self.past.get(term)
         self.seen = self.seen or RangeSet()
         seen = self.seen if term == self.term else past.seen if past else None
@@ -342,24 +342,26 @@ class Flow:
             seen.update(ranges)
 
     def open(self, channel: Channel) -> None:
-        """Serve one more channel from its cursor on."""
+        """Add a channel, which starts at its cursor."""
         self.channels = (*self.channels, channel)
 
     def close(self, channel: Channel) -> None:
-        """Serve a channel no more."""
+        """Remove a channel."""
         self.channels = tuple([other for other in self.channels if other is not channel])
 
     def check(self) -> None:
-        """Raise AssertionError unless the flow's parts agree with each other."""
+        """Raise AssertionError unless the parts of the flow agree."""
         self.seen.check()
         assert self.log.size_bytes == sum(bundle.size for bundle in self.log.bundles())
         assert all(term < self.term for term in self.past), (self.term, list(self.past))
         assert all(channel.cursor <= self.log.end for channel in self.channels)
         if self.keeps:
-            assert all(channel.cursor >= self.log.base for channel in self.channels), "a channel passed over in silence"
+            assert all(channel.cursor >= self.log.base for channel in self.channels), (
+                "bundles were discarded without telling a channel"
+            )
         for past in self.past.values():
             kept = [(bundle.envelope.first, bundle.last) for bundle in past.bundles]
-            assert len(kept) == len({*kept}), f"a repeat is kept: {kept}"
+            assert len(kept) == len({*kept}), f"a bundle is kept twice: {kept}"
         held = RangeSet((b.envelope.first, b.last) for b in self.log.bundles())
         assert all(self.seen.covers(first, last) for first, last in held)
 
@@ -369,7 +371,7 @@ def _noted(ledger: Ledger, gone: Iterable[Bundle]) -> Ledger:
 
 
 def _with(ledger: Ledger, runs: Iterable[Run]) -> Ledger:
-    """A ledger with more runs: one of its own, where it was that of all."""
+    """The ledger with more runs; a new ledger if it was the shared empty one."""
     if ledger is NO_LEDGER:
         ledger = Ledger()
     for run in runs:

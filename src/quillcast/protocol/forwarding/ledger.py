@@ -1,4 +1,4 @@
-"""What stood at positions whose bundles are gone: kept longer than the events, so that reports of losses are exact."""
+"""The runs of events whose bundles were discarded. Kept longer than the events, so that loss reports are exact."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -8,11 +8,11 @@ from quillcast.core.envelope import Term
 from quillcast.core.messages import Number, WireId
 from quillcast.core.ranges import Range, RangeSet
 
-RUNS_MAX = 1024  # of one term; a guess: 100 kB. Of older ones it is not known any more whose events they were
+RUNS_MAX = 1024  # per term; a guess: 100 kB. The publishers of older events are then unknown
 
 
 class Run(NamedTuple):
-    """A publisher's events that follow one another: the first one's index in a term and sequence, and how many."""
+    """Consecutive events of one publisher: index of the first in a term, publisher, first sequence, and count."""
 
     at: Number
     publisher: WireId
@@ -21,7 +21,7 @@ class Run(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """Positions of a term of which nothing is kept any more, and whose events stood there, as far as is known."""
+    """Positions of a term that are no longer kept, and the runs of events there, as far as they are known."""
 
     term: Term
     ranges: tuple[Range, ...]
@@ -29,7 +29,7 @@ class Gone(NamedTuple):
 
 
 class Ledger:
-    """The runs of a term's bundles that are gone, in the order in which these went."""
+    """The runs of a term's discarded bundles, in the order in which they were discarded."""
 
     __slots__ = ("_runs",)
 
@@ -37,12 +37,12 @@ class Ledger:
         self._runs: list[Run] = []
 
     def note(self, bundle: Bundle) -> None:
-        """A bundle is gone."""
+        """Record the runs of a discarded bundle."""
         for run in runs_of(bundle):
             self.add(run)
 
     def add(self, run: Run) -> None:
-        """Keep a run, as a part of the last one if it goes on from there; beyond the bound the oldest is forgotten."""
+        """Add a run, merging it with the last one if possible. Beyond the bound, the oldest runs are forgotten."""
         runs = self._runs
         if runs:
             at, publisher, first, events = runs[-1]
@@ -61,11 +61,11 @@ class Ledger:
 
 
 NO_LEDGER: Final = Ledger()
-"""Of all flows of which nothing is gone yet; never added to."""
+"""The shared empty ledger of flows that have discarded nothing. It is never added to."""
 
 
 def runs_of(bundle: Bundle) -> Iterator[Run]:
-    """Whose events a bundle's positions are."""
+    """The runs of events in a bundle."""
     at = bundle.envelope.first
     for block in bundle.blocks:
         yield Run(at, block.publisher, block.first, block.count)
@@ -73,7 +73,7 @@ def runs_of(bundle: Bundle) -> Iterator[Run]:
 
 
 def sequences_of(runs: Iterable[Run]) -> dict[bytes, RangeSet]:
-    """The sequences in runs, by publisher."""
+    """The sequences of runs, by publisher."""
     found: dict[bytes, RangeSet] = {}
     for run in runs:
         found.setdefault(run.publisher, RangeSet()).add(run.first, run.first + run.events)

@@ -1,4 +1,4 @@
-"""The forwarding table: topic to flow. The path of a bundle is `ForwardingTable.move`, and nothing else is on it."""
+"""The forwarding table: topics and their flows. A bundle takes the path of `ForwardingTable.move`, and no other."""
 
 from typing import Generic, TypeVar
 
@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Flow)
 
 
 class ForwardingTable(Generic[F]):
-    """What control planes write and the data path reads: flows, each with what its control plane keeps beside it."""
+    """The flows of a peer, with the state of their control planes, which write the table. The data path reads it."""
 
     def __init__(self, host: Host, budget_bytes: int) -> None:
         self.host = host
@@ -23,12 +23,12 @@ class ForwardingTable(Generic[F]):
         self.dropped = 0
 
     def open(self, flow: F) -> F:
-        """Enter a topic's flow."""
+        """Add a topic's flow."""
         self.flows[flow.topic] = flow
         return flow
 
     def close(self, topic: bytes) -> None:
-        """Let a topic's flow and all it keeps go."""
+        """Remove a topic's flow, and discard what it keeps."""
         flow = self.flows.pop(topic, None)
         if flow is not None:
             flow.log.drop(len(flow.log))
@@ -36,7 +36,7 @@ class ForwardingTable(Generic[F]):
                 flow.forget(term)
 
     def move(self, bundle: Bundle) -> bool:
-        """Note a bundle's range and hand it to the flow's channels. False if it ended here: a repeat, a stale term."""
+        """Record a bundle's range and send it to the flow's channels. False if it is a repeat or of a stale term."""
         flow = self.flows.get(bundle.envelope.topic)
         if flow is None:
             return self._drop(bundle, "no_flow")
@@ -49,7 +49,7 @@ class ForwardingTable(Generic[F]):
         return True
 
     def _other_term(self, flow: Flow, bundle: Bundle) -> bool:
-        """A repair of a past term is kept; a root that does not know that its term is over is not listened to."""
+        """Keep a repair of a past term. Ignore other bundles of one: their root does not know that it has ended."""
         if bundle.envelope.kind is not REPAIR:
             return self._drop(bundle, "stale_term")
         if not flow.restore(bundle):
@@ -67,7 +67,7 @@ class ForwardingTable(Generic[F]):
         return False
 
     def check(self) -> None:
-        """Raise AssertionError unless every flow is sound and the budget counts what they keep."""
+        """Raise AssertionError unless every flow is consistent and the budget equals the size of what they keep."""
         kept = 0
         for flow in self.flows.values():
             flow.check()

@@ -1,1 +1,1 @@
-"""Per link: one failure detector, and the streams of changes that ride on it (docs/design.md, decision 4)."""
+"""Per link: one failure detector and the change streams that its heartbeats check (docs/design.md, decision 4)."""

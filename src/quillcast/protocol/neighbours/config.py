@@ -1,4 +1,4 @@
-"""What can be set about neighbours; times are seconds."""
+"""The settings of the neighbours layer. Times are in seconds."""
 
 import msgspec
 
@@ -7,36 +7,38 @@ from quillcast.core.numbers import check_numbers
 
 
 class NeighbourConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How soon silence is noticed, and how long it is doubted before a neighbour is declared lost."""
+    """How soon silence is detected, and how long it lasts before a neighbour is declared lost."""
 
     timeout_first_s: float = 1.0
-    """Time-out while no round trip was measured: RFC 6298, section 2.1."""
+    """Time-out before a round trip was measured: RFC 6298, section 2.1."""
 
     timeout_min_s: float = 0.2
-    """Floor of the adaptive time-out: Linux's TCP_RTO_MIN. RFC 6298 says 1 s, too slow for repair within seconds."""
+    """Lower bound of the adaptive time-out: TCP_RTO_MIN of Linux. RFC 6298 has 1 s, too slow for repair in seconds."""
 
     timeout_max_s: float = 2.0
-    """Ceiling of one time-out, so that one bad measurement cannot hide a death for long. A guess."""
+    """Upper bound of a single time-out, so that one bad measurement cannot hide a death for long. A guess."""
 
     tries_max: int = 5
-    """Questions without an answer until the neighbour is lost. A guess: at 5 % loss each way one neighbour in 100,000
-    questions is lost wrongly."""
+    """Unanswered heartbeats until a neighbour is lost. A guess: with 5 % loss in each direction, one neighbour in
+    100,000 rounds of heartbeats is lost wrongly."""
 
     suspect_after: int = 3
-    """Questions without an answer until the neighbour is suspected (about three missed, as most detectors have it)."""
+    """Unanswered heartbeats until a neighbour is suspected (about three, as in most detectors)."""
 
     pause_s: float = 1.0
-    """A sweep that comes this much too late means that this very process stood still: everyone is asked again before
-    anyone is declared lost. A guess, above usual garbage collection and scheduling."""
+    """If the silence check runs this much too late, this process was paused: all neighbours get a new heartbeat before
+    any is declared lost. A guess, above usual garbage collection and scheduling."""
 
     digest_every_s: float = 30.0
-    """A link whose other traffic makes heartbeats needless still carries one this often, for the streams' digests."""
+    """A link whose other traffic makes heartbeats unnecessary still carries one this often, for the digests of the
+    streams."""
 
     lost_max: int = 256
-    """Lost neighbours kept in mind, so that any word from them is told as a recovery; the oldest are forgotten."""
+    """Lost neighbours that are remembered, so that a message from one is reported as a recovery; the oldest are
+    forgotten."""
 
     round_trips_max: int = 1024
-    """Peers whose round trips are kept; the oldest are forgotten."""
+    """Peers whose round-trip times are remembered; the oldest are forgotten."""
 
     def __post_init__(self) -> None:
         check_numbers(self, "neighbours", ("lost_max",))
@@ -48,27 +50,29 @@ class NeighbourConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast changes go out, and how much is remembered of them."""
+    """How fast changes are sent, and how many of them are remembered."""
 
     flush_s: float = 0.1
-    """Changes to one neighbour go at most once in so long; the first after a pause at once. A guess, far below what a
-    repair may take."""
+    """Changes are sent to a neighbour at most once in this time; the first one after a pause is sent at once. A guess,
+    far below the time that a repair may take."""
 
     log_changes_max: int = 1024
-    """Changes of one stream remembered for resending, at times only half of it; who lacks more is sent buckets. A
-    guess: 8 bytes each."""
+    """Changes of one stream that are remembered for resending (at times only half as many). A copy that misses more is
+    sent buckets. A guess: 8 bytes each."""
 
     page_bytes_max: int = 60_000
-    """Changes or entries in one message, so that with its head it stays below 64 KiB. A larger entry is refused."""
+    """Size of changes or entries in one message, so that it stays below 64 KiB with its head. Larger entries are
+    rejected."""
 
     map_bytes_max: int = 64 << 20
-    """Keys and values of one map: ten times what 100,000 topics take. Who tells more breaks the protocol."""
+    """Size of keys and values of one map: ten times the size for 100,000 topics. A neighbour that sends more violates
+    the protocol."""
 
     ask_again_s: float = 1.0
-    """A question without an answer is asked again after so long, then twice as long, and so on. A guess."""
+    """A request without an answer is repeated after this time, then after twice this time, and so on. A guess."""
 
     questions_max: int = 5
-    """Questions in a row; after the last one the neighbour's next mark begins anew. A guess: 31 s."""
+    """Requests in a row. After the last one, the neighbour's next mark starts over. A guess: 31 s."""
 
     def __post_init__(self) -> None:
         check_numbers(self, "streams", ("flush_s", "log_changes_max"))

@@ -1,12 +1,12 @@
-"""What neighbours say to each other to stay known as live (tags 1-19; the streams' messages have their own list)."""
+"""The messages of the failure detector (tags 1-9; the messages of the change streams are in `stream_messages.py`)."""
 
 from quillcast.core.messages import Message, Number
 
 
 class Heartbeat(Message, frozen=True, tag=1):
-    """Asks for a `HeartbeatAnswer` with the same `sent_at`. Doubles as the sender's own sign of life.
+    """Requests a `HeartbeatAnswer` with the same `sent_at`. Also proves that the sender is alive.
 
-    `change` and `digest` are the sender's mark on this link's stream of changes; the receiver compares.
+    `change` and `digest` are the sender's mark of this link's change stream, which the receiver compares.
     """
 
     sent_at: float
@@ -15,7 +15,7 @@ class Heartbeat(Message, frozen=True, tag=1):
 
 
 class HeartbeatAnswer(Message, frozen=True, tag=2):
-    """Ends the sender's doubt about this peer, and measures the round trip."""
+    """Proves that this peer is alive, and measures the round-trip time."""
 
     sent_at: float
     change: Number = 0

@@ -1,10 +1,12 @@
 """One failure detector per neighbour, shared by the overlay, every tree and every group (docs/design.md, decision 4).
 
-A neighbour that said nothing for its interval is asked; silence is asked again, sooner and a few times, then suspected,
-then lost. Between two peers that watch each other the one that asked last asks next, so a quiet link costs one question
-and one answer per interval. One interval holds for all links of a peer, the smallest that any use of any link asks for:
-what a link costs does not depend on how much it carries, and whoever is next to a root in the ring misses it as soon as
-its children do. One timer sweeps all links; those nearly due are asked in the same sweep.
+A neighbour that was silent for an interval gets a heartbeat. If it stays silent, the heartbeat is repeated a few times
+at shorter intervals; then the neighbour is suspected, and finally lost. If two peers watch each other, the peer that
+sent the last heartbeat also sends the next one, so a quiet link costs one heartbeat and one answer per interval.
+
+All links of a peer have the same interval, the smallest that any user of any link wants. So the cost of a link does not
+depend on how much it carries, and a peer next to a root in the ring detects its death as soon as the root's children
+do. A single timer checks all links. Links that are nearly due get their heartbeats in the same check.
 """
 
 from collections import Counter
@@ -19,56 +21,56 @@ from quillcast.protocol.neighbours.config import NeighbourConfig
 from quillcast.protocol.neighbours.messages import Heartbeat, HeartbeatAnswer
 from quillcast.protocol.neighbours.roundtrip import RoundTrip
 
-_EARLY = 0.4  # a link due within this share of its interval is asked with those that are due; a guess
-_YIELD = 1.5  # who was asked waits this much longer, so that the other one goes on asking; above 1 + _EARLY
-_TICK_S = 0.001  # times nearer than this are the same: clocks and sums of floats are no better
+_EARLY = 0.4  # a link due within this fraction of its interval gets its heartbeat with those that are due; a guess
+_ANSWERER_WAITS = 1.5  # intervals to wait after answering, so that the other peer keeps asking; above 1 + _EARLY
+_TICK_S = 0.001  # closer times count as equal: clocks and sums of floats are not more precise
 _NEVER = float("inf")
 
 
 class NeighbourListener(Protocol):
-    """Who is told about neighbours."""
+    """Is told when neighbours are lost and recover."""
 
     def lost(self, contact: Contact) -> None:
-        """The neighbour is silent for good, as far as this peer can tell. Every watch of it has ended."""
+        """The neighbour counts as dead, as far as this peer can tell. Every watch of it has ended."""
         ...
 
     def recovered(self, contact: Contact) -> None:
-        """A lost neighbour spoke; watch it again if it matters still."""
+        """A lost neighbour spoke. Watch it again if it still matters."""
         ...
 
 
 class Marks(Protocol):
-    """What heartbeats carry for a link's streams of changes."""
+    """The marks of change streams that heartbeats carry."""
 
     def mark(self, node_id: bytes) -> tuple[int, bytes]:
-        """Change number and digest of what this peer said on the link to `node_id`."""
+        """The change number and the digest of what this peer sent on the link to `node_id`."""
         ...
 
     def compare(self, sender: Contact, change: int, digest: bytes) -> None:
-        """The other side's mark arrived."""
+        """The mark of the other side arrived."""
         ...
 
 
 class SilenceCheckDue(Timer, frozen=True):
-    """Timer: look at every link, some are due."""
+    """Check the silence of all links: some are due."""
 
     at: float
 
 
 TIMERS: tuple[type[Timer], ...] = (SilenceCheckDue,)
-"""What this layer tells itself later."""
+"""The timers of this layer."""
 
 
 class Link:
-    """What is known of one neighbour's liveness. `questions` counts those that went unanswered since it was `heard`.
+    """The liveness of one neighbour. `unanswered` counts unanswered heartbeats since the neighbour was last `heard`.
 
-    `due` is no later than when it is to be asked (again), as far as nothing is heard until then; from `look_at` on, a
-    sweep that comes by looks closer.
+    The next heartbeat is sent at `due` or later, if nothing is heard until then. From `look_at` on, the silence check
+    examines the link.
     """
 
     __slots__ = (
-        "asked", "broken", "compared", "contact", "due", "early_s", "every_s", "heard", "look_at", "questions",
-        "repeated", "slow", "suspected", "told_s", "users", "wait_s",
+        "asked", "broken", "compared", "contact", "due", "early_s", "every_s", "heard", "look_at", "repeated",
+        "slow", "suspected", "told_s", "unanswered", "users", "wait_s",
     )  # fmt: skip
 
     def __init__(self, contact: Contact, now: float) -> None:
@@ -77,14 +79,14 @@ class Link:
         self.follow(_NEVER)
         self.heard = self.compared = self.due = self.look_at = now
         self.asked = 0.0
-        self.questions = 0
+        self.unanswered = 0
         self.suspected = self.broken = False
-        self.repeated = False  # was the last question one that had been asked before and not been answered?
-        self.slow = False  # was that so of the exchange before, too?
-        self.told_s: float | None = None  # the round trip as others told it
+        self.repeated = False  # did the last heartbeat repeat an unanswered one?
+        self.slow = False  # was that so in the previous exchange, too?
+        self.told_s: float | None = None  # round-trip time reported by others
 
     def use(self, user: str, every_s: float | None) -> list[float]:
-        """A user asks for this interval, or with None for no more; what it asked for until now."""
+        """A user wants this interval or, with None, no interval any more. Returns what it wanted before."""
         former = [other_s for other_s, other in self.users if other == user]
         users = [(other_s, other) for other_s, other in self.users if other != user]
         if every_s is not None:
@@ -93,13 +95,13 @@ class Link:
         return former
 
     def follow(self, every_s: float) -> None:
-        """Take the peer's interval, if anybody uses the link."""
+        """Adopt the peer's interval, if the link has users."""
         self.every_s = self.wait_s = every_s if self.users else _NEVER
         self.early_s = _EARLY * every_s if self.users else _TICK_S
 
 
 class Neighbours:
-    """Who of this peer's neighbours lives."""
+    """Detects which neighbours of this peer are alive."""
 
     def __init__(self, host: Host, config: NeighbourConfig, streams: Marks | None = None) -> None:
         """Without `streams` heartbeats carry no marks."""
@@ -108,19 +110,19 @@ class Neighbours:
         self._links: dict[bytes, Link] = {}
         self._lost: dict[bytes, None] = {}
         self._round_trips: dict[bytes, RoundTrip] = {}
-        self._asked: dict[bytes, Link] = {}  # those of the links that have not answered
-        self._wanted: dict[float, int] = {}  # intervals that users of links asked for, and how many did
+        self._asked: dict[bytes, Link] = {}  # links with unanswered heartbeats
+        self._wanted: dict[float, int] = {}  # intervals wanted by users of links, and how many users want each
         self._every_s = _NEVER  # the smallest of these
-        self._quiet_until = _NEVER  # none of the others is due before this
+        self._quiet_until = _NEVER  # no other link is due before this
         self._checked_at = _NEVER
 
-    # What users of the detector call
+    # Calls of users of the detector
 
     def watch(self, contact: Contact, user: str, every_s: float) -> None:
         """Tell the listeners when the peer falls silent.
 
-        A heartbeat asks it whenever it said nothing for `every_s` seconds, or for less: the smallest interval that
-        any user of any link asks for holds for all. The watch ends with `unwatch` or when the peer is lost.
+        A heartbeat is sent whenever the peer was silent for `every_s` seconds, or sooner: the smallest interval that
+        any user of any link wants applies to all links. The watch ends with `unwatch` or when the peer is lost.
         """
         link = self._link(contact)
         self._want([every_s], link.use(user, every_s))
@@ -129,7 +131,7 @@ class Neighbours:
         self._arm(self._plan(link))
 
     def unwatch(self, node_id: bytes, user: str) -> None:
-        """`user` needs the peer no more; the link may close when nobody does."""
+        """`user` does not need the peer any more. The link may close when it has no users."""
         link = self._links.get(node_id)
         former = link.use(user, None) if link is not None else None
         if link is None or not former:
@@ -140,41 +142,41 @@ class Neighbours:
             self.release(node_id)
 
     def release(self, node_id: bytes) -> None:
-        """Let the link to a peer close, unless somebody watches it."""
+        """Let the link to a peer close, unless it is watched."""
         if node_id not in self._links:
             self.host.disconnect(NodeId(node_id))
 
     def probe(self, contact: Contact, told_s: float | None = None) -> None:
-        """Ask the peer for a sign of life now, watched or not. If none comes, the listeners hear that it is lost.
+        """Send the peer a heartbeat now, watched or not. If it does not answer, the listeners are told that it is lost.
 
-        Of a peer that is lost already they have heard. `told_s` is as for `timeout`.
+        Nothing happens if the peer is lost already. `told_s` is as for `timeout`.
         """
         if contact.node_id in self._lost:
             return
         link = self._link(contact)
         link.told_s = told_s
-        if not link.questions:
+        if not link.unanswered:
             self._ask_now(link)
 
     def suspected(self, node_id: bytes) -> bool:
-        """Was the peer silent for too long, or lost and not heard since?"""
+        """Was the peer silent for too long, or lost and not heard from since?"""
         link = self._links.get(node_id)
         return link.suspected if link is not None else node_id in self._lost
 
     @property
     def doubting(self) -> bool:
-        """Is there any neighbour that has not answered yet? Only such a one can be suspected and not lost."""
+        """Has any neighbour not answered yet? Only such a neighbour can be suspected without being lost."""
         return bool(self._asked)
 
     def round_trip(self, node_id: bytes) -> float | None:
-        """Smoothed round trip in seconds, None if never measured here."""
+        """The smoothed round-trip time in seconds; None if it was never measured here."""
         known = self._round_trips.get(node_id)
         return None if known is None else known.smoothed_s
 
     def timeout(self, node_id: bytes, told_s: float | None = None) -> float:
-        """Seconds within which an answer from the peer is to be expected (RFC 6298).
+        """The time in seconds within which an answer from the peer is expected (RFC 6298).
 
-        `told_s` is the round trip as others told it, for a peer that this one has not measured.
+        `told_s` is the round-trip time reported by others, for a peer that this one has not measured.
         """
         known, config = self._round_trips.get(node_id), self.config
         if known is None:
@@ -186,7 +188,7 @@ class Neighbours:
         return min(max(known.timeout_s, config.timeout_min_s), config.timeout_max_s)
 
     def answered(self, node_id: bytes, round_trip_s: float) -> None:
-        """An answer took so long: also other layers' questions teach the time-out."""
+        """Take the round-trip time of an answer into account, also of other layers' requests."""
         known = self._round_trips.get(node_id)
         if known is not None:
             known.add(round_trip_s)
@@ -195,10 +197,10 @@ class Neighbours:
             del self._round_trips[next(iter(self._round_trips))]
         self._round_trips[node_id] = RoundTrip(round_trip_s)
 
-    # What the peer hands in
+    # Inputs from the peer
 
     def heard(self, contact: Contact) -> None:
-        """A message or bundle came from this peer."""
+        """A message or bundle arrived from this peer."""
         link = self._links.get(contact.node_id)
         if link is not None:
             link.heard = self.host.now()
@@ -206,51 +208,50 @@ class Neighbours:
             self._recover(contact)
 
     def link_lost(self, contact: Contact) -> None:
-        """The host's link broke: ask at once; if it breaks again before an answer, the peer is lost."""
+        """The link broke: send a heartbeat at once. If the link breaks again before an answer, the peer is lost."""
         link = self._links.get(contact.node_id)
         if link is None:
             return
         if link.broken:
-            self._bury(link)
+            self._declare_lost(link)
             return
         link.broken = True
-        if not link.questions:
+        if not link.unanswered:
             self._ask_now(link)
 
     def died(self, contact: Contact) -> None:
-        """The host knows that the peer has ended: it is lost, and nobody asks it."""
+        """The host knows that the peer has ended: it is lost without a heartbeat."""
         link = self._links.get(contact.node_id)
         if link is not None:
-            self._bury(link)
+            self._declare_lost(link)
 
     def link_up(self, contact: Contact) -> None:
-        """The host's link stands: whoever is in doubt is asked over it."""
+        """The link is up: send a new heartbeat if one was unanswered."""
         link = self._links.get(contact.node_id)
-        if link is not None and link.questions:
-            link.questions = 0
+        if link is not None and link.unanswered:
+            link.unanswered = 0
             self._ask_now(link)
 
     def receive(self, sender: Contact, message: Message) -> None:
         if type(message) is Heartbeat:
             change, digest = self._mark(sender.node_id)
             self.host.send(sender, HeartbeatAnswer(message.sent_at, change, digest))
-            self._compare(sender, message.change, message.digest, _YIELD)
+            self._compare(sender, message.change, message.digest, _ANSWERER_WAITS)
         elif type(message) is HeartbeatAnswer:
             link = self._compare(sender, message.change, message.digest, 1.0)
-            if (
-                link is not None and self._links.get(sender.node_id) is link
-            ):  # what it compared may have ended the watch
-                self._believe(link, message.sent_at)
+            # The comparison may have ended the watch.
+            if link is not None and self._links.get(sender.node_id) is link:
+                self._confirm_alive(link, message.sent_at)
 
     def timer(self, timer: SilenceCheckDue) -> None:
         if timer.at != self._checked_at:
-            return  # an earlier one was set since
+            return  # an earlier timer was set since
         self._checked_at = _NEVER
         if self.host.now() - timer.at > self.config.pause_s:
             self._process_paused()
         self._check_silence()
 
-    # How it goes about it
+    # Internals
 
     def _link(self, contact: Contact) -> Link:
         link = self._links.get(contact.node_id)
@@ -260,7 +261,7 @@ class Neighbours:
         return link
 
     def _want(self, asked_for: Iterable[float], no_more: Iterable[float]) -> None:
-        """Users ask for these intervals, and for those no more: all links follow the smallest."""
+        """Add and remove intervals wanted by users. All links follow the smallest."""
         wanted = self._wanted
         for every_s in asked_for:
             wanted[every_s] = wanted.get(every_s, 0) + 1
@@ -277,9 +278,9 @@ class Neighbours:
             self._arm(self._plan(link))
 
     def _plan(self, link: Link) -> float:
-        """Note and say when to ask this neighbour (again), if nothing is heard until then."""
-        if link.questions:
-            patience = self.timeout(link.contact.node_id, link.told_s) * (1 + link.questions) / 2
+        """Compute and return when the next heartbeat is due, if nothing is heard until then."""
+        if link.unanswered:
+            patience = self.timeout(link.contact.node_id, link.told_s) * (1 + link.unanswered) / 2
             link.due = due = link.asked + min(patience, self.config.timeout_max_s)
             link.look_at = due - _TICK_S
             return due
@@ -292,7 +293,7 @@ class Neighbours:
         return due
 
     def _check_silence(self) -> None:
-        """Look at the neighbours that were asked, and at all others if any of these is due as well."""
+        """Check the neighbours with unanswered heartbeats and, if any other is due, all others."""
         now = self.host.now()
         for link in list(self._asked.values()):
             if link.look_at <= now:
@@ -302,43 +303,43 @@ class Neighbours:
         self._arm(min([self._quiet_until, *[link.due for link in self._asked.values()]]))
 
     def _ask_round(self, now: float) -> None:
-        """Ask those that are due, and with them those nearly due; if any still is, for most were heard meanwhile."""
-        quiet = [link for link in self._links.values() if not link.questions]
+        """Send heartbeats on due and nearly due links, if any is still due: most were heard from meanwhile."""
+        quiet = [link for link in self._links.values() if not link.unanswered]
         seeming = [link for link in quiet if link.due <= now + _TICK_S]
         if any(self._plan(link) <= now + _TICK_S for link in seeming):
             for link in quiet:
                 if link.look_at <= now:
                     self._look(link, now)
-        self._quiet_until = min((link.due for link in quiet if not link.questions), default=_NEVER)
+        self._quiet_until = min((link.due for link in quiet if not link.unanswered), default=_NEVER)
 
     def _look(self, link: Link, now: float) -> None:
-        """Ask this neighbour if it is due, or give it up."""
-        if link.questions and link.heard > link.asked:
-            self._believe(link, None)
+        """Send a heartbeat to this neighbour if it is due, or declare it lost."""
+        if link.unanswered and link.heard > link.asked:
+            self._confirm_alive(link, None)
         self._plan(link)
         if link.look_at > now:
             return
-        if link.questions >= self.config.tries_max:
-            self._bury(link)
+        if link.unanswered >= self.config.tries_max:
+            self._declare_lost(link)
         else:
             self._ask(link, now)
             self._plan(link)
 
     def _arm(self, at: float) -> None:
-        """SilenceCheckDue at that time, unless a sweep comes before it."""
+        """Set the timer for the next silence check, unless one comes earlier."""
         if at < self._checked_at:
             self._checked_at = at
             self.host.set_timer(SilenceCheckDue(at), max(at - self.host.now(), _TICK_S))
 
     def _ask(self, link: Link, now: float) -> None:
         link.asked = now
-        if link.questions >= self.config.suspect_after and not link.suspected:
+        if link.unanswered >= self.config.suspect_after and not link.suspected:
             link.suspected = True
             self.host.trace(Suspected(link.contact.node_id, now - link.heard))
-        if not link.questions:
+        if not link.unanswered:
             link.slow = link.repeated
-        link.repeated = link.questions > 0
-        link.questions += 1
+        link.repeated = link.unanswered > 0
+        link.unanswered += 1
         contact = link.contact
         self._asked[contact.node_id] = link
         change, digest = self._mark(contact.node_id)
@@ -348,21 +349,21 @@ class Neighbours:
         self._ask(link, self.host.now())
         self._arm(self._plan(link))
 
-    def _believe(self, link: Link, sent_at: float | None) -> None:
-        """The neighbour spoke, maybe in answer to the question of that time: whatever was doubted about it is over.
+    def _confirm_alive(self, link: Link, sent_at: float | None) -> None:
+        """The neighbour spoke, perhaps in answer to the heartbeat sent at that time: it is not suspected any more.
 
-        How long an answer to a repeated question took says how long the neighbour stood still, and not how far it is
-        (Karn's rule); unless that happens twice in a row.
+        The time of an answer to a repeated heartbeat shows how long the neighbour was paused and not how far away it is
+        (Karn's rule), unless this happens twice in a row.
         """
         if sent_at == link.asked and link.repeated <= link.slow:
             self.answered(link.contact.node_id, self.host.now() - link.asked)
         if link.suspected:
             self.host.trace(Recovered(link.contact.node_id))
-        doubted = link.questions > 1
-        link.questions, link.suspected, link.broken = 0, False, False
+        was_doubted = link.unanswered > 1
+        link.unanswered, link.suspected, link.broken = 0, False, False
         self._asked.pop(link.contact.node_id, None)
-        if link.users and doubted:
-            self._ask_now(link)  # how long an answer takes, now that it answers again
+        if link.users and was_doubted:
+            self._ask_now(link)  # measures the round trip, now that it answers again
         elif link.users:
             self._arm(self._plan(link))
         else:
@@ -375,7 +376,7 @@ class Neighbours:
         if link.users:
             self._want([], [every_s for every_s, _ in link.users])
 
-    def _bury(self, link: Link) -> None:
+    def _declare_lost(self, link: Link) -> None:
         node_id = link.contact.node_id
         if not link.suspected:
             self.host.trace(Suspected(node_id, self.host.now() - link.heard))
@@ -396,11 +397,11 @@ class Neighbours:
             listener.recovered(contact)
 
     def _process_paused(self) -> None:
-        """This process was paused and its neighbours' words may wait: accuse nobody before a new question."""
+        """This process was paused, and messages may be waiting: send new heartbeats before declaring anyone lost."""
         self.host.trace(Mark("process_paused"))
         now = self.host.now()
         for link in self._links.values():
-            link.questions = 0
+            link.unanswered = 0
             self._ask(link, now)
             self._plan(link)
 
@@ -408,30 +409,34 @@ class Neighbours:
         return (0, b"") if self.streams is None else self.streams.mark(node_id)
 
     def _compare(self, sender: Contact, change: int, digest: bytes, share: float) -> Link | None:
-        """Note the exchange of marks; `share` of the interval passes until this side asks."""
+        """Record the exchange of marks. This side sends its next heartbeat after `share` intervals."""
         link = self._links.get(sender.node_id)
         if link is not None:
             link.compared = self.host.now()
             link.wait_s = link.every_s * share
-            if not link.questions:
+            if not link.unanswered:
                 self._plan(link)
         if self.streams is not None:
             self.streams.compare(sender, change, digest)
         return link
 
     def check(self) -> None:
-        """Raise AssertionError if a link is of no use, was asked too often, or is due and no sweep is set."""
+        """Raise AssertionError if a link has no purpose or too many heartbeats, or is due with no check scheduled."""
         wanted = [every_s for link in self._links.values() for every_s, _ in link.users]
         assert self._wanted == Counter(wanted), (self._wanted, wanted)
         assert self._every_s == min(wanted, default=_NEVER), (self._every_s, wanted)
         for node_id, link in self._links.items():
             assert link.contact.node_id == node_id, link.contact
-            assert link.users or link.questions, f"{node_id.hex()} is kept for nobody"
-            assert link.questions <= self.config.tries_max, f"{node_id.hex()} was asked {link.questions} times"
-            assert node_id not in self._lost, f"{node_id.hex()} is watched and lost"
-            assert (node_id in self._asked) == (link.questions > 0), f"{node_id.hex()} was asked {link.questions} times"
-            assert link.questions or self._quiet_until <= link.due, f"{node_id.hex()} is due sooner than believed"
+            assert link.users or link.unanswered, f"{node_id.hex()} is kept without a user"
+            assert link.unanswered <= self.config.tries_max, (
+                f"{node_id.hex()} has {link.unanswered} unanswered heartbeats"
+            )
+            assert node_id not in self._lost, f"{node_id.hex()} is both watched and lost"
+            assert (node_id in self._asked) == (link.unanswered > 0), (
+                f"{node_id.hex()} has {link.unanswered} unanswered heartbeats"
+            )
+            assert link.unanswered or self._quiet_until <= link.due, f"{node_id.hex()} is due before `_quiet_until`"
             assert self._checked_at <= link.due, (
-                f"{node_id.hex()} is due {self._checked_at - link.due} s before a sweep"
+                f"{node_id.hex()} is due {self._checked_at - link.due} s before the next check"
             )
         assert len(self._lost) <= self.config.lost_max, len(self._lost)

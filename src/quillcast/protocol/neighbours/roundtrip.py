@@ -1,11 +1,11 @@
-"""Round-trip times, and the time-outs that follow from them (RFC 6298, section 2)."""
+"""Round-trip times and the time-outs derived from them (RFC 6298, section 2)."""
 
 _SMOOTHING, _VARIATION = 1 / 8, 1 / 4  # alpha and beta of RFC 6298, section 2.3
 _SPREAD = 4  # K of RFC 6298, section 2.2
 
 
 class RoundTrip:
-    """Smoothed round trip to one peer, and how much it varies."""
+    """The smoothed round-trip time to one peer, and its variation."""
 
     __slots__ = ("smoothed_s", "variation_s")
 
@@ -13,11 +13,11 @@ class RoundTrip:
         self.smoothed_s, self.variation_s = first_s, first_s / 2
 
     def add(self, sample_s: float) -> None:
-        """Take a measurement in. Of repeated questions only as `Neighbours._believe` says (Karn's rule)."""
+        """Add a measurement. For repeated requests, see `Neighbours._confirm_alive` (Karn's rule)."""
         self.variation_s += _VARIATION * (abs(self.smoothed_s - sample_s) - self.variation_s)
         self.smoothed_s += _SMOOTHING * (sample_s - self.smoothed_s)
 
     @property
     def timeout_s(self) -> float:
-        """How long an answer may take before it is missed."""
+        """How long an answer may take, in seconds."""
         return self.smoothed_s + _SPREAD * self.variation_s

@@ -1,12 +1,12 @@
-"""How the two ends of a link keep what one tells the other (tags 10-19)."""
+"""The messages that keep both ends of a change stream equal (tags 10-19)."""
 
 from quillcast.core.messages import Message, Number
 
 
 class Changes(Message, frozen=True, tag=10):
-    """Apply these to the copy if it stands at `after` or later: that brings it to `number`. Ask if it stands before.
+    """Apply these changes if the copy is at `after` or later, so that it is at `number`. Ask if it is behind.
 
-    `changes` holds a key and its value, None for a key that is told no more, for every key that changed in between.
+    `changes` has an entry for every key that changed in between: the key and its value, or None for a removed key.
     """
 
     epoch: bytes
@@ -16,9 +16,9 @@ class Changes(Message, frozen=True, tag=10):
 
 
 class Resend(Message, frozen=True, tag=11):
-    """Send what the sender's copy lacks, and end with `Contents`.
+    """Send the changes that the sender's copy misses, and end with `Contents`.
 
-    The copy stands at `number` of `epoch`; `digests` are those of its buckets, 8 bytes each, little endian.
+    The copy is at `number` of `epoch`. `digests` are the digests of its buckets, 8 bytes each, little endian.
     """
 
     asked_at: float
@@ -28,10 +28,10 @@ class Resend(Message, frozen=True, tag=11):
 
 
 class Contents(Message, frozen=True, tag=12):
-    """Make the copy hold exactly `entries` where their keys are from `start` to before `end` and in one of `buckets`.
+    """Make the copy equal to `entries` for all keys from `start` to before `end` that are in one of `buckets`.
 
-    `end` is None in the last of several. If the copy's digest then is `digest`, it stands at `number` of `epoch`.
-    `asked_at` is from the `Resend` that this answers; `buckets` has a bit set for each.
+    `end` is None in the last of several messages. If the copy then has the digest `digest`, it is at `number` of
+    `epoch`. `asked_at` is that of the `Resend` that this message answers. `buckets` has a bit for each bucket.
     """
 
     asked_at: float

@@ -1,14 +1,14 @@
-"""What a link carries per topic, told once and kept equal at both ends (docs/design.md, decision 4).
+"""Change streams: per-topic entries that a link carries once and keeps equal at both ends (docs/design.md, decision 4).
 
-For each neighbour there are two maps: what this peer tells it, and what it tells this peer. Whoever tells numbers its
-changes and sends each once; the other end keeps a copy. Heartbeats carry a **mark**, the number of the last change and
-a digest of the epoch and the whole map, so that a copy that is behind, or wrong, shows within one heartbeat however
-many topics there are; it is as long for none as for many. Its holder then asks, and is sent the changes it lacks while
-they are remembered, else the buckets that differ. Only an answer to its own question ever moves a copy to another
-epoch, so words of a dead process do no harm.
+Each neighbour has two maps: what this peer sends it, and what it sends this peer. The sender numbers its changes and
+sends each once; the other end keeps a copy. Heartbeats carry a **mark**: the number of the last change, and a digest of
+the epoch and the whole map. Its size is constant, however many topics there are. So a copy that is behind or wrong is
+detected within one heartbeat. Its holder then asks for the missing changes, if they are still remembered, or for the
+buckets that differ. A copy moves to another epoch only by an answer to its own request, so late messages of a dead
+process do no harm.
 
-An **epoch** is one life of the telling peer, and how many neighbours it has forgotten in it: what is told anew after a
-restart, or to a neighbour that was forgotten, is never taken for the old.
+An **epoch** is one incarnation of the sender and how many neighbours it has forgotten since. So entries that are sent
+anew, after a restart or to a forgotten neighbour, are never mistaken for the old ones.
 """
 
 from array import array
@@ -34,50 +34,51 @@ _LIFE_BYTES = 8  # host.incarnation
 _EPOCH_BYTES = _LIFE_BYTES + 4
 _SIGN_BYTES = 4
 _MARK_BYTES = _SIGN_BYTES + _DIGEST_BYTES
-_ENTRY_BYTES = 12  # what MessagePack adds to a key and a value, at most
+_ENTRY_BYTES = 12  # the most that MessagePack adds to a key and a value
 _NEVER = float("-inf")
 UNTOLD = 0, bytes(_MARK_BYTES)
-"""The mark of who tells nothing; as long as any other, so that a link costs the same whatever it carries."""
+"""The mark of an end that sends no entries. It is as long as any other, so that the cost of a link is constant."""
 _UNTOLD = b"", UNTOLD[1]
 _EMPTY: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class StreamListener(Protocol):
-    """Who is told what neighbours tell."""
+    """Is told of the changes that neighbours send."""
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
-        """The neighbour now tells this value under the key; None: it tells the key no more.
+        """The neighbour sent a new value for the key, or None if it removed the key.
 
-        What it told before a restart and tells again after it, with the same value, is no change.
+        It is not a change if the neighbour sends the same value after a restart.
         """
         ...
 
     def kept(self, key: bytes) -> bytes:
-        """The key, as the listener keeps it for itself, where it does: copies would be many."""
+        """The listener's own copy of the key if it has one, so that many copies need not be stored."""
         ...
 
 
 class Flush(Timer, frozen=True):
-    """Timer: send what changed since the last time."""
+    """Send what changed since the last flush."""
 
     node: bytes
 
 
 class ResendDue(Timer, frozen=True):
-    """Timer: the question of that time may have gone unanswered."""
+    """The request sent at that time may not have been answered."""
 
     sender: Contact
     asked_at: float
 
 
 TIMERS: tuple[type[Timer], ...] = (Flush, ResendDue)
-"""What this layer tells itself later."""
+"""The timers of this layer."""
 
 
 class _Map:
-    """One map with its digest: the XOR of a hash per entry, constant work per change.
+    """A map with a digest: the XOR of a hash per entry, so that a change takes constant time.
 
-    Digests by bucket of keys are kept once there are as many entries as buckets, and made when asked for before that.
+    The digests of buckets are maintained once there are as many entries as buckets, and before that computed on
+    request.
     """
 
     __slots__ = ("_buckets", "_stamp", "digest", "entries", "epoch", "number", "size_bytes")
@@ -86,7 +87,7 @@ class _Map:
         self.epoch, self.number = epoch, 0
         self.entries: dict[bytes, bytes] = {}
         self._buckets: array[int] | None = None
-        self._stamp: bytes | None = None  # epoch and digest, once somebody asked
+        self._stamp: bytes | None = None  # epoch and digest, once requested
         self.digest = self.size_bytes = 0
 
     @property
@@ -102,7 +103,7 @@ class _Map:
         return buckets
 
     def set(self, key: bytes, value: bytes | None) -> bool:
-        """Enter a value, or with None take the key out. True if that changed anything."""
+        """Set a value, or remove the key if the value is None. True if that changed the map."""
         old = self.entries.get(key)
         if old == value:
             return False
@@ -123,7 +124,7 @@ class _Map:
         return True
 
     def follow(self, epoch: bytes, number: int) -> None:
-        """The map is what it was after that change of that epoch."""
+        """The map is now in the state after that change of that epoch."""
         self.epoch, self.number, self._stamp = epoch, number, None
 
     def between(self, start: bytes, end: bytes | None, buckets: int) -> list[bytes]:
@@ -134,7 +135,7 @@ class _Map:
         return [key for key in within if buckets >> _bucket(key) & 1]
 
     def mark(self) -> tuple[int, bytes]:
-        """Number, and bytes that stand for the epoch and for what the map holds."""
+        """The number of the last change, and bytes that identify the epoch and the contents."""
         if self._stamp is None:
             self._stamp = _sign(self.epoch) + self.digest.to_bytes(_DIGEST_BYTES, "big")
         return self.number, self._stamp
@@ -149,10 +150,10 @@ class _Map:
 
 
 class _Outgoing(_Map):
-    """What this peer tells a neighbour.
+    """The map that this peer sends to a neighbour.
 
-    `pending` are the keys that changed since the last flush; `log` holds the keys of the last numbered changes, the
-    last of them that of change `number`.
+    `pending` are the keys that changed since the last flush. `log` has the keys of the last numbered changes; its last
+    item is the key of change `number`.
     """
 
     __slots__ = ("contact", "flush_set", "flushed_at", "log", "pending")
@@ -166,113 +167,115 @@ class _Outgoing(_Map):
 
 
 class _Incoming(_Map):
-    """The copy of what a neighbour tells.
+    """The copy of the map that a neighbour sends.
 
-    `asked_since` is when the first question was asked that is still open, `answered_at` when a part of an answer came.
+    `asked_since` is the time of the first open request, and `answered_at` of the last part of an answer.
     """
 
-    __slots__ = ("answered", "answered_at", "asked_at", "asked_since", "questions")
+    __slots__ = ("answered", "answered_at", "asked_at", "asked_since", "requests")
 
     def __init__(self) -> None:
         super().__init__(b"")
         self.asked_since: float | None = None
-        self.asked_at, self.questions, self.answered, self.answered_at = _NEVER, 0, False, _NEVER
+        self.asked_at, self.requests, self.answered, self.answered_at = _NEVER, 0, False, _NEVER
 
     def passed(self, epoch: bytes, number: int) -> bool:
-        """Does the copy stand later than that, in the same life of the one who tells?"""
+        """Is the copy at a later change, in the same incarnation of the sender?"""
         return epoch[:_LIFE_BYTES] == self.epoch[:_LIFE_BYTES] and (epoch, number) < (self.epoch, self.number)
 
 
 class Streams:
-    """What this peer and its neighbours tell each other."""
+    """The change streams between this peer and its neighbours."""
 
     def __init__(self, host: Host, config: StreamConfig, listener: StreamListener | None = None) -> None:
-        """`listener` may be set later; until then nobody hears of changes."""
+        """`listener` may be set later. Until then changes are not reported."""
         self.host, self.config, self.listener = host, config, listener
-        self._telling: dict[bytes, _Outgoing] = {}
-        self._told: dict[bytes, _Incoming] = {}
+        self._outgoing: dict[bytes, _Outgoing] = {}
+        self._incoming: dict[bytes, _Incoming] = {}
         self._forgotten = 0
 
-    # What users of the streams call
+    # Calls of users of the streams
 
     def put(self, to: Contact, key: bytes, value: bytes) -> None:
-        """Tell the neighbour a value under a key from now on.
+        """Set a value under a key in the map for this neighbour.
 
-        Raises `LocalError` if the entry does not fit a message, or the map would outgrow its bounds.
+        Raises `LocalError` if the entry does not fit a message, or the map would exceed its bound.
         """
-        telling = self._telling.get(to.node_id)
-        if telling is not None:
-            telling.contact = to
-            if telling.entries.get(key) == value:
+        outgoing = self._outgoing.get(to.node_id)
+        if outgoing is not None:
+            outgoing.contact = to
+            if outgoing.entries.get(key) == value:
                 return
         if len(key) + len(value) + _ENTRY_BYTES > self.config.page_bytes_max:
             raise LocalError(
-                f"an entry of {len(key)} + {len(value)} bytes does not fit a message of {self.config.page_bytes_max}"
+                f"an entry of {len(key)} + {len(value)} bytes exceeds the limit of {self.config.page_bytes_max}; "
+                "use shorter values"
             )
-        if telling is None:
-            telling = self._telling[to.node_id] = _Outgoing(to, self._epoch())
-        if telling.size_bytes + len(key) + len(value) > self.config.map_bytes_max:
+        if outgoing is None:
+            outgoing = self._outgoing[to.node_id] = _Outgoing(to, self._epoch())
+        if outgoing.size_bytes + len(key) + len(value) > self.config.map_bytes_max:
             raise LocalError(
-                f"{to.address} is told {telling.size_bytes} bytes already, at most {self.config.map_bytes_max} may be"
+                f"the stream to {to.address} has {outgoing.size_bytes} bytes of entries; at most "
+                f"{self.config.map_bytes_max} are allowed"
             )
-        self._change(telling, key, value)
+        self._change(outgoing, key, value)
 
     def drop(self, to: Contact, key: bytes) -> None:
-        """Tell the neighbour this key no more."""
-        telling = self._telling.get(to.node_id)
-        if telling is not None:
-            telling.contact = to
-            self._change(telling, key, None)
+        """Remove a key from the map for this neighbour."""
+        outgoing = self._outgoing.get(to.node_id)
+        if outgoing is not None:
+            outgoing.contact = to
+            self._change(outgoing, key, None)
 
     def hurry(self, node_id: bytes) -> None:
-        """Send that peer at once what changed, rather than within `flush_s`."""
-        telling = self._telling.get(node_id)
-        if telling is not None:
-            self._flush(telling)
+        """Send the changes for that peer at once, not only after `flush_s`."""
+        outgoing = self._outgoing.get(node_id)
+        if outgoing is not None:
+            self._flush(outgoing)
 
     def told(self, node_id: bytes) -> Mapping[bytes, bytes]:
-        """What that peer tells this one at present; a live view."""
-        told = self._told.get(node_id)
-        return _EMPTY if told is None else told.entries
+        """The map that this peer has received from that one; a live view."""
+        incoming = self._incoming.get(node_id)
+        return _EMPTY if incoming is None else incoming.entries
 
     def telling(self, node_id: bytes) -> Mapping[bytes, bytes]:
-        """What this peer tells that one at present; a live view."""
-        telling = self._telling.get(node_id)
-        return _EMPTY if telling is None else telling.entries
+        """The map that this peer sends to that one; a live view."""
+        outgoing = self._outgoing.get(node_id)
+        return _EMPTY if outgoing is None else outgoing.entries
 
     def forget(self, node_id: bytes) -> None:
-        """The peer is gone for good. Nothing is sent, and the listener hears nothing: who calls this knows."""
-        self._told.pop(node_id, None)
-        if self._telling.pop(node_id, None) is not None:
+        """Forget a peer that is gone for good. Nothing is sent, and the listener is not told: the caller knows."""
+        self._incoming.pop(node_id, None)
+        if self._outgoing.pop(node_id, None) is not None:
             self._forgotten += 1
 
-    # What heartbeats carry
+    # Marks of heartbeats
 
     def mark(self, node_id: bytes) -> tuple[int, bytes]:
-        """Number of the last change told to that peer, and a digest of all of it; `UNTOLD` if nothing was."""
-        telling = self._telling.get(node_id)
-        if telling is None:
+        """The number of the last change sent to that peer and a digest of the map; `UNTOLD` if there is none."""
+        outgoing = self._outgoing.get(node_id)
+        if outgoing is None:
             return UNTOLD
-        self._flush(telling)
-        return telling.mark()
+        self._flush(outgoing)
+        return outgoing.mark()
 
     def compare(self, sender: Contact, change: int, digest: bytes) -> None:
-        """The sender's mark arrived: ask, if the copy is not what it says. Raises `Malformed`."""
-        told = self._told.get(sender.node_id)
+        """Compare the sender's mark, and ask if the copy differs. Raises `Malformed`."""
+        incoming = self._incoming.get(sender.node_id)
         if digest in _UNTOLD:
-            if told is not None and told.entries:
-                self._ask(sender, told)
+            if incoming is not None and incoming.entries:
+                self._ask(sender, incoming)
             return
         if len(digest) != _MARK_BYTES:
-            raise Malformed(f"a stream's mark of {len(digest)} bytes; it has {_MARK_BYTES}")
-        if told is None:
-            told = self._copy(sender)
-        if told.mark() == (change, digest):
-            told.asked_since = None
-        elif change >= told.number or digest[:_SIGN_BYTES] != _sign(told.epoch):
-            self._ask(sender, told)
+            raise Malformed(f"a stream's mark has {len(digest)} bytes; {_MARK_BYTES} are required")
+        if incoming is None:
+            incoming = self._copy(sender)
+        if incoming.mark() == (change, digest):
+            incoming.asked_since = None
+        elif change >= incoming.number or digest[:_SIGN_BYTES] != _sign(incoming.epoch):
+            self._ask(sender, incoming)
 
-    # What the peer hands in
+    # Inputs from the peer
 
     def receive(self, sender: Contact, message: Message) -> None:
         match message:
@@ -286,79 +289,79 @@ class Streams:
     def timer(self, timer: Flush | ResendDue) -> None:
         match timer:
             case Flush(node):
-                telling = self._telling.get(node)
-                if telling is not None:
-                    telling.flush_set = False
-                    self._flush(telling)
+                outgoing = self._outgoing.get(node)
+                if outgoing is not None:
+                    outgoing.flush_set = False
+                    self._flush(outgoing)
             case ResendDue(sender, asked_at):
-                told = self._told.get(sender.node_id)
-                if told is not None and told.asked_since is not None and told.asked_at == asked_at:
-                    self._unanswered(sender, told)
+                incoming = self._incoming.get(sender.node_id)
+                if incoming is not None and incoming.asked_since is not None and incoming.asked_at == asked_at:
+                    self._unanswered(sender, incoming)
 
-    # The telling end
+    # The sending end
 
     def _epoch(self) -> bytes:
         return self.host.incarnation + self._forgotten.to_bytes(_EPOCH_BYTES - _LIFE_BYTES, "big")
 
-    def _change(self, telling: _Outgoing, key: bytes, value: bytes | None) -> None:
-        if not telling.set(key, value):
+    def _change(self, outgoing: _Outgoing, key: bytes, value: bytes | None) -> None:
+        if not outgoing.set(key, value):
             return
-        telling.pending[key] = None
-        if telling.flush_set:
+        outgoing.pending[key] = None
+        if outgoing.flush_set:
             return
-        wait_s = telling.flushed_at + self.config.flush_s - self.host.now()
+        wait_s = outgoing.flushed_at + self.config.flush_s - self.host.now()
         if wait_s <= 0:
-            self._flush(telling)
+            self._flush(outgoing)
         else:
-            telling.flush_set = True
-            self.host.set_timer(Flush(telling.contact.node_id), wait_s)
+            outgoing.flush_set = True
+            self.host.set_timer(Flush(outgoing.contact.node_id), wait_s)
 
-    def _flush(self, telling: _Outgoing) -> None:
-        """Number what changed, and send it."""
-        if not telling.pending:
+    def _flush(self, outgoing: _Outgoing) -> None:
+        """Number the pending changes, and send them."""
+        if not outgoing.pending:
             return
-        keys, after = list(telling.pending), telling.number
-        telling.pending.clear()
-        telling.number += len(keys)
-        telling.log += keys
-        if len(telling.log) > self.config.log_changes_max:
-            del telling.log[: len(telling.log) - self.config.log_changes_max // 2]
-        telling.flushed_at = self.host.now()
-        for message in self._changes(telling, keys, after):
-            self.host.send(telling.contact, message)
+        keys, after = list(outgoing.pending), outgoing.number
+        outgoing.pending.clear()
+        outgoing.number += len(keys)
+        outgoing.log += keys
+        if len(outgoing.log) > self.config.log_changes_max:
+            del outgoing.log[: len(outgoing.log) - self.config.log_changes_max // 2]
+        outgoing.flushed_at = self.host.now()
+        for message in self._changes(outgoing, keys, after):
+            self.host.send(outgoing.contact, message)
 
-    def _changes(self, telling: _Outgoing, keys: Sequence[bytes], after: int) -> Iterator[Changes]:
-        """Messages with the present values of these keys, which changed one after the other from `after` on."""
-        for page in self._pages((key, telling.entries.get(key)) for key in keys):
-            yield Changes(telling.epoch, after, after + len(page), tuple(dict(page).items()))
+    def _changes(self, outgoing: _Outgoing, keys: Sequence[bytes], after: int) -> Iterator[Changes]:
+        """Messages with the present values of these keys, which changed in this order after change `after`."""
+        for page in self._pages((key, outgoing.entries.get(key)) for key in keys):
+            yield Changes(outgoing.epoch, after, after + len(page), tuple(dict(page).items()))
             after += len(page)
 
-    def _answer(self, sender: Contact, question: Resend) -> None:
-        """Send the changes that the copy lacks if they are all remembered, else what its differing buckets hold."""
-        telling = self._telling.get(sender.node_id) or _Outgoing(sender, self._epoch())
-        self._flush(telling)
-        lacking, buckets = telling.number - question.number, 0
-        if question.epoch == telling.epoch and 0 < lacking <= len(telling.log):
+    def _answer(self, sender: Contact, request: Resend) -> None:
+        """Send the missing changes if all are remembered, otherwise the contents of the buckets that differ."""
+        outgoing = self._outgoing.get(sender.node_id) or _Outgoing(sender, self._epoch())
+        self._flush(outgoing)
+        missing, buckets = outgoing.number - request.number, 0
+        if request.epoch == outgoing.epoch and 0 < missing <= len(outgoing.log):
             self.host.trace(Mark("stream_changes_resent"))
-            for message in self._changes(telling, telling.log[-lacking:], question.number):
+            for message in self._changes(outgoing, outgoing.log[-missing:], request.number):
                 self.host.send(sender, message)
         else:
-            buckets = _differing(telling.buckets, question.digests)
+            buckets = _differing(outgoing.buckets, request.digests)
             if buckets:
                 self.host.trace(Mark("stream_buckets_sent"))
-        for contents in self._contents(telling, question.asked_at, buckets):
+        for contents in self._contents(outgoing, request.asked_at, buckets):
             self.host.send(sender, contents)
 
-    def _contents(self, telling: _Outgoing, asked_at: float, buckets: int) -> Iterator[Contents]:
-        """Messages with all that these buckets hold; one, if that is nothing."""
-        keys = sorted(telling.between(b"", None, buckets))
-        pages = list(self._pages((key, telling.entries[key]) for key in keys)) or [[]]
+    def _contents(self, outgoing: _Outgoing, asked_at: float, buckets: int) -> Iterator[Contents]:
+        """Messages with the contents of these buckets; one message if they are empty."""
+        keys = sorted(outgoing.between(b"", None, buckets))
+        pages = list(self._pages((key, outgoing.entries[key]) for key in keys)) or [[]]
         starts = [b"", *(page[0][0] for page in pages[1:])]
         for page, start, end in zip(pages, starts, [*starts[1:], None], strict=True):
-            yield Contents(asked_at, telling.epoch, telling.number, telling.digest, buckets, start, end, tuple(page))
+            yield Contents(asked_at, outgoing.epoch, outgoing.number, outgoing.digest, buckets, start, end, tuple(page))
 
     def _pages(self, entries: Iterable[tuple[bytes, V]]) -> Iterator[list[tuple[bytes, V]]]:
-        """Cut into lists that fit one message each."""
+        """Split the entries into lists that fit one message each."""
         page: list[tuple[bytes, V]] = []
         size = 0
         for key, value in entries:
@@ -371,103 +374,107 @@ class Streams:
         if page:
             yield page
 
-    # The end that is told
+    # The receiving end
 
     def _copy(self, sender: Contact) -> _Incoming:
-        told = self._told.get(sender.node_id)
-        if told is None:
-            told = self._told[sender.node_id] = _Incoming()
-        return told
+        incoming = self._incoming.get(sender.node_id)
+        if incoming is None:
+            incoming = self._incoming[sender.node_id] = _Incoming()
+        return incoming
 
     def _follow(self, sender: Contact, message: Changes) -> None:
-        """Apply the next changes; ask, if others are missing before them."""
-        epoch, number = _valid(message.epoch), message.number
-        told = self._copy(sender)
-        if told.epoch != epoch and not told.entries and message.after == 0 and not told.passed(epoch, 0):
-            told.follow(epoch, 0)  # a stream begins with nothing, and so does the copy
-        if told.epoch == epoch and message.after <= told.number:
-            if number > told.number and self._apply(sender, told, message.changes):
-                told.number = number
-        elif not told.passed(epoch, number):
-            self._ask(sender, told)
+        """Apply the next changes, or ask if earlier ones are missing."""
+        epoch, number = _checked_epoch(message.epoch), message.number
+        incoming = self._copy(sender)
+        if incoming.epoch != epoch and not incoming.entries and message.after == 0 and not incoming.passed(epoch, 0):
+            incoming.follow(epoch, 0)  # a stream starts empty, and so does the copy
+        if incoming.epoch == epoch and message.after <= incoming.number:
+            if number > incoming.number and self._apply(sender, incoming, message.changes):
+                incoming.number = number
+        elif not incoming.passed(epoch, number):
+            self._ask(sender, incoming)
 
     def _replace(self, sender: Contact, message: Contents) -> None:
-        """Take over an answer's part of the map, if it answers what is still asked."""
-        epoch = _valid(message.epoch)
-        told = self._told.get(sender.node_id)
-        if told is None or told.asked_since is None or message.asked_at < told.asked_since:
+        """Replace a part of the copy by an answer, if its request is still open."""
+        epoch = _checked_epoch(message.epoch)
+        incoming = self._incoming.get(sender.node_id)
+        if incoming is None or incoming.asked_since is None or message.asked_at < incoming.asked_since:
             return
-        if told.passed(epoch, message.number):
+        if incoming.passed(epoch, message.number):
             return
-        told.answered, told.answered_at = True, self.host.now()
+        incoming.answered, incoming.answered_at = True, self.host.now()
         entries = dict(message.entries)
-        gone = [(key, None) for key in told.between(message.start, message.end, message.buckets) if key not in entries]
-        if not self._apply(sender, told, [*gone, *message.entries]):
+        gone = [
+            (key, None) for key in incoming.between(message.start, message.end, message.buckets) if key not in entries
+        ]
+        if not self._apply(sender, incoming, [*gone, *message.entries]):
             return
-        if told.digest == message.digest:
-            told.follow(epoch, message.number)
-            told.asked_since = None
-        elif message.end is None and message.asked_at == told.asked_at:
-            self._ask_again(sender, told)  # a part was lost
+        if incoming.digest == message.digest:
+            incoming.follow(epoch, message.number)
+            incoming.asked_since = None
+        elif message.end is None and message.asked_at == incoming.asked_at:
+            self._ask_again(sender, incoming)  # a part was lost
 
-    def _apply(self, sender: Contact, told: _Incoming, changes: Iterable[tuple[bytes, bytes | None]]) -> bool:
-        """Enter changes in the copy, and tell the listener of each. False if that made it forget the sender."""
+    def _apply(self, sender: Contact, incoming: _Incoming, changes: Iterable[tuple[bytes, bytes | None]]) -> bool:
+        """Apply changes to the copy, and tell the listener. False if the listener then forgot the sender."""
         for key, value in changes:
-            if self._told.get(sender.node_id) is not told:
+            if self._incoming.get(sender.node_id) is not incoming:
                 return False
             if self.listener is None:
-                told.set(key, value)
-            elif told.set(self.listener.kept(key), value):
+                incoming.set(key, value)
+            elif incoming.set(self.listener.kept(key), value):
                 self.listener.changed(sender, key, value)
-            if told.size_bytes > self.config.map_bytes_max:
-                raise RemoteError(f"{sender.address} tells more than {self.config.map_bytes_max} bytes on its stream")
+            if incoming.size_bytes > self.config.map_bytes_max:
+                raise RemoteError(
+                    f"{sender.address} sent more than {self.config.map_bytes_max} bytes of entries on its stream"
+                )
         return True
 
-    def _ask(self, sender: Contact, told: _Incoming) -> None:
-        """Ask for what the copy lacks, unless that was asked and may yet be answered.
+    def _ask(self, sender: Contact, incoming: _Incoming) -> None:
+        """Ask for the changes that the copy misses, unless a request is open that may still be answered.
 
-        Who says something new and gave no answer for `ask_again_s` is there, and question or answer were lost.
+        A sender that says something new but did not answer for `ask_again_s` is alive: request or answer were lost.
         """
         now = self.host.now()
-        if told.asked_since is None:
-            told.asked_since, told.questions = now, 0
-            self._question(sender, told)
-        elif now - max(told.asked_at, told.answered_at) >= self.config.ask_again_s:
-            self._question(sender, told)
+        if incoming.asked_since is None:
+            incoming.asked_since, incoming.requests = now, 0
+            self._request(sender, incoming)
+        elif now - max(incoming.asked_at, incoming.answered_at) >= self.config.ask_again_s:
+            self._request(sender, incoming)
 
-    def _question(self, sender: Contact, told: _Incoming) -> None:
-        now = told.asked_at = self.host.now()
-        told.answered = False
-        self.host.send(sender, Resend(now, told.epoch, told.number, told.buckets.tobytes()))
-        self.host.set_timer(ResendDue(sender, now), self.config.ask_again_s * 2**told.questions)
-        told.questions += 1
+    def _request(self, sender: Contact, incoming: _Incoming) -> None:
+        now = incoming.asked_at = self.host.now()
+        incoming.answered = False
+        self.host.send(sender, Resend(now, incoming.epoch, incoming.number, incoming.buckets.tobytes()))
+        self.host.set_timer(ResendDue(sender, now), self.config.ask_again_s * 2**incoming.requests)
+        incoming.requests += 1
 
-    def _unanswered(self, sender: Contact, told: _Incoming) -> None:
-        """The answer is not whole yet: wait while parts of it come."""
-        if told.answered:
-            told.answered = False
-            self.host.set_timer(ResendDue(sender, told.asked_at), self.config.ask_again_s)
+    def _unanswered(self, sender: Contact, incoming: _Incoming) -> None:
+        """The answer is not complete: wait while parts of it arrive."""
+        if incoming.answered:
+            incoming.answered = False
+            self.host.set_timer(ResendDue(sender, incoming.asked_at), self.config.ask_again_s)
         else:
-            self._ask_again(sender, told)
+            self._ask_again(sender, incoming)
 
-    def _ask_again(self, sender: Contact, told: _Incoming) -> None:
-        """The answer did not do: ask anew a few times, then wait for the next mark."""
-        if told.questions < self.config.questions_max:
-            self._question(sender, told)
+    def _ask_again(self, sender: Contact, incoming: _Incoming) -> None:
+        """The answer failed: ask again a few times, then wait for the next mark."""
+        if incoming.requests < self.config.questions_max:
+            self._request(sender, incoming)
         else:
-            told.asked_since = None
+            incoming.asked_since = None
 
     def check(self) -> None:
-        """Raise AssertionError if a digest is not that of its map, or changes wait and no timer is set."""
-        for telling in self._telling.values():
-            telling.check()
-            assert telling.flush_set or not telling.pending, f"{len(telling.pending)} changes wait for no timer"
-        for told in self._told.values():
-            told.check()
+        """Raise AssertionError if the digest of a map is wrong, or changes wait and no timer is set."""
+        for outgoing in self._outgoing.values():
+            outgoing.check()
+            assert outgoing.flush_set or not outgoing.pending, f"{len(outgoing.pending)} changes wait without a timer"
+        for incoming in self._incoming.values():
+            incoming.check()
 
 
 def _sign(epoch: bytes) -> bytes:
-    """Short, and another one for another epoch: the mark's first bytes."""
+    """The first bytes of a mark: a short hash of the epoch."""
     return blake2b(epoch, digest_size=_SIGN_BYTES).digest()
 
 
@@ -476,20 +483,20 @@ def _bucket(key: bytes) -> int:
 
 
 def _hash(key: bytes, value: bytes) -> int:
-    """64 bits that stand for one entry."""
+    """A 64-bit hash of one entry."""
     entry = len(key).to_bytes(4, "big") + key + value
     return int.from_bytes(blake2b(entry, digest_size=_DIGEST_BYTES).digest(), "big")
 
 
 def _differing(ours: "array[int]", theirs: bytes) -> int:
-    """A bit for each bucket whose digests differ. Raises `Malformed`."""
+    """The buckets whose digests differ, one bit each. Raises `Malformed`."""
     if len(theirs) != _DIGEST_BYTES * BUCKETS:
-        raise Malformed(f"{len(theirs)} bytes of bucket digests, where {_DIGEST_BYTES * BUCKETS} are due")
+        raise Malformed(f"{len(theirs)} bytes of bucket digests; {_DIGEST_BYTES * BUCKETS} are required")
     pairs = zip(ours, memoryview(theirs).cast("Q"), strict=True)
     return sum(1 << bucket for bucket, (our, their) in enumerate(pairs) if our != their)
 
 
-def _valid(epoch: bytes) -> bytes:
+def _checked_epoch(epoch: bytes) -> bytes:
     if len(epoch) != _EPOCH_BYTES:
-        raise Malformed(f"a stream's epoch of {len(epoch)} bytes; it has {_EPOCH_BYTES}")
+        raise Malformed(f"a stream's epoch has {len(epoch)} bytes; {_EPOCH_BYTES} are required")
     return epoch

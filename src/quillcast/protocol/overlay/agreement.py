@@ -1,8 +1,8 @@
-"""Leaf sets that agree: members enter after they answered, gaps are closed, neighbours compare digests.
+"""Keep the leaf sets of neighbours consistent: members are added after they answer, gaps are closed, digests compared.
 
-Pastry's leaf-set exchange as its authors made it dependable (Castro, Costa and Rowstron, "Performance and dependability
-of structured peer-to-peer overlays", 2004, section 3.1): a probe carries the prober's leaf set, its answer that of the
-probed peer, and whoever is introduced and would fit is probed in turn.
+This is Pastry's leaf-set exchange as its authors made it dependable (Castro, Costa and Rowstron, "Performance and
+dependability of structured peer-to-peer overlays", 2004, section 3.1). A probe carries the leaf set of the prober, and
+the reply that of the probed peer. Each then probes the peers it learned of that would fit its own leaf set.
 """
 
 from collections.abc import Iterable
@@ -28,11 +28,11 @@ from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
 from quillcast.protocol.overlay.routingtable import RoutingTable
 
 _USER = "leaf set"
-_TOLD_MAX = 64  # losses we were told of and have not seen ourselves; a guess: four leaf sets
+_REPORTED_MAX = 64  # losses reported by others that this peer has not detected; a guess: four leaf sets
 
 
 class ProbesDue(Timer, frozen=True):
-    """Timer: some probed peers should have answered."""
+    """Some probed peers should have answered by now."""
 
 
 class Probe:
@@ -47,7 +47,7 @@ class Probe:
 
 
 class Agreement:
-    """Keeps the leaf set equal to the truth, together with its members."""
+    """Keeps the leaf set consistent with those of its members."""
 
     def __init__(
         self,
@@ -65,38 +65,38 @@ class Agreement:
         self.leaf_set, self.routing_table, self.neighbourhood = leaf_set, routing_table, neighbourhood
         self.lost_peers, self.lifecycle = lost_peers, lifecycle
         self._probes: dict[bytes, Probe] = {}
-        self._hoped = self.leaf_set
-        """The leaf set, were all who are being probed alive; the same object while nobody is."""
+        self._expected = self.leaf_set
+        """The leaf set if all probed peers were alive; the same object as `leaf_set` while there are no probes."""
         self._timer_set = False
-        self._told: dict[bytes, None] = {}
+        self._reported: dict[bytes, None] = {}
         self.joining: dict[bytes, None] = {}
-        """Members that answer for no keys yet, as they said."""
+        """Members that said they are still joining, and so do not answer for any keys yet."""
 
     @property
     def settled(self) -> bool:
-        """Has everybody answered who was asked?"""
+        """Have all probed peers answered?"""
         return not self._probes
 
     def consider(self, contacts: Iterable[Contact]) -> None:
-        """Probe those introduced peers that would be in the leaf set, were they and all who are being probed alive."""
+        """Probe the introduced peers that would be in the leaf set if they and all other probed peers were alive."""
         new = []
         for contact in contacts:
             node_id = contact.node_id
             if node_id in self.lost_peers:
                 self.lost_peers.named(node_id)
-            if node_id in self._hoped.members or not self._hoped.fits(node_id):
+            if node_id in self._expected.members or not self._expected.fits(node_id):
                 continue
             if node_id not in self.leaf_set.members and not self.lost_peers.lately(node_id):
                 new.append(contact)
-                if self._hoped is self.leaf_set:
-                    self._hoped = self.leaf_set.copy()
-                self._hoped.add(contact)
+                if self._expected is self.leaf_set:
+                    self._expected = self.leaf_set.copy()
+                self._expected.add(contact)
         for contact in new:
-            if contact.node_id in self._hoped.members:
+            if contact.node_id in self._expected.members:
                 self.probe(contact)
 
     def probe(self, contact: Contact) -> None:
-        """Exchange leaf sets with a peer, with patience."""
+        """Exchange leaf sets with a peer, with retries."""
         if contact.node_id not in self._probes:
             probe = self._probes[contact.node_id] = Probe(contact)
             self._send(probe)
@@ -104,32 +104,32 @@ class Agreement:
     # What others say
 
     def probed(self, sender: Contact, probe: LeafSetProbe) -> Effects:
-        """Answer a probe. The answer still holds those that the prober itself pushes out: they may be news to it."""
+        """Answer a probe. The reply includes members that the prober displaces, because they may be news to it."""
         self.host.send(sender, LeafSetReply(tuple(self.leaf_set), joining=not self.lifecycle.active))
         if self._admit(sender, joining=probe.joining):
             yield MembersChanged()
         self.consider(probe.leaf_set)
 
     def replied(self, sender: Contact, reply: LeafSetReply) -> Effects:
-        """Take in a peer that answered, and look at whom it introduces."""
+        """Add a peer that answered, and consider the peers that it introduces."""
         probe = self._probes.pop(sender.node_id, None)
         if probe is not None and probe.tries == 1:
             self.neighbours.answered(sender.node_id, self.host.now() - probe.sent)
         if self._admit(sender, joining=reply.joining):
             yield MembersChanged()
         self.consider(reply.leaf_set)
-        self._hope()
+        self._update_expected()
         yield from self._settle()
 
     def compared(self, sender: Contact, theirs: LeafSetDigest) -> None:
-        """The left-hand neighbour's digest came: exchange leaf sets if it saw another ring than this peer does."""
+        """Compare the digest of the left-hand neighbour: exchange leaf sets if it sees a different ring."""
         right = self.leaf_set.right
         if theirs.digest != self.leaf_set.digest(right[-1] if right else None):
             self.host.trace(Mark("digests_differ"))
             self.probe(sender)
 
-    def told_lost(self, _: Contact, lost: MemberLost) -> Effects:
-        """Another member lost this one: ask it, and believe nothing but its silence."""
+    def loss_reported(self, _: Contact, lost: MemberLost) -> Effects:
+        """Another member lost this one: probe it, and believe only its silence."""
         node_id = lost.node_id
         probe = self._probes.get(node_id)
         if probe is not None and probe.tries > 1:
@@ -138,13 +138,13 @@ class Agreement:
             probe.tries = self.config.probe_tries - 1  # the next question is the last
         member = self.leaf_set.members.get(node_id)
         if member is not None:
-            if len(self._told) >= _TOLD_MAX:
-                del self._told[next(iter(self._told))]
-            self._told[node_id] = None
+            if len(self._reported) >= _REPORTED_MAX:
+                del self._reported[next(iter(self._reported))]
+            self._reported[node_id] = None
             self.neighbours.probe(member)
 
     def left(self, sender: Contact, leaving: Leaving) -> Effects:
-        """A member leaves: close the gap with those that it knew."""
+        """A member left: close the gap with the members that it knew."""
         self._probes.pop(sender.node_id, None)
         if self.remove(sender.node_id):
             yield MembersChanged()
@@ -152,14 +152,14 @@ class Agreement:
             self.consider(leaving.leaf_set)
         yield from self._settle()
 
-    # Coming and going
+    # Members that come and go
 
     def _settle(self) -> Effects:
         if self.settled:
             yield Settled()
 
     def _admit(self, contact: Contact, *, joining: bool) -> bool:
-        """Enter a peer that just spoke, if it is close enough; True if it is new, or has joined meanwhile."""
+        """Add a peer that just spoke, if it is close enough. True if it is new, or has finished joining."""
         known = self.leaf_set.members.get(contact.node_id)
         if known == contact:
             return not joining and self.joining.pop(contact.node_id, self) is None
@@ -169,8 +169,8 @@ class Agreement:
             return False
         if joining:
             self.joining[contact.node_id] = None
-        if self._hoped is not self.leaf_set:
-            self._hoped.add(contact)
+        if self._expected is not self.leaf_set:
+            self._expected.add(contact)
         self.neighbours.watch(contact, _USER, self.config.keep_alive_s)
         if known is not None:
             self.routing_table.readdress(contact)
@@ -184,26 +184,26 @@ class Agreement:
         return True
 
     def remove(self, node_id: bytes) -> Contact | None:
-        """Take a member out that is lost or left."""
-        self._told.pop(node_id, None)
+        """Remove a member that was lost or left."""
+        self._reported.pop(node_id, None)
         self.joining.pop(node_id, None)
         contact = self.leaf_set.remove(node_id)
-        self._hope(anew=True)
+        self._update_expected(anew=True)
         if contact is not None:
             self.neighbours.unwatch(node_id, _USER)
             self.host.trace(LeafSetChanged((), (node_id,)))
         return contact
 
     def lost(self, contact: Contact) -> Effects:
-        """A member is silent for good: tell the others, and ask the farthest live one on its side whom it knows."""
+        """A member was lost: tell the others, and ask the farthest live member on its side for a replacement."""
         self._probes.pop(contact.node_id, None)
-        told = contact.node_id in self._told
+        reported = contact.node_id in self._reported
         clockwise = any(member.node_id == contact.node_id for member in self.leaf_set.right)
         side = self.leaf_set.right if clockwise else self.leaf_set.left
         if self.remove(contact.node_id):
             yield MembersChanged()
             for member in self.leaf_set:
-                if not told or member.node_id in self.joining:  # newcomers may have come after the others were told
+                if not reported or member.node_id in self.joining:  # these may have come after the others were told
                     self.host.send(member, MemberLost(contact.node_id))
             yield from self._repair(
                 [member for member in side if member.node_id != contact.node_id], clockwise=clockwise
@@ -211,7 +211,7 @@ class Agreement:
         yield from self._settle()
 
     def _repair(self, side: list[Contact], *, clockwise: bool) -> Effects:
-        """Ask the farthest live member on a side; with none left, the next peer that way which the table knows."""
+        """Ask the farthest live member on a side or, if none is left, the next peer there in the routing table."""
         self.host.trace(Mark("leaf_repair"))
         beyond = side[-1] if side else self.routing_table.next_to_me(clockwise=clockwise)
         if beyond is not None:
@@ -220,16 +220,16 @@ class Agreement:
             yield SearchRing()
 
     def leave(self) -> None:
-        """Say goodbye to the leaf set."""
+        """Tell the leaf set that this peer leaves."""
         members = tuple(self.leaf_set)
         for member in members:
             self.host.send(member, Leaving(members))
             self.neighbours.unwatch(member.node_id, _USER)
         self._probes.clear()
-        self._hope()
+        self._update_expected()
 
     def send_digest(self) -> None:
-        """Let the right-hand neighbour compare."""
+        """Send the digest to the right-hand neighbour, which compares it."""
         if len(self.leaf_set):
             left, right = self.leaf_set.left, self.leaf_set.right
             self.host.send(right[0], LeafSetDigest(self.leaf_set.digest(left[-1])))
@@ -237,7 +237,7 @@ class Agreement:
     # Probes
 
     def due(self, _: ProbesDue) -> Effects:
-        """Probe again whoever did not answer in time; who never does is dead."""
+        """Probe peers again that did not answer in time; those that never do count as dead."""
         self._timer_set = False
         now = self.host.now()
         for probe in [probe for probe in self._probes.values() if probe.due <= now]:
@@ -252,23 +252,23 @@ class Agreement:
         self.host.trace(Mark("probe_given_up"))
         self._probes.pop(contact.node_id)
         if contact.node_id in self.leaf_set:
-            self.neighbours.probe(contact)  # whether a member lives is for the failure detector to say
+            self.neighbours.probe(contact)  # only the failure detector decides whether a member is dead
         else:
             self.lost_peers.remember(contact, met=False)
-        self._hope(anew=True)
+        self._update_expected(anew=True)
         yield from self._settle()
 
-    def _hope(self, *, anew: bool = False) -> None:
-        """Keep `_hoped` as it should be after a probe has ended, or `anew` after somebody turned out to be dead."""
+    def _update_expected(self, *, anew: bool = False) -> None:
+        """Update `_expected` after a probe ended; rebuild it if `anew`, after a peer turned out to be dead."""
         if not self._probes:
-            self._hoped = self.leaf_set
+            self._expected = self.leaf_set
         elif anew:
-            self._hoped = self.leaf_set.copy()
+            self._expected = self.leaf_set.copy()
             for probe in self._probes.values():
-                self._hoped.add(probe.contact)
+                self._expected.add(probe.contact)
 
     def question(self) -> LeafSetProbe:
-        """What a probe says."""
+        """The content of a probe."""
         return LeafSetProbe(tuple(self.leaf_set), joining=not self.lifecycle.active)
 
     def _send(self, probe: Probe) -> None:
@@ -285,9 +285,11 @@ class Agreement:
         self.host.set_timer(ProbesDue(), max(next_due - self.host.now(), self.neighbours.config.timeout_min_s))
 
     def check(self) -> None:
-        """Raise AssertionError if a peer is probed and no timer waits for it, or a bound is broken."""
-        assert not self._probes or self._timer_set, "peers are probed and no timer is set"
+        """Raise AssertionError if peers are being probed but no timer is set, or a bound is exceeded."""
+        assert not self._probes or self._timer_set, "peers are being probed but no timer is set"
         assert self.host.me not in self._probes, "a peer probes itself"
-        assert self._probes or self._hoped is self.leaf_set, "nobody is probed and still hoped for"
-        assert len(self._told) <= _TOLD_MAX, len(self._told)
+        assert self._probes or self._expected is self.leaf_set, (
+            "no peer is being probed, but `_expected` is not the leaf set"
+        )
+        assert len(self._reported) <= _REPORTED_MAX, len(self._reported)
         assert all(node_id in self.leaf_set for node_id in self.joining)

@@ -1,4 +1,4 @@
-"""What Pastry calls (Scribe, section 2.3)."""
+"""The upcalls of Pastry (Scribe, section 2.3)."""
 
 from typing import Any, Protocol
 
@@ -6,23 +6,23 @@ from quillcast.core.messages import Contact, Message
 
 
 class Application(Protocol):
-    """The layer above: it is told what arrives, and may change what passes."""
+    """The layer above. It receives messages, and may change messages that pass."""
 
     def deliver(self, message: Any, key: bytes, source: Contact) -> None:
-        """No live peer is closer to the key; or the message was sent here by address, and `key` is this peer's id."""
+        """A message arrived: no live peer is closer to `key`, or it was sent by address (`key` is this peer's id)."""
         ...
 
     def forward(self, message: Any, key: bytes, next_hop: Contact, source: Contact) -> tuple[Message, Contact] | None:
-        """The message is about to go on to `next_hop`: change it, redirect it, or stop it with None."""
+        """A message is about to be sent to `next_hop`. Change it, redirect it, or return None to stop it."""
         ...
 
     def leaf_set_changed(self) -> None:
-        """A peer entered or left the leaf set of this active peer, or it became active."""
+        """A peer was added to or removed from the leaf set of this active peer, or this peer became active."""
         ...
 
 
 class NoApplication:
-    """Lets every message pass, and what arrives ends here."""
+    """Forwards every message unchanged and ignores what arrives."""
 
     def deliver(self, message: Any, key: bytes, source: Contact) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What the parts of this layer ask `Pastry` to do. It does each at the moment at which it is yielded."""
+"""What the parts of this layer ask `Pastry` to do. It carries out each effect at the moment it is yielded."""
 
 from collections.abc import Iterator
 
@@ -9,26 +9,26 @@ from quillcast.protocol.overlay.messages import Contacts, JoinRequest
 
 
 class MembersChanged(msgspec.Struct, frozen=True):
-    """A peer entered or left the leaf set: tell the application."""
+    """A peer was added to or removed from the leaf set: tell the application."""
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """Everybody who was asked for a leaf set has answered: become active, if that is what was waited for."""
+    """All peers that were asked for a leaf set have answered: become active, if that is all that was missing."""
 
 
 class SearchRing(msgspec.Struct, frozen=True):
-    """No member is left on a side: look for this peer's place through others that it ever knew."""
+    """No member is left on one side: look for this peer's place in the ring through other known peers."""
 
 
 class JoinThrough(msgspec.Struct, frozen=True):
-    """Have this contact route a request to this peer's own id."""
+    """Ask this contact to route a join request to this peer's own id."""
 
     contact: Contact
     request: JoinRequest
 
 
 class FirstState(msgspec.Struct, frozen=True):
-    """The closest peer answered: let the leaf set agree, and measure the others."""
+    """The closest peer answered: let the leaf sets agree, and measure the other peers."""
 
     leaf_set: Contacts
     others: Contacts

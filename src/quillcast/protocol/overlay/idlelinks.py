@@ -1,10 +1,10 @@
-"""Links that this layer does not use may close."""
+"""Lets links close that this layer does not use."""
 
 from quillcast.protocol.neighbours.neighbours import Neighbours
 
 
 class IdleLinks:
-    """Notes which links were in use. Those of watched neighbours stay; that is for the failure detector to say."""
+    """Tracks which links were used. Links to watched neighbours stay open, as the failure detector decides."""
 
     __slots__ = ("_neighbours", "_visited", "_visited_before")
 
@@ -14,7 +14,7 @@ class IdleLinks:
         self._visited_before: dict[bytes, None] = {}
 
     def visited(self, node_id: bytes) -> None:
-        """The link to this peer was in use."""
+        """The link to this peer was used."""
         self._visited[node_id] = None
 
     def release(self, node_id: bytes) -> None:
@@ -22,7 +22,7 @@ class IdleLinks:
         self._neighbours.release(node_id)
 
     def end_round(self) -> None:
-        """Release the links that were not used for a round."""
+        """Release the links that were not used in this round."""
         for node_id in self._visited_before:
             if node_id not in self._visited:
                 self._neighbours.release(node_id)

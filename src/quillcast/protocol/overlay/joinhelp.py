@@ -1,4 +1,4 @@
-"""How a peer helps others into the ring (Pastry; Scribe, section 2.2)."""
+"""How a peer helps others to join the ring (Pastry; Scribe, section 2.2)."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ from quillcast.protocol.overlay.routingtable import RoutingTable
 
 
 class JoinHelp:
-    """Answers peers that join: as one near them (A), on the way of their request, or as the closest to them (Z)."""
+    """Answers joining peers: as a nearby peer (A), on the way of the request, or as the closest peer (Z)."""
 
     __slots__ = ("contacts", "host", "leaf_set", "lifecycle", "links", "neighbourhood", "routing_table")
 
@@ -30,12 +30,12 @@ class JoinHelp:
         links: IdleLinks,
         contacts: Iterable[Contact],
     ) -> None:
-        """`contacts` are those that this peer tries itself, as long as it joins."""
+        """`contacts` are the contacts that this peer itself tries while it joins."""
         self.host, self.lifecycle, self.links, self.contacts = host, lifecycle, links, contacts
         self.leaf_set, self.routing_table, self.neighbourhood = leaf_set, routing_table, neighbourhood
 
     def requested(self, sender: Contact, _: StateRequest) -> None:
-        """Say whom this peer knows; a joining peer knows only its contacts."""
+        """Answer with the peers known here. A joining peer knows only its contacts."""
         if self.lifecycle.active:
             state = State(True, tuple(self.leaf_set), tuple(self.routing_table), tuple(self.neighbourhood))
         else:
@@ -44,7 +44,7 @@ class JoinHelp:
         self.links.release(sender.node_id)
 
     def with_rows(self, request: JoinRequest) -> JoinRequest:
-        """The request with those rows of this peer's table that are of use to the joiner and not in it yet."""
+        """The request, with the rows of this peer's table that the joiner can use and that it does not contain yet."""
         shared = self.routing_table.shared(number(request.joiner.node_id))
         if shared < request.rows_given:
             return request
@@ -54,7 +54,7 @@ class JoinHelp:
         return msgspec.structs.replace(request, rows=(*request.rows, *rows), rows_given=shared + 1)
 
     def answer(self, request: JoinRequest) -> None:
-        """This peer, Z, is the closest to the joiner."""
+        """Answer a join request as Z, the peer closest to the joiner."""
         joiner = request.joiner
         if joiner.node_id == self.host.me:
             return

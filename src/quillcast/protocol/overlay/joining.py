@@ -1,8 +1,8 @@
-"""How a peer enters the ring (Pastry; Scribe, section 2.2).
+"""How a peer joins the ring (Pastry; Scribe, section 2.2).
 
-It looks for a nearby active peer A, starting from the contacts it was given, and asks A to route a request to its own
-id. The rows of the peers on the way and the leaf set of the closest one, Z, are its first state. Its leaf set then has
-to agree (agreement.py) before it is active. An attempt of which one step takes too long is followed by another.
+The peer looks for a nearby active peer A, starting from its contacts, and asks A to route a request to its own id. Its
+first state consists of the rows of the peers on the way and the leaf set of the closest one, Z. Its leaf set then has
+to agree (agreement.py) before the peer is active. If a step takes too long, the peer begins another attempt.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,19 +20,19 @@ from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import JoinReply, JoinRequest, State, StateRequest
 from quillcast.protocol.overlay.routingtable import UNKNOWN
 
-_LOOKUP = 0  # in place of the attempt: an active peer looks for its own place, in a ring that may be another
-_CONTACTS_MAX = 256  # peers tried as contacts, given ones and those that other joining peers try; a guess
+_LOOKUP = 0  # used as the attempt number when an active peer looks up its place, perhaps in another ring
+_CONTACTS_MAX = 256  # peers tried as contacts: given ones, and those that other joining peers try; a guess
 
 
 class JoinLate(Timer, frozen=True):
-    """Timer: this attempt should have come further than this step."""
+    """This attempt should have completed this step by now."""
 
     attempt: int
     step: int
 
 
 class OverlayJoin:
-    """One peer's way into the ring."""
+    """The join of one peer."""
 
     def __init__(
         self,
@@ -44,23 +44,23 @@ class OverlayJoin:
         links: IdleLinks,
         acquaintances: Mapping[bytes, Contact],
     ) -> None:
-        """`acquaintances` are those who spoke to this peer, as far as it remembers."""
+        """`acquaintances` are the peers that spoke to this one, as far as it remembers."""
         self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
         self.distances, self.links, self.acquaintances = distances, links, acquaintances
         self.replied = False
         self._attempt = self._step = 0
-        self._contacts: dict[bytes, Contact] = {}  # given, and those that lead further
-        self._met: dict[bytes, Contact] = {}  # who may be near: contacts and those they know
+        self._contacts: dict[bytes, Contact] = {}  # given contacts, and those that they lead to
+        self._met: dict[bytes, Contact] = {}  # peers that may be near: contacts and peers known to them
         self._measuring: dict[bytes, None] = {}
-        self._inactive: dict[bytes, None] = {}  # contacts that are not active themselves, in this attempt
-        self._failures: dict[bytes, int] = {}  # attempts that ended at a contact
+        self._inactive: dict[bytes, None] = {}  # contacts that are not active, in this attempt
+        self._failures: dict[bytes, int] = {}  # failed attempts by contact
         self._near: Contact | None = None  # A, as far as known
         self._rounds = 0
-        self._enters = False  # is A asked to be let in, or whom it knows?
-        self._asked_until = 0.0  # what A was asked is repeated until then
+        self._enters = False  # is A asked to route the join request, or for the peers it knows?
+        self._asked_until = 0.0  # the request to A is repeated until then
 
     def start(self, contacts: Sequence[Contact]) -> Effects:
-        """Join through one of these; without any, this peer is the first."""
+        """Join through one of these contacts. Without any, this peer is the first."""
         self._add_contacts(contacts)
         if self._contacts:
             yield from self._try()
@@ -68,16 +68,16 @@ class OverlayJoin:
             yield Activate()
 
     def late(self, timer: JoinLate) -> Effects:
-        """Try again, through somebody else if the last one did not answer."""
+        """Try again, through another contact if the last one did not answer."""
         if self.lifecycle.active or self.lifecycle.left or (timer.attempt, timer.step) != (self._attempt, self._step):
             return
         if self._measuring and self._nearest() is not None and not self.replied:
-            self._measuring.clear()  # who has not answered by now is not near
+            self._measuring.clear()  # peers that have not answered by now are not near
             yield from self._approach()
             return
         self.host.trace(Mark("join_retry"))
         if self.replied and len(self.leaf_set):
-            self._set_timer()  # its members are being probed, and some are slow to answer or dead
+            self._set_timer()  # members are being probed, and some are slow or dead
             return
         if self._near is not None and not self.replied and self.host.now() < self._asked_until:
             yield from self._ask(self._near)
@@ -91,13 +91,13 @@ class OverlayJoin:
         self._rounds, self._near, self.replied = 0, None, False
         self._enters, self._asked_until = False, 0.0
         self._inactive.clear()
-        self._met = {**self.acquaintances, **self._contacts}  # the contacts may all be dead by now
+        self._met = {**self.acquaintances, **self._contacts}  # all contacts may be dead by now
         self._met.pop(self.host.me, None)
         self._set_timer()
         yield from self._measure(list(self._met.values()))
 
     def _set_timer(self) -> None:
-        """Be patient anew: something was achieved, or the next attempt begins."""
+        """Restart the time-out, after progress or for the next attempt."""
         self._step += 1
         self.host.set_timer(JoinLate(self._attempt, self._step), self._drawn_s(self._longest_s))
 
@@ -108,10 +108,10 @@ class OverlayJoin:
     def _drawn_s(self, timeout_s: float) -> float:
         return min(timeout_s, self.config.join_timeout_max_s) * (0.75 + self.host.random.random() / 2)
 
-    # A nearby peer
+    # Finding a nearby peer
 
     def _measure(self, contacts: Iterable[Contact]) -> Effects:
-        """Measure these, then go on with the nearest."""
+        """Measure these peers, then continue with the nearest."""
         for contact in contacts:
             if self.host.proximity(NodeId(contact.node_id)) is None and contact.node_id not in self._measuring:
                 self._measuring[contact.node_id] = None
@@ -122,9 +122,9 @@ class OverlayJoin:
             self._wait_for_nearer()
 
     def measured(self, contact: Contact) -> Effects:
-        """A measurement is done; with the last one, or soon after the last that was answered, the next step begins.
+        """A measurement is done. The next step begins with the last one, or soon after the last that was answered.
 
-        Where somebody had answered before, also if none of these does.
+        It also begins if a peer answered earlier and none of these does.
         """
         if self._measuring.pop(contact.node_id, self) is not None or self.lifecycle.active:
             return
@@ -134,12 +134,12 @@ class OverlayJoin:
             self._wait_for_nearer()
 
     def _wait_for_nearer(self) -> None:
-        """Somebody has answered: those that take much longer are not nearer, and may be dead."""
+        """Stop waiting soon, because a peer has answered: those that take much longer are not nearer, or are dead."""
         self._step += 1
         self.host.set_timer(JoinLate(self._attempt, self._step), self.config.join_timeout_s / 4)
 
     def _approach(self) -> Effects:
-        """Ask the nearest peer met so far whom it knows; once that was asked, join through it."""
+        """Ask the nearest peer found so far for the peers it knows. If it was asked before, join through it."""
         best = self._nearest()
         if best is None:
             yield from self._be_first()
@@ -150,11 +150,11 @@ class OverlayJoin:
         else:
             self._rounds += 1
             self._near = best
-            # It may be dead: grow slower than for the request.
+            # It may be dead: this time-out grows more slowly than that of the request.
             yield from self._begin_asking(best, self.config.join_timeout_s * self._attempt)
 
     def _nearest(self) -> Contact | None:
-        """The nearest peer that answered and is not inactive; those at which attempts failed come last."""
+        """The nearest peer that answered and is not inactive. Peers at which attempts failed come last."""
         there = [
             (self._failures.get(node_id, 0), proximity, node_id)
             for node_id in self._met
@@ -163,7 +163,7 @@ class OverlayJoin:
         return self._met[min(there)[2]] if there else None
 
     def state(self, sender: Contact, state: State) -> Effects:
-        """The nearest peer so far says whom it knows: one of them may be nearer yet."""
+        """The nearest peer so far named the peers it knows: one of them may be nearer still."""
         if self.lifecycle.active or self._near is None or sender.node_id != self._near.node_id or self._enters:
             return
         if not state.active:
@@ -187,9 +187,9 @@ class OverlayJoin:
                 self._contacts.setdefault(contact.node_id, contact)
 
     def _be_first(self) -> Effects:
-        """No contact is active. If some answered and wait like this peer, the one with the smallest id begins.
+        """No contact is active. If some answered and wait too, the one with the smallest id becomes the first peer.
 
-        So a network all of whose peers start at once comes up.
+        So a network can form when all its peers start at once.
         """
         if self._attempt > 1 and self._inactive and self.host.me < min(self._inactive):
             self.host.trace(Mark("cold_start"))
@@ -206,7 +206,7 @@ class OverlayJoin:
         yield from self._ask(near)
 
     def _ask(self, near: Contact) -> Effects:
-        """Ask this peer, and again while there is patience: a question or its answer may be lost on the way."""
+        """Ask this peer, and repeat the request until the time-out, because request or answer may be lost."""
         self._step += 1
         left_s = self._asked_until - self.host.now()
         self.host.set_timer(JoinLate(self._attempt, self._step), min(left_s, self.config.join_timeout_s))
@@ -217,7 +217,7 @@ class OverlayJoin:
             self.host.send(near, StateRequest())
 
     def reply(self, _: Contact, reply: JoinReply) -> Effects:
-        """The first state came: let the leaf set agree, and measure the rest."""
+        """The first state arrived: let the leaf sets agree, and measure the other peers."""
         if self.lifecycle.active:
             if reply.attempt == _LOOKUP:
                 yield Introduced(reply.leaf_set)
@@ -231,9 +231,9 @@ class OverlayJoin:
         return iter(self._contacts.values())
 
     def done(self) -> list[Contact]:
-        """This peer is active: forget the way it took, but not the contacts, should it ever be alone again.
+        """This peer is active: forget the details of the join, but keep the contacts in case it is ever alone again.
 
-        Returns those that did not answer: a part of the network may be out of reach now.
+        Returns the contacts that did not answer: a part of the network may be unreachable.
         """
         silent = [
             contact
@@ -246,5 +246,5 @@ class OverlayJoin:
 
 
 def look_up(me: Contact) -> JoinRequest:
-    """The request by which an active peer finds its place in the ring that it is sent to."""
+    """The request by which an active peer finds its place in the ring of another peer."""
     return JoinRequest(me, _LOOKUP, rows_given=ID_BITS)

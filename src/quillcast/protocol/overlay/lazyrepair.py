@@ -1,4 +1,4 @@
-"""Empty cells of the routing table, filled when a message needs them (Pastry's lazy repair)."""
+"""Fills empty cells of the routing table when a message needs them (Pastry's lazy repair)."""
 
 from quillcast.core.host import Host
 from quillcast.core.ids import number
@@ -9,16 +9,16 @@ from quillcast.protocol.overlay.routingtable import RoutingTable
 
 
 class LazyRepair:
-    """Asks the next hop for the row in which a cell is empty, once a round for each row."""
+    """Asks the next hop for the row with an empty cell, at most once per round for each row."""
 
     __slots__ = ("_asked", "_host", "_table")
 
     def __init__(self, host: Host, table: RoutingTable) -> None:
         self._host, self._table = host, table
-        self._asked: dict[int, None] = {}  # rows that were asked for since the last round
+        self._asked: dict[int, None] = {}  # rows requested since the last round
 
-    def lacks(self, key: bytes, hop: Contact) -> None:
-        """If no peer is known with a longer prefix of the key, the next hop may have a row that knows one."""
+    def request_row(self, key: bytes, hop: Contact) -> None:
+        """If no known peer shares a longer prefix with `key`, ask the next hop for its row, which may contain one."""
         value = number(key)
         row = self._table.shared(value)
         if self._table.lookup(value) is None and row not in self._asked:
@@ -27,5 +27,5 @@ class LazyRepair:
             self._host.send(hop, RowRequest(row))
 
     def end_round(self) -> None:
-        """Rows may be asked for again."""
+        """Allow further requests for each row."""
         self._asked.clear()

@@ -11,9 +11,9 @@ from quillcast.core.messages import Contact
 class LeafSet:
     """The l/2 closest larger and the l/2 closest smaller nodeIds.
 
-    One list, clockwise from this peer, holds both sides: the first l/2 members are the larger ones, the last l/2 the
-    smaller ones, and who is pushed into the middle of a full list belongs to neither. With fewer than l others on the
-    ring the two sides overlap by themselves, down to a ring of two, where the other peer is on both.
+    A single list, clockwise from this peer, holds both sides: the first l/2 members are the larger ids, the last l/2
+    the smaller ones. A member that is displaced into the middle of a full list belongs to neither side. With fewer than
+    l other peers on the ring, the sides overlap; in a ring of two, the other peer is on both sides.
     """
 
     __slots__ = ("_contacts", "_half", "_me", "_number", "_steps", "members", "size")
@@ -23,15 +23,15 @@ class LeafSet:
         self.size = size
         self._half = size // 2
         self._me, self._number = me, number(me)
-        self._steps: list[int] = []  # clockwise from me, growing
+        self._steps: list[int] = []  # clockwise distances from me, ascending
         self._contacts: list[Contact] = []  # in the same order
         self.members: dict[bytes, Contact] = {}
-        """Those in the set, by nodeId."""
+        """The members by nodeId."""
 
     def add(self, contact: Contact) -> Contact | None:
-        """Take a peer in, or its new address.
+        """Add a peer, or update its address.
 
-        Returns who has to go for it: nobody (None), a member, or the peer itself where it is not close enough.
+        Returns the peer that is displaced: none (None), a member, or the peer itself if it is not close enough.
         """
         if contact.node_id == self._me:
             return contact
@@ -53,7 +53,7 @@ class LeafSet:
         return gone
 
     def remove(self, node_id: bytes) -> Contact | None:
-        """Take a member out; None if it was none."""
+        """Remove a member. Returns None if it was not a member."""
         contact = self.members.pop(node_id, None)
         if contact is not None:
             at = bisect_left(self._steps, self._clockwise(node_id))
@@ -61,13 +61,13 @@ class LeafSet:
         return contact
 
     def fits(self, node_id: bytes) -> bool:
-        """Would this peer, who is no member, become one?"""
+        """Would this peer, which is not a member, become one?"""
         if node_id == self._me or node_id in self.members:
             return False
         return self._fits(bisect_left(self._steps, self._clockwise(node_id)))
 
     def copy(self) -> "LeafSet":
-        """The same members in a set of its own."""
+        """A new set with the same members."""
         twin = LeafSet(self._me, self.size)
         twin._steps, twin._contacts, twin.members = self._steps[:], self._contacts[:], self.members.copy()
         return twin
@@ -85,17 +85,17 @@ class LeafSet:
     def covers(self, key: int) -> bool:
         """Is this number between the farthest members of both sides, so that the closest peer to it is known here?"""
         if len(self._steps) < self.size:
-            return True  # as far as known the ring is no larger
+            return True  # as far as known, the ring is not larger
         steps = (key - self._number) % RING
         return steps <= self._steps[self._half - 1] or steps >= self._steps[self._half]
 
     def closest(self, key: int, but: Collection[bytes] = ()) -> Contact | None:
-        """The member numerically closest to this number, `but` for some; None if this peer itself is closest."""
+        """The member numerically closest to this number, without those in `but`. None if this peer is closest."""
         steps = (key - self._number) % RING
         at = bisect_left(self._steps, steps)
         below = (steps - (self._steps[at - 1] if at else 0), at - 1)
         above = ((self._steps[at] if at < len(self._steps) else RING) - steps, at)
-        _, nearest = min(below, above, key=lambda side: (side[0], self._id(side[1])))  # `ids.closer`
+        _, nearest = min(below, above, key=lambda side: (side[0], self._id(side[1])))  # as `ids.closer` decides
         closest = self._contacts[nearest] if 0 <= nearest < len(self._contacts) else None
         if closest is None or closest.node_id not in but:
             return closest
@@ -105,7 +105,7 @@ class LeafSet:
         return others.closest(key)
 
     def digest(self, without: Contact | None) -> bytes:
-        """Eight bytes that stand for this peer and its members, but for one of a full set."""
+        """Eight bytes that identify this peer and its members (without one of them if the set is full)."""
         ids = [self._me, *self.members]
         if without is not None and len(self._steps) == self.size:
             ids.remove(without.node_id)
@@ -124,7 +124,7 @@ class LeafSet:
         return node_id in self.members
 
     def __iter__(self) -> Iterator[Contact]:
-        """Members clockwise from this peer."""
+        """The members clockwise from this peer."""
         return iter(self._contacts)
 
     def __len__(self) -> int:
@@ -136,4 +136,4 @@ class LeafSet:
         assert self._steps == [self._clockwise(contact.node_id) for contact in self._contacts], self._contacts
         assert {contact.node_id: contact for contact in self._contacts} == self.members, self.members
         assert len(self._contacts) <= self.size, len(self._contacts)
-        assert self._me not in self.members, "a peer is no member of its own leaf set"
+        assert self._me not in self.members, "a peer must not be a member of its own leaf set"

@@ -1,7 +1,8 @@
-"""Lost peers are remembered and probed, so that a network that was split becomes one again within seconds.
+"""Remember and probe lost peers, so that a partitioned network becomes one again within seconds.
 
-A round every `probe_lost_s` probes a few: some of those lost last, for a split is the latest loss of all that it took
-away, and one of all others. One answer is enough: then all others are asked at once, and whoever answers does the same.
+Every `probe_lost_s`, a round probes a few of them: several of those lost last, because a partition is the latest loss
+of all peers beyond it, and one of the others. A single answer is enough: this peer then probes all others at once, and
+so do the peers that answer.
 """
 
 from collections.abc import Iterator
@@ -15,16 +16,19 @@ from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import LeafSetProbe
 
-_HEARSAY = 3.0  # for so many keep-alive intervals after a loss others may still introduce the dead; a guess
-_LATEST, _LATEST_PROBED = 8, 3  # of so many that were lost last, so many are probed in a round; a guess
+_HEARSAY = 3.0  # keep-alive intervals after a loss in which others may still introduce the dead peer; a guess
+_LATEST, _LATEST_PROBED = (
+    8,
+    3,
+)  # latest losses, and how many of them a round probes; a guess
 
 
 class ProbeLost(Timer, frozen=True):
-    """Timer: probe some of the lost peers."""
+    """Probe some of the lost peers."""
 
 
 class Lost(NamedTuple):
-    """A peer that is out of reach. `met`: it was there before, and `at` is when it was lost; else it never answered."""
+    """A peer that is unreachable. If `met`, it was known before and lost at `at`; otherwise it never answered."""
 
     contact: Contact
     at: float
@@ -32,17 +36,17 @@ class Lost(NamedTuple):
 
 
 class LostPeers:
-    """Peers that fell silent. A few at a time are probed; when one answers all others are asked at once."""
+    """Peers that fell silent. A round probes a few of them; when one answers, all others are probed at once."""
 
     def __init__(self, host: Host, config: OverlayConfig, lifecycle: Lifecycle, leaf_set: LeafSet) -> None:
         self.host, self.config, self.lifecycle, self.leaf_set = host, config, lifecycle, leaf_set
-        self._peers: dict[bytes, Lost] = {}  # those lost last come last
+        self._peers: dict[bytes, Lost] = {}  # in order of loss, latest last
         self._probed_at: dict[bytes, float] = {}
         self._timer_set = False
-        self.latest = float("-inf")  # when one was lost last
+        self.latest = float("-inf")  # time of the latest loss
 
     def remember(self, contact: Contact, *, met: bool = True) -> None:
-        """This peer was lost just now; one that was never met may have left long ago, or be beyond a split."""
+        """This peer was lost now. One that was never met may have left long ago, or be beyond a partition."""
         if not met and contact.node_id in self._peers:
             return
         self.forget(contact.node_id)
@@ -54,27 +58,27 @@ class LostPeers:
         self._set_timer()
 
     def forget(self, node_id: bytes) -> bool:
-        """The peer spoke, or left in good order; True if it was remembered."""
+        """The peer spoke, or left in an orderly way. True if it was remembered."""
         self._probed_at.pop(node_id, None)
         return self._peers.pop(node_id, None) is not None
 
     def replaced(self, contact: Contact) -> None:
-        """Another peer is reached where a lost one was: that one is gone for good."""
+        """Another peer answers at the address of a lost one, so the lost one is gone for good."""
         for node_id, lost in list(self._peers.items()):
             if lost.contact.address == contact.address:
                 self.forget(node_id)
 
     def lately(self, node_id: bytes) -> bool:
-        """Was this peer lost so lately that others may not know it yet?"""
+        """Was this peer lost so recently that others may not know it yet?"""
         lost = self._peers.get(node_id)
         return lost is not None and self.host.now() - lost.at < _HEARSAY * self.config.keep_alive_s
 
     def since(self, at: float, *, met: bool = False) -> Iterator[tuple[Contact, float]]:
-        """Those lost since a time, each with the time of its loss; `met`: but for those that were never met."""
+        """The peers lost since a time, each with the time of its loss. If `met`, without those that were never met."""
         return ((lost.contact, lost.at) for lost in self._peers.values() if lost.at > at and (lost.met or not met))
 
     def due(self, _: ProbeLost) -> Effects:
-        """Probe those of the latest, and that one of the others, that were asked longest ago."""
+        """Probe the peers that were probed longest ago: some of the latest losses, and one of the others."""
         self._timer_set = False
         nodes = sorted(self._peers, key=lambda node: self._peers[node].at)
         older, latest = nodes[:-_LATEST], nodes[-_LATEST:]
@@ -82,16 +86,16 @@ class LostPeers:
             for node in sorted(some, key=self._asked_at)[:count]:
                 self._probe(node)
         if self.lifecycle.active and not len(self.leaf_set):
-            yield SearchRing()  # others of this side may be as lonely
+            yield SearchRing()  # other peers on this side may be alone too
         self._set_timer()
 
     def ask_all(self) -> None:
-        """One came back, so others may: probe them all now."""
+        """A peer came back, so others may too: probe them all now."""
         for node in self._peers:
             self._probe(node)
 
     def named(self, node_id: bytes) -> None:
-        """Another peer names one that is lost here: it may well be alive beyond a split that has healed."""
+        """Another peer names one that is lost here: it may be alive beyond a partition that has healed."""
         if not self.lately(node_id) and self.host.now() - self._asked_at(node_id) >= self.config.probe_lost_s:
             self._probe(node_id)
 
@@ -110,7 +114,7 @@ class LostPeers:
             self.host.set_timer(ProbeLost(), self.config.probe_lost_s * (0.75 + self.host.random.random() / 2))
 
     def __iter__(self) -> Iterator[Contact]:
-        """Those remembered, those lost last come last."""
+        """The remembered peers, latest loss last."""
         return (lost.contact for lost in self._peers.values())
 
     def __contains__(self, node_id: bytes) -> bool:
@@ -120,9 +124,9 @@ class LostPeers:
         return len(self._peers)
 
     def check(self) -> None:
-        """Raise AssertionError if the bound is broken or a leaf-set member counts as lost."""
+        """Raise AssertionError if the bound is exceeded or a leaf-set member counts as lost."""
         assert len(self._peers) <= self.config.remembered_max, len(self._peers)
         assert self._probed_at.keys() <= self._peers.keys()
-        assert self._timer_set or not self._peers, "peers are lost and no timer is set"
+        assert self._timer_set or not self._peers, "there are lost peers but no timer is set"
         for node_id in self._peers:
-            assert node_id not in self.leaf_set, f"{node_id.hex()} is lost and a member of the leaf set"
+            assert node_id not in self.leaf_set, f"{node_id.hex()} is both lost and a member of the leaf set"

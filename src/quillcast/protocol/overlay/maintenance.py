@@ -1,4 +1,4 @@
-"""Routing tables filled with near peers, and kept so (Pastry's table maintenance; Scribe, sections 2.1 and 2.2)."""
+"""Fill routing tables with near peers and keep them so (Pastry's table maintenance; Scribe, sections 2.1 and 2.2)."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -18,17 +18,17 @@ from quillcast.protocol.overlay.messages import Announce, Row, RowRequest
 from quillcast.protocol.overlay.neighbourhood import NeighbourhoodSet
 from quillcast.protocol.overlay.routingtable import UNKNOWN, RoutingTable
 
-_SOONER = 16  # the first round comes after this part of the interval, then twice that, ...; a guess
-_NEAR_ASKED = 2  # nearest peers asked for their first row by one that became active; a guess
-_MET_MAX = 512  # peers looked at per message; eight rows of base 2^6 fit
+_SOONER = 16  # the first round comes after this fraction of the interval, the next after twice that, ...; a guess
+_NEAR_ASKED = 2  # how many of the nearest peers a new active peer asks for their first row; a guess
+_MET_MAX = 512  # peers considered per message; eight rows of base 2^6 fit
 
 
 class MaintenanceDue(Timer, frozen=True):
-    """Timer: one round of maintenance."""
+    """A round of maintenance is due."""
 
 
 class Maintenance:
-    """Measures peers, enters the near ones in the tables, and asks row members for their rows."""
+    """Measures peers, adds the near ones to the tables, and asks row members for their rows."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class Maintenance:
         self._interval_s = config.maintenance_s / _SOONER
 
     def start(self) -> None:
-        """This peer is active: tell those in the table about it, ask the nearest for theirs, and begin with the rounds.
+        """This peer is active: announce it to its table, ask the nearest peers for their rows, and start the rounds.
 
-        What the peers around know is the second stage of Pastry's join (Pastry, section 2.4): here the nearest peer of
-        every row gives that row, and some of all the nearest their first one, which fits anywhere.
+        This is the second stage of Pastry's join (Pastry, section 2.4): the nearest peer of each row sends that row,
+        and some of the nearest of all send their first row, which fits anywhere.
         """
         for entry in list(self.table.entries()):
             if entry.proximity < UNKNOWN:
@@ -71,7 +71,7 @@ class Maintenance:
         self._set_timer()
 
     def meet(self, contacts: Iterable[Contact]) -> None:
-        """Measure peers that may be nearer than those in the table; enter those whose proximity is known."""
+        """Measure peers that may be nearer than those in the table, and add those whose proximity is known."""
         for contact in islice(contacts, _MET_MAX):
             node_id = contact.node_id
             if node_id == self.host.me or node_id in self.table or node_id in self.lost_peers:
@@ -84,7 +84,7 @@ class Maintenance:
                 self.host.measure(contact)
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
-        """A measurement is done; a peer in the table that did not answer is asked for a sign of life."""
+        """A measurement is done. If the peer did not answer and is in the table, probe it."""
         self._measuring.pop(contact.node_id, None)
         if proximity is not None:
             self._enter(contact, proximity)
@@ -92,8 +92,8 @@ class Maintenance:
             self.distances.doubt(contact)
 
     def announced(self, sender: Contact, announce: Announce) -> None:
-        """Another peer measured how far it is from this one: it may be the nearest for its cell here, too."""
-        if not isnan(announce.proximity_s):  # which is within any bounds
+        """Another peer measured its distance to this one: it may be the nearest for its cell here, too."""
+        if not isnan(announce.proximity_s):  # it passed the bounds of the field
             self.table.consider(sender, announce.proximity_s)
             self.neighbourhood.consider(sender, announce.proximity_s)
         self.links.release(sender.node_id)
@@ -110,7 +110,7 @@ class Maintenance:
     # Failure
 
     def lost(self, contact: Contact) -> None:
-        """Refill the cell of a lost peer from those at hand, and ask a member of its row for a better one."""
+        """Refill the cell of a lost peer from known peers, and ask a member of its row for a better one."""
         self.neighbourhood.remove(contact.node_id)
         row = self.table.remove(contact.node_id)
         if row is None:
@@ -127,7 +127,7 @@ class Maintenance:
     # Rounds
 
     def maintain(self, _: MaintenanceDue) -> None:
-        """One round: a row member gives its row, idle links close."""
+        """Run a round: request a row from a member of it, and close idle links."""
         if self._asked is not None and self._asked.node_id in self.table:
             self.distances.doubt(self._asked)  # it did not answer in the last round
         self._asked = None
@@ -140,14 +140,14 @@ class Maintenance:
         self._set_timer()
 
     def requested(self, sender: Contact, request: RowRequest) -> None:
-        """Answer with a row and by chance a deeper one, whose peers all fit the cell in which the asker holds this."""
+        """Answer with a row, and a random deeper one, whose peers all fit the cell where the sender has this peer."""
         row = request.row
         deeper = self.host.random.randint(row + 1, max(row + 1, self.table.depth - 1))
         self.host.send(sender, Row(row, (*self.table.row(row), *self.table.row(deeper))))
         self.links.release(sender.node_id)
 
     def row(self, sender: Contact, row: Row) -> None:
-        """A row came: whoever is nearer than what the table holds belongs there."""
+        """A row arrived: add the peers that are nearer than those in the table."""
         if self._asked is not None and self._asked.node_id == sender.node_id:
             self._asked = None
             self.host.trace(Mark("row_maintenance"))

@@ -1,4 +1,4 @@
-"""What peers of the ring say to each other (tags 20-39)."""
+"""The messages between peers of the ring (tags 20-39)."""
 
 from typing import Annotated
 
@@ -10,30 +10,30 @@ from quillcast.core.messages import Contact, Message, Number
 Contacts = tuple[Contact, ...]
 Key = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 Proximity = Annotated[float, Meta(ge=0.0, le=3600.0)]
-"""Seconds of round trip; whoever says more than an hour is mistaken."""
+"""A round-trip time in seconds. More than an hour is an error."""
 
 
 class Routed(Message, frozen=True, tag=20):
-    """Acknowledge at once; then hand `payload` to `forward` and send it on, or to `deliver` if no peer is closer."""
+    """Acknowledge at once. Then pass `payload` to `forward` and send it on, or to `deliver` if no peer is closer."""
 
     key: Key
     source: Contact
-    """The peer that called `route`; with `number` it names the message, so that no peer delivers it twice."""
+    """The peer that called `route`. With `number` it identifies the message, so that no peer delivers it twice."""
     number: Number
     hops: Number
     payload: bytes
-    """The message inside, encoded; only the upcalls look at it."""
+    """The encoded inner message. Only the upcalls decode it."""
 
 
 class RoutedAck(Message, frozen=True, tag=21):
-    """The sender took the routed message over: forget it."""
+    """The sender accepted the routed message: forget it."""
 
     source: Key
     number: Number
 
 
 class Direct(Message, frozen=True, tag=22):
-    """Deliver the message inside: it was sent to this peer by address (Pastry's `send`)."""
+    """Deliver the inner message: it was sent to this peer by address (Pastry's `send`)."""
 
     payload: bytes
 
@@ -41,8 +41,8 @@ class Direct(Message, frozen=True, tag=22):
 class JoinRequest(Message, frozen=True, tag=23):
     """Travels inside `Routed` to the joiner's id.
 
-    Each hop adds the rows of its table that the joiner can use, from the first that no hop before it gave; the last one
-    answers the joiner with a `JoinReply`.
+    Each hop adds the rows of its table that the joiner can use, from the first row that no earlier hop provided. The
+    last hop answers the joiner with a `JoinReply`.
     """
 
     joiner: Contact
@@ -52,9 +52,9 @@ class JoinRequest(Message, frozen=True, tag=23):
 
 
 class JoinReply(Message, frozen=True, tag=24):
-    """From the peer closest to the joiner: its leaf set and itself, and the rows met on the way.
+    """From the peer closest to the joiner: its leaf set and itself, and the rows collected on the way.
 
-    Probe those that belong in the leaf set, measure the others.
+    Probe the peers that belong in the leaf set, and measure the others.
     """
 
     attempt: Number
@@ -63,35 +63,35 @@ class JoinReply(Message, frozen=True, tag=24):
 
 
 class LeafSetProbe(Message, frozen=True, tag=25):
-    """The sender lives and believes in this leaf set. Take it in, answer with yours, probe whom it introduces."""
+    """The sender is alive and has this leaf set. Add it, reply with yours, and probe the peers it introduces."""
 
     leaf_set: Contacts
     joining: bool = False
-    """The sender answers for no keys yet."""
+    """The sender is still joining and does not answer for keys."""
 
 
 class LeafSetReply(Message, frozen=True, tag=26):
-    """Answer to a `LeafSetProbe`: the sender's leaf set before it took the prober in."""
+    """The reply to a `LeafSetProbe`: the sender's leaf set before it added the prober."""
 
     leaf_set: Contacts
     joining: bool = False
-    """The sender answers for no keys yet."""
+    """The sender is still joining and does not answer for keys."""
 
 
 class LeafSetDigest(Message, frozen=True, tag=27):
-    """From the left-hand neighbour, over those that both leaf sets must hold. Where it differs, probe the sender."""
+    """The left-hand neighbour's digest of the members that both leaf sets must have. If yours differs, probe it."""
 
     digest: bytes
 
 
 class MemberLost(Message, frozen=True, tag=28):
-    """The sender lost a member of its leaf set. Whoever has it too asks it for a sign of life at once."""
+    """The sender lost a member of its leaf set. If you have it too, probe it at once."""
 
     node_id: Key
 
 
 class Leaving(Message, frozen=True, tag=29):
-    """The sender leaves in good order; its leaf set is here to close the gap with."""
+    """The sender leaves in an orderly way. Use its leaf set to close the gap."""
 
     leaf_set: Contacts
 
@@ -101,7 +101,7 @@ class StateRequest(Message, frozen=True, tag=30):
 
 
 class State(Message, frozen=True, tag=31):
-    """What a peer knows. An inactive peer's contacts are those that it tries itself."""
+    """The peers that the sender knows. The contacts of an inactive peer are those that it tries itself."""
 
     active: bool
     leaf_set: Contacts
@@ -110,7 +110,7 @@ class State(Message, frozen=True, tag=31):
 
 
 class Announce(Message, frozen=True, tag=32):
-    """The sender is active and has this peer in its routing table, `proximity_s` away: maybe it belongs in yours."""
+    """The sender is active and has this peer in its routing table, `proximity_s` away: it may belong in yours."""
 
     proximity_s: Proximity
 
@@ -122,7 +122,7 @@ class RowRequest(Message, frozen=True, tag=33):
 
 
 class Row(Message, frozen=True, tag=34):
-    """One row of the sender's table. Measure those that could be nearer than what the receiver has."""
+    """One row of the sender's table. Measure the peers that could be nearer than those in yours."""
 
     row: Number
     contacts: Contacts

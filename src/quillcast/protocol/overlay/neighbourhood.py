@@ -1,4 +1,4 @@
-"""The nearest peers by proximity, wherever they are on the ring (Pastry; Scribe, section 2, figure 1)."""
+"""The nearest peers by proximity, anywhere on the ring (Pastry; Scribe, section 2, figure 1)."""
 
 from bisect import insort
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from quillcast.core.messages import Contact
 
 Near = tuple[float, bytes, Contact]
-"""A peer, after its proximity (round trip in seconds) and its nodeId, which order the peers."""
+"""Proximity (round-trip time in seconds), nodeId and contact of a peer. The first two define the order of peers."""
 
 
 class NeighbourhoodSet:
-    """Not used in routing, but when peers join and to refill routing tables after a failure."""
+    """Not used for routing, but when peers join and to refill routing tables after a failure."""
 
     __slots__ = ("_known", "_nearest", "size")
 
@@ -21,7 +21,7 @@ class NeighbourhoodSet:
         self._known: dict[bytes, Near] = {}
 
     def consider(self, contact: Contact, proximity: float) -> None:
-        """Keep a peer, `proximity` seconds of round trip away, if it is among the nearest."""
+        """Add a peer with a round-trip time of `proximity` seconds, if it is among the nearest."""
         known = self._known.get(contact.node_id)
         if known is not None:
             if known[0] == proximity:
@@ -36,7 +36,7 @@ class NeighbourhoodSet:
             del self._known[self._nearest.pop()[1]]
 
     def readdress(self, contact: Contact) -> None:
-        """The peer itself says that it is reached elsewhere now."""
+        """A peer announced its new address."""
         known = self._known.get(contact.node_id)
         if known is not None:
             near = self._known[contact.node_id] = (known[0], contact.node_id, contact)

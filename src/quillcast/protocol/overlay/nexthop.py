@@ -1,4 +1,4 @@
-"""Where a message goes next, by what a peer knows (Pastry; Scribe, section 2)."""
+"""The next hop of a message, from what a peer knows (Pastry; Scribe, section 2)."""
 
 from collections.abc import Callable, Collection, Iterable
 from itertools import chain
@@ -11,7 +11,7 @@ from quillcast.protocol.overlay.routingtable import RoutingTable
 
 
 class NextHop:
-    """Chooses out of the three tables; passes over whom the failure detector suspects."""
+    """Chooses from the three tables, and avoids peers that the failure detector suspects."""
 
     __slots__ = ("digit_bits", "leaf_set", "me", "neighbourhood", "routing_table", "suspected")
 
@@ -28,18 +28,19 @@ class NextHop:
         self.leaf_set, self.routing_table, self.neighbourhood = leaf_set, routing_table, neighbourhood
 
     def covers(self, key: bytes) -> bool:
-        """Is the closest peer to the key this one, or in its leaf set?"""
+        """Is the peer closest to the key this one, or in its leaf set?"""
         return self.leaf_set.covers(number(key))
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
-        """Out of the leaf set and this peer, the `count` closest to the key, closest first."""
+        """The `count` peers closest to the key among the leaf set and this peer, closest first."""
         known = [self.me, *self.leaf_set]
         return sorted(known, key=lambda contact: (ring_distance(contact.node_id, key), contact.node_id))[:count]
 
     def to(self, key: bytes, but: Collection[bytes] = ()) -> Contact | None:
-        """The next hop `but` for some peers; None if the message has arrived (Scribe, section 2).
+        """The next hop, except for the peers in `but`; None if the message has arrived (Scribe, section 2).
 
-        First the leaf set; else the table's peer with a longer prefix; else any known with as long a prefix and closer.
+        First the leaf set; else the table's peer with a longer prefix; else any known peer with as long a prefix that
+        is closer.
         """
         value = number(key)
         if self.leaf_set.covers(value):
@@ -52,11 +53,11 @@ class NextHop:
         return entry.contact
 
     def around(self, key: bytes, silent: Collection[bytes]) -> Contact | None:
-        """Another way than over the silent peers, by anybody known at all."""
+        """A next hop that avoids the silent peers, from all known peers."""
         return self._best(key, chain(self.leaf_set, self.routing_table, self.neighbourhood), silent)
 
     def _best(self, key: bytes, known: Iterable[Contact], but: Collection[bytes]) -> Contact | None:
-        """Out of those with a longer prefix of the key, or as long a prefix and closer, who is farthest on the way."""
+        """Of the peers with a longer prefix of the key, or an equally long one and closer, the closest to the key."""
         value, me = number(key), self.me.node_id
         mine = self.routing_table.shared(value)
         best: tuple[int, int, bytes] = (-mine, ring_distance(me, key), me)

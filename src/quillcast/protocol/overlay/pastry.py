@@ -55,7 +55,7 @@ from quillcast.protocol.overlay.nexthop import NextHop
 from quillcast.protocol.overlay.router import AckDue, Router
 from quillcast.protocol.overlay.routingtable import RoutingTable
 
-_COMPANY = 8  # peers asked at once by one that lost all its members; a guess
+_COMPANY = 8  # peers asked at once by a peer that lost all its members; a guess
 
 
 _HANDLERS: dict[type[Message], Callable[["Pastry"], Callable[[Contact, Any], Iterable[Effect] | None]]] = {
@@ -65,7 +65,7 @@ _HANDLERS: dict[type[Message], Callable[["Pastry"], Callable[[Contact, Any], Ite
     LeafSetProbe: attrgetter("agreement.probed"),
     LeafSetReply: attrgetter("agreement.replied"),
     LeafSetDigest: attrgetter("agreement.compared"),
-    MemberLost: attrgetter("agreement.told_lost"),
+    MemberLost: attrgetter("agreement.loss_reported"),
     Leaving: attrgetter("member_leaves"),
     StateRequest: attrgetter("join_help.requested"),
     State: attrgetter("joining.state"),
@@ -84,26 +84,26 @@ _TIMERS: dict[type[Timer], Callable[["Pastry"], Callable[[Any], Iterable[Effect]
 
 
 TIMERS: tuple[type[Timer], ...] = tuple(_TIMERS)
-"""What this layer tells itself later."""
+"""The timers of this layer."""
 
 
 class Pastry:
-    """Routes messages to the closest live peer; what it knows stands in its three tables.
+    """Routes messages to the closest live peer, with the help of three tables.
 
-    The parts that keep these right each have a file: agreement, joining, joinhelp, router, maintenance, lostpeers. They
-    do not know each other by way of this class: what one of them wants of another it yields as an effect, which is
-    carried out here at once.
+    The parts that maintain the tables have files of their own: agreement, joining, joinhelp, router, maintenance and
+    lostpeers. They do not refer to each other through this class. What one part wants from another, it yields as an
+    effect, which this class carries out at once.
     """
 
     def __init__(self, host: Host, config: OverlayConfig, neighbours: Neighbours, codec: Codec) -> None:
-        """`codec` encodes the messages that travel inside `Routed`: every layer's, and this one's `JoinRequest`."""
+        """`codec` encodes the messages inside `Routed`: those of every layer, and this layer's `JoinRequest`."""
         self.host, self.config, self.codec = host, config, codec
         self.lifecycle = lifecycle = Lifecycle()
         self.leaf_set = leaf_set = LeafSet(host.me, config.leaf_set_size)
         self.routing_table = table = RoutingTable(host.me, config.digit_bits)
         self.neighbourhood = around = NeighbourhoodSet(config.neighbourhood_size)
-        self.acquaintances: dict[bytes, Contact] = {}  # who spoke to this layer, those that did last come last
-        self.goodbyes: dict[bytes, None] = {}  # who left in good order, and has not spoken since
+        self.acquaintances: dict[bytes, Contact] = {}  # peers that spoke to this layer, the most recent last
+        self.departed: dict[bytes, None] = {}  # peers that left in an orderly way and have not spoken since
         self.links = links = IdleLinks(neighbours)
         self.distances = distances = Distances(host, neighbours, table)
         repair = LazyRepair(host, table)
@@ -129,85 +129,85 @@ class Pastry:
     def application(self, application: Application) -> None:
         self.router.application = application
 
-    # What applications and the peer call
+    # Calls of applications and of the peer
 
     def join(self, contacts: Sequence[Contact]) -> None:
-        """Enter the ring through the nearest of these peers; without contacts, be its first peer.
+        """Join the ring through the nearest of these peers. Without contacts, become its first peer.
 
-        After a restart, give it what `remembered` said before.
+        After a restart, pass what `remembered` returned before.
         """
         self._carry_out(self.joining.start(contacts))
 
     def leave(self) -> None:
-        """Tell the leaf set goodbye. This peer answers nobody from then on."""
+        """Tell the leaf set that this peer leaves. It answers nobody from then on."""
         self.agreement.leave()
         self.router.leave()
         self.lifecycle.leave()
 
     def remembered(self) -> list[Contact]:
-        """Whom to join through after a restart: the leaf set, then other peers, at most `remembered_max`."""
-        # A peer that never became active keeps what it was given.
+        """The peers to join through after a restart: the leaf set, then other peers, at most `remembered_max`."""
+        # A peer that never became active keeps the contacts that it was given.
         tables = (self.leaf_set, self.neighbourhood, self.routing_table, self.lost_peers, self.joining)
         everybody = (*tables, self.acquaintances.values())
         known = {contact.node_id: contact for contact in chain.from_iterable(everybody)}
         return list(known.values())[: self.config.remembered_max]
 
     def route(self, message: Message, key: bytes) -> None:
-        """Bring a message to the live peer closest to the key, which may be this one: then it is delivered at once.
+        """Route a message to the live peer closest to a key. If this peer is the closest, it is delivered at once.
 
-        Before this peer is active the message waits. Raises `NotJoined` if too many wait.
+        While this peer is not active, the message waits. Raises `NotJoined` if too many wait.
         """
         self.router.route(message, key)
 
     def send(self, message: Message, to: Contact) -> None:
-        """Bring a message to one peer, if it lives; its application's `deliver` gets it (Scribe, section 2.3)."""
+        """Send a message to one peer. If alive, its application's `deliver` receives it (Scribe, section 2.3)."""
         self.host.send(to, Direct(self.codec.encode(message)))
 
     def is_closest(self, key: bytes) -> bool:
-        """Is no live leaf-set member closer to the key than this active peer?"""
+        """Is this peer active, and is no live leaf-set member closer to the key?"""
         return self.active and self.leaf_set.closest(number(key)) is None
 
     def is_joining(self, contact: Contact) -> bool:
-        """Does a member of the leaf set answer for no keys yet? What is routed to it waits until it does."""
+        """Is this member of the leaf set still joining? Messages routed to it wait until it is active."""
         return contact.node_id in self.agreement.joining
 
     def closest(self, key: bytes, count: int) -> list[Contact]:
-        """Out of the leaf set and this peer, the `count` closest to the key, closest first."""
+        """The `count` peers closest to the key among the leaf set and this peer, closest first."""
         return self.hops.closest(key, count)
 
     def closest_lately(
         self, key: bytes, count: int, since: float, *, met: bool = False
     ) -> list[tuple[Contact, float | None]]:
-        """The `count` that are closest to the key, or were: those lost since a time are among them, with that time.
+        """The `count` peers closest to the key, including those lost from `since` on, each with the time of its loss.
 
-        `met`: but for those that were never there.
+        If `met`, without peers that were never met.
         """
         known: list[tuple[Contact, float | None]] = [(contact, None) for contact in (self.host.contact, *self.leaf_set)]
         known += self.lost_peers.since(since, met=met)
         return sorted(known, key=lambda peer: (ring_distance(peer[0].node_id, key), peer[0].node_id))[:count]
 
     def introduce(self, contact: Contact) -> None:
-        """A peer is heard of: if it belongs in the leaf set it is asked, and enters once it answers."""
+        """Probe a newly known peer if it belongs in the leaf set. It is added when it answers."""
         if self.active:
             self.agreement.consider((contact,))
 
     def next_hop(self, key: bytes) -> Contact | None:
-        """Where a message to this key goes from here; None if it has arrived."""
+        """The next hop from here for a message to this key; None if it has arrived."""
         return self.hops.to(key)
 
     def proximity(self, node_id: bytes) -> float:
-        """Seconds of round trip to a peer; `UNKNOWN` if nobody measured it."""
+        """The round-trip time to a peer in seconds; `UNKNOWN` if it was not measured."""
         return self.distances.to(node_id)
 
-    # What the peer hands in
+    # Inputs from the peer
 
     def heard(self, sender: Contact) -> None:
-        """Some layer's message came: a peer that counted as lost lives."""
+        """A message of some layer arrived: if its sender counted as lost, it is alive."""
         if sender.node_id in self.lost_peers:
             self.recovered(sender)
 
     def receive(self, sender: Contact, message: Any) -> None:
-        """A message of this layer arrived; one that left in good order answers nobody."""
+        """A message of this layer arrived. A peer that has left answers nobody."""
         if self.lifecycle.left:
             return
         self.links.visited(sender.node_id)
@@ -218,8 +218,8 @@ class Pastry:
         self._carry_out(handle(self)(sender, message))
 
     def _meet(self, contact: Contact) -> None:
-        """Remember who spoke last, be it in no table any more: it may be all that a lonely peer can reach."""
-        self.goodbyes.pop(contact.node_id, None)
+        """Remember the latest peers that spoke, even if they are in no table: a lonely peer may reach no others."""
+        self.departed.pop(contact.node_id, None)
         self.acquaintances.pop(contact.node_id, None)
         self.acquaintances[contact.node_id] = contact
         if len(self.acquaintances) > self.config.remembered_max:
@@ -231,7 +231,7 @@ class Pastry:
         self._carry_out(_TIMERS[type(timer)](self)(timer))
 
     def measured(self, contact: Contact, proximity: float | None) -> None:
-        """A measurement that this layer, or another, had asked for is done."""
+        """A measurement is done that this or another layer requested."""
         if self.lifecycle.left:
             return
         if self.active or self.joining.replied:
@@ -239,17 +239,17 @@ class Pastry:
         self._carry_out(self.joining.measured(contact))
 
     def lost(self, contact: Contact) -> None:
-        """A neighbour is silent for good (NeighbourListener)."""
+        """A neighbour was lost (NeighbourListener)."""
         if self.lifecycle.left:
             return
         if contact.node_id in self.leaf_set or contact.node_id in self.routing_table:
-            self.lost_peers.remember(contact, met=contact.node_id not in self.goodbyes)
+            self.lost_peers.remember(contact, met=contact.node_id not in self.departed)
         self.maintenance.lost(contact)
         self._carry_out(self.agreement.lost(contact))
         self.router.lost(contact.node_id)
 
     def recovered(self, contact: Contact) -> None:
-        """A lost peer spoke (NeighbourListener): a split may have healed, so look for everything beyond it."""
+        """A lost peer spoke (NeighbourListener): a partition may have healed, so probe all peers beyond it."""
         if self.lifecycle.left or not self.lost_peers.forget(contact.node_id):
             return
         self.host.trace(Mark("ring_merge"))
@@ -260,19 +260,19 @@ class Pastry:
         self.lost_peers.ask_all()
 
     def member_leaves(self, sender: Contact, leaving: Leaving) -> None:
-        """A peer said goodbye. Others may still name it: it is not lost then, if it does not answer."""
-        self.goodbyes[sender.node_id] = None
-        if len(self.goodbyes) > self.config.remembered_max:
-            del self.goodbyes[next(iter(self.goodbyes))]
+        """A peer leaves. If it does not answer later, when others still name it, it does not count as lost."""
+        self.departed[sender.node_id] = None
+        if len(self.departed) > self.config.remembered_max:
+            del self.departed[next(iter(self.departed))]
         self.maintenance.lost(sender)
         self.lost_peers.forget(sender.node_id)
         self._carry_out(self.agreement.left(sender, leaving))
         self.router.lost(sender.node_id)
 
-    # What its parts ask of it
+    # Effects of the parts
 
     def _carry_out(self, effects: Iterable[Effect] | None) -> None:
-        """Do what a part asks, one by one, each before the part goes on."""
+        """Carry out the effects of a part one by one, each before the part continues."""
         for effect in effects or ():
             match effect:
                 case MembersChanged():
@@ -294,12 +294,12 @@ class Pastry:
                     self._activate()
 
     def _settle(self) -> None:
-        """Become active once the closest peer has answered and, after it, every member of the leaf set."""
+        """Become active once the closest peer and then every member of the leaf set have answered."""
         if not self.active and self.joining.replied and self.agreement.settled and len(self.leaf_set):
             self._activate()
 
     def _activate(self) -> None:
-        """The leaf set agrees: this peer is part of the ring, and answers for its keys from now on."""
+        """The leaf sets agree: this peer is part of the ring and answers for its keys from now on."""
         self.lifecycle.activate()
         self.host.trace(Activated(len(self.leaf_set)))
         for silent in self.joining.done():
@@ -310,13 +310,13 @@ class Pastry:
         self.router.release_held()
 
     def maintain(self, timer: MaintenanceDue) -> None:
-        """One round: the right-hand neighbour compares leaf sets, other rings are looked for, tables are kept near."""
+        """Run a round: compare leaf sets with the right-hand neighbour, look for other rings, keep the tables near."""
         self.agreement.send_digest()
         self._search_other_rings()
         self.maintenance.maintain(timer)
 
     def _search_other_rings(self) -> None:
-        """A leaf set that is not full holds everybody: somebody else who is known is gone, or part of another ring."""
+        """A leaf set that is not full contains the whole ring: other known peers are gone, or part of another ring."""
         members = self.leaf_set.members
         if not members:
             self._search_ring()
@@ -327,21 +327,21 @@ class Pastry:
                 self._look_up(self.host.random.choice(others))
 
     def _search_ring(self) -> None:
-        """All members on a side were lost: look for this peer's place through some of those it ever knew."""
+        """All members on one side were lost: look for this peer's place through some of the peers it ever knew."""
         known = self.remembered()
         for contact in self.host.random.sample(known, min(len(known), _COMPANY)):
             self.host.trace(Mark("ring_searched"))
             self._look_up(contact)
 
     def _look_up(self, contact: Contact) -> None:
-        """Find this active peer's place in the ring that `contact` is part of."""
+        """Find this active peer's place in the ring of `contact`."""
         self._request(contact, look_up(self.host.contact))
 
     def _request(self, contact: Contact, request: JoinRequest) -> None:
         self.host.send(contact, self.router.wrap(request, self.host.me))
 
     def check(self) -> None:
-        """Raise AssertionError if something is not as it must be inside this layer."""
+        """Raise AssertionError if the state of this layer is inconsistent."""
         for part in (
             self.leaf_set,
             self.routing_table,

@@ -1,4 +1,4 @@
-"""Hop by hop: forward, acknowledge, go around a silent hop, deliver once (Pastry; Scribe, section 2.3)."""
+"""Routing hop by hop: forward, acknowledge, bypass silent hops, deliver once (Pastry; Scribe, section 2.3)."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ from quillcast.protocol.overlay.messages import Direct, JoinRequest, Routed, Rou
 from quillcast.protocol.overlay.nexthop import NextHop
 
 Name = tuple[bytes, int]
-"""Which routed message: the peer that routed it first, and its number there."""
+"""The identity of a routed message: the peer that first routed it, and its number there."""
 
-_DELIVERED = 1 << 62  # in place of the hops of a message that was delivered here: more than any copy can have
+_DELIVERED = 1 << 62  # takes the place of the hops of a message delivered here; no copy can have as many
 
 
 class AckDue(Timer, frozen=True):
-    """Timer: the next hop should have acknowledged this transmission."""
+    """The next hop should have acknowledged this transmission by now."""
 
     source: bytes
     number: int
@@ -33,20 +33,20 @@ class AckDue(Timer, frozen=True):
 
 
 class Pending:
-    """A message on its way to a next hop that has not acknowledged it."""
+    """A message whose next hop has not acknowledged it."""
 
     __slots__ = ("hop", "joiner", "routed", "sent", "silent", "since", "tries")
 
     def __init__(self, routed: Routed, hop: Contact, joiner: bytes | None, now: float) -> None:
         self.routed, self.hop = routed, hop
-        self.joiner = joiner  # of a join request, which must not come by the joiner itself
+        self.joiner = joiner  # the joiner of a join request, which must not be routed through the joiner itself
         self.silent: dict[bytes, None] = {}  # hops that did not acknowledge it
         self.tries = 0
         self.since = self.sent = now
 
 
 class Router:
-    """Messages under way through this peer."""
+    """The messages in transit through this peer."""
 
     def __init__(
         self,
@@ -70,14 +70,16 @@ class Router:
         self._held: list[tuple[Contact, Routed]] = []
 
     def route(self, message: Message, key: bytes) -> None:
-        """Send a message of this peer's own on its way. Raises `NotJoined` if too many wait for its activation."""
+        """Route a message of this peer. Raises `NotJoined` if too many messages wait until this peer is active."""
         routed = self.wrap(message, key)
         if self.lifecycle.active:
             self._step(routed, message)
         elif len(self._held) < self.config.held_max:
             self._held.append((self.host.contact, routed))
         else:
-            raise NotJoined(f"{len(self._held)} messages wait for this peer to join; connect it before sending more")
+            raise NotJoined(
+                f"{len(self._held)} messages already wait for this peer to join; connect it before sending more"
+            )
 
     def wrap(self, message: Message, key: bytes) -> Routed:
         """A new routed message from this peer."""
@@ -85,13 +87,13 @@ class Router:
         return Routed(key, self.host.contact, self._next_number, 0, self.codec.encode(message))
 
     def release_held(self) -> None:
-        """This peer is active now: handle what waited for that."""
+        """This peer is active now: handle the messages that waited for that."""
         held, self._held = self._held, []
         for sender, routed in held:
             self.accept(sender, routed)
 
     def accept(self, sender: Contact, routed: Routed) -> None:
-        """A message came by: acknowledge it, unless this peer cannot answer for it yet, and handle it once."""
+        """Acknowledge a message, unless this peer cannot answer for it yet, and handle it once."""
         inner = self.codec.decode(routed.payload)
         if not self.lifecycle.active:
             if len(self._held) < self.config.held_max and not isinstance(inner, JoinRequest):
@@ -101,22 +103,22 @@ class Router:
         if sender.node_id != self.host.me:
             self.host.send(sender, RoutedAck(*name))
         if self._seen.get(name, -1) >= routed.hops:
-            return  # sent again because the acknowledgement was lost or late
+            return  # a repeat, because the acknowledgement was lost or late
         self._note(name, routed.hops)
         self._step(routed, inner)
 
     def acknowledged(self, sender: Contact, ack: RoutedAck) -> None:
-        """The next hop took the message over; how long that took teaches the time-out."""
+        """The next hop accepted the message. The time that took adjusts the time-out."""
         pending = self._pending.pop((ack.source, ack.number), None)
         if pending is not None and pending.tries == 1 and pending.hop.node_id == sender.node_id:
             self.distances.answered(sender.node_id, self.host.now() - pending.sent)
 
     def arrived(self, sender: Contact, direct: Direct) -> None:
-        """A message came that was sent to this peer by address."""
+        """A message arrived that was sent to this peer by address."""
         if self.lifecycle.active:
             self.application.deliver(self.codec.decode(direct.payload), self.host.me, sender)
 
-    # One step on the way
+    # One step
 
     def _step(self, routed: Routed, inner: Any) -> None:
         """Forward or deliver."""
@@ -129,7 +131,7 @@ class Router:
             self.host.trace(trace.Mark("hop_limit"))
             return
         if not self.next_hop.covers(routed.key):
-            self.repair.lacks(routed.key, hop)
+            self.repair.request_row(routed.key, hop)
         if isinstance(inner, JoinRequest):
             inner = self.join_help.with_rows(inner)
             routed = msgspec.structs.replace(routed, payload=self.codec.encode(inner))
@@ -181,7 +183,7 @@ class Router:
         )
 
     def ack_due(self, timer: AckDue) -> None:
-        """Was this transmission acknowledged? If not, ask the hop for a sign of life and try another way."""
+        """If this transmission was not acknowledged, probe the hop and try another way."""
         pending = self._pending.get((timer.source, timer.number))
         if pending is None or pending.tries != timer.tries:
             return
@@ -194,16 +196,17 @@ class Router:
             self._reroute(pending)
 
     def lost(self, node_id: bytes) -> None:
-        """A peer is gone: everything that waits for it takes another way at once."""
+        """A peer was lost: every message that waits for it takes another way at once."""
         for pending in [pending for pending in self._pending.values() if pending.hop.node_id == node_id]:
             pending.silent[node_id] = None
             self._reroute(pending)
 
     def _reroute(self, pending: Pending) -> None:
-        """Send it again: around the silent hops, or to the same while it may yet be the closest to the key.
+        """Send a message again, around the silent hops, or to the same hop if it may still be the closest to the key.
 
-        A silent peer is passed over on the way, but not as the destination: as long as it is not known to be dead,
-        nobody else may believe to be the closest. Join requests go past it: the next closest answers as well.
+        Silent peers are bypassed on the way, but not as the destination: until such a peer is known to be dead, no
+        other peer may take itself for the closest. Join requests bypass it, because the next closest peer can answer as
+        well.
         """
         routed = pending.routed
         if pending.joiner is not None:
@@ -222,7 +225,7 @@ class Router:
         self._transmit(pending, hop)
 
     def leave(self) -> None:
-        """Nothing can be sent again after this, so what is not acknowledged goes another way as well."""
+        """Send messages that are not acknowledged another way, because this peer cannot retry after this."""
         for pending in self._pending.values():
             key, but = pending.routed.key, (self.host.me, pending.hop.node_id, pending.joiner)
             others = [contact for contact in self.next_hop.closest(key, 1 + len(but)) if contact.node_id not in but]
@@ -232,7 +235,7 @@ class Router:
         self._held.clear()
 
     def check(self) -> None:
-        """Raise AssertionError if a bound is broken, or an active peer holds messages back."""
+        """Raise AssertionError if a bound is exceeded, or an active peer holds messages back."""
         assert len(self._pending) <= self.config.pending_max, len(self._pending)
         assert len(self._seen) <= self.config.seen_max, len(self._seen)
         assert len(self._held) <= self.config.held_max, len(self._held)

@@ -1,4 +1,4 @@
-"""Peers by the length of their common prefix with this one, and by the digit after it (Pastry; Scribe, section 2)."""
+"""Peers by the length of the prefix they share with this one and by the next digit (Pastry; Scribe, section 2)."""
 
 from collections.abc import Iterator
 
@@ -6,11 +6,11 @@ from quillcast.core.ids import ID_BITS, RING, number
 from quillcast.core.messages import Contact
 
 UNKNOWN = float("inf")
-"""The proximity of a peer that was not measured: any other peer for its cell is preferred."""
+"""The proximity of a peer that was not measured. Any other peer for its cell is preferred."""
 
 
 class Entry:
-    """A peer in the routing table, and how far away it is (round trip in seconds)."""
+    """A peer in the routing table, and its proximity (round-trip time in seconds)."""
 
     __slots__ = ("contact", "proximity")
 
@@ -19,25 +19,25 @@ class Entry:
 
 
 class RoutingTable:
-    """Row n holds peers that share n digits with this one, one cell per next digit, each the nearest one known."""
+    """Row n holds peers that share n digits with this one, with a cell per next digit for the nearest known peer."""
 
     __slots__ = ("_bits", "_entries", "_mask", "_number", "_rows")
 
     def __init__(self, me: bytes, digit_bits: int) -> None:
-        """Digits are of base 2**`digit_bits`, which divides 128."""
+        """Digits have base 2**`digit_bits`, which must divide 128."""
         self._bits = digit_bits
         self._mask = (1 << digit_bits) - 1
         self._number = number(me)
-        self._rows: list[list[Entry | None]] = []  # as many as are populated
+        self._rows: list[list[Entry | None]] = []  # only populated rows
         self._entries: dict[bytes, Entry] = {}
 
     def place(self, key: int) -> tuple[int, int]:
-        """Row and cell of a number other than this peer's own."""
+        """The row and cell of a number other than this peer's own."""
         row = self.shared(key)
         return row, (key >> (ID_BITS - self._bits * (row + 1))) & self._mask
 
     def shared(self, key: int) -> int:
-        """How many leading digits this number shares with this peer's id."""
+        """The number of leading digits that this number shares with this peer's id."""
         return (ID_BITS - (key ^ self._number).bit_length()) // self._bits
 
     def lookup(self, key: int) -> Entry | None:
@@ -48,7 +48,7 @@ class RoutingTable:
         return self._rows[row][cell] if row < len(self._rows) else None
 
     def consider(self, contact: Contact, proximity: float) -> bool:
-        """Enter a peer if its cell is empty or holds a farther one; True if it is new in the table."""
+        """Add a peer if its cell is empty or holds a farther one. True if it is new in the table."""
         known = self._entries.get(contact.node_id)
         if known is not None:
             known.proximity = proximity if proximity < UNKNOWN else known.proximity
@@ -68,13 +68,13 @@ class RoutingTable:
         return True
 
     def readdress(self, contact: Contact) -> None:
-        """The peer itself says that it is reached elsewhere now."""
+        """A peer announced its new address."""
         entry = self._entries.get(contact.node_id)
         if entry is not None:
             entry.contact = contact
 
     def remove(self, node_id: bytes) -> int | None:
-        """Take a peer out; returns its row, None if it was not there."""
+        """Remove a peer. Returns its row, or None if it was not in the table."""
         entry = self._entries.pop(node_id, None)
         if entry is None:
             return None
@@ -90,8 +90,8 @@ class RoutingTable:
         nearest = min(self._entries, key=lambda node_id: (number(node_id) - self._number) * way % RING, default=None)
         return None if nearest is None else self._entries[nearest].contact
 
-    def told(self, node_id: bytes) -> float | None:
-        """The proximity of a peer in the table, measured here or there; None if unknown."""
+    def reported_proximity(self, node_id: bytes) -> float | None:
+        """The proximity of a peer in the table, measured here or reported; None if unknown."""
         entry = self._entries.get(node_id)
         return None if entry is None or entry.proximity == UNKNOWN else entry.proximity
 
@@ -109,11 +109,11 @@ class RoutingTable:
 
     @property
     def depth(self) -> int:
-        """How many rows are in use."""
+        """The number of rows in use."""
         return len(self._rows)
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry, in the order in which they came."""
+        """Every entry, in order of insertion."""
         return iter(self._entries.values())
 
     def __contains__(self, node_id: bytes) -> bool:
@@ -126,7 +126,7 @@ class RoutingTable:
         return len(self._entries)
 
     def check(self) -> None:
-        """Raise AssertionError unless every peer stands in its own cell, once."""
+        """Raise AssertionError unless every peer is in its own cell, once."""
         assert sum(len(self.row(index)) for index in range(self.depth)) == len(self._entries), len(self._entries)
         for node_id, entry in self._entries.items():
             row, cell = self.place(number(node_id))

@@ -1,1 +1,1 @@
-"""Keeping promises: repair by ranges between the neighbours of a tree."""
+"""Repair of lost events, by ranges, between the neighbours of a tree."""

@@ -1,4 +1,4 @@
-"""What neighbours in a tree say to each other to fill gaps. Tags 70 to 89 are this layer's."""
+"""The messages that fill gaps between neighbours in a tree. Tags 70 to 89 belong to this layer."""
 
 from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact, Message, WireId
@@ -7,28 +7,28 @@ from quillcast.protocol.forwarding.ledger import Run
 
 
 class Fetch(Message, frozen=True, tag=70):
-    """Send me what you keep of these indexes of a term, as repairs; say Unavailable for the rest."""
+    """Send the bundles that you keep of these indexes of a term, as repairs. Answer `Unavailable` for the rest."""
 
     topic: WireId
     term: Term
     ranges: list[Range]
     due: bool = False
-    """Send the first at once, credit or not: my full buffers wait for it, and give its credit back when it comes."""
+    """Send the first one at once, even without credit: full buffers wait for it, and will return its credit."""
 
 
 class Unavailable(Message, frozen=True, tag=71):
-    """I keep nothing of these indexes, and may yet get them, but for those `released`: I had those, or gave them up."""
+    """The sender does not keep these indexes but may still get them, except those it had or gave up (`released`)."""
 
     topic: WireId
     term: Term
     ranges: list[Range]
     released: tuple[Range, ...] = ()
     runs: tuple[Run, ...] = ()
-    """Whose events stood there, as far as I know."""
+    """The runs of events at these indexes, as far as the sender knows them."""
 
 
 class FetchFromRoot(Message, frozen=True, tag=72):
-    """Routed to the topic: the root answers this Ask to `asker`, whose neighbours in the tree do not have these."""
+    """Routed to the topic: the root answers this request to `asker`, whose neighbours miss these indexes."""
 
     topic: WireId
     term: Term

@@ -1,14 +1,16 @@
-"""Repair is by ranges, not by parenthood (docs/delivery.md): who misses a range asks any neighbour that has it.
+"""Repair by ranges: a peer that misses a range asks any neighbour that has it (docs/delivery.md).
 
-Claims on tree links tell what neighbours have. In the present term what lacks is asked of the parent, then of children,
-siblings and the grandparent, then of the root, whose word decides: a range is given up when the parent says that it
-will not have it again, which it knows from its own parent, and so on up to the root, and nobody else has it either.
+Link reports tell what neighbours have. Missing events of the current term are requested from the parent, then from
+children, siblings and the grandparent, and then from the root, whose answer decides. A range is given up when the
+parent reports that it will not have it again, which it knows from its own parent and so on up to the root, and when
+nobody else has it either.
 
-Of past terms, which have no root, what a neighbour claims to keep is asked of it, up and down alike, so the last copy
-is found wherever it is and passed on to all; what a subscriber here is owed and nobody keeps is given up after a
-lease's time.
+Past terms have no root. A peer requests what its neighbours report to keep, both up and down the tree, so that the last
+copy is found wherever it is and passed on to all. What a subscriber here is owed and nobody keeps is given up after the
+time of a lease.
 
-Whoever refuses says whose events stood there, if it knows (`forwarding.ledger`): so a loss is reported exactly.
+A refusal names the runs of events that were at the positions, if they are known (`forwarding.ledger`), so that a loss
+is reported exactly.
 """
 
 import sys
@@ -29,37 +31,37 @@ from quillcast.protocol.topics.scribe import Scribe
 from quillcast.protocol.topics.tree import Tree
 
 ROOT = b"root"
-"""The root as somebody to ask: the overlay finds it."""
+"""Stands for the root among the sources. The overlay finds it."""
 
 
 class Look(Timer, frozen=True):
-    """Look over the gaps that stand."""
+    """Check the gaps."""
 
 
 class Recovery:
-    """One peer's repairs."""
+    """The repairs of one peer."""
 
     def __init__(self, host: Host, config: TopicConfig, scribe: Scribe, dispatch: Dispatch) -> None:
         self.host, self.config, self.scribe = host, config, scribe
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
-        self.suspects: dict[bytes, None] = {}  # topics in which something may lack; no other is looked over
+        self.suspects: dict[bytes, None] = {}  # topics that may miss something; only these are checked
         self.set = False
-        self.unsent: dict[bytes, dict[tuple[bytes, Term], list[Range]]] = {}  # by who asked, for want of credit
-        self.lent: dict[bytes, int] = {}  # what room was left when something was last sent to a peer without credit
+        self.unsent: dict[bytes, dict[tuple[bytes, Term], list[Range]]] = {}  # by peer: ranges that wait for credit
+        self.sent_without_credit: dict[bytes, int] = {}  # by peer: the room left after the last time
         dispatch.on_message(Fetch, self._asked)
         dispatch.on_message(Unavailable, self._refused)
         dispatch.on_routed(FetchFromRoot, self._routed)
         dispatch.on_timer(Look, self._look)
 
     def look_soon(self, topic: bytes) -> None:
-        """Something may lack in the topic."""
+        """Check the topic soon, because it may miss something."""
         self.suspects[topic] = None
         if not self.set:
             self.set = True
             self.host.set_timer(Look(), self.config.gap_s)
 
     def _look(self, timer: Look) -> None:
-        """Look over the topics in which something may lack, and come again while anything does."""
+        """Check the topics that may miss something, and check again while any does."""
         self.set = False
         suspects, self.suspects = self.suspects, {}
         confirmed: dict[tuple[bytes, Term], Gap] = {}
@@ -73,9 +75,9 @@ class Recovery:
 
     def _look_over(self, tree: Tree) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
         self._learn_past_terms(tree)
-        if lacking := tree.lacking(tree.known_end):
+        if missing := tree.missing(tree.known_end):
             gap = self._gap(tree, tree.term)
-            gap.look(lacking, self.host.now())
+            gap.look(missing, self.host.now())
             self._fill_present(tree, gap)
             yield (tree.topic, tree.term), gap
         for term in sorted(tree.past):
@@ -88,26 +90,26 @@ class Recovery:
     def _gap(self, tree: Tree, term: Term) -> Gap:
         return self.gaps.get((tree.topic, term)) or Gap(self.host.now(), 2 * self.config.gap_s)
 
-    # ---- the present term
+    # ---- the current term
 
     def _fill_present(self, tree: Tree, gap: Gap) -> None:
-        """Ask for what lacked at the last look already, of one after the other; give up what cannot be had."""
-        lacking = intersection(gap.confirmed, tree.lacking(tree.known_end))
-        if not lacking or tree.parent is None:
+        """Request what was already missing at the last check, from one source after another, or give it up."""
+        missing = intersection(gap.confirmed, tree.missing(tree.known_end))
+        if not missing or tree.parent is None:
             return
         sources = self._sources(tree)
         gap.ask_among([*(contact.node_id for contact in sources), *([ROOT] if len(tree.path) > 1 else [])])
         for contact in sources:
-            self._ask(contact, tree.topic, tree.term, gap.to_ask(contact.node_id, lacking, self.host.now()))
+            self._ask(contact, tree.topic, tree.term, gap.to_ask(contact.node_id, missing, self.host.now()))
         if ROOT in gap.sources:
-            self._ask_root(tree, gap.to_ask(ROOT, lacking, self.host.now()))
-        final = intersection(lacking, gap.sources[tree.parent.node_id].released)
+            self._ask_root(tree, gap.to_ask(ROOT, missing, self.host.now()))
+        final = intersection(missing, gap.sources[tree.parent.node_id].released)
         gone = gap.nobody_has(final, self.host.now(), 0.0, self.config.give_up_s)
         self._give_up(tree, tree.term, gap, gone)
         self._press(tree, tree.term, gap, sources)
 
     def _sources(self, tree: Tree) -> list[Contact]:
-        """Parent, children that are ahead, siblings or the grandparent: whom to ask, in this order."""
+        """The sources in the order to ask: the parent, children that are ahead, siblings or the grandparent."""
         frontier = tree.frontier
         sources = [tree.parent] if tree.parent is not None else []
         ahead = (c for c in tree.children.values() if c.acknowledged_term == tree.term and c.frontier > frontier)
@@ -126,7 +128,7 @@ class Recovery:
             self.scribe.overlay.route(message, tree.topic)
 
     def _give_up(self, tree: Tree, term: Term, gap: Gap, ranges: list[Range]) -> None:
-        """Nobody has it: go on, and tell every subscriber here what it lost."""
+        """Nobody has these ranges: continue without them, and report the loss to every local subscriber."""
         if not ranges:
             return
         self.host.trace(Mark("gap_given_up"))
@@ -140,7 +142,7 @@ class Recovery:
     # ---- past terms
 
     def _learn_past_terms(self, tree: Tree) -> None:
-        """A term this peer slept through: who was subscribed before it is owed its events."""
+        """Record terms that this peer missed: subscribers from before them are owed their events."""
         for _, held in self._reported(tree):
             for term, end, _, stable in held:
                 self.scribe.terms.recall(tree, term, end)
@@ -154,7 +156,7 @@ class Recovery:
             yield child.contact, child.held
 
     def _reported_ranges(self, tree: Tree, term: Term) -> dict[Contact, list[Range]]:
-        """What each neighbour claims to keep of a past term and this peer lacks."""
+        """What each neighbour reports to keep of a past term and this peer misses."""
         seen = tree.past[term].seen
         return {
             contact: difference(ranges, seen)
@@ -164,7 +166,7 @@ class Recovery:
         }
 
     def _owed(self, tree: Tree, term: Term) -> RangeSet:
-        """What subscribers here are owed of a past term, or neighbours asked for, and never came."""
+        """What local subscribers are owed of a past term, or neighbours requested, and never arrived."""
         past = tree.past[term]
         owed = RangeSet(past.wanted())
         for edge in tree.edges.values():
@@ -172,18 +174,18 @@ class Recovery:
         return owed
 
     def _wanted(self, tree: Tree, term: Term) -> RangeSet:
-        """What is owed to a subscriber here, or may be had for others."""
+        """What is owed to local subscribers, or neighbours have."""
         wanted = self._owed(tree, term)
         for ranges in self._reported_ranges(tree, term).values():
             wanted.update(ranges)
         return wanted
 
     def _fill_past(self, tree: Tree, term: Term, gap: Gap) -> None:
-        """Ask each neighbour for what it claims to keep, and all of them for what is owed here and nobody claims."""
-        now, claimed, owed = self.host.now(), self._reported_ranges(tree, term), self._owed(tree, term)
+        """Request from each neighbour what it reports to keep, and from all of them what is owed here."""
+        now, reported, owed = self.host.now(), self._reported_ranges(tree, term), self._owed(tree, term)
         contacts = self._with_fallbacks(tree, tree.neighbours())
         gap.ask_among([contact.node_id for contact in contacts])
-        for contact, ranges in claimed.items():
+        for contact, ranges in reported.items():
             gap.offered(contact.node_id, ranges)
             if asked := gap.to_ask(contact.node_id, ranges, now):
                 self.host.trace(Mark("asked_past_term"))
@@ -191,16 +193,16 @@ class Recovery:
         for contact in contacts:
             self._ask(contact, tree.topic, term, gap.to_ask(contact.node_id, owed, now))
         gone = gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s)
-        self._give_up(tree, term, gap, difference(gone, self._may_come_again(tree, term, gone)))
+        self._give_up(tree, term, gap, difference(gone, self._may_be_readmitted(tree, term, gone)))
         self._press(tree, term, gap, contacts)
 
-    def _may_come_again(self, tree: Tree, term: Term, gone: list[Range]) -> RangeSet:
-        """What of positions that nobody has may be admitted again: whose events stood there may be all that is lacking.
+    def _may_be_readmitted(self, tree: Tree, term: Term, gone: list[Range]) -> RangeSet:
+        """The positions, of those that nobody has, whose events may be admitted again.
 
-        Where nobody knows whose those were, they may be among what stands as lacking of the present term.
+        If the events at a position are unknown, they may be among the missing events of the current term.
         """
-        awaited, present = tree.may_come_again(term, gone), self.gaps.get((tree.topic, tree.term))
-        if present is not None and intersection(present.confirmed, tree.lacking(tree.known_end)):
+        awaited, present = tree.may_be_readmitted(term, gone), self.gaps.get((tree.topic, tree.term))
+        if present is not None and intersection(present.confirmed, tree.missing(tree.known_end)):
             known = RangeSet((run.at, run.at + run.events) for run in tree.runs(term, gone))
             awaited.update(difference(gone, known))
         return awaited
@@ -208,18 +210,18 @@ class Recovery:
     # ---- full buffers
 
     def _press(self, tree: Tree, term: Term, gap: Gap, sources: Iterable[Contact]) -> None:
-        """While buffers are over their budget sources have no credit: what is lacking first is to come without."""
-        pacing, front = self.scribe.flow_control, tree.front(term)
-        if front is None or not (pacing.budget.over and pacing.takes_repairs):
+        """While buffers are over budget, sources have no credit: ask one to send the first missing event without it."""
+        flow_control, front = self.scribe.flow_control, tree.front(term)
+        if front is None or not (flow_control.budget.over and flow_control.takes_repairs):
             return
         for contact in sources:
-            if gap.sources[contact.node_id].under_way([(front, front + 1)]):
+            if gap.sources[contact.node_id].in_transit([(front, front + 1)]):
                 self.host.trace(Mark("pressed"))
                 self.host.send(contact, Fetch(tree.topic, term, [(front, front + 1)], due=True))
                 return
 
     def front_filled(self, tree: Tree, term: Term) -> None:
-        """What was lacking first in a term has come: while buffers are over their budget, ask for the next at once."""
+        """The first missing event of a term arrived. While buffers are over budget, request the next one at once."""
         gap = self.gaps.get((tree.topic, term))
         if gap is None or not self.scribe.flow_control.budget.over:
             return
@@ -236,15 +238,15 @@ class Recovery:
             self.host.send(source, Fetch(topic, term, ranges))
 
     def _asked(self, sender: Contact, message: Fetch) -> None:
-        """A neighbour lacks something."""
+        """A neighbour requests missing ranges."""
         self._answer(sender, message.topic, message.term, message.ranges, due=message.due)
 
     def _routed(self, message: FetchFromRoot) -> None:
-        """Somebody whose neighbours do not have what it lacks asks the root, which this peer is."""
+        """This peer, as the root, is asked by a peer whose neighbours do not have what it misses."""
         self._answer(message.asker, message.topic, message.term, message.ranges)
 
     def _refused(self, sender: Contact, message: Unavailable) -> None:
-        """Somebody does not have what it was asked for: ask the next one at once."""
+        """A source does not have what it was asked for: ask the next one at once."""
         tree, gap = self.scribe.trees.get(message.topic), self.gaps.get((message.topic, message.term))
         if tree is None or gap is None:
             return
@@ -262,24 +264,24 @@ class Recovery:
         if tree is None:
             self.host.send(to, Unavailable(topic, term, ranges))
             return
-        found, released, lacking = tree.verdict(term, ranges)
+        found, released, missing = tree.verdict(term, ranges)
         if due and found:
-            self._lend(to, found.pop(0))
+            self._send_without_credit(to, found.pop(0))
         self._send(to, topic, term, found)
-        if released or lacking:
-            absent = RangeSet([*released, *lacking]).ranges()
+        if released or missing:
+            absent = RangeSet([*released, *missing]).ranges()
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), tuple(tree.runs(term, absent))))
-        if lacking and tree.note_wanted(term, lacking, to.node_id):
+        if missing and tree.note_wanted(term, missing, to.node_id):
             self.look_soon(topic)
 
-    def _lend(self, to: Contact, bundle: Bundle) -> None:
-        """Send a bundle, credit or not; but one at a time, until its credit, or some other, has come back."""
-        if self.host.room(to) > self.lent.get(to.node_id, -sys.maxsize):
+    def _send_without_credit(self, to: Contact, bundle: Bundle) -> None:
+        """Send a bundle even without credit, but only one at a time, until some credit has been returned."""
+        if self.host.room(to) > self.sent_without_credit.get(to.node_id, -sys.maxsize):
             self.host.carry(to, bundle)
-            self.lent[to.node_id] = self.host.room(to)
+            self.sent_without_credit[to.node_id] = self.host.room(to)
 
     def _send(self, to: Contact, topic: bytes, term: Term, bundles: list[Bundle]) -> None:
-        """Send what was asked for while there is credit, and the rest when there is again."""
+        """Send what was requested while there is credit, and the rest when there is credit again."""
         for number, bundle in enumerate(bundles):
             if self.host.room(to) <= 0:
                 rest = [(each.envelope.first, each.last) for each in bundles[number:]]
@@ -289,12 +291,12 @@ class Recovery:
             self.host.carry(to, bundle)
 
     def room(self, contact: Contact) -> None:
-        """There is credit again towards a peer: what it asked for goes before what is new."""
-        self.lent.pop(contact.node_id, None)
+        """There is credit for a peer again: what it requested goes before new events."""
+        self.sent_without_credit.pop(contact.node_id, None)
         for (topic, term), ranges in self.unsent.pop(contact.node_id, {}).items():
-            self._answer(contact, topic, term, ranges)  # some of it may be gone by now
+            self._answer(contact, topic, term, ranges)  # some of it may have been discarded by now
 
     def link_lost(self, contact: Contact) -> None:
-        """What a peer asked for over a link that is gone it asks for again."""
+        """The link to a peer is gone: it will request again what it asked for over that link."""
         self.unsent.pop(contact.node_id, None)
-        self.lent.pop(contact.node_id, None)
+        self.sent_without_credit.pop(contact.node_id, None)

@@ -1,1 +1,1 @@
-"""Who is who and who may what: certified members of a network, join tokens, and topics' access lists."""
+"""Identities and permissions: certified members of a network, join tokens, and the access lists of topics."""

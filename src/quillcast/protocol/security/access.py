@@ -1,12 +1,12 @@
-"""Who may do what in a topic: its owner's list, and how a peer shows on whose behalf it acts.
+"""Permissions in a topic: the owner's access list, and how a peer proves for whom it acts.
 
 A **principal** is the name of a credential: a hash of its public key. An access list has entries `publish:PRINCIPAL`
-and `subscribe:PRINCIPAL`; a right that no entry names is everybody's in the network, and the owner has all. The list
-stands in the topic's descriptor, which its owner signs.
+and `subscribe:PRINCIPAL`. A right that no entry names belongs to everybody in the network. The owner has all rights.
+The list is part of the topic's descriptor, which the owner signs.
 
-A **warrant** is a credential's word that a peer acts for it in a topic. It is bound to that peer's nodeId, which links
-prove, so nobody who sees it can use it. What later versions add to it (grants that expire and narrow down) goes into
-further fields.
+A **warrant** is a statement signed by a credential that a peer acts for it in a topic. It is bound to the nodeId of
+that peer. Links prove nodeIds, so nobody else can use the warrant. Later versions will add further fields (grants that
+expire and narrow down).
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from quillcast.core.ids import ID_BYTES
 
 RIGHTS = ("publish", "subscribe")
 PRINCIPAL_DIGITS = 2 * ID_BYTES
-ENTRIES_MAX = 256  # of a list: it travels with the descriptor; larger circles come with grants
+ENTRIES_MAX = 256  # of a list, because it travels with the descriptor; larger groups will need grants
 
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 _WARRANT = b"quillcast warrant 1\0"
@@ -32,36 +32,36 @@ Signature = Annotated[bytes, msgspec.Meta(max_length=_SIGNATURE_BYTES)]
 
 
 class AccessDenied(LocalError):
-    """The topic's access list does not allow this; the text names the rule."""
+    """The topic's access list does not allow this credential to do that. The text names the rule."""
 
 
 class Warrant(msgspec.Struct, frozen=True, array_like=True):
-    """The credential with this public key says that a peer acts for it in a topic."""
+    """States that a peer acts in a topic for the credential with this public key."""
 
     key: Key
     signature: Signature
 
 
 def principal(key: bytes) -> str:
-    """What a credential is called in access lists: 32 hexadecimal digits."""
+    """The name of a credential in access lists: 32 hexadecimal digits."""
     return hashlib.sha256(b"principal\0" + key).digest()[:ID_BYTES].hex()
 
 
 def warrant_statement(node: bytes, topic: bytes) -> bytes:
-    """What a warrant signs."""
+    """The statement that a warrant signs."""
     return _WARRANT + node + topic
 
 
-@lru_cache(maxsize=1024)  # a child shows its warrant with every join
+@lru_cache(maxsize=1024)  # a child presents its warrant with every join
 def bearer(warrant: Warrant | None, node: bytes, topic: bytes) -> str:
-    """The principal that a peer acts for; nobody, an empty string, without a warrant that is its own."""
+    """The principal that a peer acts for; an empty string without a warrant of its own."""
     if warrant is None or not is_signed(warrant.key, warrant.signature, warrant_statement(node, topic)):
         return ""
     return principal(warrant.key)
 
 
 def is_signed(key: bytes, signature: bytes, statement: bytes) -> bool:
-    """Did the Ed25519 key sign this?"""
+    """Is this a signature of the statement by the Ed25519 key?"""
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, statement)
     except (InvalidSignature, ValueError):
@@ -70,19 +70,19 @@ def is_signed(key: bytes, signature: bytes, statement: bytes) -> bool:
 
 
 def entry(right: str, who: str) -> str:
-    """An entry of an access list. Raises `LocalError` for what is no principal."""
+    """An entry of an access list. Raises `LocalError` for an invalid principal."""
     if len(who) != PRINCIPAL_DIGITS or not set(who) <= set("0123456789abcdef"):
         raise LocalError(f"{who!r} is not a principal, which has {PRINCIPAL_DIGITS} hexadecimal digits")
     return f"{right}:{who}"
 
 
 def is_restricted(access: tuple[str, ...], right: str) -> bool:
-    """Does the list name who has the right, so that others have it not?"""
+    """Does the list restrict the right to the principals that it names?"""
     return any(one.startswith(f"{right}:") for one in access)
 
 
 def refusal(name: str, access: tuple[str, ...], owner_key: bytes, right: str, who: str) -> str | None:
-    """The rule by which `who` (a principal, or nobody) may not do that in the topic of this name; None: it may."""
+    """The rule that denies `who` (a principal or an empty string) the right in this topic; None if none does."""
     if not access or not is_restricted(access, right):
         return None
     owner = principal(owner_key)

@@ -1,7 +1,7 @@
-"""Certified peers: what makes a nodeId somebody's, and what a certificate must say (docs/design.md, sections 3 and 7).
+"""Certified peers: how a nodeId is bound to a key, and what a certificate must say (docs/design.md, sections 3 and 7).
 
-With a network credential the nodeId is a hash of the peer's key and of a nonce that the issuer drew after it saw the
-key: nobody can grind for a place on the ring. Without one the nonce is empty.
+With a network credential, the nodeId is a hash of the peer's key and a nonce that the issuer drew after it saw the key.
+So nobody can choose a place on the ring. Without a network credential, the nonce is empty.
 """
 
 import hashlib
@@ -14,15 +14,15 @@ from quillcast.core.ids import ID_BYTES, NodeId, short
 
 NONCE_BYTES = 16
 KEY_BYTES = 32
-FINGERPRINT_LETTERS = 32  # 160 bits, 5 to a letter
-CLOCK_SKEW_MAX_S = 3600.0  # a guess: time zones set wrong are caught, and clocks that nobody keeps may drift
+FINGERPRINT_LETTERS = 32  # 160 bits, 5 per letter
+CLOCK_SKEW_MAX_S = 3600.0  # a guess: detects wrong time zones, but tolerates clocks that drift without synchronisation
 
 _FINGERPRINT_BYTES = 5 * FINGERPRINT_LETTERS // 8
 _S = 10**9
 
 
 class Unadmitted(RemoteError):
-    """Whoever this is, it is no member of this network as far as this peer can tell; `why` is one word for counters."""
+    """The peer is not a member of this network, as far as this peer can tell. `why` is one word for counters."""
 
     def __init__(self, why: str, text: str) -> None:
         super().__init__(text)
@@ -30,7 +30,7 @@ class Unadmitted(RemoteError):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """What a certificate says, its signature checked. Times are nanoseconds since 1970 UTC."""
+    """The content of a certificate whose signature was checked. Times are nanoseconds since 1970 UTC."""
 
     public_key: bytes
     nonce: bytes
@@ -39,22 +39,22 @@ class Member(msgspec.Struct, frozen=True):
 
     @property
     def node_id(self) -> NodeId:
-        """The place on the ring that the issuer gave."""
+        """The nodeId, with the nonce of the issuer."""
         return member_id(self.public_key, self.nonce)
 
 
 def member_id(public_key: bytes, nonce: bytes = b"") -> NodeId:
-    """Leading 128 bits of SHA-256 of the peer's public key and the issuer's nonce."""
+    """The leading 128 bits of the SHA-256 of the peer's public key and the issuer's nonce."""
     return NodeId(hashlib.sha256(public_key + nonce).digest()[:ID_BYTES])
 
 
 def fingerprint(authority_key: bytes) -> str:
-    """What people compare: 160 bits of SHA-256 of the network's public key, in 32 letters and digits."""
+    """The fingerprint that people compare: 160 bits of the SHA-256 of the network's public key, as 32 letters."""
     return b32encode(hashlib.sha256(authority_key).digest()[:_FINGERPRINT_BYTES]).decode().lower()
 
 
 def check_claim(member: Member, claimed_key: bytes, claimed_nonce: bytes) -> None:
-    """Raise `Unadmitted` unless a peer claims to be just the one that its certificate names."""
+    """Raise `Unadmitted` unless the peer claims to be exactly the one that its certificate names."""
     claimed = member_id(claimed_key, claimed_nonce)
     if claimed != member.node_id or claimed_key != member.public_key:
         raise Unadmitted(
@@ -73,7 +73,7 @@ def check_lifetime(member: Member, now_ns: int) -> None:
 
 
 def check_clocks(mine_ns: int, theirs_ns: int) -> None:
-    """Raise `Unadmitted` where two clocks differ so much that certificates and tokens mean nothing."""
+    """Raise `Unadmitted` if two clocks differ so much that certificates and tokens cannot be checked."""
     ahead_s = (theirs_ns - mine_ns) / _S
     if abs(ahead_s) > CLOCK_SKEW_MAX_S:
         way = "ahead of" if ahead_s > 0 else "behind"

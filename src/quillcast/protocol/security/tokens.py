@@ -1,4 +1,4 @@
-"""One-time tokens: what lets a machine join that nobody has admitted yet. Who issued one keeps its hash only."""
+"""One-time tokens, which admit new machines to a network. The issuer of a token stores only its hash."""
 
 import hashlib
 
@@ -11,14 +11,14 @@ _S = 10**9
 
 
 class Token(msgspec.Struct, frozen=True):
-    """What the issuer knows of a token. Times are nanoseconds since 1970 UTC by the issuer's clock; 0 is not yet."""
+    """The issuer's record of a token. Times are nanoseconds since 1970 UTC by the issuer's clock; 0 means not yet."""
 
     until_ns: int
     used_ns: int = 0
 
 
 def token_hash(token: str) -> bytes:
-    """What a token is known by."""
+    """The hash that identifies a token."""
     return hashlib.sha256(b"quillcast token 1\0" + token.encode()).digest()
 
 
