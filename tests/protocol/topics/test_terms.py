@@ -156,6 +156,25 @@ def test_whoever_was_below_a_leaving_forwarder_and_does_not_come_is_waited_for()
     assert publisher.stable == publisher.next
 
 
+@pytest.mark.parametrize("spoke_since", [True, False])
+def test_who_names_a_newcomer_ends_no_lease_that_it_has_elsewhere_by_its_own_word_since(spoke_since: bool) -> None:
+    village = Village(6)
+    root, former, child = by_distance(village)[:3]
+    for peer in (former, child):
+        village.subscribe(peer, NAME, Reader())
+    village.run(5)
+    tree = village.tree(root, NAME)
+    assert tree is not None
+    contacts = {peer: village.world.machines[peer].contact for peer in (former, child)}
+    reports = [(former, ChildReport(tree.term, 0, tree.term, newcomers=(contacts[child].node_id,)))]
+    if spoke_since:
+        reports += [(child, ChildReport(tree.term, 0, tree.term)), *reports]
+    for peer, report in reports:
+        village.act(root, lambda it, by=contacts[peer], says=report: it.scribe.changed(by, TOPIC, encode(says)))
+    village.act(root, lambda it: it.scribe.children.remove(tree, contacts[child].node_id, "lost", lease=True))
+    assert list(tree.orphaned_leases) == ([contacts[child].node_id] if spoke_since else [])
+
+
 def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
     """What it has itself, when it joins, may be more than they have."""
     village = Village(6)

@@ -191,7 +191,7 @@ class ChildrenTables:
 
     def heard_from(self, tree: Tree, child: Child) -> None:
         """A child speaks for itself and for those that came below it: they are not waited for as departed any more."""
-        nodes = child.speaks_for
+        nodes = tuple(node for node in child.speaks_for if node not in child.outdated)
         if nodes:
             ended = tree.heard_from(nodes)
             if tree.root is not None:

@@ -78,6 +78,7 @@ class Reporting:
             self.reports.touch(tree)  # what it needs no more may be let go, and is told on
         first = not child.spoken
         child.note_report(report)
+        tree.speaks_here(sender.node_id)
         if report.term == tree.term:
             tree.catch_up(child, report.acknowledged, self.host.now())
         if first or report.newcomers:
