@@ -246,7 +246,7 @@ class Parts:
     def rendezvous(self) -> Rendezvous:
         return Rendezvous(
             self.host, CONFIG, self.ring, self.known, self.trees, self.terms, self.keepers, self.replication,
-            self.membership, self.children, self.progress, self.intake, self.transfer, self.successors, self.changes,
+            self.membership, self.children, self.progress, self.intake, self.transfer, self.changes,
             self.answers, self.dispatch, self.ordered.append,
         )  # fmt: skip
 

@@ -69,7 +69,7 @@ class SettingsChanges:
         self, name: str, wanted: Mapping[str, Any], done: Callable[[Descriptor | QuillcastError], None],
         sign: Callable[[Descriptor], Descriptor] | None = None,
     ) -> None:  # fmt: skip
-        """SettingsChange settings; `done` gets the descriptor that stands then, or the error. Raises `LocalError`."""
+        """Change settings; `done` gets the descriptor that stands then, or the error. Raises `LocalError`."""
         topic = described(name).topic
         self.asked[topic] = SettingsChange(name, wanted, done, sign)
         self.due.begin()
@@ -116,7 +116,7 @@ class SettingsChanges:
         return change
 
     def housekeep(self, now: float) -> None:
-        """StateQuery again what was not answered."""
+        """Ask again where nobody answered."""
         for topic in self.asked:
             if now - self.asked_at[topic] >= self.receipt_timeout_s:
                 self._find(topic)

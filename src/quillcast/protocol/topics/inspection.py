@@ -90,7 +90,7 @@ class Inspection:
         dispatch.on_routed(Survey, self._arrived)
 
     def survey(self, name: str) -> int:
-        """StateQuery every peer of a topic's tree for its place; the answers gather in `surveys[number]`, by peer."""
+        """Ask every peer of a topic's tree for its place; the answers gather in `surveys[number]`, by peer."""
         self.numbers += 1
         self.surveys[self.numbers] = {}
         topic = self.known.describe(name).topic
@@ -103,7 +103,7 @@ class Inspection:
         return self.numbers
 
     def who_lags(self, publisher: Publisher, sequence: int) -> int:
-        """StateQuery who holds up a publisher's events before `sequence`, beginning at its root, which is known.
+        """Ask who holds up a publisher's events before `sequence`, beginning at its root, which is known.
 
         The answers gather in `walks[number]`; whoever asked deletes that.
         """

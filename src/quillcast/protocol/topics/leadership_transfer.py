@@ -97,7 +97,7 @@ class LeadershipTransfer:
         if self.overlay.is_closest(tree.topic):
             self._reopen(tree, root)
         elif self.overlay.is_joining(self.overlay.closest(tree.topic, 1)[0]):
-            self.host.set_timer(LookAgain(tree.topic, root.term), self.config.ask_s)  # else nobody would reign
+            self.host.set_timer(LookAgain(tree.topic, root.term), self.config.ask_s)  # else nobody would be root
         elif root.stable == root.index or not root.descriptor.settings.reliable:
             self.resign(tree)
         elif root.held_until > now + self.config.linger_s:
@@ -249,7 +249,8 @@ class LeadershipTransfer:
             self.terms.note_end(tree.topic, message.term, message.index)
 
     def take_offer(self, topic: bytes) -> Offer | None:
-        """What was handed over of a topic that this peer becomes root of."""
+        """This peer becomes the topic's root: what was handed over to it."""
+        self.successors.forget(topic)
         return self.offers.pop(topic, None)
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:

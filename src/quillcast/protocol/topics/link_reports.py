@@ -15,11 +15,12 @@ Held = tuple[tuple[Term, Number, tuple[Range, ...], Number], ...]
 
 
 class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A child to its parent: all below me cover `term` below `cover`; `heard` is the highest term known down here.
+    """A child to its parent: I and all below me have everything of `term` below `acknowledged`.
 
-    `came` names who came below me lately from another parent: `cover` speaks for them and all below them. `frontier` is
-    how far the term came without a gap to me: where it is ahead of `cover`, somebody below me holds that back. A `leaf`
-    has nobody below it: should I die, nobody's lease goes on.
+    `heard` is the highest term known here or below. `newcomers` are those that came below me lately from another
+    parent: `acknowledged` speaks for them and all below them. `frontier` is how far the term came to me without a gap:
+    where it is ahead of `acknowledged`, somebody below me holds that back. A `leaf` has nobody below it: if it dies, no
+    lease continues.
     """
 
     term: Term
@@ -49,14 +50,14 @@ LinkReport = ChildReport | ParentReport
 _decoder: msgspec.msgpack.Decoder[LinkReport] = msgspec.msgpack.Decoder(LinkReport)
 
 
-def encode(claim: LinkReport) -> bytes:
-    """The claim as bytes."""
-    return msgspec.msgpack.encode(claim)
+def encode(report: LinkReport) -> bytes:
+    """The report as bytes."""
+    return msgspec.msgpack.encode(report)
 
 
 def decode(data: bytes) -> LinkReport:
-    """The claim of these bytes; what is the same in others' claims is shared. Raises `Malformed`."""
-    match decoded(_decoder, data, "claim about a topic"):
+    """The report in these bytes. Values that other reports have as well are shared. Raises `Malformed`."""
+    match decoded(_decoder, data, "report on a topic"):
         case ChildReport(term, acknowledged, heard, held, newcomers, frontier, leaf):
             return ChildReport(interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf)
         case ParentReport(term, frontier, stable, path, fallbacks, held):

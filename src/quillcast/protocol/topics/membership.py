@@ -64,7 +64,7 @@ class TreeMembership:
     # ---- joining
 
     def join(self, tree: Tree, *, fault: bool = False) -> None:
-        """StateQuery the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6)."""
+        """Ask the overlay for a parent: route a Join to the topic (Scribe, figure 2, line 6)."""
         if tree.attached or not tree.needed:
             return
         tree.joining = True
@@ -100,7 +100,7 @@ class TreeMembership:
         return handlers.fault_handler(join) if fault and handlers is not None else join
 
     def expect_parent(self, tree: Tree, wait_s: float) -> None:
-        """StateQuery the overlay (again) unless some parent answered within about this time."""
+        """Ask the overlay (again) unless some parent answered within about this time."""
         self.host.set_timer(JoinTimeout(tree.topic, tree.attempt), wait_s * (1 + self.host.random.random() / 4))
 
     def timed_out(self, timer: JoinTimeout) -> None:

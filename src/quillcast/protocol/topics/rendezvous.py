@@ -35,7 +35,6 @@ from quillcast.protocol.topics.progress import Progress
 from quillcast.protocol.topics.replication import Replication, Round
 from quillcast.protocol.topics.ring import Answers, Ring
 from quillcast.protocol.topics.root import Root
-from quillcast.protocol.topics.successors import Successors
 from quillcast.protocol.topics.terms import Terms
 from quillcast.protocol.topics.tree import Tree
 
@@ -47,12 +46,12 @@ class Rendezvous:
         self, host: Host, config: TopicConfig, ring: Ring, known: KnownTopics, trees: Mapping[bytes, Tree],
         terms: Terms, keepers: Keepers, replication: Replication, membership: TreeMembership,
         children: ChildrenTables, progress: Progress, intake: Intake, transfer: LeadershipTransfer,
-        successors: Successors, changes: SettingsChanges, answers: Answers, dispatch: Dispatch, carry_out: CarryOut,
+        changes: SettingsChanges, answers: Answers, dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.known, self.trees = host, config, ring, known, trees
         self.terms, self.keepers, self.replication = terms, keepers, replication
         self.membership, self.children, self.progress = membership, children, progress
-        self.intake, self.transfer, self.successors, self.changes = intake, transfer, successors, changes
+        self.intake, self.transfer, self.changes = intake, transfer, changes
         self.answers, self.dispatch, self.carry_out = answers, dispatch, carry_out
         dispatch.on_routed(Join, self.join)
         dispatch.on_routed(FindRoot, self.find)
@@ -94,7 +93,6 @@ class Rendezvous:
         tree.path = ()
         self.host.trace(BecameRoot(topic, term, how))
         self.terms.enter(tree, term, 0)
-        self.successors.forget(topic)
         self.membership.settled(tree)
         self.carry_out(RootHere(tree))
 

@@ -84,7 +84,7 @@ class Replication:
         return keepers.reachable(closest, round_.joining)
 
     def ask(self, topic: bytes, then: Callable[[Round], None]) -> None:
-        """StateQuery the keepers what they know of a topic; `then` gets their answers."""
+        """Ask the keepers what they know of a topic; `then` gets their answers."""
         self._begin(topic, None, then)
 
     def note(self, descriptor: Descriptor, term: Term, then: Callable[[Round], None]) -> None:

@@ -177,7 +177,7 @@ class Scribe:
         )  # fmt: skip
         self.rendezvous = Rendezvous(
             host, config, overlay, self.known, self.trees, self.terms, self.keepers, self.replication, self.membership,
-            self.children, self.progress, self.intake, self.leadership_transfer, self.successors, self.changes,
+            self.children, self.progress, self.intake, self.leadership_transfer, self.changes,
             self.answers, dispatch, self.carry_out,
         )  # fmt: skip
         self.candidacies = Candidacies(

@@ -48,19 +48,19 @@ class Child(LinkChannel):
         self.cut_requested_to = 0  # up to here it was asked to end the leases below it that are behind
         self.named_until = 0.0  # it came here from another parent: those above are told so until then
 
-    def note_report(self, claim: ChildReport) -> None:
+    def note_report(self, report: ChildReport) -> None:
         """What the child says holds."""
-        if (claim.term, claim.acknowledged) > (self.acknowledged_term, self.acknowledged):
+        if (report.term, report.acknowledged) > (self.acknowledged_term, self.acknowledged):
             self.moved_at = self.host.now()
         self.acknowledged_term, self.acknowledged, self.held, self.newcomers = (
-            interned(claim.term),
-            claim.acknowledged,
-            claim.held,
-            claim.newcomers,
+            interned(report.term),
+            report.acknowledged,
+            report.held,
+            report.newcomers,
         )
         if self.outdated:
-            self.outdated = tuple(node for node in self.outdated if node in claim.newcomers)
-        self.frontier = max(claim.acknowledged, claim.frontier)
+            self.outdated = tuple(node for node in self.outdated if node in report.newcomers)
+        self.frontier = max(report.acknowledged, report.frontier)
         if self.acknowledged >= self.cut_requested_to:
             self.cut_requested_to = 0
         self.spoken = SINCE
@@ -75,7 +75,7 @@ class Child(LinkChannel):
 
     @property
     def speaks_for(self) -> tuple[bytes, ...]:
-        """Whom its last claim speaks for by name: itself, and those that came below it lately."""
+        """Whom its last report speaks for by name: itself, and those that came below it lately."""
         return (self.contact.node_id, *self.newcomers) if self.spoken else ()
 
 
