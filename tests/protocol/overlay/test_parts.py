@@ -7,7 +7,7 @@ import pytest
 from quillcast.core.messages import Contact, Message
 from quillcast.protocol.neighbours.config import NeighbourConfig
 from quillcast.protocol.neighbours.neighbours import Neighbours
-from quillcast.protocol.overlay.agreement import Agreement
+from quillcast.protocol.overlay.agreement import Agreement, ProbesDue
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.distances import Distances
 from quillcast.protocol.overlay.effects import (
@@ -186,6 +186,26 @@ def test_a_lost_member_is_told_of_and_its_side_repaired(parts: Parts) -> None:
     parts.host.sent.clear()
     assert list(agreement.lost(CAROL)) == [MembersChanged()]
     assert parts.host.sent == [(BOB, MemberLost(CAROL.node_id)), (BOB, LeafSetProbe((BOB,), joining=True))]
+
+
+def test_who_is_joining_is_told_of_a_loss_that_the_others_were_told_of_before_it_came(parts: Parts) -> None:
+    agreement, dave = parts.agreement(), Contact(b"d" * 16, "dave")
+    for contact, joining in ((BOB, False), (CAROL, False), (dave, True)):
+        list(agreement.probed(contact, LeafSetProbe((), joining=joining)))
+    list(agreement.told_lost(BOB, MemberLost(CAROL.node_id)))
+    parts.host.sent.clear()
+    list(agreement.lost(CAROL))
+    assert [(to, it) for to, it in parts.host.sent if isinstance(it, MemberLost)] == [(dave, MemberLost(CAROL.node_id))]
+
+
+def test_who_is_told_that_a_peer_is_lost_asks_it_once_more(parts: Parts) -> None:
+    agreement = parts.agreement()
+    agreement.consider((BOB,))
+    list(agreement.told_lost(CAROL, MemberLost(BOB.node_id)))
+    for _ in range(2):
+        parts.host.time += 60.0
+        list(agreement.due(ProbesDue()))
+    assert agreement.settled
 
 
 def test_a_member_that_was_joining_says_when_it_is_not_any_more(parts: Parts) -> None:

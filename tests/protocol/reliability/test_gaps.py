@@ -60,6 +60,17 @@ def test_a_source_that_never_answers_has_nothing() -> None:
     assert gap.nobody_has([(0, 4)], 6.5, 0.0, 5.0) == [(0, 4)]
 
 
+def test_a_source_whose_answers_are_lost_still_has_what_it_reports_to_keep() -> None:
+    gap = Gap(0.0, 1.0)
+    gap.look([(0, 4)], 0.0)
+    gap.ask_among([PARENT])
+    gap.offered(PARENT, [(0, 2)])
+    gap.to_ask(PARENT, [(0, 4)], 0.0)
+    assert gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0) == [(2, 4)]
+    gap.ask_among([PARENT])
+    assert RangeSet(gap.nobody_has([(0, 4)], 9.0, 0.0, 5.0)).ranges() == [(0, 4)], "it reports them no more"
+
+
 def test_somebody_new_makes_refusals_void() -> None:
     gap = a_gap()
     for name in (PARENT, SIBLING):

@@ -98,6 +98,38 @@ def test_while_buffers_are_full_what_is_lacking_first_is_asked_for_without_credi
     assert Fetch(TOPIC, reading.tree.term, [(0, 1)], due=True) in asked
 
 
+def test_while_buffers_are_full_the_next_is_asked_for_as_soon_as_one_is_given_up() -> None:
+    reading = Reading()
+    village, parent, asked = reading.village, reading.tree.parent, list[object]()
+    assert parent is not None
+    village.peers[reading.peer].table.budget.limit_bytes = -1
+    root = village.world.machines[reading.root].host
+    assert root is not None
+    root.pause()
+    reading.lack(3)
+    village.run(1.1)
+    encode = village.world.encode
+    village.world.encode = lambda message: (asked.append(message), encode(message))[1]
+    gone = Unavailable(TOPIC, reading.tree.term, [(0, 1)], ((0, 1),), (Run(0, PAUL, 100, 1),))
+    for contact in (parent, *reading.tree.fallbacks):
+        village.act(reading.peer, lambda peer, sender=contact: peer.message(sender, gone))
+    assert Fetch(TOPIC, reading.tree.term, [(1, 2)], due=True) in asked
+
+
+def test_what_is_gone_when_there_is_credit_again_is_refused() -> None:
+    reading = Reading()
+    village, contact = reading.village, reading.village.world.machines[reading.peer].contact
+    publisher = village.publisher(reading.root, NAME)
+    village.publish(reading.root, publisher, b"a", b"b")
+    village.run(5)
+    sent = list[object]()
+    encode = village.world.encode
+    village.world.encode = lambda message: (sent.append(message), encode(message))[1]
+    village.peers[reading.root].recovery.unsent[contact.node_id] = {(TOPIC, reading.tree.term): [(0, 2)]}
+    village.act(reading.root, lambda peer: peer.room(contact))
+    assert [message.released for message in sent if isinstance(message, Unavailable)] == [((0, 2),)]
+
+
 def test_what_is_due_is_sent_without_credit_but_one_bundle_at_a_time() -> None:
     village = Village(3)
     root, child, _ = by_distance(village)

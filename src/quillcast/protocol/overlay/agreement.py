@@ -134,6 +134,8 @@ class Agreement:
         probe = self._probes.get(node_id)
         if probe is not None and probe.tries > 1:
             yield from self._give_up(probe.contact)
+        elif probe is not None:
+            probe.tries = self.config.probe_tries - 1  # the next question is the last
         member = self.leaf_set.members.get(node_id)
         if member is not None:
             if len(self._told) >= _TOLD_MAX:
@@ -200,8 +202,8 @@ class Agreement:
         side = self.leaf_set.right if clockwise else self.leaf_set.left
         if self.remove(contact.node_id):
             yield MembersChanged()
-            if not told:
-                for member in self.leaf_set:
+            for member in self.leaf_set:
+                if not told or member.node_id in self.joining:  # newcomers may have come after the others were told
                     self.host.send(member, MemberLost(contact.node_id))
             yield from self._repair(
                 [member for member in side if member.node_id != contact.node_id], clockwise=clockwise

@@ -7,7 +7,7 @@ range and let it go, or gave it up, and will not get it again.
 
 from collections.abc import Iterable
 
-from quillcast.core.ranges import Range, RangeSet, difference, intersection
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 
 RANGES_MAX = 64  # ranges in one Ask; the rest follows when these are filled
 WAIT_S_MAX = 4.0  # longest wait before the same is asked for again; a guess
@@ -16,11 +16,12 @@ WAIT_S_MAX = 4.0  # longest wait before the same is asked for again; a guess
 class Source:
     """Somebody who may have what lacks: what it was asked for in this round, and what it said of it, last or ever."""
 
-    __slots__ = ("answered", "asked", "lacks", "released", "unanswered_since")
+    __slots__ = ("answered", "asked", "lacks", "offers", "released", "unanswered_since")
 
     def __init__(self) -> None:
         self.asked, self.answered = RangeSet(), RangeSet()
         self.lacks, self.released = RangeSet(), RangeSet()
+        self.offers = NO_RANGES  # what it says, by its reports, that it keeps
         self.unanswered_since: float | None = None
 
     def under_way(self, ranges: Iterable[Range]) -> list[Range]:
@@ -74,6 +75,8 @@ class Gap:
                 source.ask_anew()
                 source.lacks = RangeSet()
         self.sources = {name: self.sources.get(name) or Source() for name in names}
+        for source in self.sources.values():
+            source.offers = NO_RANGES
 
     def to_ask(self, name: bytes, ranges: Iterable[Range], now: float) -> list[Range]:
         """What of the ranges to ask a source for now, since nobody is about to send it; it counts as asked for."""
@@ -91,6 +94,7 @@ class Gap:
         """A source says that it keeps these, whatever it said before."""
         source = self.sources.get(name)
         if source is not None:
+            source.offers = RangeSet(ranges)
             for first, last in ranges:
                 source.lacks.discard(first, last)
                 source.released.discard(first, last)
@@ -107,13 +111,13 @@ class Gap:
     def nobody_has(self, ranges: Iterable[Range], now: float, for_s: float, silent_s: float) -> list[Range]:
         """What of the ranges every source has refused for so long, in which nothing came that lacked.
 
-        A source that said nothing for `silent_s` has nothing.
+        A source that said nothing for `silent_s` has nothing, but for what it says in its reports that it keeps.
         """
         left = list(ranges)
         for source in self.sources.values():
             spoken = [*intersection(left, source.lacks), *intersection(left, source.released)]
             if source.unanswered_since is not None and now - source.unanswered_since > silent_s:
-                spoken += intersection(left, source.asked)
+                spoken += intersection(difference(left, source.offers), source.asked)
             left = RangeSet(spoken).ranges()
         return self._stood_for(left, now, for_s)
 

@@ -101,10 +101,10 @@ class Recovery:
             self._ask(contact, tree.topic, tree.term, gap.to_ask(contact.node_id, lacking, self.host.now()))
         if ROOT in gap.sources:
             self._ask_root(tree, gap.to_ask(ROOT, lacking, self.host.now()))
-        self._press(tree, tree.term, gap, sources)
         final = intersection(lacking, gap.sources[tree.parent.node_id].released)
         gone = gap.nobody_has(final, self.host.now(), 0.0, self.config.give_up_s)
         self._give_up(tree, tree.term, gap, gone)
+        self._press(tree, tree.term, gap, sources)
 
     def _sources(self, tree: Tree) -> list[Contact]:
         """Parent, children that are ahead, siblings or the grandparent: whom to ask, in this order."""
@@ -135,7 +135,7 @@ class Recovery:
         tree.give_up(term, ranges)
         for edge in tree.edges.values():
             edge.skip(term, ranges, "unavailable", runs, later)
-        self.scribe.reporting.touch(tree)
+        self.scribe.reports.touch(tree)
 
     # ---- past terms
 
@@ -145,7 +145,7 @@ class Recovery:
             for term, end, _, stable in held:
                 self.scribe.terms.recall(tree, term, end)
                 if tree.settle(term, stable):
-                    self.scribe.reporting.touch(tree)
+                    self.scribe.reports.touch(tree)
 
     def _reported(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
         if tree.parent is not None:
@@ -190,9 +190,9 @@ class Recovery:
                 self._ask(contact, tree.topic, term, asked)
         for contact in contacts:
             self._ask(contact, tree.topic, term, gap.to_ask(contact.node_id, owed, now))
-        self._press(tree, term, gap, contacts)
         gone = gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s)
         self._give_up(tree, term, gap, difference(gone, self._may_come_again(tree, term, gone)))
+        self._press(tree, term, gap, contacts)
 
     def _may_come_again(self, tree: Tree, term: Term, gone: list[Range]) -> RangeSet:
         """What of positions that nobody has may be admitted again: whose events stood there may be all that is lacking.
@@ -292,9 +292,7 @@ class Recovery:
         """There is credit again towards a peer: what it asked for goes before what is new."""
         self.lent.pop(contact.node_id, None)
         for (topic, term), ranges in self.unsent.pop(contact.node_id, {}).items():
-            tree = self.scribe.trees.get(topic)
-            if tree is not None:
-                self._send(contact, topic, term, tree.holding(term, ranges))
+            self._answer(contact, topic, term, ranges)  # some of it may be gone by now
 
     def link_lost(self, contact: Contact) -> None:
         """What a peer asked for over a link that is gone it asks for again."""

@@ -32,6 +32,7 @@ class Child(LinkChannel):
         "moved_at",
         "named_until",
         "newcomers",
+        "outdated",
         "spoken",
     )
 
@@ -41,6 +42,7 @@ class Child(LinkChannel):
         self.held: Held = ()
         self.spoken = NEVER  # is this its own word?
         self.newcomers: tuple[bytes, ...] = ()  # below it, lately
+        self.outdated: tuple[bytes, ...] = ()  # of these, who spoke as this peer's own child since they were named
         self.frontier = acknowledged  # how far it came itself, even if those below it are behind
         self.moved_at = host.now()  # when `cover` last moved
         self.cut_requested_to = 0  # up to here it was asked to end the leases below it that are behind
@@ -56,10 +58,20 @@ class Child(LinkChannel):
             claim.held,
             claim.newcomers,
         )
+        if self.outdated:
+            self.outdated = tuple(node for node in self.outdated if node in claim.newcomers)
         self.frontier = max(claim.acknowledged, claim.frontier)
         if self.acknowledged >= self.cut_requested_to:
             self.cut_requested_to = 0
         self.spoken = SINCE
+
+    def take_up(self, report: ChildReport) -> None:
+        """It reported this before it was entered here, and will not repeat it.
+
+        Or it left meanwhile, and has yet to take that report back.
+        """
+        self.note_report(report)
+        self.spoken = BEFORE
 
     @property
     def speaks_for(self) -> tuple[bytes, ...]:
@@ -152,6 +164,8 @@ class Tree(Flow):
         """Go by what is known of the topic now; its guarantee may be another than first use had assumed."""
         self.descriptor = descriptor
         self.keeps = descriptor.settings.reliable
+        for subscription in self.edges.values():
+            subscription.adapt(reliable=self.keeps)
         if self.root is not None:
             self.root.adapt(descriptor)
 
@@ -189,8 +203,14 @@ class Tree(Flow):
             )
         self.orphaned_leases[node] = lease
         for other in self.children.values():
-            self.heard_from(other.speaks_for)
+            self.heard_from(name for name in other.speaks_for if name not in other.outdated)
         self.heard_from(self.ended)
+
+    def speaks_here(self, node: bytes) -> None:
+        """A child speaks as one: whoever still names it says nothing of a lease that it has here from now on."""
+        for other in self.children.values():
+            if node in other.newcomers and node not in other.outdated:
+                other.outdated = (*other.outdated, node)
 
     def heard_from(self, nodes: Iterable[bytes]) -> bool:
         """These speak for themselves in the tree, or have left: nobody waits for them as departed any more.
