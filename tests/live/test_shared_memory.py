@@ -455,7 +455,7 @@ def test_a_lender_that_is_gone_is_a_lost_link_and_no_broken_promise() -> None:
             await bob.until(lambda: bob.losses == [alice.contact.node_id])
             assert bob.bundles == []
             assert bob.links.counters["refused_malformed"] == 0
-            line = f"lost the link with process {HERE} of this machine: process {HERE} lends nothing there any more"
+            line = f"lost the link with process {HERE} of this machine: process {HERE} no longer exports this block"
             assert list(bob.links.problems) == [line]
 
     run(scenario())
@@ -522,7 +522,7 @@ def test_who_lends_what_is_not_as_said_is_cut_off(what: str, tmp_path) -> None:
             if what == "a part":
                 where = where[:12]
             frames(link, FrameType.SHARED_BUNDLE, said.head + where)
-            await is_cut_off(bob, alice, "lends")
+            await is_cut_off(bob, alice, "exports")
             for descriptor in opened:
                 os.close(descriptor)
 
@@ -538,7 +538,7 @@ def test_who_says_that_more_was_taken_than_lent_or_lends_unasked_is_cut_off(
             link = await meet(alice, bob)
             if nearby_:
                 frames(link, FrameType.OPENED, (1).to_bytes(NUMBER_BYTES, "little"))
-                await is_cut_off(bob, alice, "1 bundles are said to be taken, 0 were lent")
+                await is_cut_off(bob, alice, "1 bundles were confirmed, but only 0 are exported")
             else:
                 frames(link, FrameType.SHARED_BUNDLE, large().head + MemoryFile.new(SIZE).place)
                 await is_cut_off(bob, alice, "a SHARED_BUNDLE frame of")
@@ -566,7 +566,7 @@ def test_what_cannot_be_opened_is_not_borrowed() -> None:
     small = MemoryFile.new(1)
     with pytest.raises(Released):
         open_block(HERE, small.place[:8] + where[8:], SIZE)  # the number is another file's by now
-    with pytest.raises(Malformed, match="lends 1 blocks, and 0 bytes say where"):
+    with pytest.raises(Malformed, match="exports 1 blocks, and 0 bytes name their places"):
         open_bundle(large().head, HERE)
 
 
@@ -575,7 +575,7 @@ def test_a_size_that_no_block_has_is_malformed(size: int) -> None:
     head = bytearray(large().head)
     at = head.rindex(large().blocks[0].size.to_bytes(4, "little"))
     head[at : at + 4] = size.to_bytes(4, "little")
-    with pytest.raises(Malformed, match=f"lends blocks of {size} bytes"):
+    with pytest.raises(Malformed, match=f"exports blocks of {size} bytes"):
         open_bundle(bytes(head) + MemoryFile.new(SIZE).place, HERE)
 
 

@@ -25,7 +25,7 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Control messages that wait for a link being opened; beyond that the attempt ends. A guess."""
 
     local_ipc: bool = True
-    """Peers of one machine are linked by a Unix socket, and lend each other large blocks, where both say so."""
+    """Links between peers of one machine use a Unix socket and shared memory, if both sides have this on."""
 
     unauthenticated_max: int = 128
     """Unauthenticated connections; beyond that the oldest are closed. A guess."""

@@ -1,14 +1,14 @@
-"""Peers of one machine that run without their network's credential take it on while they run.
+"""Running peers of a machine adopt their network's credential, when it exists.
 
-A peer without a credential and a member cannot speak to each other. So a member that starts asks this user's peers
-beside it that have none, through their control sockets, to become members too, as they would be if they started now:
+A peer without a credential and a member cannot talk to each other. So a member that starts asks this user's other peers
+on the machine, through their control sockets, to become members too, as they would if they started now:
 
-1. `join`: the peer joins the network of the members as well, and subscribes there to all that it subscribes to;
-2. `publish`: when all have, its publishers go over, once what they published before is safe;
-3. `leave`: when all have, it leaves the network that it was in.
+1. `join`: the peer also joins the network of the members, and subscribes there to all its topics;
+2. `publish`: when all peers have done so, its publishers move, once everything published before is safe;
+3. `leave`: when all peers have done so, it leaves its former network.
 
-So an event reaches its subscribers whichever of the two networks its publisher is in. A peer that cannot become a
-member is told why, and so is the member.
+So an event reaches its subscribers whichever of the two networks its publisher is in. If a peer cannot become a member,
+both it and the member are told why.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ from quillcast.live.discovery.rendezvous import Entry, Rendezvous
 STEPS = ("join", "publish", "leave")
 QUESTION = "take_credential"
 STEP_S = 10.0  # a guess: how long a peer waits for the next step to be asked for
-ASK_S = 5.0  # a guess: how long a member waits for a step; one of them may be stopped
+ASK_S = 5.0  # a guess: how long a member waits for a step; a peer may be suspended
 
 
 class Adoption:
-    """One peer's way from a network without a credential to the one with it."""
+    """The steps of one peer from a network without a credential to the one with it."""
 
     def __init__(
         self, steps: dict[str, Callable[[], Awaitable[None]]], run: Callable[[Coroutine[Any, Any, None]], None]
     ) -> None:
-        """`steps` do what `STEPS` are, each once; `run` is for what nobody waits for."""
+        """`steps` has the action of each of `STEPS`; `run` starts tasks that nobody waits for."""
         self._steps, self._run = steps, run
         self._alone = asyncio.Lock()
 
     async def take(self, step: str) -> None:
-        """Take this step, and those before it that were not taken. Nobody waits for the last one."""
+        """Take this step, and all earlier ones that were not taken. Nobody waits for the last one."""
         if step not in STEPS:
             raise LocalError(f"{step!r} is not a step; there are: {', '.join(STEPS)}")
         if step == STEPS[-1]:
@@ -56,20 +56,20 @@ class Adoption:
                     del self._steps[step]
 
     async def _go_on(self) -> None:
-        """Whoever asks for the steps may die between two of them."""
+        """Take the later steps if nobody asks for them: the asking member may die between two steps."""
         for step in STEPS[1:]:
             await asyncio.sleep(STEP_S)
             await self._take(step)
 
 
 async def bring_over(place: Rendezvous, entries: Sequence[Entry], credential: str) -> list[str]:
-    """Have this user's peers take their network's credential on; a line about each that does not."""
+    """Have this user's peers adopt the network's credential; returns a line about each that does not."""
     staying: list[str] = []
     for step in STEPS:
         answers = await asyncio.gather(
             *(asyncio.to_thread(_ask, place, entry, step, credential) for entry in entries), return_exceptions=True
         )
-        here = {entry.node_id for entry in place.entries()}  # others have ended meanwhile
+        here = {entry.node_id for entry in place.entries()}  # the others have ended meanwhile
         for entry, answer in zip(entries, answers, strict=True):
             if isinstance(answer, QuillcastError) and entry.node_id in here:
                 staying.append(f"{unheard(entry, place.folder.name)} ({answer})")
@@ -80,7 +80,7 @@ async def bring_over(place: Rendezvous, entries: Sequence[Entry], credential: st
 
 
 def unheard(entry: Entry, network: str) -> str:
-    """A line, for the members of a network, about a peer that they cannot hear."""
+    """A line for the members of a network about a peer that they cannot reach."""
     whose = "" if entry.is_own else f" of user {entry.user}"
     lacks = f"with another credential ({entry.credential})" if entry.credential else "without its credential"
     return (

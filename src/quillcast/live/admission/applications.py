@@ -1,9 +1,8 @@
-"""How a machine is admitted: it shows a one-time token to who holds the network's credential, and gets certificates.
+"""How a machine is admitted: it shows a one-time token to the credential's holder, and gets certificates.
 
-The newcomer opens TLS without a certificate of its own. It first makes sure whom it talks to: the other side's
-certificate, whose key TLS has proven, is signed by the network whose fingerprint the line has. Only then it shows the
-token, with the keys it wants admitted and a signature by each. The answer is a certificate for each, or one line that
-says why not.
+The applicant opens TLS without a certificate of its own. First it checks the other side: its certificate, whose key
+TLS has proven, must be signed by the network with the fingerprint in the join line. Only then it sends the token, the
+keys to admit, and a signature by each key. The answer is a certificate for each key, or one line that says why not.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ _STATEMENT = b"quillcast admission 1\0"
 
 
 class Application(msgspec.Struct, frozen=True, array_like=True):
-    """Admit these keys. Each signature is by its key, over the nonce of the receiver's hello and the key."""
+    """A request to admit keys. Each signature is by its key, over the nonce of the receiver's hello and the key."""
 
     token: str
     network: str
@@ -38,20 +37,20 @@ class Application(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Admitted(msgspec.Struct, frozen=True, array_like=True):
-    """The network's certificate, and one for each key in the order asked for."""
+    """The network's certificate, and one for each key, in the order of the request."""
 
     authority: bytes
     certificates: list[bytes]
 
 
 class Admissions:
-    """The part of who holds the network's credential: judges applications."""
+    """Decides about applications, at the peer that holds the network's credential."""
 
     def __init__(self, network: str, authority: Authority, keyring: Keyring, wall_ns: Callable[[], int]) -> None:
         self.network, self.authority, self.keyring, self.wall_ns = network, authority, keyring, wall_ns
 
     def admit(self, mine: Hello, content: bytes) -> bytes:
-        """The answer to an application. Raises `Unadmitted`, and then its token stays good unless it was at fault."""
+        """The answer to an application. Raises `Unadmitted`; the token then stays valid, unless it was the fault."""
         application = decoded(_APPLICATIONS, content, "application for admission")
         now_ns = self.wall_ns()
         if application.network != self.network:
@@ -71,7 +70,7 @@ class Admissions:
 async def apply(
     line: JoinLine, identities: Sequence[Identity], *, wall_ns: Callable[[], int], timeout_s: float
 ) -> Admitted:
-    """Have these identities admitted with the line's token. Raises `Unreachable`, which says why."""
+    """Have these identities admitted with the line's token. Raises `Unreachable` with the reason."""
     host, port = addresses.parse(line.address)
     loop = asyncio.get_running_loop()
     applicant = Applicant(line, identities, wall_ns(), loop.create_future())
@@ -93,7 +92,7 @@ async def apply(
 
 
 class Applicant:
-    """The newcomer's end of the connection; `answer` is set in the end."""
+    """The applicant's end of the connection; `answer` is the result."""
 
     tls: TlsProtocol | None = None
     opened_here = True
@@ -133,7 +132,7 @@ class Applicant:
             self.refuse(problem)
 
     def refuse(self, problem: RemoteError) -> None:
-        """Something is wrong with the other side: say so there and here."""
+        """Reject the other side: tell it, and fail here."""
         if self.closing:
             return
         spoken_to = self.tls is not None and self.tls.handshaken and not isinstance(problem, RefusedThere)
@@ -143,7 +142,7 @@ class Applicant:
         self.close()
 
     def close(self) -> None:
-        """Close when all is sent."""
+        """Close the connection when all is sent."""
         if not self.closing and self.transport is not None:
             self.closing = True
             self.transport.close()
@@ -160,7 +159,7 @@ class Applicant:
                 raise Malformed(f"a {type_.name} frame came out of turn")
 
     def _greeted(self, theirs: Hello) -> None:
-        """Their hello came: apply, if they are of the network that the line names."""
+        """Their hello arrived: apply, if they are of the network that the join line names."""
         assert self.tls is not None
         assert self.transport is not None
         found, certificate = fingerprint(theirs.authority_key), self.tls.certificate
@@ -183,7 +182,7 @@ class Applicant:
         self.transport.write(frame(FrameType.APPLY, msgspec.msgpack.encode(application)))
 
     def _admitted(self, answer: Admitted) -> None:
-        """Certificates came: they must be this network's, and for our keys."""
+        """Certificates arrived: they must be of this network, and for our keys."""
         if fingerprint(authority_key(answer.authority)) != self._line.fingerprint:
             raise Unadmitted("certificate", "it answers with the certificate of another network")
         keys = [read_member(certificate, self._authority_key).public_key for certificate in answer.certificates]
@@ -195,7 +194,7 @@ class Applicant:
     def _fail(self, problem: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(problem)
-            self.answer.exception()  # nobody need be waiting
+            self.answer.exception()  # there may be no waiter
 
 
 def _verify(key: bytes, signature: bytes, mine: Hello) -> None:

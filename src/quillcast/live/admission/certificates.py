@@ -1,7 +1,7 @@
-"""The network credential, and the X.509 certificates by which it admits peers.
+"""The network credential, and the X.509 certificates with which it admits peers.
 
-A member's certificate is signed by the network's Ed25519 key and holds the peer's own. Beside what X.509 asks for it
-has one extension, the issuer's nonce, that the nodeId is made with (`protocol.security.members`).
+A member's certificate is signed by the network's Ed25519 key and contains the peer's own key. It has one extension: the
+issuer's nonce, which is part of the nodeId (`protocol.security.members`).
 """
 
 import secrets
@@ -17,9 +17,9 @@ from quillcast.core.errors import LocalError
 from quillcast.protocol.security.members import KEY_BYTES, NONCE_BYTES, Member, Unadmitted, fingerprint, member_id
 
 NONCE_OID = x509.ObjectIdentifier("2.25.197262913640372291158034166573107164483")  # a UUID of ours: X.667, clause 6.3
-MEMBER_DAYS = 3650  # a guess: revocation, not expiry, is to end a membership
+MEMBER_DAYS = 3650  # a guess: revocation, not expiry, ends a membership
 AUTHORITY_DAYS = 36500
-BACKDATED = timedelta(hours=1)  # clocks that agree within `CLOCK_SKEW_MAX_S` take a new certificate at once
+BACKDATED = timedelta(hours=1)  # so that all clocks within `CLOCK_SKEW_MAX_S` accept a new certificate at once
 
 _UNREADABLE = (
     ValueError, TypeError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion, x509.ExtensionNotFound,
@@ -33,7 +33,7 @@ _NO_USAGE = {
 
 
 class Authority:
-    """A network's credential: the key that admits peers. Who holds it decides who is a member."""
+    """A network's credential: the key that admits peers. Its holder decides who is a member."""
 
     def __init__(self, key: Ed25519PrivateKey, certificate: bytes) -> None:
         self._key, self.certificate = key, certificate
@@ -42,7 +42,7 @@ class Authority:
 
     @classmethod
     def new(cls, network: str, now_ns: int) -> "Authority":
-        """The credential of a new network, from the system's randomness."""
+        """The credential of a new network, from the system's random source."""
         key, now = Ed25519PrivateKey.generate(), _datetime(now_ns)
         name = _name(network)
         builder = _builder(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
@@ -53,7 +53,7 @@ class Authority:
 
     @classmethod
     def of_pem(cls, pem: bytes) -> "Authority":
-        """The credential of a file. Raises `LocalError` if it holds none."""
+        """Read a credential. Raises `LocalError` if these bytes are not one."""
         try:
             key = serialization.load_pem_private_key(pem, None)
             certificate = x509.load_pem_x509_certificate(pem)
@@ -67,14 +67,14 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The bytes to keep, and to keep secret."""
+        """The bytes to store, which must be kept secret."""
         key = self._key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         return key + pem(self.certificate)
 
     def admit(self, public_key: bytes, now_ns: int, nonce: bytes | None = None) -> bytes:
-        """A member's certificate for a peer's key; its place on the ring is drawn here and now."""
+        """A member's certificate for a peer's key. The nonce, and so its place on the ring, is drawn here."""
         nonce = secrets.token_bytes(NONCE_BYTES) if nonce is None else nonce
         now, key = _datetime(now_ns), Ed25519PublicKey.from_public_bytes(public_key)
         subject = _name(member_id(public_key, nonce).hex())
@@ -87,7 +87,7 @@ class Authority:
 
 
 def authority_key(certificate: bytes) -> bytes:
-    """The public key that a network's certificate holds. Raises `Unadmitted` if it is none."""
+    """The public key in a network's certificate. Raises `Unadmitted` if it is invalid."""
     try:
         key = x509.load_der_x509_certificate(certificate).public_key()
     except _UNREADABLE as problem:
@@ -98,7 +98,7 @@ def authority_key(certificate: bytes) -> bytes:
 
 
 def read_member(certificate: bytes, by: bytes) -> Member:
-    """What a member's certificate says. Raises `Unadmitted` unless the network whose public key is `by` signed it."""
+    """Read a member's certificate. Raises `Unadmitted` unless the network with public key `by` signed it."""
     try:
         read = x509.load_der_x509_certificate(certificate)
         Ed25519PublicKey.from_public_bytes(by).verify(read.signature, read.tbs_certificate_bytes)
@@ -116,7 +116,7 @@ def read_member(certificate: bytes, by: bytes) -> Member:
 
 
 def pem(certificate: bytes) -> bytes:
-    """A certificate as OpenSSL reads it from files."""
+    """A certificate in the format of OpenSSL's files."""
     return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
 
 

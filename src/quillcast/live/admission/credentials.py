@@ -1,7 +1,7 @@
-"""Credentials of applications: the key in whose name one creates topics, publishes and subscribes.
+"""Credentials of applications: keys that create topics, publish and subscribe.
 
-A peer's identity says which process this is; a credential says on whose behalf it acts. It is a file to keep secret,
-and its `principal` is what topics' access lists name.
+A peer's identity says which process it is; a credential says on whose behalf it acts. It is a secret file. Access lists
+name it by its `principal`.
 """
 
 import os
@@ -23,7 +23,7 @@ class Credentials:
         self._key = key
         self.public_key = key.public_key().public_bytes_raw()
         self.principal = principal(self.public_key)
-        """What access lists name: 32 hexadecimal digits."""
+        """The name for access lists: 32 hexadecimal digits."""
 
     @classmethod
     def new(cls) -> "Credentials":
@@ -57,7 +57,7 @@ class Credentials:
                 with os.fdopen(made, "wb") as file:
                     file.write(pem)
             except OSError:
-                Path(path).unlink()  # half a key is none
+                Path(path).unlink()  # an incomplete key is useless
                 raise
         except OSError as problem:
             raise LocalError(f"the credentials cannot be written to {path}: {problem.strerror}") from problem

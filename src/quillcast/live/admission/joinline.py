@@ -1,7 +1,7 @@
-"""The line that one machine prints and the next one is given: where to join, whom to trust, and a one-time token.
+"""The join line, which one machine prints for another: where to join, whom to trust, and a one-time token.
 
-`quillcast://HOST:PORT/FINGERPRINT?token=TOKEN&network=NAME`; the network's name is there unless it is `default`, and
-the token may lack where its folder remembers the admission.
+`quillcast://HOST:PORT/FINGERPRINT?token=TOKEN&network=NAME`. The network's name is left out if it is `default`. The
+token is optional on a machine that was admitted before.
 """
 
 from urllib.parse import parse_qsl, quote, urlsplit

@@ -1,6 +1,6 @@
-"""What a folder remembers of a network's credential: the credential itself, or identities that it admitted.
+"""The folder of a network membership: the network's credential, or the identities that it admitted.
 
-`network.pem` is the network's credential, with its secret key; only the folder of who admits others has it.
+`network.pem` is the network's credential with its secret key; only the peer that admits others has it.
 `members.sqlite` has the rest:
 
 ========== =============================== ============================================================
@@ -9,11 +9,11 @@ table      columns                         for
 authority  certificate                     whom to trust
 members    number, secret, certificate     peers that may run with this folder, each at most once at a time
 contacts   address, seen_ns                finding the network again
-tokens     hash, until_ns, used_ns         who holds the credential: the tokens it gave out
+tokens     hash, until_ns, used_ns         with the credential: the tokens that were issued
 ========== =============================== ============================================================
 
-With a data folder these stand in it, for one peer. Without, they stand in the user's configuration folder, where every
-command of the user takes one of `MEMBERS_MAX` identities for as long as it runs.
+They are in the data folder, for one peer. Without a data folder they are in the user's configuration folder, where each
+running command of the user takes one of `MEMBERS_MAX` identities.
 """
 
 import fcntl
@@ -36,10 +36,10 @@ AUTHORITY_FILE = "network.pem"
 DATABASE = "members.sqlite"
 MEMBERS_MAX = 16  # peers of one user on one machine at a time; a guess
 CONTACTS_MAX = 16
-TOKENS_KEPT_NS = 30 * 86400 * 10**9  # so long an expired or used token is known as such
+TOKENS_KEPT_NS = 30 * 86400 * 10**9  # how long expired and used tokens are remembered
 _TOKEN_BYTES = 15  # 24 letters and digits
-_ROOM_BYTES = 64 << 10  # what an admission takes
-_WAIT_S = 10.0  # for another process that writes
+_ROOM_BYTES = 64 << 10  # the disk space that an admission needs
+_WAIT_S = 10.0  # for another process to finish writing
 
 _SCHEMA = """
 create table if not exists authority (one integer primary key check (one = 1), certificate blob not null);
@@ -50,23 +50,23 @@ create table if not exists tokens (hash blob primary key, until_ns integer not n
 
 
 class CertifiedIdentity:
-    """An identity with its certificate, in use by this process alone until it is closed."""
+    """An identity with its certificate. Only this process uses it until it is closed."""
 
     def __init__(self, identity: Identity, certificate: bytes, authority: bytes, lock: int | None = None) -> None:
         self.identity, self.certificate, self.authority = identity, certificate, authority
         self._lock = lock
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Release it for other processes."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
 class Keyring:
-    """A folder with a network's credential, or with identities that it admitted. It is made when it is first written.
+    """A folder with a network's credential, or with identities that it admitted. The first write creates it.
 
-    Raises `DiskFailed` where the folder cannot be used.
+    Raises `DiskFailed` if the folder cannot be used.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -91,12 +91,12 @@ class Keyring:
     # --- the credential
 
     def authority(self) -> Authority | None:
-        """The network's credential, where this folder has it."""
+        """The network's credential, if this folder has it."""
         path = self.folder / AUTHORITY_FILE
         return read_authority(path) if path.exists() else None
 
     def make_authority(self, network: str, now_ns: int) -> Authority:
-        """Make the credential of a new network; of several that try at once, one does."""
+        """Create the credential of a new network. If several processes try, one of them succeeds."""
         new_folders = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         self._make_folder()
         made, path = Authority.new(network, now_ns), self.folder / AUTHORITY_FILE
@@ -118,7 +118,7 @@ class Keyring:
         return made
 
     def unmake_authority(self) -> None:
-        """Take back the credential that was made here, unless another process took part in its network since."""
+        """Remove the credential that was created here, unless another process has joined its network since."""
         new_folders, self._made = self._made, None
         if new_folders is None or self.count > 1:
             return
@@ -130,7 +130,7 @@ class Keyring:
             folder.rmdir()
 
     def trust(self, certificate: bytes) -> None:
-        """This folder belongs to the network of this certificate. Raises `LocalError` if it belongs to another."""
+        """Assign this folder to the network of this certificate. Raises `LocalError` if it belongs to another."""
         known, new = self.fingerprint, fingerprint(authority_key(certificate))
         if known is not None and known != new:
             raise LocalError(
@@ -143,7 +143,7 @@ class Keyring:
     # --- members
 
     def prepare(self) -> None:
-        """Make sure that what comes can be kept here, and leave nothing behind."""
+        """Check that an admission can be stored here, and leave nothing behind."""
         folder = next(each for each in (self.folder, *self.folder.parents) if each.exists())
         try:
             with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
@@ -152,14 +152,14 @@ class Keyring:
             raise DiskFailed(f"{self.folder} cannot be used: {problem.strerror}") from problem
 
     def add(self, secrets_and_certificates: Iterable[tuple[bytes, bytes]]) -> None:
-        """Keep admitted identities; the folder must belong to their network."""
+        """Store admitted identities; the folder must belong to their network."""
         with self._database() as database:
             database.executemany(
                 "insert into members (secret, certificate) values (?, ?)", list(secrets_and_certificates)
             )
 
     def claim(self) -> CertifiedIdentity | None:
-        """The first identity that no running process uses; None if there is none. Close it in the end."""
+        """The first identity that no running process uses, or None. The caller must close it."""
         authority = self.certificate
         if authority is None:
             return None
@@ -172,7 +172,7 @@ class Keyring:
         return None
 
     def take(self) -> tuple[bytes, bytes] | None:
-        """Remove an identity that no running process uses, to be another folder's from now on."""
+        """Remove an identity that no running process uses, to move it to another folder."""
         with self._database() as database:
             rows = database.execute("select number, secret, certificate from members order by number desc").fetchall()
             for number, secret, certificate in rows:
@@ -192,7 +192,7 @@ class Keyring:
     # --- contacts
 
     def contacts(self) -> list[str]:
-        """Addresses of peers of the network, the latest seen first."""
+        """Addresses of peers of the network, most recent first."""
         if self.certificate is None:
             return []
         with self._database() as database:
@@ -200,7 +200,7 @@ class Keyring:
             return [row[0] for row in rows]
 
     def note_contacts(self, addresses: Iterable[str], now_ns: int) -> None:
-        """Keep these addresses; the oldest beyond `CONTACTS_MAX` go."""
+        """Store these addresses, and remove the oldest beyond `CONTACTS_MAX`."""
         with self._database() as database:
             database.executemany("replace into contacts values (?, ?)", [(address, now_ns) for address in addresses])
             database.execute(
@@ -220,7 +220,7 @@ class Keyring:
         return token
 
     def use_token(self, token: str, now_ns: int) -> None:
-        """Use a token up. Raises `Unadmitted` unless it is good."""
+        """Use a token. Raises `Unadmitted` unless it is valid."""
         with self._database() as database:
             row = database.execute(
                 "select until_ns, used_ns from tokens where hash = ?", [token_hash(token)]
@@ -238,11 +238,11 @@ class Keyring:
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
-        """The database, for one transaction that no other process interrupts."""
+        """The database, for one exclusive transaction."""
         self._make_folder()
         path = self.folder / DATABASE
         try:
-            path.touch(mode=0o600)  # before SQLite makes it: the secrets are the owner's alone
+            path.touch(mode=0o600)  # before SQLite creates it: only the owner may read the secrets
             database = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_S)
             try:
                 database.executescript(_SCHEMA)
@@ -255,7 +255,7 @@ class Keyring:
             raise DiskFailed(f"{path}: {problem}") from problem
 
     def _lock(self, number: int) -> int | None:
-        """A lock that lasts as long as this process, or None if another one has it."""
+        """A lock for as long as this process runs, or None if another process has it."""
         lock = os.open(self.folder / f"member-{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -266,7 +266,7 @@ class Keyring:
 
 
 def user_folder(network: str) -> Path:
-    """Where the user's membership of a network is kept: `$XDG_CONFIG_HOME/quillcast/<network>`, or in `~/.config`."""
+    """The folder of the user's membership in a network: `$XDG_CONFIG_HOME/quillcast/<network>`, or in `~/.config`."""
     try:
         base = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
     except RuntimeError:  # a user that the system does not know, as in containers
@@ -275,7 +275,7 @@ def user_folder(network: str) -> Path:
 
 
 def read_authority(path: Path) -> Authority:
-    """The network's credential in a file. Raises `LocalError` that names it."""
+    """Read the network's credential from a file. Raises `LocalError` that names the file."""
     try:
         return Authority.of_pem(path.read_bytes())
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""Which network's member a node is: what its arguments, its data folder and the user's folder say together."""
+"""Resolves the membership of a node from its arguments, its data folder and the user's folder."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +19,11 @@ from quillcast.live.admission.keyring import (
 )
 from quillcast.live.transport.hello import Identity
 
-_FAR_NS = 1 << 62  # the contact of a line is not pushed out by those seen later
+_FAR_NS = 1 << 62  # later contacts do not displace the one of the join line
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """What a node is in a network with a credential: who it is, where that is kept, and whether it may admit others."""
+    """A node's membership: its identity, where that is stored, and whether the node can admit others."""
 
     membership: CertifiedIdentity
     keyring: Keyring
@@ -31,7 +31,7 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class MembershipResolver:
-    """Finds a node's membership, or gets it one. `make` makes the credential of a new network where there is none."""
+    """Finds or obtains a node's membership. With `make` it creates the credential of a new network if there is none."""
 
     def __init__(
         self,
@@ -50,20 +50,20 @@ class MembershipResolver:
 
     @property
     def expects_membership(self) -> bool:
-        """Will there be a membership, as far as one can tell beforehand?"""
+        """Will there be a membership, as far as can be known beforehand?"""
         asked = self.make or self.join is not None or self.credential is not None
         return asked or self.keyring.certificate is not None or self.users.certificate is not None
 
     @property
     def adoptable(self) -> str | None:
-        """The fingerprint of the network that a node which is no member yet would be a member of if it began now."""
+        """The fingerprint of the network that a node without membership would be a member of if it started now."""
         return self.keyring.fingerprint or self.users.fingerprint
 
     async def find(self, timeout_s: float) -> Membership | None:
-        """The node's standing; None: this is no network with a credential.
+        """The node's membership, or None in a network without a credential.
 
-        Raises `LocalError` where what was asked for and what the folder remembers do not agree, or where all identities
-        are in use; `Unreachable` where the line to join with got this machine nowhere.
+        Raises `LocalError` if the arguments contradict what the folder remembers, or if all identities are in use, and
+        `Unreachable` if the join line did not work.
         """
         authority = self._authority()
         if self.join is not None:
@@ -77,7 +77,7 @@ class MembershipResolver:
         return Membership(self._claim(authority), self.keyring, authority)
 
     def give_back(self) -> None:
-        """The node could not start: a credential that it made for its network is none."""
+        """The node could not start: remove a credential that it created."""
         self.keyring.unmake_authority()
 
     def _authority(self) -> Authority | None:
@@ -94,7 +94,7 @@ class MembershipResolver:
         return known
 
     async def _join(self, line: JoinLine, timeout_s: float) -> None:
-        """Be admitted with a line, unless this folder was before."""
+        """Be admitted with a join line, unless this folder already was."""
         known = self.keyring.fingerprint
         if known is not None and known != line.fingerprint:
             raise LocalError(
@@ -104,7 +104,7 @@ class MembershipResolver:
         if known is None:
             if not line.token:
                 raise LocalError("the join line has no token, and this machine was not admitted before")
-            self.keyring.prepare()  # a token is good for once
+            self.keyring.prepare()  # a token works only once
             identities = [Identity.new() for _ in range(1 if self.data is not None else MEMBERS_MAX)]
             admitted = await apply(line, identities, wall_ns=self.wall_ns, timeout_s=timeout_s)
             self.keyring.trust(admitted.authority)
@@ -115,7 +115,7 @@ class MembershipResolver:
         self.keyring.note_contacts([line.address], _FAR_NS)
 
     def _move_in(self, authority: Authority | None) -> None:
-        """A data folder of a user who is admitted gets an identity of its own, for good."""
+        """Give the data folder of an admitted user a permanent identity of its own."""
         certificate, now_ns = self.users.certificate, self.wall_ns()
         assert certificate is not None
         member = admit_here(authority, self.wall_ns) if authority is not None else self.users.take()
@@ -127,7 +127,7 @@ class MembershipResolver:
 
     def _claim(self, authority: Authority | None) -> CertifiedIdentity:
         claimed = self.keyring.claim()
-        while claimed is None and authority is not None:  # another process may claim what this one added
+        while claimed is None and authority is not None:  # another process may claim the identity that this one added
             self.keyring.add([admit_here(authority, self.wall_ns)])
             claimed = self.keyring.claim()
         if claimed is None:

@@ -1,4 +1,4 @@
-"""How a command asks a running peer of this machine: a Unix socket beside the peer's rendezvous file.
+"""The control socket, through which commands query a running peer: a Unix socket beside its rendezvous file.
 
 A question is one line of JSON, `{"ask": "tree", "topic": "sport/tennis"}`; so is the answer, `{"answer": ...}` or
 `{"error": "one clear line"}`.
@@ -19,13 +19,13 @@ from quillcast.core.errors import LocalError, QuillcastError, Unreachable
 from quillcast.live.transport import local_ipc
 
 QUESTION_BYTES_MAX = 64 << 10
-ANSWER_TIMEOUT_S = 10.0  # a guess: a tree is walked in at most two
+ANSWER_TIMEOUT_S = 10.0  # a guess: walking a tree takes at most two
 
 Answerer = Callable[..., Awaitable[Any]]
 
 
 class ControlServer:
-    """Answers questions at a path; the folder it stands in is the user's alone."""
+    """Answers questions on a socket, in a folder that only this user can write to."""
 
     def __init__(self, path: Path, answerers: Mapping[str, Answerer]) -> None:
         self.path, self._answerers = path, answerers
@@ -37,7 +37,7 @@ class ControlServer:
             self.path.unlink(missing_ok=True)
             with _short(self.path) as path:
                 listener.bind(path)
-                os.chmod(path, 0o600)  # noqa: PTH101 - it is no real path; and nobody connects before it listens
+                os.chmod(path, 0o600)  # noqa: PTH101 - not a real path; nobody connects before it listens
             self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=QUESTION_BYTES_MAX)
         except OSError as problem:
             listener.close()
@@ -52,7 +52,7 @@ class ControlServer:
         self.path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):  # whoever asked has gone
+        with contextlib.suppress(ConnectionError):  # the client has gone
             line = await _line(reader)
             writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
             await writer.drain()
@@ -71,7 +71,7 @@ class ControlServer:
 
 
 def ask(path: Path, question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> Any:
-    """Ask the peer whose control socket stands at `path`, and wait for its answer. Blocks.
+    """Ask the peer with the control socket at `path`, and wait for its answer. This blocks.
 
     Raises `LocalError` with what the peer says is wrong with the question, `Unreachable` if it does not answer.
     """
@@ -107,7 +107,7 @@ def _all(link: socket.socket) -> bytes:
 
 @contextlib.contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """A name for a socket's path that is short enough for the system, whatever folder it stands in."""
+    """A name for a socket's path that is short enough for the system, whatever its folder."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

@@ -1,4 +1,4 @@
-"""Who to join through: named contacts, or peers of this machine and neighbours of former times."""
+"""Finds peers to join through: named contacts, peers of this machine, and earlier neighbours."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,12 +8,12 @@ from quillcast.core.messages import Contact
 from quillcast.live.discovery.rendezvous import Entry, Rendezvous
 from quillcast.live.transport.links import Links
 
-_GREET_MORE_S = 0.05  # others may answer this much later than the first; a guess: some turns of busy processes
+_GREET_MORE_S = 0.05  # others may answer this much later than the first; a guess: some iterations of busy processes
 CONTACTS_MAX = 8  # asked at a time, and joined through; a guess: the overlay learns of all others from them
 
 
 class OtherCredential(LocalError):
-    """The peers of this machine are members of a network with a credential, and this one is not."""
+    """The peers of this machine are members of a network with a credential, but this peer is not."""
 
     def __init__(self, network: str, other: Entry) -> None:
         super().__init__(
@@ -28,13 +28,13 @@ async def find_contacts(
     links: Links, rendezvous: Rendezvous, named: Sequence[str], remembered: Iterable[str], *,
     may_be_first: bool = True, patient: bool = False,
 ) -> list[Contact]:  # fmt: skip
-    """Enter this peer among those of its machine, and return peers of its network that answer; none: it is the first.
+    """Register this peer on its machine, and return peers of its network that answer; if none, it is the first.
 
-    Raises `Unreachable` if there are `named` addresses, and no peer of this network at any; `OtherCredential` if
-    peers of this machine are members of a network with a credential, and this one is not. `Unreachable` too if nobody
-    answers, but processes of this machine that listen as peers are silent: stopped, or hung. Unless it `may_be_first`,
-    also if addresses are known and nobody answers at any. Who is `patient` is never the first: it raises
-    `Unreachable` instead, and is not entered before it has found others.
+    Raises `OtherCredential` if peers of this machine are members of a network with a credential and this one is not.
+    Raises `Unreachable` if no peer of this network answers at the `named` addresses, or if peers of this machine listen
+    but do not answer because they are suspended or hung. Unless it `may_be_first`, also if addresses are known and none
+    answers. A `patient` peer is never the first: it raises `Unreachable` instead, and is registered only when it has
+    found others.
     """
     credential = links.handshake.tls.fingerprint if links.handshake.tls is not None else ""
     with rendezvous.alone():
@@ -60,7 +60,7 @@ async def find_contacts(
 
 
 async def _named(links: Links, addresses: Sequence[str]) -> list[Contact]:
-    """Those that answer. Raises `Unreachable` if there are none."""
+    """The peers that answer. Raises `Unreachable` if there are none."""
     found, problems = await _greet(links, addresses)
     if not found:
         raise _nobody(problems)
@@ -68,7 +68,7 @@ async def _named(links: Links, addresses: Sequence[str]) -> list[Contact]:
 
 
 async def _first(links: Links, addresses: list[str], here: Mapping[str, int], *, needed: bool) -> list[Contact]:
-    """Those that answer, of the first addresses where anybody does; `here` has processes of this machine."""
+    """The peers that answer at the first addresses where one does; `here` has processes of this machine."""
     problems: dict[str, Unreachable] = {}
     for first in range(0, len(addresses), CONTACTS_MAX):
         found, problems_now = await _greet(links, addresses[first : first + CONTACTS_MAX])
@@ -84,9 +84,9 @@ async def _first(links: Links, addresses: list[str], here: Mapping[str, int], *,
 
 
 async def _greet(links: Links, addresses: Sequence[str]) -> tuple[list[Contact], dict[str, Unreachable]]:
-    """Ask who is at these addresses: those that answer, and what is wrong with the others.
+    """Ask which peers are at these addresses; returns those that answer, and the errors of the others.
 
-    Once one has answered, the others have as long again: one that is stopped, or hung, holds up nobody.
+    Once one has answered, the others get as much time again: a suspended or hung peer delays nobody.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -113,13 +113,13 @@ async def _greet(links: Links, addresses: Sequence[str]) -> tuple[list[Contact],
 
 
 def _answered(asked: Iterable[asyncio.Future[Contact]]) -> bool:
-    """Has anybody answered, or has anything gone wrong that is no silence?"""
+    """Has a peer answered, or failed with more than silence?"""
     done = [task for task in asked if task.done()]
     return any(task.cancelled() or not isinstance(task.exception(), Unreachable) for task in done)
 
 
 def _is_silent(problem: Unreachable) -> bool:
-    """Does somebody listen there and say nothing? An address that is nobody's any more refuses at once."""
+    """Does a process listen there without answering? An address without a process refuses at once."""
     return isinstance(problem.__cause__, TimeoutError)
 
 

@@ -1,7 +1,7 @@
 """How peers of one machine find each other: a file per listening peer in a folder per network.
 
-A file is a hint: whoever reads it asks whether the process lives, and then at the address. Which folder it is says
-`live.discovery.runtimefolder`; in one that users share each has a folder of its own, which nobody else can write to.
+A file is a hint: its reader checks whether the process lives, and then asks at the address. The folder comes from
+`live.discovery.runtimefolder`. In a shared one, each user has a folder that nobody else can write to.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _SUFFIX = ".json"
 _CONTROL_SUFFIX = ".sock"
 _STEM_DIGITS = 16  # of the nodeId in file names: paths of Unix sockets are short
 _ENTRY_BYTES_MAX = 4096
-_LOCK_S = 5.0  # a guess: nobody looks around for so long, and in a shared folder anybody may hold the lock
+_LOCK_S = 5.0  # a guess: longer than any search; in a shared folder any user may hold the lock
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -36,13 +36,13 @@ class Entry(msgspec.Struct, frozen=True):
     pid: int
     started_ns: int
     credential: str = ""
-    """The fingerprint of its network's credential; nothing in a network without one."""
+    """The fingerprint of its network's credential; empty without one."""
     user: int = -1
-    """Who runs it, as the owner of its file says."""
+    """The user that runs it: the owner of its file."""
 
     @property
     def contact(self) -> Contact:
-        """Who it is and where."""
+        """Its nodeId and address."""
         return Contact(bytes.fromhex(self.node_id), self.address)
 
     @property
@@ -52,9 +52,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Rendezvous:
-    """The folder of one network on this machine; `runtime_dir` is where, if not in the user's own.
+    """The folder of one network on this machine, in `runtime_dir` or in the user's own runtime folder.
 
-    Raises `LocalError` for a name that is no network's, or a folder that cannot be used or trusted.
+    Raises `LocalError` for an invalid name, or a folder that cannot be used or trusted.
     """
 
     def __init__(self, network: str, runtime_dir: Path | str | None = None) -> None:
@@ -73,7 +73,7 @@ class Rendezvous:
 
     @property
     def looked_in(self) -> str:
-        """Where peers of this machine are looked for, in words."""
+        """Where this peer looks for others of this machine, as text."""
         folders = [str(folder / self.folder.name) for folder in (self._runtime.own, *self._runtime.also)]
         if self._runtime.shared is not None:
             folders = [f"{self._runtime.shared}/*/{self.folder.name}"]
@@ -81,17 +81,17 @@ class Rendezvous:
 
     @property
     def is_shared(self) -> bool:
-        """Are other users' peers found here, too?"""
+        """Are peers of other users found here too?"""
         return self._runtime.shared is not None
 
     @property
     def notice(self) -> str:
-        """What a person has to know about this folder; mostly nothing."""
+        """What a person must know about this folder; usually nothing."""
         return self._runtime.notice
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """While this lasts no other peer of this machine looks around or enters itself: one of them is first."""
+        """Lock: meanwhile no other peer of this machine searches or registers, so exactly one is the first."""
         folder = os.open(self._runtime.shared or self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             _lock(folder)
@@ -100,7 +100,7 @@ class Rendezvous:
             os.close(folder)
 
     def enter(self, contact: Contact, credential: str = "") -> None:
-        """Make this peer known; the file appears whole. Raises `DiskFailed`."""
+        """Register this peer; its file appears atomically. Raises `DiskFailed`."""
         entry = Entry(contact.node_id.hex(), contact.address, os.getpid(), time.time_ns(), credential)
         path = self._path(contact, _SUFFIX)
         draft = path.with_suffix(f".{secrets.token_hex(4)}.draft")
@@ -114,23 +114,23 @@ class Rendezvous:
             raise DiskFailed(f"{path}: {problem.strerror}; other peers of this machine look there") from problem
 
     def leave(self, contact: Contact) -> None:
-        """Take this peer's files away."""
+        """Remove this peer's files."""
         for suffix in (_SUFFIX, _CONTROL_SUFFIX):
             self._path(contact, suffix).unlink(missing_ok=True)
 
     def control_path(self, contact: Contact) -> Path:
-        """Where the control socket of a peer of this user stands."""
+        """The path of the control socket of a peer of this user."""
         path = self._path(contact, _CONTROL_SUFFIX)
         others = (folder / self.folder.name / path.name for folder in self._runtime.also)
         return path if path.exists() else next((other for other in others if other.exists()), path)
 
     def entries(self) -> list[Entry]:
-        """This user's peers whose process lives, the longest running first; files of dead ones are taken away."""
+        """This user's peers whose process lives, oldest first; files of dead processes are removed."""
         folders = (self.folder, *(folder / self.folder.name for folder in self._runtime.also))
         return _in_order(entry for folder in folders for entry in _swept(folder))
 
     def all_entries(self) -> list[Entry]:
-        """Those of other users, too, where the folder is shared; nobody can ask their control sockets."""
+        """The same with other users' peers, if the folder is shared; their control sockets are not accessible."""
         others = (folder / self.folder.name for folder in self._runtime.others())
         return _in_order([*self.entries(), *(entry for folder in others for _, entry in _live(folder))])
 
@@ -139,7 +139,7 @@ class Rendezvous:
 
 
 def networks_here(runtime_dir: Path | str | None = None) -> list[str]:
-    """Networks that this user's peers on this machine belong to, or did once."""
+    """Networks that this user's peers on this machine belong to, or once did."""
     runtime = chosen(runtime_dir)
     folders = (path for folder in (runtime.own, *runtime.also) if folder.is_dir() for path in folder.iterdir())
     return sorted({path.name for path in folders if path.is_dir() and _NAME.fullmatch(path.name)})
@@ -151,7 +151,7 @@ def runtime_folder() -> Path:
 
 
 def _swept(folder: Path) -> list[Entry]:
-    """The entries of a folder of this user; files of dead processes are taken away."""
+    """The entries of a folder of this user; files of dead processes are removed."""
     live = dict(_live(folder))
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         if path not in live:
@@ -172,7 +172,7 @@ def _in_order(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _read(path: Path) -> Entry | None:
-    """The entry of a file; None where it has gone, makes no sense, or is no plain file of who owns its folder."""
+    """The entry of a file; None if it is gone, invalid, or not a plain file of its folder's owner."""
     try:
         owner = path.parent.stat().st_uid
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -199,7 +199,7 @@ def _lives(pid: int) -> bool:
 
 
 def _lock(folder: int) -> None:
-    """Lock a folder, or go on without after `_LOCK_S`: then two peers may both take themselves for the first."""
+    """Lock a folder, or continue without after `_LOCK_S`: then two peers may both believe they are the first."""
     until = time.monotonic() + _LOCK_S
     while True:
         try:

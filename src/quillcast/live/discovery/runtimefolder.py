@@ -3,15 +3,15 @@
 ========================================== ====================================================================
 place                                      when
 ========================================== ====================================================================
-`runtime_dir`, `$QUILLCAST_RUNTIME_DIR`    somebody says so; it has to be usable
-`$XDG_RUNTIME_DIR/quillcast`               that is set, and usable
+`runtime_dir`, `$QUILLCAST_RUNTIME_DIR`    it is given; it must be usable
+`$XDG_RUNTIME_DIR/quillcast`               it is set, and usable
 `/run/user/UID/quillcast`                  it is usable, as where `cron` or `sudo` sets no XDG_RUNTIME_DIR
 `quillcast-UID` in the temporary directory otherwise; peers in `/run/user/UID` look here, too
 ========================================== ====================================================================
 
-Usable is a folder that this user alone can write to, so that nobody else adds, replaces or removes files. A folder that
-is named may also be one that everybody can write to, with the sticky bit, and root's: then each user has a folder of
-its own in it, named by the user's number and owned by it, or nobody looks into it.
+A usable folder is one that only this user can write to, so that nobody else adds, replaces or removes files. A given
+folder may also be shared: owned by root and writable for everybody, with the sticky bit. Then each user has a folder in
+it, named by the user's number and owned by the user; others are ignored.
 """
 
 import os
@@ -31,19 +31,19 @@ _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class RuntimeFolder(msgspec.Struct, frozen=True):
-    """A folder for what runs."""
+    """A folder for the files of running peers."""
 
     own: Path
-    """Of this user; it stands, with a folder per network in it."""
+    """The folder of this user, which exists; it has a folder per network."""
     also: tuple[Path, ...] = ()
-    """Where this user's other peers may be."""
+    """Other folders that may have peers of this user."""
     shared: Path | None = None
-    """The folder that users share, if it is one."""
+    """The shared folder, if there is one."""
     notice: str = ""
-    """Why it is not the one that XDG_RUNTIME_DIR says."""
+    """Why it is not the folder in XDG_RUNTIME_DIR."""
 
     def others(self) -> Iterator[Path]:
-        """The folders of other users, where it is shared."""
+        """The folders of other users, if the folder is shared."""
         if self.shared is not None:
             for path in sorted(self.shared.iterdir()):
                 number = path.name.isascii() and path.name.isdigit()
@@ -52,7 +52,7 @@ class RuntimeFolder(msgspec.Struct, frozen=True):
 
 
 def chosen(given: Path | str | None) -> RuntimeFolder:
-    """The folder to use. Raises `LocalError` for one that was named and cannot be used or trusted."""
+    """The folder to use. Raises `LocalError` if a given one cannot be used or trusted."""
     given = given or os.environ.get(VARIABLE)
     if given:
         return _named(Path(given).absolute())
@@ -73,7 +73,7 @@ def chosen(given: Path | str | None) -> RuntimeFolder:
 
 
 def _named(folder: Path) -> RuntimeFolder:
-    """The folder that somebody named: of this user alone, or one that users share."""
+    """The given folder: of this user alone, or shared."""
     if problem := _made(folder):
         raise LocalError(f"the runtime folder {folder} cannot be used: {problem}")
     found = folder.stat()
@@ -92,11 +92,11 @@ def _named(folder: Path) -> RuntimeFolder:
 
 
 def _unusable(folder: Path) -> str | None:
-    """What keeps this user from a folder of quillcast's in this one; None: it stands now."""
+    """Why quillcast cannot have a folder of this user in this one; None if it exists now."""
     if not folder.is_absolute():
         return "it is not an absolute path"
     if folder.parent == _LOGINS and not folder.exists():
-        return "it does not exist"  # and is the system's to make
+        return "it does not exist"  # only the system creates it
     if problem := _made(folder):
         return problem
     found = folder.stat()
@@ -108,7 +108,7 @@ def _unusable(folder: Path) -> str | None:
 
 
 def _made(folder: Path) -> str | None:
-    """Make a folder unless it stands; what keeps this user from that."""
+    """Create a folder unless it exists; returns why that failed, or None."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except FileExistsError:
@@ -119,12 +119,12 @@ def _made(folder: Path) -> str | None:
 
 
 def _not_ours(folder: Path) -> str | None:
-    """Why this is no folder that this user alone can write to; None: it is."""
+    """Why this is not a folder that only this user can write to, or None."""
     return _problem(folder, os.geteuid()) or (None if os.access(folder, os.W_OK | os.X_OK) else "it is not writable")
 
 
 def _problem(folder: Path, user: int) -> str | None:
-    """Why this is no folder that this user and nobody else can write to; None: it is."""
+    """Why this is not a folder of this user that nobody else can write to, or None."""
     try:
         found = folder.lstat()
     except OSError as problem:
@@ -141,6 +141,6 @@ def _temporary(user: int) -> Path:
 
 
 def _also(user: int) -> tuple[Path, ...]:
-    """Where this user's peers are that began before /run/user had a folder for it."""
+    """Where this user's peers are that started before /run/user had a folder for the user."""
     folder = _temporary(user)
     return (folder,) if _problem(folder, user) is None else ()

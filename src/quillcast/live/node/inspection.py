@@ -1,4 +1,4 @@
-"""What a node shows of itself: `status`, its topics, and a topic's live tree; plain values, ids in hexadecimal."""
+"""The state of a node as plain values, with hexadecimal ids: `status`, topics, and live trees."""
 
 import asyncio
 import os
@@ -19,11 +19,11 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Branch, Lease, Reader
 from quillcast.protocol.topics.tree import Tree
 
-RATE_S_MIN = 1.0  # rates are taken over at least that long
+RATE_S_MIN = 1.0  # rates are measured over at least this time
 
 
 class Inspector:
-    """Looks at one peer from outside; it changes nothing."""
+    """Reads the state of one peer, and changes nothing."""
 
     def __init__(self, peer: Peer, links: Links, pump: Pump, journal: Journal | None) -> None:
         self._peer, self._links, self._pump, self._journal = peer, links, pump, journal
@@ -32,7 +32,7 @@ class Inspector:
         self._rates: dict[bytes, float] = {}
 
     def status(self) -> dict[str, Any]:
-        """What this peer is, knows and does."""
+        """The state of this peer."""
         peer, links = self._peer, self._links
         budget, journal = peer.table.budget, None if self._journal is None else _journal(self._journal)
         return {
@@ -66,12 +66,12 @@ class Inspector:
         return f"two owners claim topic {known.name!r}, {owners}: its root's word holds; the other needs another one"
 
     def traffic(self) -> dict[str, int]:
-        """What its links carried since the start, and how many links stand; it costs nothing per topic to ask."""
+        """What the links carried since the start, and how many are open; the cost does not depend on topics."""
         standing = sum(link.connection is not None for link in self._links.links.values())
         return {**self._links.counters, "links": standing}
 
     def topics(self) -> list[dict[str, Any]]:
-        """Every topic that this peer roots, forwards, subscribes to or publishes in, or keeps the settings of."""
+        """All topics that this peer is root of, forwards, subscribes to or publishes to, or stores the settings of."""
         self._take_rates()
         scribe = self._peer.scribe
         created = [topic for topic, descriptor in scribe.descriptors.items() if descriptor.version > 0]
@@ -79,7 +79,7 @@ class Inspector:
         return sorted((self._topic(topic) for topic in ids), key=lambda shown: str(shown["name"]))
 
     async def tree(self, name: str, timeout_s: float) -> dict[str, Any]:
-        """The live tree of a topic, as far as peers answered in time, and how far each subscription is."""
+        """The live tree of a topic, as far as peers answered in time, and the progress of each subscription."""
         inspection = self._peer.scribe.inspection
         number = self._pump.call(inspection.survey, name)
         branches = inspection.surveys[number]
@@ -87,7 +87,7 @@ class Inspector:
             async with asyncio.timeout(timeout_s):
                 await self._pump.until(lambda: _is_whole(branches))
         except TimeoutError:
-            pass  # what answered is shown, and that it is not everybody
+            pass  # the result shows who answered, and that it is incomplete
         finally:
             del inspection.surveys[number]
         addresses = {node: link.contact.address for node, link in self._links.links.items()}
@@ -121,7 +121,7 @@ class Inspector:
         }
 
     def _place(self, tree: Tree) -> dict[str, Any]:
-        """This peer's place in a tree, and how far its subscriptions are, as far as is known here."""
+        """This peer's place in a tree, and the progress of its subscriptions, as far as is known here."""
         role = "root" if tree.root is not None else "forwarder" if tree.children else "leaf"
         end, reliable = tree.known_end, tree.descriptor.settings.reliable
         readers = lag.readers(tree, self._peer.host, self._peer.config.topics.past_terms_s)
@@ -141,7 +141,7 @@ class Inspector:
         }
 
     def _take_rates(self) -> None:
-        """Events per second since the last look, but at least over `RATE_S_MIN`."""
+        """Events per second since the last call, but over at least `RATE_S_MIN`."""
         now = time.monotonic()
         since, before = self._before
         if now - since < RATE_S_MIN:
@@ -158,7 +158,7 @@ def _contact(contact: Contact) -> dict[str, Any]:
 
 
 def _journal(journal: Journal) -> dict[str, Any]:
-    """How the journal gets on; looking notices that its files were taken away."""
+    """The state of the journal; this also notices that its files were removed."""
     journal.stands()
     return {
         "path": str(journal.path),
@@ -173,7 +173,7 @@ def _term(term: Term) -> str:
 
 
 def _settings(descriptor: Descriptor) -> dict[str, Any]:
-    """What a topic is: its name, what its owner chose, and who may use it."""
+    """A topic: its name, its settings, and its access list."""
     settings = descriptor.settings
     return {
         "name": f"{descriptor.creator}:{descriptor.name}" if descriptor.creator else descriptor.name,
@@ -184,7 +184,7 @@ def _settings(descriptor: Descriptor) -> dict[str, Any]:
 
 
 def _reader(reader: Reader, end: int) -> dict[str, Any]:
-    """A subscription, and how far it is behind the `end` of its peer's term; 0 where no event is owed."""
+    """A subscription, and how far it is behind the `end` of its peer's term; 0 if no event is outstanding."""
     return {
         "name": reader.name,
         "number": reader.number,
@@ -197,14 +197,14 @@ def _reader(reader: Reader, end: int) -> dict[str, Any]:
 
 
 def silent(branches: dict[bytes, Branch]) -> list[bytes]:
-    """Peers of a tree that others name as their parent or child, and that did not answer themselves."""
+    """Peers that others name as their parent or child, but that did not answer themselves."""
     named = {child.node_id: None for branch in branches.values() for child in branch.children}
     named.update(dict.fromkeys(branch.parent for branch in branches.values() if branch.parent))
     return sorted(named.keys() - branches.keys())
 
 
 def _is_whole(branches: dict[bytes, Branch]) -> bool:
-    """Did the root answer, and every child that somebody named? Or is there nobody to answer?"""
+    """Did the root and every named child answer? Or is there nobody to answer?"""
     if any(_says_none(branch) for branch in branches.values()):
         return True
     return any(branch.root for branch in branches.values()) and not silent(branches)
@@ -255,7 +255,7 @@ def _peer(node: bytes, branch: Branch, addresses: dict[bytes, str], root_branch:
 
 
 def _end_for(branch: Branch, reader: Reader, root_branch: Branch | None) -> int:
-    """How far the peer's subscription is to get: to the root's frontier; from an earlier term, through all of that."""
+    """The position that a peer's subscription must reach: the root's frontier, after all of an earlier term."""
     if root_branch is None or root_branch.descriptor is None or not root_branch.descriptor.settings.reliable:
         return 0
     return (
@@ -268,7 +268,7 @@ def _end_for(branch: Branch, reader: Reader, root_branch: Branch | None) -> int:
 def _silent(
     node: bytes, branches: dict[bytes, Branch], addresses: dict[bytes, str], root_branch: Branch | None
 ) -> dict[str, Any]:
-    """A peer that somebody named and that did not answer: what is known of it from whoever named it last."""
+    """A named peer that did not answer: what the last peer that named it said."""
     said = [lease for branch in branches.values() for lease in branch.leases if lease.node == node]
     lease = max(said, key=lambda each: (each.term, each.acknowledged), default=None)
     return {
@@ -280,5 +280,5 @@ def _silent(
 
 
 def _unacknowledged(lease: Lease, root_branch: Branch) -> int:
-    """Events of the root's term that a peer and all below it do not cover, by their last word."""
+    """Events of the root's term that a peer and all below it have not acknowledged, by their last report."""
     return max(0, root_branch.frontier - lease.acknowledged) if lease.term == root_branch.term else root_branch.frontier

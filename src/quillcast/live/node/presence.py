@@ -1,6 +1,6 @@
-"""A node's peer in one network: who it is, its sockets, files and protocols; everything but the application's side.
+"""A node's peer in one network: its identity, sockets, files and protocols; everything but the application's side.
 
-A node has one; for a moment two, while it takes on its network's credential (`live.admission.adoption`).
+A node has one, or two while it adopts its network's credential (`live.admission.adoption`).
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from quillcast.protocol.topics.descriptor import Descriptor, described
 
 @dataclass(frozen=True)
 class Setting:
-    """How a node takes part, whatever its peer's identity."""
+    """The configuration of a node, which all its peers share."""
 
     network: str
     config: Config
@@ -58,7 +58,7 @@ class Setting:
 
 
 class Presence:
-    """One peer of a node, from its sockets to its protocols. Close it whatever `open` came to."""
+    """One peer of a node, from its sockets to its protocols. Close it even if `open` failed."""
 
     links: Links
     peer: Peer
@@ -80,9 +80,9 @@ class Presence:
     async def open(
         self, listener: socket.socket | None, given: Sequence[str], answerers: Mapping[str, Answerer]
     ) -> None:
-        """Everything but the network. Without a `listener` it listens where those that it knows of can reach it.
+        """Open everything but the network. Without a `listener` it listens where the peers that it knows can reach it.
 
-        `given` are addresses that it was told to join through, `answerers` what its control socket answers.
+        `given` are addresses to join through, `answerers` the answers of its control socket.
         """
         stack, setting, pump = self._stack, self.setting, self.pump
         identity, tls = self._who()
@@ -112,7 +112,7 @@ class Presence:
         await stack.enter_async_context(control)
 
     async def find(self, given: Sequence[str], *, may_be_first: bool, patient: bool = False) -> list[Contact]:
-        """Enter this peer among those of its machine, and find some to join through (`find_contacts`)."""
+        """Register this peer on its machine, and find others to join through (`find_contacts`)."""
         return await find_contacts(
             self.links, self.rendezvous, given, self.remembered(), may_be_first=may_be_first, patient=patient
         )
@@ -129,7 +129,7 @@ class Presence:
             ) from problem
 
     async def leave(self, within_s: float | None = None) -> None:
-        """Leave the network in good order, within `leave_timeout_s`; `within_s` is for closing its links, too."""
+        """Leave the network in good order, within `leave_timeout_s`; `within_s` includes closing the links."""
         timeout_s = self.setting.live.leave_timeout_s
         self._leave_within_s = None if within_s is None else within_s / 2  # links take the other half
         self.pump.call(self.peer.leave, self._leave_within_s)
@@ -145,12 +145,12 @@ class Presence:
         await self.links.close(self._leave_within_s)
 
     async def close(self) -> None:
-        """End it: sockets, files, what others on this machine find."""
+        """Close sockets and files, and remove what other peers of this machine find."""
         await self._stack.aclose()
 
     @property
     def contact(self) -> Contact:
-        """Who this peer is and where others reach it."""
+        """This peer's nodeId, and the address where others reach it."""
         return self.links.contact
 
     @property
@@ -208,7 +208,7 @@ class Presence:
         return [*(self.memory.contacts() if self.memory is not None else []), *members]
 
     def keep_contacts(self) -> None:
-        """In a network with a credential the next command of this user finds it again."""
+        """Store contacts, so that the next command of this user finds a network with a credential again."""
         if self.membership is None or not self.peer.active:
             return
         known = [contact.address for contact in neighbours(self.peer)]
@@ -218,7 +218,7 @@ class Presence:
             self.links.problems.append(str(problem))
 
     def _who(self) -> tuple[Identity, Tls | None]:
-        """Who this peer is, and its side of TLS in a network with a credential."""
+        """This peer's identity, and its side of TLS in a network with a credential."""
         given = self.setting.identity
         if self.membership is None:
             return given or (self._store.identity() if self._store is not None else Identity.new()), None
@@ -228,7 +228,7 @@ class Presence:
         return membership.identity, Tls(membership.identity, membership.certificate, membership.authority)
 
     def _admit_others(self) -> None:
-        """Who holds the network's credential admits others."""
+        """Admit others, if this peer holds the network's credential."""
         standing = self.membership
         if standing is not None and standing.authority is not None:
             self.links.handshake.admissions = Admissions(
@@ -242,7 +242,7 @@ class Presence:
         await self.links.serve(listener, reached_at=self.setting.advertised or addresses.reached(host))
 
     def _place(self, given: Sequence[str]) -> str:
-        """The host to listen at if nobody said: where the peers that this one knows of can reach it."""
+        """The host to listen on by default: where the peers that this one knows can reach it."""
         if self.membership is None:
             return "127.0.0.1"
         here = [entry.address for entry in self.rendezvous.all_entries()]
@@ -271,7 +271,7 @@ class Presences:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address. Raises `LocalError` that says what is wrong with it."""
+    """A socket that listens on an address. Raises `LocalError` with the reason if that fails."""
     try:
         return addresses.listener("127.0.0.1" if host == "localhost" else host, port)
     except OSError as problem:
@@ -279,4 +279,4 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def _forget(record: Record) -> None:
-    """Without a journal nothing is kept."""
+    """Without a journal, records are dropped."""

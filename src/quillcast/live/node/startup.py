@@ -1,4 +1,4 @@
-"""How a node starts: it listens, opens its files, and finds the network; with patience it waits for one."""
+"""How a node starts: it listens, opens its files, and finds the network, or waits for one."""
 
 import asyncio
 import socket

@@ -14,7 +14,7 @@ T = TypeVar("T")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 _KEPT_BYTES = 64 << 20  # of freed memory that the process may keep; a peer's buffers may have as much
 _BLOCK_BYTES_MAX = 4 << 20  # larger than any block in ordinary use: such memory still goes back to the system at once
-_FILES_MAX = 1 << 16  # a guess: a descriptor for each link, and two for each block that is lent
+_FILES_MAX = 1 << 16  # a guess: a descriptor for each link, and two for each exported block
 _YOUNG_MAX = 10_000  # new objects, less those freed, before a collection; a guess: the events of a few reports
 
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # like Ctrl-C, these ask a program to end; a closed terminal sends SIGHUP

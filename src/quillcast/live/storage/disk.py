@@ -1,8 +1,9 @@
-"""Append-only files with checksums behind the `Disk` of a host, on a thread of their own.
+"""Append-only files with checksums: the `Disk` of a live host, on its own thread.
 
-A file is a row of records: size of the data, CRC-32 of the data, CRC-32 of these 8 bytes (4 bytes each, little endian),
-then the data. Offsets and sizes of the `Disk` count data alone. A record that is torn at the end of a file was never
-confirmed by a sync: it is cut off when the file is opened. Any other damage answers with `DiskFailed`, and stays.
+A file is a sequence of records: size of the data, CRC-32 of the data, CRC-32 of these 8 bytes (4 bytes each, little
+endian), then the data. Offsets and sizes of the `Disk` count data only. An incomplete record at the end of a file was
+never confirmed by a sync: it is removed when the file is opened. Any other damage is left alone and raises
+`DiskFailed`.
 """
 
 import os
@@ -23,9 +24,9 @@ _SUMMED_BYTES = 8  # of a record's header
 
 
 class RecordFile:
-    """One append-only file; what it answers counts the bytes of data, not of records.
+    """One append-only file. Offsets count the bytes of data, not of records.
 
-    Raises `OSError`, and `DiskFailed` where a checksum does not match.
+    Raises `OSError`, and `DiskFailed` if a checksum does not match.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +38,7 @@ class RecordFile:
         self._scan()
 
     def append(self, data: bytes) -> int:
-        """Append a record; all of it is there or nothing. Returns the offset of its data."""
+        """Append a record atomically. Returns the offset of its data."""
         record = _header(data) + data
         try:
             written = 0
@@ -49,7 +50,7 @@ class RecordFile:
         return self._note(len(data))
 
     def sync(self) -> int:
-        """Bring everything appended to the medium. Returns how many bytes of data that is."""
+        """Write everything appended to the medium. Returns how many bytes of data that is."""
         os.fdatasync(self._file)
         return self.size_bytes
 
@@ -65,7 +66,7 @@ class RecordFile:
         return b"".join(parts)
 
     def truncate(self, size_bytes: int) -> int:
-        """Cut to `size_bytes` of data, at the bound of a record or within it."""
+        """Truncate to `size_bytes` of data, between records or within one."""
         if size_bytes >= self.size_bytes:
             return self.size_bytes
         record = bisect_right(self._starts, size_bytes) - 1
@@ -100,7 +101,7 @@ class RecordFile:
         return data
 
     def _scan(self) -> None:
-        """Find the records; cut off a torn one at the end."""
+        """Find the records; remove an incomplete one at the end."""
         whole = os.fstat(self._file).st_size
         while self._end + _RECORD.size <= whole:
             header = os.pread(self._file, _RECORD.size, self._end)
@@ -108,7 +109,7 @@ class RecordFile:
             if header_sum != zlib.crc32(header[:_SUMMED_BYTES]):
                 if any(os.pread(self._file, whole - self._end, self._end)):
                     raise self._damaged(self._end)
-                break  # zeros: the file grew before a power loss, and its bytes did not come
+                break  # zeros: the file grew before a power loss, but its bytes were not written
             if self._end + _RECORD.size + size_bytes > whole:
                 break
             self._note(size_bytes)
@@ -136,7 +137,7 @@ class RecordFile:
 class FileDisk:
     """The `Disk` of a live peer: orders go to one worker thread, completions come back through the pump, in order.
 
-    Without a folder (a peer with a throw-away identity) every order is answered with `DiskFailed`.
+    Without a folder (a peer with a temporary identity) every order is answered with `DiskFailed`.
     """
 
     def __init__(self, pump: Pump, folder: Path | None) -> None:
@@ -158,7 +159,7 @@ class FileDisk:
         self._order(lambda: self._open(name).truncate(size_bytes), token)
 
     def close(self) -> None:
-        """Finish what was ordered and close the files."""
+        """Finish all orders and close the files."""
         if self._worker is not None:
             self._orders.put(None)
             self._worker.join()
@@ -185,7 +186,7 @@ class FileDisk:
             file.close()
 
     def _open(self, name: str) -> RecordFile:
-        """The file of this name, made with its folder if missing; runs on the worker's thread."""
+        """The file of this name, created if missing; runs on the worker thread."""
         if self._folder is None:
             raise DiskFailed(f"{name} cannot be stored: the node has no data folder; give it one with data=...")
         file = self._files.get(name)

@@ -1,7 +1,8 @@
-"""The journal: what a peer did, as typed Arrow records in files (docs/journal.md).
+"""The journal: the actions of a peer as typed Arrow records in files (docs/journal.md).
 
-Records are put down when the peer has nothing else to do. They wait for at most `FLUSH_S`, are laid out together and
-leave in one `write` a turn later, so a killed process loses what came in that time and tears at most the last batch.
+Records are noted when the peer has nothing else to do. They wait for at most `FLUSH_S`, are encoded together and
+written with one `write` a turn later. So a killed process loses the records of that time, and at most the last batch is
+torn.
 """
 
 import logging
@@ -17,10 +18,10 @@ from quillcast.core.errors import DiskFailed
 from quillcast.core.ids import short
 from quillcast.core.trace import Record
 
-FLUSH_S = 0.25  # a kill loses no more; flushes twice as often are what one event in a hundred waits for
-ROWS_MAX = 1024  # records laid out in one step: about a millisecond in which the peer does nothing else
+FLUSH_S = 0.25  # a kill loses no more; if twice as short, one event in a hundred would wait for a flush
+ROWS_MAX = 1024  # records encoded in one step: about a millisecond in which the peer does nothing else
 FILE_BYTES_MAX = 64 << 20  # a guess: 300,000 records, one task of the audit
-BYTES_MAX = 1 << 30  # a guess: what a peer may leave on a disk without being asked
+BYTES_MAX = 1 << 30  # a guess: what a peer may write to a disk without being asked
 SUFFIX = ".arrows"  # the registered ending of Arrow streams
 
 log = logging.getLogger(__name__)
@@ -30,17 +31,17 @@ class Journal:
     """Writes one process's trace records into files of its own in a folder.
 
     Args:
-        folder: where the files go; made if missing. Any number of peers may share it.
+        folder: folder of the files; created if missing. Any number of peers can share it.
         peer: nodeId of the peer that writes.
         call_later: `Pump.later` of the peer, which then flushes `FLUSH_S` after a record came; without it
             the caller flushes.
         file_bytes_max: size at which the next file begins.
         bytes_max: size of all files of this peer in the folder, of former processes too; the oldest go first.
-        on_problem: called with a line where somebody took the files away.
+        on_problem: called with a line if somebody removed the files.
 
-    Raises `DiskFailed` if the first file cannot be made. Once it stands a failing disk ends the journal with one
-    warning (`failed` says why) and never the peer. Files that were taken away are noticed at the next flush: another
-    one begins at once, or when the folder is back; it is not made again, for a disk may belong there.
+    Raises `DiskFailed` if the first file cannot be created. After that, a failing disk ends the journal with one
+    warning (`failed` says why), but never the peer. Removed files are noticed at the next flush: another one begins at
+    once, or when the folder is back. The folder is not created again, because a disk may be mounted there.
     """
 
     def __init__(
@@ -56,10 +57,10 @@ class Journal:
         self.folder, self.peer, self.started_ns = Path(folder), peer, time.time_ns()
         self.failed: str | None = None
         self.removed_count = 0
-        """How often its file was taken away."""
+        """How often its file was removed."""
         self.missed_count = 0
-        """Records that were not written, for want of a folder."""
-        self._away = False  # the folder is gone, and may come back
+        """Records that were not written, because there was no folder."""
+        self._away = False  # the folder is gone, but may come back
         self._settled = 0  # records that were written or missed
         self._call_later, self._on_problem = call_later, on_problem
         self._file_bytes_max, self._bytes_max = file_bytes_max, bytes_max
@@ -80,7 +81,7 @@ class Journal:
         return self.folder / f"{self._stem}-{self.started_ns}-{self._part:04d}{SUFFIX}"
 
     def trace(self, record: Record, at_ns: int | None = None) -> None:
-        """Take a record of what happens now, or happened at `at_ns` (nanoseconds since 1970 UTC)."""
+        """Add a record of an action now, or at `at_ns` (nanoseconds since 1970 UTC)."""
         if self._file is None and not self._away:
             return
         if not self._came and not self._ledger.waiting and self._call_later is not None:
@@ -90,7 +91,7 @@ class Journal:
             self.flush()
 
     def note(self) -> None:
-        """Put down what came. When is the caller's choice: best where nobody waits for anything else of this peer."""
+        """Note the new records. The caller does this when nobody waits for this peer."""
         if not self._came:
             return
         if self._ledger.waiting + len(self._came) > ROWS_MAX:
@@ -100,12 +101,12 @@ class Journal:
             self._ledger.note(at_ns, record)
 
     def flush(self) -> None:
-        """Write what waits, in one call."""
+        """Write all waiting records in one call."""
         self._lay_out()
         self._write_out()
 
     def _flush_in_steps(self) -> None:
-        """The same with a turn of the peer between laying out and writing: it does nothing else during either."""
+        """The same, with a turn of the peer between encoding and writing: each blocks it."""
         self._lay_out()
         if self._call_later is not None:
             self._call_later(0.0, self._write_out)
@@ -130,7 +131,7 @@ class Journal:
             self._stop(error)
 
     def stands(self) -> bool:
-        """Is there a file to write to? Where it was taken away another one begins, if its folder is there."""
+        """Is there a file to write to? If it was removed, begin another one, if the folder exists."""
         try:
             if self._file is not None and not self._is_there():
                 os.close(self._file)
@@ -146,7 +147,7 @@ class Journal:
         return self._file is not None
 
     def close(self) -> None:
-        """Write what waits and mark the file as whole."""
+        """Write all waiting records, and mark the file as complete."""
         self.flush()
         try:
             self._finish()
@@ -160,7 +161,7 @@ class Journal:
         self.close()
 
     def _is_there(self) -> bool:
-        """Does the file still stand under its name?"""
+        """Does the file still exist under its name?"""
         assert self._file is not None
         try:
             named = self.path.stat()
@@ -169,7 +170,7 @@ class Journal:
         return os.path.samestat(named, os.fstat(self._file))
 
     def _begin_again(self) -> None:
-        """The next file, if the folder stands."""
+        """Open the next file, if the folder exists."""
         if self.folder.is_dir():
             self._open()
             self.failed, self._away = None, False
@@ -213,7 +214,7 @@ class Journal:
         self._size += len(data)
 
     def _stop(self, error: OSError) -> None:
-        """The disk refused: leave whole records behind, say so once, and let the peer live."""
+        """The disk failed: keep complete records, log it once, and let the peer continue."""
         self.failed = f"the journal ends at record {self._ledger.noted}: {self.path}: {error.strerror}"
         self._came, self._laid_out, self._away = [], [], False
         if self._file is not None:
@@ -223,7 +224,7 @@ class Journal:
         log.warning("peer %s goes on without a journal: %s", short(self.peer), self.failed)
 
     def _prune(self) -> None:
-        """Take the oldest files of this peer away until the others are within the bound."""
+        """Remove the oldest files of this peer until the others are within the limit."""
         files = [file for file in sorted(self.folder.glob(f"{self._stem}-*{SUFFIX}")) if file != self.path]
         sizes = [file.stat().st_size for file in files]
         while files and sum(sizes) + self._file_bytes_max > self._bytes_max:

@@ -1,4 +1,4 @@
-"""What a node keeps of its network over restarts: neighbours to join through, and topics whose settings were chosen."""
+"""What a node remembers over restarts: neighbours to join through, and topics with chosen settings."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,26 +14,26 @@ from quillcast.live.transport.links import Links
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor
 
-KEEP_EVERY_S = 30.0  # a guess: neighbours change slowly, and leaving keeps them too
+KEEP_EVERY_S = 30.0  # a guess: neighbours change slowly, and leaving saves them too
 
 
 class Memory:
-    """Carries what a peer knows to its data folder, and back at the next start."""
+    """Saves what a peer knows to its data folder, and restores it at the next start."""
 
     def __init__(self, store: Store, peer: Peer, pump: Pump, links: Links) -> None:
         self._store, self._peer, self._pump, self._links = store, peer, pump, links
 
     def contacts(self) -> list[str]:
-        """Addresses of neighbours of former times, the latest first."""
+        """Addresses of earlier neighbours, the latest first."""
         return [contact.address for contact in self._store.contacts()]
 
     def recall(self) -> None:
-        """What was chosen about topics before the last stop still stands here."""
+        """Restore the settings of topics that were known before the last stop."""
         for kept in self._store.topics():
             self._pump.call(self._peer.scribe.learn, msgspec.msgpack.decode(kept, type=Descriptor))
 
     async def keep(self) -> None:
-        """Keep what is known now. A disk that refuses is a problem to show, not to die of."""
+        """Save what is known now. A failing disk is reported and does not stop the node."""
         topics = {
             f"{topic.creator}:{topic.name}": msgspec.msgpack.encode(topic)
             for topic in self._peer.scribe.descriptors.values()
@@ -45,14 +45,14 @@ class Memory:
             self._links.problems.append(str(problem))
 
     async def keep_regularly(self) -> None:
-        """Keep it now and then, for a peer may be killed."""
+        """Save it regularly, because a peer may be killed."""
         while True:
             await self.keep()
             await asyncio.sleep(KEEP_EVERY_S)
 
 
 async def _aside(work: Callable[[], None]) -> None:
-    """Do it in a thread; where Python ends, which begins nothing more in threads, here."""
+    """Do it in a thread; at the end of Python, which starts no more threads, in this one."""
     try:
         await asyncio.to_thread(work)
     except RuntimeError:
@@ -60,7 +60,7 @@ async def _aside(work: Callable[[], None]) -> None:
 
 
 def neighbours(peer: Peer) -> list[Contact]:
-    """Whom to join through after a restart; where a peer came back at another address, the leaf set knows it."""
+    """Peers to join through after a restart. The leaf set knows the latest address of a peer."""
     known = {contact.node_id: contact for contact in peer.overlay.remembered()}
     known.update((contact.node_id, contact) for contact in peer.overlay.leaf_set)
     return list(known.values())

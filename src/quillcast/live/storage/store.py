@@ -1,4 +1,4 @@
-"""The data folder of a peer: whose it is (a lock), and a SQLite database for small tables (docs/design.md, section 8).
+"""The data folder of a peer: a lock, and a SQLite database for small tables (docs/design.md, section 8).
 
 ========== ========================================================= =====================================
 table      columns                                                   for
@@ -65,7 +65,7 @@ class Store:
             return identity
 
     def contacts(self) -> list[Contact]:
-        """Peers that were neighbours last, the latest seen first."""
+        """The latest neighbours, most recent first."""
         with self._asking():
             rows = self._database.execute("select node_id, address from contacts order by seen_ns desc, node_id")
             return [Contact(node, address) for node, address in rows]
@@ -76,7 +76,7 @@ class Store:
             return [row[0] for row in self._database.execute("select descriptor from topics order by name")]
 
     def note(self, contacts: Iterable[Contact], topics: Mapping[str, bytes]) -> None:
-        """Keep these peers' addresses, the oldest beyond `CONTACTS_MAX` go; and these topics' descriptors, by name."""
+        """Store these peers' addresses, up to `CONTACTS_MAX` in all, and these topics' descriptors, by name."""
         now = time.time_ns()
         with self._asking(), self._database:
             self._database.execute("begin")
@@ -92,7 +92,7 @@ class Store:
             self._database.executemany("replace into topics values (?, ?)", topics.items())
 
     def close(self) -> None:
-        """Close the database and let the folder go."""
+        """Close the database and unlock the folder."""
         with self._alone:
             self._database.close()
         os.close(self._lock)
@@ -115,17 +115,17 @@ class Store:
 
     def _open(self) -> None:
         with self._asking():
-            (self.folder / DATABASE).touch(mode=0o600)  # before SQLite makes it: the secret is the owner's alone
+            (self.folder / DATABASE).touch(mode=0o600)  # before SQLite creates it: only the owner may read the secret
             self._database = sqlite3.connect(self.folder / DATABASE, isolation_level=None, check_same_thread=False)
             self._database.execute("pragma journal_mode = wal")
             self._database.executescript(_SCHEMA)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """One thread at a time; whatever the database refuses comes out as one clear error.
+        """One thread at a time; errors of the database become one clear error.
 
-        A node that leaves keeps what it knows while a thread may still be at it: without the lock the later one's error
-        would roll the earlier one's transaction back.
+        A leaving node saves what it knows while another thread may still be saving. Without the lock, an error of the
+        later one would roll back the transaction of the earlier one.
         """
         try:
             with self._alone:

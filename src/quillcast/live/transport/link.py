@@ -158,7 +158,7 @@ class Link:
     def opened_there(self, count: int) -> None:
         """The other side has opened this many more exported bundles. Raises `Malformed`."""
         if count > len(self._exported):
-            raise Malformed(f"{count} bundles are said to be taken, {len(self._exported)} were lent")
+            raise Malformed(f"{count} bundles were confirmed, but only {len(self._exported)} are exported")
         for _ in range(count):
             self._exported_bytes -= self._exported.popleft().size
         if self._closing and not self._exported and self.connection is not None:

@@ -166,10 +166,10 @@ class SharedMemory:
             return None
         for block in blocks:
             if not place(block.data):
-                lent = self.lay([block.data])
-                if lent is None:
+                exported = self.lay([block.data])
+                if exported is None:
                     return None
-                block.data = lent
+                block.data = exported
         return b"".join([place(block.data) for block in blocks])
 
     def retire(self) -> None:
@@ -221,9 +221,9 @@ def open_bundle(content: bytes, pid: int) -> Bundle:
 
     def open_all(data: bytes | memoryview, at: int, sizes: tuple[int, ...]) -> tuple[Block, ...]:
         if len(data) != at + len(sizes) * _PLACE.size:
-            raise Malformed(f"a bundle lends {len(sizes)} blocks, and {len(data) - at} bytes say where")
+            raise Malformed(f"a bundle exports {len(sizes)} blocks, and {len(data) - at} bytes name their places")
         if not min(sizes) or sum(sizes) > FRAME_BYTES_MAX:
-            raise Malformed(f"a bundle lends blocks of {min(sizes)} bytes and more, {sum(sizes)} together")
+            raise Malformed(f"a bundle exports blocks of {min(sizes)} bytes or more, {sum(sizes)} together")
         places = [data[start : start + _PLACE.size] for start in range(at, len(data), _PLACE.size)]
         return tuple([Block.parse(open_block(pid, place, size)) for place, size in zip(places, sizes, strict=True)])
 
@@ -248,23 +248,23 @@ def open_block(pid: int, place: bytes | memoryview, size_bytes: int) -> memoryvi
         )  # from now on it is not used again
         found = os.fstat(own)
         if found.st_ino != inode:
-            raise Released(f"process {pid} lends nothing there any more")
+            raise Released(f"process {pid} no longer exports this block")
         if fcntl.fcntl(own, fcntl.F_GET_SEALS) & _SEALS != _SEALS or found.st_size < _USE.size + size_bytes:
-            raise Malformed(f"process {pid} lends {size_bytes} bytes, and something else is there")
+            raise Malformed(f"process {pid} exports {size_bytes} bytes, but holds something else")
         if MemoryFile.held < held_max():
             whole = memoryview(MemoryFile(own, inode, size_bytes))
             own = -1
         else:
             whole = memoryview(os.pread(own, _USE.size + size_bytes, 0))
         if _USE.unpack_from(whole)[0] != use:
-            raise Released(f"process {pid} lends nothing there any more")
+            raise Released(f"process {pid} no longer exports this block")
         return whole[_USE.size :]
     except (FileNotFoundError, ProcessLookupError, BlockingIOError) as problem:  # the last while it is taken back
-        raise Released(f"process {pid} lends nothing there any more") from problem
+        raise Released(f"process {pid} no longer exports this block") from problem
     except OSError as problem:
         if problem.errno in _SHORTAGES:
-            raise OutOfDescriptors(f"what process {pid} lends cannot be opened: {problem.strerror}") from problem
-        raise Malformed(f"what process {pid} lends cannot be opened: {problem.strerror}") from problem
+            raise OutOfDescriptors(f"what process {pid} exports cannot be opened: {problem.strerror}") from problem
+        raise Malformed(f"what process {pid} exports cannot be opened: {problem.strerror}") from problem
     finally:
         if own >= 0:
             os.close(own)
