@@ -80,7 +80,7 @@ class Housekeeping:
         self.due = self.due or {}  # one that was emptied keeps the memory of all that it ever held
         self._forget_publishers(now)
         scribe.publishing.housekeep(now)
-        scribe.flow_control.housekeep(now)
+        scribe.flow_control.housekeep(now, paused=paused)
 
     def _check_tree(self, tree: Tree, now: float, *, paused: bool) -> None:
         scribe = self.scribe
