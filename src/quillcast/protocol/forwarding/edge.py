@@ -96,12 +96,13 @@ class EarlierTermCursor(TermCursor):
 class PublisherCursor:
     """A publisher as an edge hears it."""
 
-    __slots__ = ("before", "began", "delivered", "held", "looked_at_next", "lost", "next", "term")
+    __slots__ = ("before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from", "term")
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that went out, or was told lost
         self.lost = NO_RANGES  # sequences beyond that which the subscriber was told it lost
         self.before = NO_RANGES  # sequences from before its first event here which the subscriber was told it lost
+        self.owed_from: int | None = None  # the first sequence told lost of the subscription's term or a later one
         self.looked_at_next: int | None = -1  # `next`, at the last look (`forget_publishers`)
         self.term: Term | None = None  # of its last event
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
@@ -415,6 +416,8 @@ class Edge(Channel):
     def _lose_before(self, cursor: PublisherCursor, publisher: bytes, sequences: Range, term: Term, why: str) -> None:
         """Of these sequences, those from before a publisher's first event here will not go out: order forbids them."""
         first, last = sequences
+        if self.since is not None and term >= self.since:
+            cursor.owed_from = first if cursor.owed_from is None else min(first, cursor.owed_from)
         if cursor.began is None or first >= (last := min(last, cursor.began[1])):
             return
         cursor.before = cursor.before or RangeSet()
@@ -629,11 +632,12 @@ class Edge(Channel):
 
         The first of them was owed, and so were those that followed it. But where the publisher's first event here is of
         the term in which the subscription began, after that had admitted others, what lies just before it was admitted
-        there before the subscription began, and is not owed.
+        there before the subscription began, and is not owed. So may be what follows the losses of earlier terms alone.
         """
         if not cursor.before or cursor.began is None or (self.start > 0 and cursor.began[0] == self.since):
             return []
-        return cursor.before.missing(cursor.before.start, cursor.began[1])
+        first = cursor.before.start if self.start == 0 else cursor.owed_from
+        return cursor.before.missing(first, cursor.began[1]) if first is not None else []
 
     def _look_for_hole(self, publisher: bytes, cursor: PublisherCursor) -> None:
         """Does an event of a publisher lack here before one that is known, as held, lost or the first that came?"""
