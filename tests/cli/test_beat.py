@@ -1,4 +1,4 @@
-"""The beat: no stroke is lost, none comes early, with the kernel's timer and without."""
+"""The beat: no tick is lost, none comes early, with the kernel's timer and without."""
 
 import asyncio
 import ctypes
@@ -12,7 +12,7 @@ from quillcast.cli import beat as beat_module
 from quillcast.cli.beat import Beat
 
 
-async def strokes(rate: float, count: int) -> float:
+async def ticks(rate: float, count: int) -> float:
     began = time.monotonic()
     async with Beat(rate) as beat:
         for _ in range(count):
@@ -24,7 +24,7 @@ async def strokes(rate: float, count: int) -> float:
 def test_so_many_strokes_take_at_least_their_time(kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not kernel:
         monkeypatch.setattr(beat_module, "ctypes", SimpleNamespace(CDLL=lambda *_, **__: object()))
-    assert asyncio.run(strokes(1000.0, 50)) >= 0.045
+    assert asyncio.run(ticks(1000.0, 50)) >= 0.045
 
 
 @pytest.mark.parametrize("kernel", [True, False])
@@ -58,7 +58,7 @@ def test_a_kernel_that_gives_no_timer_is_told(monkeypatch: pytest.MonkeyPatch) -
     refusing = SimpleNamespace(timerfd_create=lambda *_: -1)
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: refusing)
     with pytest.raises(OSError, match="provides no timer"):
-        asyncio.run(strokes(1000.0, 1))
+        asyncio.run(ticks(1000.0, 1))
 
 
 def test_a_timer_that_cannot_be_set_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +67,6 @@ def test_a_timer_that_cannot_be_set_is_given_back(monkeypatch: pytest.MonkeyPatc
     refusing = SimpleNamespace(timerfd_create=lambda *_: reading, timerfd_settime=lambda *_: -1)
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: refusing)
     with pytest.raises(OSError, match="provides no timer"):
-        asyncio.run(strokes(1000.0, 1))
+        asyncio.run(ticks(1000.0, 1))
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(reading)

@@ -63,12 +63,12 @@ def test_without_java_the_way_to_one_is_told(quillcast: Commands, tmp_path: Path
 def test_an_unknown_key_is_named_with_its_file(quillcast: Commands, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("peers = 100\npolicis = []\n")
-    assert_refused(quillcast, str(path), told=f"{path}: unknown setting policis (is policies meant?)")
+    assert_refused(quillcast, str(path), told=f"{path}: unknown setting policis (did you mean policies?)")
 
 
 def test_a_folder_with_something_else_is_left_alone(quillcast: Commands, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
-    assert_refused(quillcast, "scribe-2002", "--output", str(tmp_path), told="is not empty and holds no evaluation")
+    assert_refused(quillcast, "scribe-2002", "--output", str(tmp_path), told="is not empty and is not an evaluation")
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
@@ -98,7 +98,7 @@ def test_two_runs_in_one_folder_do_not_mix(quillcast: Commands, tmp_path: Path) 
     path = tmp_path / "small.toml"
     path.write_text(SMALL)
     working = Folder(tmp_path / "run", parse(SMALL, str(path)))
-    assert_refused(quillcast, str(path), "--output", str(tmp_path / "run"), told="another evaluation works in")
+    assert_refused(quillcast, str(path), "--output", str(tmp_path / "run"), told="another evaluation is using")
     working.close()
 
 

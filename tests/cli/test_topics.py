@@ -44,7 +44,9 @@ def test_a_topic_that_nobody_uses_is_well(quillcast: Commands, node: dict[str, s
     code, out, _ = quillcast.run("check", "topic", topic, "--subscribers-min", "1")
     assert (code, out.partition(" |")[0]) == (2, f"CRITICAL - topic {topic}: 0 subscriptions, not 1")
     [listed] = quillcast.run("topic", "list")[1].splitlines()
-    assert "reliable, 0 events, root ?, 1 peer here in its tree, 0 subscriptions, 0 publishers" in listed
+    # Whoever took the topic over stays in its tree only for as long as it may know what others lack.
+    numbers = r"reliable, 0 events, root \?, (1 peer|0 peers) here in its tree, 0 subscriptions, 0 publishers"
+    assert re.search(numbers, listed)
 
 
 def test_a_topic_that_is_kept_elsewhere_is_asked_for(quillcast: Commands, node: dict[str, str], tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quillcast.demo.roles import Parents, children_of, forwarders, give_roles, roots
+from quillcast.demo.roles import Parents, assign_roles, children_of, forwarders, roots
 
 
 def peer(number: int) -> bytes:
@@ -33,7 +33,7 @@ def pruned(trial: Parents, members: list[bytes]) -> dict[bytes, bytes | None]:
 
 @pytest.mark.parametrize("trial", [DEEP, STAR, tree("1 2<1 3<1 4<2"), tree("1 2<1 3<2 4<3 5<4 6<5")])
 def test_every_peer_has_one_part_and_the_root_is_spare(trial: Parents) -> None:
-    roles = give_roles(trial, seed=1)
+    roles = assign_roles(trial, seed=1)
     assert sorted([*roles.publishers, *roles.subscribers, *roles.spare]) == sorted(trial)
     assert roles.publishers
     assert roles.subscribers
@@ -42,20 +42,20 @@ def test_every_peer_has_one_part_and_the_root_is_spare(trial: Parents) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_two_spare_forwarders_are_left_where_the_tree_offers_them(seed: int) -> None:
-    roles = give_roles(DEEP, seed)
+    roles = assign_roles(DEEP, seed)
     left = forwarders(pruned(DEEP, roles.subscribers), roles.spare)
     assert len(left) >= 2
     assert not set(roots(DEEP)) & set(left)
 
 
 def test_a_star_offers_no_forwarder() -> None:
-    roles = give_roles(STAR, seed=3)
+    roles = assign_roles(STAR, seed=3)
     assert forwarders(pruned(STAR, roles.subscribers), roles.spare) == []
 
 
 def test_a_seed_gives_the_same_roles_again() -> None:
-    assert give_roles(DEEP, seed=5) == give_roles(dict(reversed(DEEP.items())), seed=5)
-    assert len({tuple(give_roles(DEEP, seed).publishers) for seed in range(10)}) > 1
+    assert assign_roles(DEEP, seed=5) == assign_roles(dict(reversed(DEEP.items())), seed=5)
+    assert len({tuple(assign_roles(DEEP, seed).publishers) for seed in range(10)}) > 1
 
 
 def test_forwarders_come_with_most_children_first() -> None:

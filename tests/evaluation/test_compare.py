@@ -107,7 +107,7 @@ def test_where_no_policy_keeps_the_limits_that_is_the_answer() -> None:
 
 def test_link_stress_cannot_be_bound_where_links_are_unknown() -> None:
     wish = Wish(peers=1000, groups=10, topology="aws", link_stress_max=3)
-    with pytest.raises(LocalError, match="aws knows no links, so --link-stress-max cannot be judged"):
+    with pytest.raises(LocalError, match="aws has no links, so --link-stress-max cannot be checked"):
         judge(wish, {"scribe": figures(1.5, 3.0, 64, None)})
 
 

@@ -29,8 +29,8 @@ def test_scribe_2002_is_the_papers_deployment() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("pears = 3", "f.toml: unknown setting pears (is peers meant?); there are: name, title, topology, peers"),
-        (SMALL + "sise = 3", "f.toml: unknown setting workload.sise (is workload.size meant?)"),
+        ("pears = 3", "f.toml: unknown setting pears (did you mean peers?); there are: name, title, topology, peers"),
+        (SMALL + "sise = 3", "f.toml: unknown setting workload.sise (did you mean workload.size?)"),
         ('policies = ["scribe"]', "f.toml: unknown setting peers"),
         ('peers = "many"\npolicies = ["scribe"]', "f.toml: peers: expected int, got str"),
         ("peers = 1\npolicies = []", "f.toml: peers is 1; it must be from 2 to"),
@@ -39,7 +39,7 @@ def test_scribe_2002_is_the_papers_deployment() -> None:
         (SMALL + "size = 101", "f.toml: workload.size is 101; it must be from 2 to peers, 100"),
         (
             SMALL.replace("3", "80"),
-            "100 peers are too few for 80 groups, the last of which would have 0 members; ask for",
+            "100 peers are too few for 80 groups, the last of which would have 0 members; use at",
         ),
         (SMALL + 'publishers = "me"', "workload.publishers: there is no 'me'; there are: root, creator, members"),
         (SMALL + "[overlay]\nleaf_set_size = 7", "overlay.leaf_set_size is 7; it must be even"),
@@ -60,14 +60,14 @@ def test_a_file_is_refused_by_the_name_of_the_setting(text: str, told: str) -> N
 
 
 def test_as_many_groups_as_are_offered_can_be_asked_for() -> None:
-    with pytest.raises(LocalError, match="ask for at most 28 groups"):
+    with pytest.raises(LocalError, match="use at most 28 groups"):
         parse(SMALL.replace("3", "29"), "f.toml")
     assert parse(SMALL.replace("3", "28"), "f.toml").workload.groups == 28
 
 
 def test_an_unknown_name_gets_the_box() -> None:
     with pytest.raises(
-        LocalError, match=r"no file scribe-2003 \(is scribe-2002(-small-groups)? meant\?\); built-in: churn,"
+        LocalError, match=r"no file scribe-2003 \(did you mean scribe-2002(-small-groups)?\?\); built-in: churn,"
     ):
         load("scribe-2003")
 

@@ -116,5 +116,5 @@ def test_sizes_that_cannot_be_are_refused_by_name(sizes: tuple[int, int, int, in
 
 
 def test_more_links_than_can_be_named_are_refused() -> None:
-    with pytest.raises(LocalError, match=r"makes \d\d,\d\d\d links; give sizes that make 65,536 at most"):
+    with pytest.raises(LocalError, match=r"makes \d\d,\d\d\d links; use sizes that make at most 65,536"):
         transit_stub(1, 1, 1, 10, 200)

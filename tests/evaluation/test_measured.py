@@ -246,7 +246,7 @@ def test_random_graphs_have_the_ways_of_a_plain_dijkstra() -> None:
         ("x.csv", ",a,b\na,0,1\nb,1\n", "row 2 of the matrix has 1 values, but there are 2 rows"),
         ("x.csv", ",a,b\na,0,one\nb,1,0\n", "could not convert string to float: 'one'"),
         ("x.txt", "0 1\n", "row 1 of the matrix has 2 values, but there are 1 rows"),
-        ("x.txt", "", "it holds no matrix"),
+        ("x.txt", "", "it is not a matrix"),
         ("x.txt", "2 2\nR 0 0 0\nR 1 3 4\n0 1 5\n", "its first line says 2 links, but there are 1"),
         ("x.txt", "2 1\nR 0 0 0\nR 1 3 4\n0 7 5\n", "ends at a router that is not listed"),
         ("x.xml", "<nodelist><node></node></nodelist>", "its nodes have no coordinates"),
@@ -274,7 +274,7 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
         LocalError, match="there are transit-stub, transit-stub-even, aws, wonderproxy, topology-zoo, or give the path"
     ):
         load("zzz", 1)
-    with pytest.raises(LocalError, match="holds no network 'geant'"):
+    with pytest.raises(LocalError, match="has no network 'geant'"):
         load("topology-zoo#geant", 1)
     with pytest.raises(LocalError, match="is one network, in a known unit; leave out #s"):
         load("aws#s", 1)

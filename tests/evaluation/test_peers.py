@@ -65,5 +65,5 @@ def test_saved_and_mapped_they_are_the_same(topology: Topology, tmp_path: Path) 
 
 @pytest.mark.parametrize("count", [0, -1, 2**31])
 def test_a_count_that_cannot_be_is_refused(topology: Topology, count: int) -> None:
-    with pytest.raises(LocalError, match="give a number from 1 to 2,147,483,647"):
+    with pytest.raises(LocalError, match="use a number from 1 to 2,147,483,647"):
         attach(topology, count, 1)

@@ -125,7 +125,7 @@ def test_the_report_needs_nothing_but_itself(whole: tuple[Path, dict[str, Any], 
     assert not re.search(r"(?:src|href)=[\"'](?!#)", page)
     assert page.count('<svg class="plot"') == 5
     assert '<svg class="tree"' in page
-    for told in ("Beside the published figures", "somebody", "scribe+remover(8)", "transit-stub(2,2,2,3)", "numba"):
+    for told in ("Comparison with published", "somebody", "scribe+remover(8)", "transit-stub(2,2,2,3)", "numba"):
         assert told in page
 
 
@@ -237,6 +237,6 @@ def stopped_after(done: str, how: signal.Signals, folder: Path, before: Sequence
     process.send_signal(how)
     out, err = process.communicate()
     assert (process.returncode, out) == (130, "")
-    assert err.splitlines()[-1] == "stopped; what is done stays: go on with --output run"
+    assert err.splitlines()[-1] == "stopped; finished parts are kept: resume with --output run"
     assert "Traceback" not in err
     return said

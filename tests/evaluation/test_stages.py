@@ -137,7 +137,7 @@ def test_a_group_that_is_split_has_the_same_tree(deployed: deployment.Deployment
 def test_policies_that_know_the_whole_group_are_not_split(deployed: deployment.Deployment) -> None:
     nothing = np.empty(0, np.int32)
     assert policies.parse("overcast").splittable is None
-    with pytest.raises(ValueError, match="overcast works on whole groups only"):
+    with pytest.raises(ValueError, match="overcast cannot split groups"):
         policies.parse("overcast").joined(deployed.arrays().tables, deployed.group(0), nothing, nothing)
 
 
@@ -156,7 +156,7 @@ def test_a_policy_that_must_know_all_groups_asks_for_their_load(deployed: deploy
 
 
 def test_a_folder_that_is_nowhere_says_so() -> None:
-    with pytest.raises(LocalError, match="does not see /no/such/folder"):
+    with pytest.raises(LocalError, match="cannot access /no/such/folder"):
         deployment.Shipped("/no/such/folder").here()
 
 

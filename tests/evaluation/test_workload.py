@@ -133,7 +133,7 @@ def test_other_domains_make_other_clusters(peers: Peers) -> None:
 
 
 def test_a_group_larger_than_the_deployment_is_refused(peers: Peers) -> None:
-    with pytest.raises(LocalError, match="group 1 needs 3,001 peers, the deployment has 3,000; give more peers"):
+    with pytest.raises(LocalError, match="group 1 needs 3,001 peers, the deployment has 3,000; use more peers"):
         members(fixed(2, 3_001), 1, peers, 1)
 
 
@@ -197,7 +197,7 @@ def test_tables_of_pairs_are_read_once_each(tmp_path: Path) -> None:
 
 
 def test_fewer_peers_than_subscribers_are_refused() -> None:
-    with pytest.raises(LocalError, match=r"membership rust-teams has 65\d subscribers for 100 peers; give more peers"):
+    with pytest.raises(LocalError, match=r"membership rust-teams has 65\d subscribers for 100 peers; use more peers"):
         real("rust-teams", 100)
     few = attach(transit_stub(1, 1, 1, 1, 1), 100, 1)
     with pytest.raises(LocalError, match=r"needs \d+ peers, the deployment has 100"):
@@ -210,7 +210,7 @@ def test_fewer_peers_than_subscribers_are_refused() -> None:
         ("x.tsv", "topic\tsubscriber\nlibc\n", "is damaged: list index out of range"),
         ("x.json", "[1]", "is damaged"),
         ("x.json", "{", "is damaged: Expecting property name"),
-        ("x.tsv", "topic\tsubscriber\nlibc\ta\n", "holds no group of 2 or more"),
+        ("x.tsv", "topic\tsubscriber\nlibc\ta\n", "has no group of 2 or more"),
         ("x.csv", "a,b\n", r"is neither .tsv nor .json"),
         ("x.tsv.gz", "no gzip", "cannot read membership"),
     ],

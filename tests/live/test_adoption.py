@@ -16,6 +16,7 @@ from quillcast.live.admission import adoption
 from quillcast.live.admission.adoption import STEPS, Adoption
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.admission.keyring import Keyring, user_folder
+from quillcast.live.node import migration
 from quillcast.protocol.topics.config import TopicConfig
 from tests.cli.commands import Commands, commands
 from tests.live.machines import machines
@@ -96,7 +97,7 @@ def test_older_peers_become_members_and_lose_nothing() -> None:
                 assert await take(subscription, 1) == [b"from a member"]
                 await writer.publish("t", b"again", wait="stable")
                 assert await take(subscription, 1) == [b"again"]
-                await eventually(lambda: len(list(member._rendezvous.entries())) == 3)
+                await eventually(lambda: len(list(member._startup.rendezvous.entries())) == 3)
 
     run(scenario())
 
@@ -130,7 +131,7 @@ def test_who_waits_in_a_network_that_is_left_is_told_that_it_waits_in_vain(monke
             with pytest.raises(quillcast.NotJoined, match="what it published to 't' was not acknowledged"):
                 await waiting
 
-    monkeypatch.setattr(quillcast.live.node.node, "_SAFE_S", -29.0)
+    monkeypatch.setattr(migration, "_SAFE_S", -29.0)
     run(scenario())
 
 
@@ -238,16 +239,16 @@ def test_a_peer_that_starts_while_the_credential_is_made_becomes_a_member(monkey
 
     async def scenario() -> None:
         newcomer = Node(network="n", config=QUICK)
-        find = newcomer._resolver.find
+        find = newcomer._startup.resolver.find
         async with _Later() as later:
 
             async def found_none(timeout_s: float) -> Any:
-                monkeypatch.setattr(newcomer._resolver, "find", find)
+                monkeypatch.setattr(newcomer._startup.resolver, "find", find)
                 make_credential()
                 later.member = Node(network="n", config=QUICK)
                 await later.member.start()
 
-            monkeypatch.setattr(newcomer._resolver, "find", found_none)
+            monkeypatch.setattr(newcomer._startup.resolver, "find", found_none)
             async with newcomer:
                 assert newcomer.status()["credential"] is not None
 

@@ -175,7 +175,7 @@ def test_who_closes_leaves_the_others_alone() -> None:
             assert "is closed" in text
             await second.publish(b"y", wait="stable")
             second.close()
-            assert not alice._batchers
+            assert not alice._publishing.batchers
             third = alice.publisher("t")
             await third.publish(b"z")
             events = await take(subscription, 4)
@@ -311,7 +311,7 @@ def test_calls_that_wait_keep_their_order_when_their_publisher_moves_to_another_
             batcher.pause()
             calls = [asyncio.create_task(publisher.publish(b"%d" % number)) for number in range(10)]
             await asyncio.sleep(0)
-            successor = alice._make_batcher("", "t", None)
+            successor = alice._publishing._make_batcher("", "t", None)
             successor.pause()
             batcher.move_to(successor, alice._pump, alice._peer)
             await asyncio.sleep(0)

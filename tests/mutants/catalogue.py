@@ -190,7 +190,7 @@ MUTANTS = (
         "no-hold-after-a-pause",
         "A root that stood still calls nothing stable for as long as a lease.",
         "protocol/topics/housekeeping.py",
-        "            self.scribe.rendezvous.hold(tree, now)\n",
+        "            self.rendezvous.hold(tree, now)\n",
         "",
         "protocol/topics/test_pauses.py::test_a_root_that_stood_still_calls_nothing_stable_for_a_lease_though_all_that_it_knows_have_it",
     ),
@@ -199,7 +199,7 @@ MUTANTS = (
         "A subscription begins at the frontier of every term that its parent knows.",
         "protocol/topics/membership.py",
         """        for term, end in message.past:
-            terms.recall(tree, term, end)
+            self.terms.recall(tree, term, end)
 """,
         "",
         "protocol/topics/test_terms.py::test_a_subscription_begins_in_every_term_where_its_parent_knows_that_to_have_gone",
@@ -224,7 +224,7 @@ MUTANTS = (
         "term-used-before-it-is-noted",
         "A root notes its term with most of those who keep the topic's state before it gives positions under it.",
         "protocol/topics/replication.py",
-        "            return 1 + answered >= self.majority\n",
+        "            return 1 + answered >= self.keepers.majority\n",
         "            return True\n",
         "protocol/topics/test_candidacy.py",
     ),
@@ -239,7 +239,7 @@ MUTANTS = (
     Mutant(
         "credit-kept-of-what-is-turned-away",
         "What a root turns away while it hands over has left it: its credit goes back.",
-        "protocol/topics/rendezvous.py",
+        "protocol/topics/intake.py",
         """        if tree.root.closing:
             self.host.release(sender.node_id, bundle.size)
 """,
@@ -266,7 +266,7 @@ MUTANTS = (
     Mutant(
         "half-the-keepers-are-enough",
         "An acknowledgement is marked partitioned unless the root reaches more than half of the topic's keepers.",
-        "protocol/topics/replication.py",
+        "protocol/topics/keepers.py",
         "        return 2 * len(reached) <= len(lately)\n",
         "        return 2 * len(reached) < len(lately)\n",
         "protocol/topics/test_candidacy.py::test_a_root_that_cannot_reach_most_keepers_marks_its_acknowledgements",
@@ -299,15 +299,15 @@ MUTANTS = (
         "loop-not-left",
         "A peer that finds itself above its parent leaves it.",
         "protocol/topics/reporting.py",
-        "        if self.host.me in claim.path:\n",
-        "        if self.host.me in claim.path[:1]:\n",
+        "        if self.host.me in report.path:\n",
+        "        if self.host.me in report.path[:1]:\n",
         "protocol/topics/test_terms.py::test_a_peer_that_finds_itself_above_its_parent_leaves_it",
     ),
     # ---- security
     Mutant(
         "nobodys-events-admitted",
         "Where a list says who publishes, a root admits nothing of a peer that has not shown on whose behalf it does.",
-        "protocol/topics/rendezvous.py",
+        "protocol/topics/intake.py",
         ' for one in who or {"": None})\n',
         " for one in who) or not who\n",
         "protocol/topics/test_candidacy.py::test_a_root_admits_nothing_of_a_peer_that_has_not_shown_on_whose_behalf_it_publishes",

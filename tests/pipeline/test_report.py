@@ -115,13 +115,13 @@ def test_the_page_of_a_sound_run_says_so_and_needs_nothing_else() -> None:
     assert "12\u202f345" in text
     assert text.count("<svg") == 4
     assert "<dt>seed</dt><dd>42</dd>" in text
-    assert "What was lost" not in text
+    assert "Lost and dropped events" not in text
 
 
 def test_the_page_of_a_broken_run_says_what_broke_and_where() -> None:
     text = page(findings(lost=5))
     assert "1 of 2 promises broken" in text
-    assert "What was lost" in text
+    assert "Lost and dropped events" in text
 
 
 def test_names_of_topics_are_text_in_the_page() -> None:
@@ -197,7 +197,7 @@ def test_a_damaged_description_of_a_run_says_so(tmp_path: Path, content: str) ->
 def test_a_folder_without_journals_says_what_to_name(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="has no journals"):
         journal_files(tmp_path)
-    with pytest.raises(LocalError, match="is no folder"):
+    with pytest.raises(LocalError, match="is not a folder"):
         journal_files(tmp_path / "x")
     (tmp_path / "x.arrows").write_bytes(b"")
     assert journal_files(tmp_path) == [tmp_path / "x.arrows"]

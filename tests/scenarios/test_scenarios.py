@@ -120,7 +120,7 @@ def test_the_last_copy_is_found_wherever_it_is(name: str, leaf: int) -> None:
 
 def test_a_split_topic_has_two_roots_and_then_one() -> None:
     simulation = run("split-with-two-roots")
-    split_at, healed_at = when(simulation, "nothing passes"), when(simulation, "what was cut passes again")
+    split_at, healed_at = when(simulation, "nothing passes"), when(simulation, "the cut has healed")
     roots: set[int] = set()
     most = 0
     for at, machine, record in simulation.world.journal.records:
@@ -142,7 +142,7 @@ def test_a_split_topic_has_two_roots_and_then_one() -> None:
 
 def test_another_root_takes_over_from_the_paused_one_and_nothing_is_lost() -> None:
     simulation = run("root-paused")
-    paused_at, resumed_at = when(simulation, "stands still"), when(simulation, "goes on")
+    paused_at, resumed_at = when(simulation, "is paused"), when(simulation, "is resumed")
     records = simulation.world.journal.records
     took_over = [m for at, m, record in records if isinstance(record, BecameRoot) and paused_at < at < resumed_at]
     assert took_over == [12]  # the next closest to the topic's id
@@ -217,7 +217,7 @@ def test_what_a_best_effort_topic_drops_is_counted_and_told() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_rivals_meet_within_five_seconds_and_from_then_on_every_event_comes_to_everybody(seed: int) -> None:
     simulation = run("rivals-meet-after-a-split", seed)
-    healed_at = when(simulation, "what was cut passes again")
+    healed_at = when(simulation, "the cut has healed")
     became_root = [at for at, _, record in simulation.world.journal.records if isinstance(record, BecameRoot)]
     assert max(became_root) < healed_at + 5.0
     after = written_between(simulation, healed_at + 5.0, 110.0)

@@ -31,7 +31,7 @@ LATE_S = 1.0  # give up on a rate when it lags behind by this much; a guess
 PROBE_S = 0.01  # between two measurements of an acknowledgement
 SAMPLES_MAX = 1 << 20  # beyond this, every other sample is dropped
 IDLE_S = 2.0  # a stream that pauses for this long has ended
-STROKES_MIN, STROKES_MAX = 1.0, 1000.0  # checks per second for due events, which are published together
+TICKS_MIN, TICKS_MAX = 1.0, 1000.0  # checks per second for due events, which are published together
 
 SIZE = click.option(
     "--size", "size_bytes", type=click.IntRange(min=0), default=100, show_default=True, help="Bytes per event."
@@ -158,10 +158,10 @@ async def _publish(node: Node, topic: str, size_bytes: int, rate: float | None, 
 
 
 async def _at_rate(publisher: Publisher, payload: bytes, rate: float, seconds: float) -> None:
-    strokes = min(max(rate, STROKES_MIN), STROKES_MAX)
-    early = 0.5 * rate / strokes  # half an interval's events: publish what is due about now
+    ticks = min(max(rate, TICKS_MIN), TICKS_MAX)
+    early = 0.5 * rate / ticks  # half an interval's events: publish what is due about now
     published, wanted = 0, math.ceil(min(rate * seconds, EVENTS_MAX))
-    async with Beat(strokes) as beat:
+    async with Beat(ticks) as beat:
         began = time.perf_counter()
         while published < wanted and (passed_s := time.perf_counter() - began) < seconds + LATE_S:
             due = min(wanted, int(passed_s * rate + early) + 1)

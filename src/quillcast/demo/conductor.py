@@ -22,7 +22,7 @@ from quillcast.demo.network import HOW_TO, control_path
 from quillcast.demo.orders import Publish, Subscribe, Unsubscribe
 from quillcast.demo.peer import Setting
 from quillcast.demo.processes import PeerFailed, PeerProcess
-from quillcast.demo.roles import Roles, give_roles
+from quillcast.demo.roles import Roles, assign_roles
 from quillcast.demo.state import State
 from quillcast.live.discovery.control import Answerer, ControlServer
 from quillcast.pipeline.run import Run
@@ -34,8 +34,8 @@ CONFIG = Config(overlay=OverlayConfig(digit_bits=1, leaf_set_size=4))
 trees."""
 
 STARTED_AT_ONCE = 4
-STAND_BOUND_S = 30.0  # until all peers have joined and their leaf sets are right; a guess, like those below
-PARTS_BOUND_S = 15.0  # until the trees match the assigned roles
+JOIN_BOUND_S = 30.0  # until all peers have joined and their leaf sets are right; a guess, like those below
+ROLES_BOUND_S = 15.0  # until the trees match the assigned roles
 SETTLE_BOUND_S = 30.0  # until every subscriber has all published events
 
 
@@ -88,10 +88,10 @@ class Conductor:
         """Run the demo to its end. Raises `PeerFailed` if a process ends that nobody killed."""
         following = asyncio.create_task(self.state.follow(self._tell))
         try:
-            await self._raise_network()
-            parts = await self._give_parts()
-            async with ControlServer(control_path(self.plan.network), self._answerers(parts)):
-                await self._stream(parts)
+            await self._start_network()
+            assigned = await self._assign_roles()
+            async with ControlServer(control_path(self.plan.network), self._answerers(assigned)):
+                await self._stream(assigned)
             await self._settle()
             end_ns = time.time_ns()
             await self._leave()
@@ -103,7 +103,7 @@ class Conductor:
 
     # --- the network
 
-    async def _raise_network(self) -> None:
+    async def _start_network(self) -> None:
         self.display.phase(f"starting {self.plan.peers} processes")
         self._setting(0).log.parent.mkdir(parents=True)
         first, *others = [self._setting(index) for index in range(self.plan.peers)]
@@ -111,9 +111,9 @@ class Conductor:
         await self._start(first, gate)
         await asyncio.gather(*[self._start(setting, gate) for setting in others])
         self.display.phase("joining: waiting until every leaf set is right")
-        if not await self.state.until(self._stands, STAND_BOUND_S):
+        if not await self.state.until(self._is_complete, JOIN_BOUND_S):
             raise PeerFailed(
-                f"the overlay is not complete after {STAND_BOUND_S:g} s: "
+                f"the overlay is not complete after {JOIN_BOUND_S:g} s: "
                 f"{len(self.state.watch.active)} of {self.plan.peers} peers have joined"
             )
         self.display.note(
@@ -139,7 +139,7 @@ class Conductor:
             self.processes[process.node_id] = process
             self.state.names[process.node_id] = process.name
 
-    def _stands(self) -> bool:
+    def _is_complete(self) -> bool:
         """Whether every peer has joined and knows its neighbours on the ring."""
         watch, ring = self.state.watch, sorted(self.processes, key=number)
         half = min(CONFIG.overlay.leaf_set_size, len(ring) - 1) // 2
@@ -151,42 +151,44 @@ class Conductor:
 
     # --- roles
 
-    async def _give_parts(self) -> Roles:
+    async def _assign_roles(self) -> Roles:
         """Let all peers join the busiest topic's tree on trial. Then free its root and two forwarders of any role."""
         state, weights = self.state, Counter(event.topic for event in self.plan.events)
         busiest = state.busiest = max(weights, key=lambda topic: (weights[topic], topic))
         self.display.phase(f"a trial tree: all subscribe to {busiest}")
         await self._order_all(list(self.processes), Subscribe(busiest))
-        await state.until(lambda: len(state.view.parents()) == self.plan.peers, PARTS_BOUND_S)
-        parts = give_roles(state.view.parents(), self.plan.seed)
+        await state.until(lambda: len(state.view.parents()) == self.plan.peers, ROLES_BOUND_S)
+        assigned = assign_roles(state.view.parents(), self.plan.seed)
         self.display.phase("assigning the roles")
-        await self._order_all([*parts.spare, *parts.publishers], Unsubscribe(busiest))
+        await self._order_all([*assigned.spare, *assigned.publishers], Unsubscribe(busiest))
         random = Random(self.plan.seed)
         for topic in sorted(weights.keys() - {busiest}):
-            await self._order_all(random.sample(parts.subscribers, (len(parts.subscribers) + 1) // 2), Subscribe(topic))
-        await state.until(lambda: self._is_pruned(parts), PARTS_BOUND_S)
-        self._tell_parts(parts)
-        return parts
+            await self._order_all(
+                random.sample(assigned.subscribers, (len(assigned.subscribers) + 1) // 2), Subscribe(topic)
+            )
+        await state.until(lambda: self._is_pruned(assigned), ROLES_BOUND_S)
+        self._report_roles(assigned)
+        return assigned
 
     async def _order_all(self, peers: Sequence[bytes], order: Subscribe | Unsubscribe) -> None:
         await asyncio.gather(*[self.processes[peer].order(order) for peer in peers])
 
-    def _is_pruned(self, parts: Roles) -> bool:
+    def _is_pruned(self, assigned: Roles) -> bool:
         """Whether everyone in the busiest topic's tree is needed there, and every subscription is established."""
         view = self.state.view
         parents = view.parents()
-        needed = {*parts.subscribers, *roles.children_of(parents), *roles.roots(parents)}
-        return set(view.subscribers) == set(parts.subscribers) and parents.keys() <= needed
+        needed = {*assigned.subscribers, *roles.children_of(parents), *roles.roots(parents)}
+        return set(view.subscribers) == set(assigned.subscribers) and parents.keys() <= needed
 
-    def _tell_parts(self, parts: Roles) -> None:
+    def _report_roles(self, assigned: Roles) -> None:
         name = self.state.names_of
-        self.display.note(f"publishers {name(parts.publishers)}; subscribers {name(parts.subscribers)}")
-        self.display.note(f"without a role, so these may be killed: {name(parts.spare)}")
+        self.display.note(f"publishers {name(assigned.publishers)}; subscribers {name(assigned.subscribers)}")
+        self.display.note(f"without a role, so these may be killed: {name(assigned.spare)}")
         self.display.note(
             f"look inside from another terminal: quillcast tree {self.state.busiest} --network {self.plan.network}"
         )
         self.display.note(f"or kill peers yourself and watch the repair: {HOW_TO}")
-        offered = len(roles.forwarders(self.state.view.parents(), parts.spare))
+        offered = len(roles.forwarders(self.state.view.parents(), assigned.spare))
         if self.plan.kill and offered < 2:
             self.display.note(
                 f"{self.plan.peers} peers with seed {self.plan.seed} give {offered} inner forwarders without a role, "
@@ -195,14 +197,16 @@ class Conductor:
 
     # --- events
 
-    async def _stream(self, parts: Roles) -> None:
+    async def _stream(self, assigned: Roles) -> None:
         """Publish everything, and kill peers meanwhile."""
         self.display.phase("events flow")
         self.on_stream()
         self.state.streaming = True
-        killing = asyncio.create_task(self.kills.perform(parts.spare, self.plan.length_s)) if self.plan.kill else None
+        killing = (
+            asyncio.create_task(self.kills.perform(assigned.spare, self.plan.length_s)) if self.plan.kill else None
+        )
         try:
-            await self._publish(parts.publishers)
+            await self._publish(assigned.publishers)
             self.state.streaming = False
             await self.kills.end()
             if killing is not None:
@@ -236,7 +240,7 @@ class Conductor:
 
     # --- commands from other terminals
 
-    def _answerers(self, parts: Roles) -> dict[str, Answerer]:
+    def _answerers(self, assigned: Roles) -> dict[str, Answerer]:
         """The handlers of `quillcast demo kill` and the other commands."""
         kills = self.kills
 
@@ -250,7 +254,7 @@ class Conductor:
             return (await kills.slow(self._find(peer), seconds)).told()
 
         async def peers() -> list[dict[str, Any]]:
-            return [self._shown(process, parts) for process in self._started]
+            return [self._shown(process, assigned) for process in self._started]
 
         async def end() -> None:
             self.enough()
@@ -265,14 +269,14 @@ class Conductor:
         known = ", ".join(process.name for process in self._started)
         raise LocalError(f"{name!r} is not a peer of the demo; there are: {known}")
 
-    def _shown(self, process: PeerProcess, parts: Roles) -> dict[str, Any]:
+    def _shown(self, process: PeerProcess, assigned: Roles) -> dict[str, Any]:
         state, node = self.state, process.node_id
         conditions = {"killed": state.dead, "cut off": state.away, "slow": state.slow}
         return {
             "name": process.name,
             "node_id": node.hex(),
             "part": self.kills.part(node),
-            "publishes": node in parts.publishers,
+            "publishes": node in assigned.publishers,
             "children": len(state.view.children(node, state.dead)),
             "state": next((words for words, those in conditions.items() if node in those), "well"),
         }

@@ -93,7 +93,7 @@ class Kills:
             repair = self._struck(victim, time.time_ns())
             await self.processes[victim].order(Unplug(yes=True))
             self.state.away[victim] = None
-            self._last(self._plug_in(victim, seconds))
+            self._last(self._reconnect(victim, seconds))
             return await self._watch(f"cut off for {seconds:g} s: {self._named(victim)}", repair)
 
     async def slow(self, victim: bytes, seconds: float) -> Strike:
@@ -102,7 +102,7 @@ class Kills:
             self._check(victim)
             struck = self._struck(victim, time.time_ns())
             self.state.slow[victim] = None
-            self._last(self._let_run(victim, seconds))
+            self._last(self._throttle(victim, seconds))
             text = f"slowed down to a fifth for {seconds:g} s: {self._named(victim)}"
             self.display.note(text)
             return Strike(text, struck.children, struck.trees, None, "")
@@ -171,7 +171,7 @@ class Kills:
         self._lasting[task] = None
         task.add_done_callback(self._lasting.pop)
 
-    async def _plug_in(self, victim: bytes, seconds: float) -> None:
+    async def _reconnect(self, victim: bytes, seconds: float) -> None:
         """After some seconds let the peer reach the others again, and watch it catch up."""
         await self._pause(seconds)
         await self.processes[victim].order(Unplug(yes=False))
@@ -179,17 +179,17 @@ class Kills:
         await self._catch_up(victim, lambda: victim not in self.state.watch.lonely())
         del self.state.away[victim]
 
-    async def _let_run(self, victim: bytes, seconds: float) -> None:
+    async def _throttle(self, victim: bytes, seconds: float) -> None:
         """Alternately stop and resume the process."""
         process, until = self.processes[victim], time.monotonic() + seconds
         try:
             while time.monotonic() < until and not self.over.is_set():
-                process.hold()
+                process.pause()
                 await asyncio.sleep(STOP_S)
-                process.go_on()
+                process.resume()
                 await asyncio.sleep(RUN_S)
         finally:
-            process.go_on()
+            process.resume()
         await self._catch_up(victim, lambda: True)
         del self.state.slow[victim]
 

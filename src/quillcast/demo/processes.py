@@ -64,11 +64,11 @@ class PeerProcess:
         os.kill(self.pid, signal.SIGKILL)
         return at_ns
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Stop the process (SIGSTOP)."""
         os.kill(self.pid, signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Resume a stopped process (SIGCONT). Does nothing if it has ended."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)

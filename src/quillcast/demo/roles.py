@@ -7,7 +7,7 @@ from typing import NamedTuple
 Parents = Mapping[bytes, bytes | None]
 """A topic's tree: each member's parent; None for the root."""
 
-CASTS = 200  # assignments that are tried; a guess: among so few peers they repeat soon
+ATTEMPTS = 200  # assignments that are tried; a guess: among so few peers they repeat soon
 SPARE_FORWARDERS = 4  # inner peers kept without a role: two victims, and more in case a repair changes the tree
 PEERS_MIN = 4
 
@@ -20,22 +20,22 @@ class Roles(NamedTuple):
     spare: list[bytes]
 
 
-def give_roles(trial: Parents, seed: int) -> Roles:
+def assign_roles(trial: Parents, seed: int) -> Roles:
     """Assign roles to the peers of a trial tree that all joined, so that two forwarders below its root are spare.
 
-    Tries `CASTS` assignments derived from `seed`. Takes the one that keeps the most of two spare forwarders, and then
-    the most children below them.
+    Tries `ATTEMPTS` assignments derived from `seed`. Takes the one that keeps the most of two spare forwarders, and
+    then the most children below them.
     """
     random = Random(seed)
     spare = [*roots(trial), *_inner(trial)[:SPARE_FORWARDERS]][: len(trial) // 2]
     others = [peer for peer in sorted(trial) if peer not in spare]
     publishers_count = max(1, len(trial) // 5)
 
-    def seating() -> Roles:
+    def draw() -> Roles:
         order = random.sample(others, len(others))
         return Roles(order[:publishers_count], order[publishers_count:], spare)
 
-    return max((seating() for _ in range(CASTS)), key=lambda roles: _worth(trial, roles))
+    return max((draw() for _ in range(ATTEMPTS)), key=lambda roles: _worth(trial, roles))
 
 
 def forwarders(parents: Parents, among: Sequence[bytes]) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Chance without state: a draw is a hash of what it is for, so neither order nor partitioning can matter.
+"""Stateless randomness: a draw is a hash of its purpose, so neither order nor partitioning matters.
 
 The mixing step is the finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
 generators", OOPSLA 2014, variant 13 of Stafford's), a bijection of 64-bit words.
@@ -19,7 +19,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 @njit("uint64(uint64)", cache=True)
 def finalise(word: Word) -> Word:
-    """Scatter a word's bits over all 64; different words stay different."""
+    """Scatter a word's bits over all 64 bits; different words stay different."""
     word = (word ^ (word >> np.uint64(30))) * _FIRST
     word = (word ^ (word >> np.uint64(27))) * _SECOND
     return word ^ (word >> np.uint64(31))
@@ -27,13 +27,13 @@ def finalise(word: Word) -> Word:
 
 @njit("uint64(uint64, uint64, uint64)", cache=True)
 def mix(seed: Word, a: Word, b: Word) -> Word:
-    """64 bits that depend on nothing but the arguments. For equal `seed` and `a`, different `b` give different bits."""
+    """64 bits that depend only on the arguments. For equal `seed` and `a`, different `b` give different bits."""
     return finalise(finalise(finalise(seed + GAMMA) + a + GAMMA) + b + GAMMA)
 
 
 @njit("uint64(uint64, uint64)", cache=True)
 def below(bits: Word, bound: Word) -> Word:
-    """A whole number under the bound (at most 2^32), from the upper 32 of 64 random bits."""
+    """An integer below the bound (at most 2^32), from the upper 32 of 64 random bits."""
     return ((bits >> np.uint64(32)) * bound) >> np.uint64(32)
 
 

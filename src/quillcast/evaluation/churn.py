@@ -1,9 +1,9 @@
-"""A share of all peers dies at once: who is cut off, and what it takes until all have a parent again.
+"""A fraction of all peers dies at once: who is cut off, and what it takes until all have a parent again.
 
-Whoever has lost its parent routes a Join towards the root, over the tables that survivors have once theirs are mended;
-the first peer on the way that hears the root takes it in, and those on the way before it become forwarders (Scribe,
-section 3.3.2). What is below it comes with it. If the root has died, the survivor nearest to the key takes its place.
-How long peers take to notice a death is a matter of heartbeats and is not counted.
+A peer that lost its parent routes a Join towards the root, over the survivors' repaired routing tables. The first peer
+on the path that is still connected to the root accepts it, and the peers before that one become forwarders (Scribe,
+section 3.3.2). The subtree moves with the peer. If the root has died, the survivor nearest to the key replaces it. The
+time to notice a death depends on heartbeats and is not counted.
 """
 
 from pathlib import Path
@@ -18,15 +18,15 @@ from quillcast.evaluation.network import Flags, Ints, Peers, Topology, Tree, fro
 from quillcast.evaluation.routing import preparing
 from quillcast.evaluation.routing.pastry import Tables, Whole, Word, delay, next_hop, root_of
 
-_DEATHS = 31  # what chance is asked for
-_FORWARDS = -2  # in `where`: a peer that was not in the tree and forwards now
+_DEATHS = 31  # purpose of the random draw
+_FORWARDS = -2  # in `where`: a peer that was not in the tree and is now a forwarder
 
 
 class Survivors(NamedTuple):
-    """Who lives on.
+    """The peers that survive.
 
     Args:
-        tables: how survivors route, who are numbered anew.
+        tables: the routing tables of the survivors, who are renumbered.
         renumbered: the new number of each peer, int32 [peers]; -1 for the dead.
     """
 
@@ -35,7 +35,7 @@ class Survivors(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """What the deaths do to one tree: members that died, and that live without the root; Joins and their answers."""
+    """The effect on one tree: members that died, members that lost the root, and Joins with their answers."""
 
     killed: int
     cut_off: int
@@ -48,7 +48,7 @@ class Repair(NamedTuple):
 def survivors(
     topology: Topology, peers: Peers, share: float, seed: int, digit_bits: int, leaf_set_size: int, quality: str
 ) -> tuple[Peers, Survivors]:
-    """The peers that live on, if each dies with a chance of `share`; the other arguments as for `preparing.tables`."""
+    """The peers that survive, if each dies with probability `share`. Other arguments as for `preparing.tables`."""
     lives = _living(len(peers), share, seed)
     kept = Peers(ids=peers.ids[lives], place=peers.place[lives], domain=peers.domain[lives])
     renumbered = np.where(lives, np.cumsum(lives) - 1, -1).astype(np.int32)
@@ -63,20 +63,20 @@ def save(folder: Path, kept: Peers, made: Survivors) -> None:
 
 
 def load(folder: Path, topology: Topology) -> Survivors:
-    """What `save` wrote."""
+    """Open what `save` wrote."""
     kept = Peers.open(folder / "peers")
     renumbered = np.load(folder / "renumbered.npy", mmap_mode="r")
     return Survivors(preparing.load(folder / "routing", topology, kept), frozen(renumbered, np.int32))
 
 
 def repair(alive: Survivors, tree: Tree, key: int, where: Ints) -> Repair:
-    """Mend one tree.
+    """Repair one tree.
 
     Args:
-        alive: who lives on.
-        tree: as it was.
-        key: of the group.
-        where: an int32 for each survivor, all -1, and so again afterwards.
+        alive: the survivors.
+        tree: the tree before the deaths.
+        key: the key of the group.
+        where: scratch space: an int32 for each survivor, all -1, and again so afterwards.
     """
     counts, times = _repair(alive.tables, alive.renumbered, tree.nodes, tree.parent, tree.member, np.uint64(key), where)
     killed, cut_off, orphans, messages = counts.tolist()
@@ -95,7 +95,7 @@ def _living(count: int, share: float, seed: int) -> Flags:
 def _repair(
     tables: Tables, renumbered: Ints, nodes: Ints, parent: Ints, member: Flags, key: Word, where: Ints
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Counts as in `Repair`; the longest and the summed times."""
+    """The counts of `Repair`; the longest and the total times."""
     counts, times = np.zeros(4, np.int64), np.zeros(2)
     head = _heads(renumbered, nodes, parent, where)
     for node in range(len(nodes)):
@@ -128,7 +128,7 @@ def _repair(
 
 @njit(cache=True)
 def _heads(renumbered: Ints, nodes: Ints, parent: Ints, where: Ints) -> Ints:
-    """Each node's topmost ancestor to which all between live, -1 for the dead; `where` tells where survivors stand."""
+    """Each node's topmost ancestor with a living path between, -1 for the dead; `where` holds survivors' places."""
     head = np.full(len(nodes), -1, np.int32)
     for node in range(len(nodes)):
         peer = renumbered[nodes[node]]
@@ -150,7 +150,7 @@ def _rejoin(
     where: Ints,
     forwarders: list[int],
 ) -> tuple[int, float]:
-    """Route an orphan's Join to the first peer that hears the root; how many messages, and how long they travel."""
+    """Route an orphan's Join to the first peer connected to the root; returns the messages and their travel time."""
     messages, ms, at = 0, 0.0, peer
     while at != root:
         hop = next_hop(tables, at, target)

@@ -1,4 +1,4 @@
-"""Batches of rows as kernels make and take them: numpy arrays on one side, Arrow's columns on the other."""
+"""Batches of rows for kernels: numpy arrays on one side, Arrow columns on the other."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -26,17 +26,17 @@ _TYPES = {
 
 
 def arrow_schema(schema: str) -> pa.Schema:
-    """What Arrow calls such columns."""
+    """The Arrow schema of such columns."""
     return pa.schema([(name, _TYPES[kind][0]) for name, kind in (told.split() for told in schema.split(", "))])
 
 
 def record_batch(schema: str, values: dict[str, Any], count: int) -> pa.RecordBatch:
-    """A batch of these columns; a single value stands for equal ones in all rows.
+    """A batch of these columns. A single value is used for all rows.
 
     Args:
-        schema: as `schemas` has them.
-        values: by column; of a column of arrays a list of them, in which None is null.
-        count: of rows.
+        schema: a schema of `schemas`.
+        values: by column; for a column of arrays, a list of arrays, in which None is null.
+        count: the number of rows.
     """
     arrays = []
     for told in schema.split(", "):
@@ -63,7 +63,7 @@ def _lists(values: list[npt.NDArray[Any] | None], arrow: pa.DataType, plain: Any
 
 
 def column(batch: pa.RecordBatch, column: str) -> npt.NDArray[Any]:
-    """A column of numbers or of words."""
+    """A column of numbers or of strings."""
     values: npt.NDArray[Any] = batch.column(column).to_numpy(zero_copy_only=False)
     return values
 

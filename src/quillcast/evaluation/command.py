@@ -1,4 +1,4 @@
-"""What `quillcast evaluate EXPERIMENT` does, and the tables that people see at its end."""
+"""The command `quillcast evaluate EXPERIMENT`, and the tables printed at its end."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from quillcast.evaluation.run import evaluate
 
 FOLDER = Path("quillcast-evaluate")
 WIDTH = 140  # of tables that go to a file or a pipe
-COLUMNS_MAX = 4  # policies beside each other
+COLUMNS_MAX = 4  # policies side by side
 MAIN = {
     "rad.median": "RAD",
     "rad.max": "worst",
@@ -27,34 +27,34 @@ MAIN = {
     "messages_over_ip": "messages/IP",
     "core_link_max_over_ip": "core link/IP",
 }
-"""The figures that are shown of many policies, and what their columns are called."""
+"""The figures that are shown when there are many policies, and their column titles."""
 
 
 def evaluate_command(
     experiment: Experiment, output: Path | None, *, master: str, remote: str | None, as_json: bool
 ) -> dict[str, Any]:
-    """Run an experiment, show how it goes and what came of it; the result.
+    """Run an experiment, show its progress and results, and return the result.
 
     Args:
-        experiment: what is asked for.
-        output: the run's folder; None: one named after the experiment, that of a stopped run if there is one.
+        experiment: the experiment.
+        output: the run's folder; None: a folder named after the experiment, or that of a stopped run.
         master: where Spark runs.
         remote: a Spark Connect server to use instead.
-        as_json: all that is shown goes to standard error.
+        as_json: print everything for people to standard error.
     """
     path = output or folder_of(experiment)
     progress, console = Console(stderr=True), console_for(as_json=as_json)
     try:
         result = evaluate(experiment, path, display(progress), master=master, remote=remote)
     except KeyboardInterrupt:
-        progress.print(f"stopped; what is done stays: go on with --output {path}", soft_wrap=True)
+        progress.print(f"stopped; finished parts are kept: resume with --output {path}", soft_wrap=True)
         raise
     print_result(experiment, result, console)
     return result
 
 
 def folder_of(experiment: Experiment) -> Path:
-    """Where a run goes on that was stopped; else a new folder."""
+    """The folder of a stopped run to resume; else a new folder."""
 
     def stopped(path: Path) -> bool:
         if (path / RESULT).exists():
@@ -65,7 +65,7 @@ def folder_of(experiment: Experiment) -> Path:
 
 
 def console_for(*, as_json: bool) -> Console:
-    """Where tables go."""
+    """The console for tables."""
     console = Console(stderr=as_json)
     if not console.is_terminal:
         console.width = WIDTH
@@ -73,12 +73,12 @@ def console_for(*, as_json: bool) -> Console:
 
 
 def print_result(experiment: Experiment, result: dict[str, Any], console: Console) -> None:
-    """The figures of each policy, and the published ones beside them."""
+    """Print the figures of each policy, with the published ones."""
     policies = result["policies"]
     console.print(table_of(policies))
     comparisons = beside_published(policies, experiment.published)
     if comparisons:
-        table = plain_table("policy", "figure", "published", "here", "what it is", words={0, 1, 4})
+        table = plain_table("policy", "figure", "published", "here", "meaning", words={0, 1, 4})
         for row in comparisons:
             table.add_row(row.policy, row.figure, number(row.published), number(row.ours), f"[dim]{row.source}[/]")
         console.print(table)
@@ -89,7 +89,7 @@ def print_result(experiment: Experiment, result: dict[str, Any], console: Consol
 
 
 def table_of(columns: dict[str, Any]) -> Table:
-    """Figures as rows, one column for each policy; of many policies the main figures, one row for each."""
+    """Figures as rows, a column for each policy. With many policies: the main figures, a row for each."""
     if len(columns) > COLUMNS_MAX:
         table = plain_table("policy", *MAIN.values(), words={0})
         for policy, figures in columns.items():
@@ -102,7 +102,7 @@ def table_of(columns: dict[str, Any]) -> Table:
 
 
 def plain_table(*columns: str, words: set[int]) -> Table:
-    """A table without lines, whose columns are numbers but for those that are words."""
+    """A table without lines. All columns are numbers except those in `words`."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for place, column in enumerate(columns):
         table.add_column(column, justify="left" if place in words else "right")

@@ -1,4 +1,4 @@
-"""Finished runs side by side."""
+"""Compare finished runs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,14 +12,14 @@ OF_RUN = ("nodes", "groups", "seed")
 
 
 def compare(runs: Sequence[Path]) -> dict[str, Any]:
-    """The results of runs, and for each figure that two of them have its ratio to the first one's.
+    """The results of runs, and the ratio of each figure that several have to the first run's.
 
     Args:
         runs: their folders.
 
     Returns `runs`, a list of results with their `folder`; and `figures`, rows of `policy`, `figure`, `values` (one for
-    each run, None where it has none) and `over_first`.
-    Raises `LocalError` for a folder that holds no finished run.
+    each run, None if missing) and `over_first`.
+    Raises `LocalError` for a folder without a finished run.
     """
     results = [read_result(path) | {"folder": str(path)} for path in runs]
     policies = dict.fromkeys(policy for result in results for policy in result["policies"])
@@ -38,7 +38,7 @@ def _rows(policy: str, of_runs: Sequence[Mapping[str, Any] | None]) -> list[dict
 
 
 def compare_command(runs: Sequence[Path], *, as_json: bool) -> dict[str, Any]:
-    """Compare runs and show it."""
+    """Compare runs and print the comparison."""
     compared = compare(runs)
     table = plain_table("policy", "figure", *[path.name or str(path) for path in runs], words={0, 1})
     results = compared["runs"]

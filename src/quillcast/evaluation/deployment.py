@@ -1,4 +1,4 @@
-"""A deployment's arrays in a folder: written once, mapped by every process of a machine, shipped where they lack."""
+"""A deployment's arrays in a folder: written once, mapped by all processes of a machine, shipped to other machines."""
 
 import tarfile
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOPOLOGY, PEERS, ROUTING, WORKLOAD = "topology", "peers", "routing", "workload"
-SURVIVORS = "survivors"  # beside them, where there is churn
+SURVIVORS = "survivors"  # present if there is churn
 PARTS = (TOPOLOGY, PEERS, ROUTING, WORKLOAD)
 
 
 class Arrays(NamedTuple):
-    """All that kernels ask of a deployment."""
+    """All arrays of a deployment that kernels use."""
 
     topology: Topology
     peers: Peers
@@ -34,18 +34,18 @@ class Arrays(NamedTuple):
 
 @dataclass(frozen=True)
 class Shipped:
-    """A folder that is seen where a task runs, or brought there by Spark.
+    """A folder that is visible where a task runs, or is shipped there by Spark.
 
     Args:
         folder: its absolute path.
-        archive: the name under which Spark brings it; empty if all machines see it.
+        archive: the name of Spark's archive; empty if all machines see the folder.
     """
 
     folder: str
     archive: str = ""
 
     def here(self) -> Path:
-        """The folder on this machine. Raises `LocalError` where it is neither seen nor brought."""
+        """The folder on this machine. Raises `LocalError` if it is neither visible nor shipped."""
         if Path(self.folder).is_dir():
             return Path(self.folder)
         if not self.archive:
@@ -56,7 +56,7 @@ class Shipped:
 
 
 def ship(spark: "SparkSession", folder: Path, archive: Path) -> Shipped:
-    """Have Spark bring a folder to machines that do not see it, as an archive that is written for that."""
+    """Write a folder as an archive, and have Spark ship it to machines that do not see the folder."""
     with tarfile.open(archive, "w") as made:
         for path in sorted(folder.iterdir()):
             made.add(path, path.name)
@@ -69,18 +69,18 @@ def ship(spark: "SparkSession", folder: Path, archive: Path) -> Shipped:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where the arrays of a deployment are.
+    """The location of a deployment's arrays.
 
     Args:
-        shipped: holds a folder for each of `PARTS`.
-        seed: decides who is in which group.
+        shipped: contains a folder for each of `PARTS`.
+        seed: decides the members of groups.
     """
 
     shipped: Shipped
     seed: int
 
     def arrays(self) -> Arrays:
-        """The arrays, mapped. Raises `LocalError` where they are neither seen nor shipped."""
+        """The arrays, mapped. Raises `LocalError` if they are neither visible nor shipped."""
         return _open(self.shipped)
 
     def group(self, number: int) -> Group:
@@ -98,7 +98,7 @@ def _open(shipped: Shipped) -> Arrays:
 
 
 def make_topology(experiment: Experiment, folder: Path, made: Path) -> None:
-    """Write the topology into `made`; the parts before it are in `folder`, as for all makers. Raises `LocalError`."""
+    """Write the topology to `made`. `folder` has the previous parts, as for all makers. Raises `LocalError`."""
     load_topology(experiment.topology, experiment.seed).save(made)
 
 
@@ -110,7 +110,7 @@ def make_peers(experiment: Experiment, folder: Path, made: Path) -> None:
 
 
 def make_routing(experiment: Experiment, folder: Path, made: Path) -> None:
-    """Write how peers route."""
+    """Write the routing tables."""
     overlay, topology, attached = experiment.overlay, Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS)
     sizes = overlay.digit_bits, overlay.leaf_set_size
     preparing.save(made, preparing.tables(topology, attached, *sizes, overlay.quality, experiment.seed))
@@ -122,7 +122,7 @@ def make_workload(experiment: Experiment, folder: Path, made: Path) -> None:
 
 
 def make_survivors(experiment: Experiment, folder: Path, made: Path) -> None:
-    """Write who lives on, for an experiment with churn."""
+    """Write the survivors, for an experiment with churn."""
     if experiment.churn is None:
         raise LocalError(f"{experiment.name} has no churn; add its fraction")
     overlay, topology, attached = experiment.overlay, Topology.open(folder / TOPOLOGY), Peers.open(folder / PEERS)
@@ -133,11 +133,11 @@ def make_survivors(experiment: Experiment, folder: Path, made: Path) -> None:
 
 
 MAKERS = {TOPOLOGY: make_topology, PEERS: make_peers, ROUTING: make_routing, WORKLOAD: make_workload}
-"""What makes each part, in their order."""
+"""The function that makes each part, in order."""
 
 
 def workload_of(experiment: Experiment) -> Workload:
-    """The groups that an experiment asks for. Raises `LocalError` if there are none such."""
+    """The groups of an experiment. Raises `LocalError` if they are impossible."""
     asked = experiment.workload
     if asked.members not in {"uniform", "clustered"}:
         return real(asked.members, experiment.peers, groups=asked.groups)

@@ -1,4 +1,4 @@
-"""What an experiment asks for: a TOML file, or a name in the box. Reading one needs no heavy library."""
+"""Experiments: a TOML file, or a built-in name. Reading one needs no heavy library."""
 
 import difflib
 import hashlib
@@ -14,8 +14,8 @@ import msgspec
 from quillcast import __version__
 from quillcast.core.errors import LocalError
 
-DIGIT_BITS = (1, 2, 4, 8)  # of a nodeId's digit: they divide its length
-GROUP_SIZE_MIN = 2  # a root and somebody to hear it
+DIGIT_BITS = (1, 2, 4, 8)  # of a nodeId's digit: divisors of the id's length
+GROUP_SIZE_MIN = 2  # a root and one more peer that receives
 LAW_EXPONENT = 1.25  # Scribe, section 4.1: gsize(r) = floor(N r^-1.25 + 0.5)
 
 Publishers = Literal["root", "creator", "members"]
@@ -27,7 +27,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Overlay(_Part, frozen=True, kw_only=True):
-    """How peers know each other."""
+    """The overlay's routing tables."""
 
     digit_bits: int = 4
     """Pastry's b (section 2.1: a typical value)."""
@@ -36,55 +36,55 @@ class Overlay(_Part, frozen=True, kw_only=True):
     """Pastry's l (section 2.1: 2^b or twice that)."""
 
     quality: str = "ideal"
-    """`ideal`: the nearest peer in every place of a table; `sampled(k)`: of k; `join`: what joining finds."""
+    """`ideal`: the nearest peer in every cell; `sampled(k)`: the nearest of k; `join`: what joining finds."""
 
     domains: Domains = "true"
-    """`true`: the topology's own labels; `found`: clusters made from delays."""
+    """`true`: the topology's own labels; `found`: clusters by delay."""
 
 
 class Workload(_Part, frozen=True, kw_only=True):
-    """Who subscribes to what."""
+    """The groups and their subscribers."""
 
     groups: int = 1500
-    """How many groups there are; of real membership: at most how many, the largest first."""
+    """The number of groups; for real membership, the maximum, the largest first."""
 
     size: int | None = None
-    """Members of every group; left out: floor(N r^-1.25 + 0.5) for the group of rank r."""
+    """Members of every group; by default floor(N r^-1.25 + 0.5) for the group of rank r."""
 
     members: str = "uniform"
     """`uniform`, `clustered`, or real membership: `rust-teams`, or the path of a file."""
 
     publishers: Publishers = "root"
-    """Who publishes: the tree's root, the group's creator, or random members. All but the first send to the root."""
+    """The publishers: the tree's root, the group's creator, or random members. All but the root send to the root."""
 
 
 class Churn(_Part, frozen=True, kw_only=True):
     """Peers that die at once."""
 
     fraction: float = 0.05
-    """Which share of all peers."""
+    """The fraction of all peers that die."""
 
 
 class Published(_Part, frozen=True, kw_only=True):
-    """A figure that somebody published, to stand beside ours."""
+    """A published figure to compare ours with."""
 
     policy: str
     figure: str
-    """Where ours stands in the result of the policy, such as `entries.mean`."""
+    """The name of our figure in the result of the policy, such as `entries.mean`."""
 
     value: float
     source: str
     over: str = ""
-    """Another policy: the figure is ours over that policy's."""
+    """Another policy: our figure is divided by that policy's."""
 
 
 class Experiment(_Part, frozen=True, kw_only=True):
-    """Everything that decides the outcome of a run."""
+    """Everything that determines the result of a run."""
 
     name: str = ""
     title: str = ""
     topology: str = "transit-stub"
-    """A topology in the box, or a path."""
+    """A built-in topology, or a path."""
 
     peers: int
     seed: int = 1
@@ -95,25 +95,25 @@ class Experiment(_Part, frozen=True, kw_only=True):
     published: tuple[Published, ...] = ()
 
     def with_(self, **changes: Any) -> "Experiment":
-        """The same with other `peers`, `groups`, `seed` or `policies`; None changes nothing."""
+        """The same experiment with other `peers`, `groups`, `seed` or `policies`; None changes nothing."""
         changes = {name: value for name, value in changes.items() if value is not None}
         groups = changes.pop("groups", None)
         if groups is not None:
             changes["workload"] = msgspec.structs.replace(self.workload, groups=groups)
         changed = msgspec.structs.replace(self, **changes)
-        if (changed.peers, changed.workload) != (self.peers, self.workload):  # of another size than those figures
+        if (changed.peers, changed.workload) != (self.peers, self.workload):  # figures are for one size
             changed = msgspec.structs.replace(changed, published=())
         return changed.checked("the options")
 
     @property
     def identity(self) -> str:
-        """The same for runs that may share tables: quillcast's version counts, and all but names and policies."""
+        """Equal for runs that may share tables: depends on the version, and on all but names and policies."""
         shared = {key: value for key, value in msgspec.to_builtins(self).items() if key not in _NOT_SHARED}
         shared["version"] = __version__
         return hashlib.sha256(msgspec.json.encode(shared, order="deterministic")).hexdigest()[:12]
 
     def checked(self, origin: str) -> "Experiment":
-        """The experiment itself. Raises `LocalError`, which names the origin, if it asks for what cannot be."""
+        """The experiment itself. Raises `LocalError`, which names the origin, if it is impossible."""
         self._check_counts(origin)
         if not self.policies:
             raise LocalError(f"{origin}: policies is empty; name one, such as scribe")
@@ -153,14 +153,14 @@ class Experiment(_Part, frozen=True, kw_only=True):
             self._check_law(origin)
 
     def _check_law(self, origin: str) -> None:
-        """Are there peers enough for the smallest group of the papers' law to have members?"""
+        """Check that there are enough peers for the smallest group of the papers' law to have members."""
         groups = self.workload.groups
         smallest = int(self.peers * groups**-LAW_EXPONENT + 0.5)
         if smallest < GROUP_SIZE_MIN:
             most = int((self.peers / (GROUP_SIZE_MIN - 0.5)) ** (1 / LAW_EXPONENT))
             raise LocalError(
                 f"{origin}: {self.peers} peers are too few for {groups} groups, the last of which would have "
-                f"{smallest} {'member' if smallest == 1 else 'members'}; ask for at most {max(most, 1)} groups"
+                f"{smallest} {'member' if smallest == 1 else 'members'}; use at most {max(most, 1)} groups"
             )
 
 
@@ -169,15 +169,15 @@ _TABLES: dict[str, type[_Part]] = {"overlay": Overlay, "workload": Workload, "ch
 
 
 def names() -> list[str]:
-    """The experiments in the box."""
+    """The built-in experiments."""
     folder = resources.files("quillcast.evaluation") / "experiments"
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
 def load(name_or_path: str) -> Experiment:
-    """The experiment in the box of that name, or in the TOML file at that path.
+    """Load a built-in experiment by name, or a TOML file by path.
 
-    Raises `LocalError` if there is none, or if it asks for what cannot be.
+    Raises `LocalError` if there is none, or if it is invalid.
     """
     if name_or_path in names():
         entry = resources.files("quillcast.evaluation") / "experiments" / f"{name_or_path}.toml"
@@ -196,7 +196,7 @@ def load(name_or_path: str) -> Experiment:
 
 
 def split(policies: str) -> tuple[str, ...]:
-    """The policies of a list with commas; those in parentheses part nothing."""
+    """Split a list of policies at commas, except those in parentheses."""
     return tuple(part.strip() for part in re.split(r",(?![^(]*\))", policies) if part.strip())
 
 
@@ -235,11 +235,11 @@ def _check_keys(told: Mapping[str, Any], kind: type[_Part], origin: str, table: 
 
 def _nearest(name: str, known: Sequence[str], table: str = "") -> str:
     near = difflib.get_close_matches(name, known, 1)
-    return f" (is {table}{near[0]} meant?)" if near else ""
+    return f" (did you mean {table}{near[0]}?)" if near else ""
 
 
 def _told(error: str) -> str:
-    """What msgspec says, with the setting first: its own end in "- at `$.workload.groups`"."""
+    """Reword an error of msgspec with the setting first; msgspec's own ends in "- at `$.workload.groups`"."""
     what, _, where = error.partition(" - at `")
     setting = where.rstrip("`").removeprefix("$.").removeprefix("$")
     what = what.replace("Object missing required field", "unknown setting").replace("`", "")

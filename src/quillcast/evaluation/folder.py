@@ -1,6 +1,6 @@
-"""The folder of a run. What is in it is complete: a part is written elsewhere, and put in place by one rename.
+"""The folder of a run. Its parts are always complete: each is written elsewhere and put in place by a rename.
 
-A run that was stopped, by whatever, goes on at the first part that is missing.
+A run that was stopped resumes at the first missing part.
 """
 
 import fcntl
@@ -28,10 +28,10 @@ class Folder:
     """The parts of one experiment's run.
 
     Args:
-        path: the folder; made if there is none.
-        experiment: what it is for. Policies may be added later: they share what went before.
+        path: the folder; created if it does not exist.
+        experiment: its experiment. Policies may be added later, and reuse the earlier parts.
 
-    Raises `LocalError` if it holds something else, or another process works in it.
+    Raises `LocalError` if it contains something else, or another process is using it.
     """
 
     def __init__(self, path: Path, experiment: Experiment) -> None:
@@ -41,8 +41,8 @@ class Folder:
 
     def _claim(self, experiment: Experiment) -> None:
         mark = self.path / EXPERIMENT
-        if not mark.exists() and self.path.exists() and any(self._strangers()):
-            raise LocalError(f"{self.path} is not empty and holds no evaluation; name another folder with --output")
+        if not mark.exists() and self.path.exists() and any(self._other_files()):
+            raise LocalError(f"{self.path} is not empty and is not an evaluation; name another folder with --output")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -51,7 +51,7 @@ class Folder:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise LocalError(f"another evaluation works in {self.path}; name another folder with --output") from None
+            raise LocalError(f"another evaluation is using {self.path}; name another folder with --output") from None
         if mark.exists():
             theirs = read_experiment(self.path)
             if theirs.identity != experiment.identity:
@@ -62,12 +62,12 @@ class Folder:
         else:
             self.write(EXPERIMENT, msgspec.json.format(msgspec.json.encode(experiment), indent=2))
 
-    def _strangers(self) -> Iterator[str]:
+    def _other_files(self) -> Iterator[str]:
         return (entry.name for entry in self.path.iterdir() if entry.name != _LOCK)
 
     def close(self) -> None:
-        """Let others work in the folder."""
-        with suppress(OSError):  # something was not finished: the next run takes it away
+        """Release the folder for other processes."""
+        with suppress(OSError):  # a part is unfinished: the next run removes it
             (self.path / _UNFINISHED).rmdir()
         os.close(self._lock)
 
@@ -75,19 +75,19 @@ class Folder:
         return self.path / part
 
     def has(self, part: str) -> bool:
-        """Is this part complete?"""
+        """Whether this part is complete."""
         return (self.path / part).exists()
 
     def made(self, part: str) -> dict[str, Any]:
-        """What was noted when the part was made: `seconds` and whatever else."""
+        """The note saved with the part: `seconds` and other values."""
         note: dict[str, Any] = json.loads((self.path / part / _NOTE).read_text())
         return note
 
     @contextmanager
     def making(self, part: str, **note: Any) -> Iterator[Path]:
-        """A folder to write the part into, which is put in place at the end of the block.
+        """A folder to write the part into. It is put in place at the end of the block.
 
-        Raises `DiskFailed` where the disk refuses; what is complete stays.
+        Raises `DiskFailed` on a disk error; complete parts are kept.
         """
         began = time.monotonic()
         written = self.path / _UNFINISHED / uuid.uuid4().hex
@@ -104,7 +104,7 @@ class Folder:
             _sync(final.parent)
 
     def write(self, name: str, content: bytes) -> Path:
-        """Write a file as a whole. Raises `DiskFailed`."""
+        """Write a complete file. Raises `DiskFailed`."""
         path, written = self.path / name, self.path / f".{name}.{uuid.uuid4().hex}"
         with self._disk():
             written.write_bytes(content)
@@ -120,7 +120,7 @@ class Folder:
             raise self.refused(error.strerror or str(error)) from error
 
     def refused(self, why: str) -> DiskFailed:
-        """The error that says that the disk refused, and how to go on."""
+        """The error for a disk failure, with how to resume."""
         return DiskFailed(f"cannot write to {self.path}: {why}; fix that and resume with --output {self.path}")
 
 
@@ -129,7 +129,7 @@ def read_experiment(path: Path) -> Experiment:
     try:
         return msgspec.json.decode((path / EXPERIMENT).read_bytes(), type=Experiment)
     except FileNotFoundError:
-        raise LocalError(f"{path} is not the folder of an evaluation: it holds no {EXPERIMENT}") from None
+        raise LocalError(f"{path} is not the folder of an evaluation: it has no {EXPERIMENT}") from None
     except msgspec.DecodeError as error:
         raise LocalError(f"{path / EXPERIMENT} is damaged: {error}; name another folder") from error
 
@@ -147,12 +147,12 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def of_policy(table: str, policy: str) -> str:
-    """The part that holds a policy's share of a table, named so that readers find the column `policy`."""
+    """The part with a policy's share of a table, named so that readers find the column `policy`."""
     return f"{table}/policy={quote(policy, safe='+(),-. ')}"
 
 
 def next_folder(base: Path, wanted: Callable[[Path], bool]) -> Path:
-    """The first of `base`, `base-2`, `base-3`, ... that does not exist or is wanted all the same."""
+    """The first of `base`, `base-2`, `base-3`, ... that does not exist or that `wanted` accepts."""
     number, path = 1, base
     while path.exists() and not wanted(path):
         number += 1
@@ -161,7 +161,7 @@ def next_folder(base: Path, wanted: Callable[[Path], bool]) -> Path:
 
 
 def _sync(path: Path) -> None:
-    """Have what was written on the disk before its name says that it is."""
+    """Flush the content to disk before a rename makes it visible."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""How much memory a run takes: this process and all that come of it, which are Spark's Java machine and its workers."""
+"""Measure the memory of a run: this process and its descendants, which are Spark's Java machine and its workers."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes(ancestor: int) -> int:
-    """Resident memory of a process and its descendants; pages that several of them map count several times."""
+    """Resident memory of a process and its descendants. Pages mapped by several of them count several times."""
     children: dict[int, list[int]] = {}
     for number, parent in _processes():
         children.setdefault(parent, []).append(number)
@@ -19,22 +19,22 @@ def resident_bytes(ancestor: int) -> int:
     while waiting:
         number = waiting.pop()
         waiting += children.get(number, [])
-        with suppress(OSError):  # it has ended since
+        with suppress(OSError):  # it has ended meanwhile
             total += _PAGE_BYTES * int(Path(f"/proc/{number}/statm").read_bytes().split()[1])
     return total
 
 
 def _processes() -> Iterator[tuple[int, int]]:
-    """Every process and its parent."""
+    """All processes with their parents."""
     for name in os.listdir("/proc"):  # noqa: PTH208 (every fifth of a second: no object per entry)
         if name.isdigit():
-            with suppress(OSError):  # it has ended since
+            with suppress(OSError):  # it has ended meanwhile
                 after_name = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2]
                 yield int(name), int(after_name.split()[1])
 
 
 class Watch:
-    """Keeps the greatest sum that it has seen. A context: it looks `EVERY_S` from its start to its end."""
+    """Records the greatest sum seen. A context manager: it checks every `EVERY_S` until its end."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
@@ -57,6 +57,6 @@ class Watch:
 
 
 def age_s() -> float:
-    """How long this process has lived: all that its user has waited."""
+    """The age of this process: the whole time its user has waited."""
     ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
     return float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""What a tree costs and how late it is, against IP multicast: merged shortest paths from the same source.
+"""The cost and delay of a tree, relative to IP multicast: merged shortest paths from the same source.
 
 Delays are one-way, over the access link at either end. Links are counted in both directions together.
 """
@@ -16,10 +16,10 @@ Counts = npt.NDArray[np.float64]
 
 
 class Ratios(NamedTuple):
-    """A group's delays over those of IP multicast, from one source.
+    """A group's delays relative to IP multicast, from one source.
 
-    `rmd` is the ratio of the maxima, `rad` that of the averages (Scribe, section 6.1), over the members but for the
-    source. NaN if there is nobody else.
+    `rmd` is the ratio of the maxima, `rad` that of the averages (Scribe, section 6.1), over all members except the
+    source. NaN if there are no other members.
     """
 
     rmd: float
@@ -34,23 +34,23 @@ class Ratios(NamedTuple):
 
 
 def delays_ms(tables: Tables, tree: Tree, source: int = -1) -> Floats:
-    """When an event arrives at each of the tree's nodes, float32 [nodes].
+    """The arrival time of an event at each of the tree's nodes, float32 [nodes].
 
-    A `source` that is not the root sends it to the root directly, whose address it knows (Scribe, section 3.3); -1
-    stands for the root.
+    A `source` that is not the root sends the event directly to the root, whose address it knows (Scribe, section 3.3);
+    -1 is the root itself.
     """
     return _tree_delays(tables, tree.nodes, tree.parent, source)
 
 
 def ip_delays_ms(tables: Tables, source: int, members: Ints) -> Floats:
-    """When a packet from the source arrives at each member by the shortest way, float32 [members]."""
+    """The arrival time of a packet from the source at each member by the shortest path, float32 [members]."""
     return _direct_delays(tables, source, members)
 
 
 def ratios(tables: Tables, trees: list[Tree], source: int = -1) -> Ratios:
-    """Delays of a group's events over those of IP multicast from the same source.
+    """Delays of a group's events relative to IP multicast from the same source.
 
-    Where several trees carry a share each, averages are weighted by their shares, and a maximum is the largest of all.
+    If several trees carry a share each, averages are weighted by the shares, and the maximum is that of all trees.
     """
     origin = int(trees[0].nodes[0]) if source < 0 else source
     total = np.zeros(4)
@@ -106,13 +106,13 @@ def _sums(tables: Tables, nodes: Ints, parent: Ints, member: Flags, source: Whol
 
 
 def add_node_stress(tree: Tree, tables_count: Ints, entries_count: Ints, forwarded: Counts) -> None:
-    """Add a tree to what peers keep and do.
+    """Add a tree's load on its peers.
 
     Args:
-        tree: one group's, or a share of it.
+        tree: one group's tree, or a share of it.
         tables_count: children tables that are not empty, int32 [peers].
         entries_count: entries in them, int32 [peers].
-        forwarded: messages that a peer sends for each event of every group, float64 [peers].
+        forwarded: messages that a peer sends for one event of every group, float64 [peers].
     """
     _add_node_stress(tree.nodes, tree.parent, tree.weight, tree.extra, tables_count, entries_count, forwarded)
 
@@ -124,11 +124,11 @@ def add_link_stress(
 
     Args:
         topology: a graph, or a matrix, where only the access links are known.
-        peers: who is where.
-        tree: one group's, or a share of it.
+        peers: their places.
+        tree: one group's tree, or a share of it.
         messages_core: over links between routers, float64 [links].
         messages_access: over the link between a peer and its place, float64 [peers].
-        source: who sends to the root; -1 for the root itself.
+        source: the peer that sends to the root; -1 for the root itself.
     """
     edges = np.stack([tree.nodes[tree.parent[1:]], tree.nodes[1:]], axis=1)
     for pairs in (edges, tree.extra):
@@ -141,7 +141,7 @@ def add_link_stress(
 def ip_link_stress(
     topology: Topology, peers: Peers, source: int, members: Ints, messages_core: Counts, messages_access: Counts
 ) -> None:
-    """Add what IP multicast sends: each link of the merged shortest paths from the source carries an event once.
+    """Add the messages of IP multicast: each link of the merged shortest paths from the source carries an event once.
 
     Arguments as for `add_link_stress`.
     """
@@ -150,14 +150,14 @@ def ip_link_stress(
 
 
 def crossings(tables: Tables, tree: Tree) -> int:
-    """How many copies of an event cross the border of a domain."""
+    """The number of copies of an event that cross the border of a domain."""
     domain = tables.domain[tree.nodes]
     inside = int(np.count_nonzero(domain[1:] != domain[tree.parent[1:]]))
     return inside + int(np.count_nonzero(tables.domain[tree.extra[:, 0]] != tables.domain[tree.extra[:, 1]]))
 
 
 def _graph(topology: Topology, peers: Peers) -> tuple[npt.NDArray[Any], Ints, Ints]:
-    """The arrays that say which links a way uses, as kernels take them."""
+    """The arrays with the links of paths, in the form that kernels take."""
     return frozen(topology.via, topology.via.dtype), frozen(topology.link_ends, np.int32), frozen(peers.place, np.int32)
 
 

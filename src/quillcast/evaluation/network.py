@@ -1,7 +1,7 @@
-"""The read-only arrays of a deployment: places with delays and links between them, and the peers attached to them.
+"""The read-only arrays of a deployment: places with delays and links between them, and the peers at those places.
 
-A deployment is written once as `.npy` files, and every process of a machine maps the same pages. Nothing of size peers
-times table rows is stored: routing tables are computed from (place, prefix).
+A deployment is written once as `.npy` files, and every process of a machine maps the same pages. Nothing of the size
+peers times table rows is stored: routing tables are computed from (place, prefix).
 """
 
 import json
@@ -19,7 +19,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def frozen(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The array as all kernels take it: of this type, C-contiguous, read-only; memory-mapped pages stay mapped."""
+    """The array in the form for all kernels: of this type, C-contiguous, read-only. Memory-mapped pages stay mapped."""
     if type(array) is np.ndarray and array.dtype == dtype and not array.flags.writeable and array.flags.c_contiguous:
         return array
     plain = np.ascontiguousarray(array, dtype).view(np.ndarray).reshape(array.shape)
@@ -31,14 +31,14 @@ class Arrays:
     """Arrays in a folder: one `.npy` file each, mapped into memory when opened."""
 
     def __post_init__(self) -> None:
-        """Read-only from the start, as when mapped: kernels are compiled for one kind of array."""
+        """Make the arrays read-only, as when mapped, because kernels are compiled for one kind of array."""
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
 
     def save(self, folder: Path) -> None:
-        """Write each array into the folder, and the other fields as JSON."""
+        """Write each array to the folder, and the other fields as JSON."""
         folder.mkdir(parents=True, exist_ok=True)
         rest: dict[str, Any] = {}
         for field in fields(self):  # type: ignore[arg-type]
@@ -51,10 +51,10 @@ class Arrays:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """What was saved there; its pages are shared by all processes that open it."""
+        """Open what was saved there. All processes that open it share its pages."""
         rest = json.loads((folder / "rest.json").read_text())
         maps = {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
-        arrays = {name: mapped.view(np.ndarray) for name, mapped in maps.items()}  # a plain array is quicker to slice
+        arrays = {name: mapped.view(np.ndarray) for name, mapped in maps.items()}  # plain arrays are faster to slice
         return cls(**arrays, **rest)
 
 
@@ -63,11 +63,11 @@ class Topology(Arrays):
     """Places that peers attach to: routers of a graph, rows of a measured matrix, or points of a space.
 
     Args:
-        delay_ms: one-way delays, float32 [places, places]; [0, 0] where coordinates say it.
+        delay_ms: one-way delays, float32 [places, places]; [0, 0] if there are coordinates.
         coordinates: float32 [places, dimensions], whose Euclidean distance is a one-way delay in ms; else [0, 0].
-        via: the last link of the way from s to t, int32 or uint16 [places, places]; undefined where s == t; [0, 0]
-            where there is no graph. The place before t is `link_ends[via[s, t]].sum() - t`.
-        link_ends: int32 [links, 2]; every one is a core link, as it joins two routers.
+        via: the last link of the path from s to t, int32 or uint16 [places, places]; undefined if s == t; [0, 0] if
+    there is no graph. The place before t is `link_ends[via[s, t]].sum() - t`.
+        link_ends: int32 [links, 2]; every link is a core link between two routers.
         link_ms: one-way delay of each link, float32 [links].
         domain: the true administrative domain of each place, int32 [places].
         attachable: places that peers may attach to, int32 [any].
@@ -89,23 +89,23 @@ class Topology(Arrays):
 
     @property
     def places(self) -> int:
-        """How many places there are."""
+        """The number of places."""
         return len(self.domain)
 
     @property
     def has_links(self) -> bool:
-        """Is it a graph, so that stress of links is known?"""
+        """Whether it is a graph, so that link stress is known."""
         return bool(self.via.shape[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Peers(Arrays):
-    """The peers of a deployment, in the order of their nodeIds; a peer is named by its place in that order.
+    """The peers of a deployment, in the order of their nodeIds. A peer's number is its index in that order.
 
     Args:
         ids: the first 64 bits of each nodeId, uint64 [peers], strictly ascending.
         place: where each is attached, int32 [peers].
-        domain: the domain that each counts itself in, int32 [peers]: true labels, or clusters found by delay.
+        domain: the domain of each peer, int32 [peers]: true labels, or clusters found by delay.
     """
 
     ids: Ids
@@ -130,9 +130,9 @@ class Tree(NamedTuple):
 
     Args:
         nodes: the peers in it, int32 [nodes]: the root first, and each after its parent.
-        parent: the place in `nodes` of each one's parent, int32 [nodes]; -1 for the root.
-        member: which of them subscribed, bool [nodes].
-        weight: the share of the events that goes this way: 1 / n where n stripes carry them.
+        parent: the index in `nodes` of each peer's parent, int32 [nodes]; -1 for the root.
+        member: whether the peer subscribed, bool [nodes].
+        weight: the share of the events that this tree carries: 1 / n with n stripes.
         extra: further messages per event, which deliver nothing new, as pairs of peers, int32 [any, 2].
         state: entries that each node keeps for this group's membership, int32 [nodes].
         joins: messages that each node handled while the members joined, int32 [nodes].

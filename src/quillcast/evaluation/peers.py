@@ -10,7 +10,7 @@ from quillcast.evaluation.chance import below, mix
 from quillcast.evaluation.network import Ids, Ints, Peers, Topology
 from quillcast.evaluation.topology.clusters import clusters_of
 
-_IDS, _PLACES = 1, 2  # what chance is asked for
+_IDS, _PLACES = 1, 2  # purposes of random draws
 PEERS_MAX = 2**31 - 1
 
 
@@ -18,8 +18,8 @@ def attach(topology: Topology, count: int, seed: int) -> Peers:
     """Peers with random nodeIds at random places.
 
     Args:
-        topology: peers stand at its attachable places, each as likely as another.
-        count: how many peers.
+        topology: peers are at its attachable places, all equally likely.
+        count: the number of peers.
         seed: equal seeds give equal peers.
 
     Raises `LocalError` if the count is not from 1 to 2^31 - 1.
@@ -37,8 +37,8 @@ def clusters(topology: Topology, peers: Peers, *, count: int | None = None) -> P
 
     Args:
         topology: where they are attached; delays between its places are what peers would measure.
-        peers: whose domains to find. Those at one place share one.
-        count: how many clusters of places to make; by default a tenth of the places (`topology.clusters`).
+        peers: the peers. Those at one place share a domain.
+        count: the number of clusters of places; by default a tenth of the places (`topology.clusters`).
     """
     found = clusters_of(topology.delay_ms, topology.coordinates, count)
     return replace(peers, domain=found[peers.place])

@@ -1,4 +1,4 @@
-"""What people see of a run while it goes on: a bar per stage in a terminal, a line per stage elsewhere."""
+"""The progress of a run: a bar per stage in a terminal, a line per stage elsewhere."""
 
 import threading
 import time
@@ -16,26 +16,26 @@ POLL_S = 0.3
 
 
 class Display(Protocol):
-    """Where the news of a run go. A context: it tidies up at its end."""
+    """Where a run reports its progress. A context manager that tidies up at its end."""
 
     def __enter__(self) -> "Display": ...
 
     def __exit__(self, *error: object) -> None: ...
 
     def begin(self, what: str) -> None:
-        """This is being made now."""
+        """This stage begins."""
         ...
 
     def tasks(self, done: int, known: int) -> None:
-        """So many of the tasks that are known of it are done."""
+        """The number of finished and of known tasks of this stage."""
         ...
 
     def tell(self, what: str) -> None:
-        """Something else that people should know."""
+        """A notice for people."""
         ...
 
     def end(self, what: str, seconds: float, *, was_there: bool = False) -> None:
-        """It is made, or was there already."""
+        """The stage is finished, or its result already existed."""
         ...
 
 
@@ -45,7 +45,7 @@ def display(console: Console) -> Display:
 
 
 class Lines:
-    """A line for each thing that is made."""
+    """Prints a line per stage."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -68,7 +68,7 @@ class Lines:
 
 
 class Bars:
-    """A bar for each thing that is made; it stays when that is done."""
+    """Shows a bar per stage, which stays when the stage is done."""
 
     def __init__(self, console: Console) -> None:
         columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}", markup=False), BarColumn(24))
@@ -101,7 +101,7 @@ class Bars:
 
 @contextmanager
 def watched(spark: "SparkSession", shown: Display, what: str) -> Iterator[None]:
-    """Tell of the tasks of the Spark jobs that this block runs; Spark Connect does not tell, and nor do we."""
+    """Report the tasks of the Spark jobs in this block. Spark Connect does not tell, so then nothing is reported."""
     if not hasattr(spark, "_jvm"):
         yield
         return

@@ -1,4 +1,4 @@
-"""Which policy serves a deployment best: all of them tried on a sample of it, and judged under limits."""
+"""Recommend a policy for a deployment: try all of them on a sample, and judge them under limits."""
 
 import tempfile
 from pathlib import Path
@@ -18,25 +18,25 @@ from quillcast.evaluation.report.figures import Figures, figure, number
 from quillcast.evaluation.run import evaluate
 from quillcast.evaluation.tasks import costs
 
-SAMPLE_PEERS = 10_000  # of a deployment; ratios against IP multicast change little with its size
+SAMPLE_PEERS = 10_000  # of a deployment; ratios to IP multicast change little with its size
 SAMPLE_GROUPS = 150
-AT_SIZE_COST = 40_000_000  # (`tasks.costs`) that counting children may take for each policy: some ten seconds of a core
+AT_SIZE_COST = 40_000_000  # the cost (`tasks.costs`) of counting children for each policy: about ten seconds of a core
 SHOWN = ("rad.median", "rad.max", "rmd.median", "messages_over_ip", "children_per_group_max", "core_link_max_over_ip")
 
 
 class Wish(NamedTuple):
-    """A deployment that a policy is wanted for.
+    """A deployment that needs a policy.
 
     Args:
-        peers: how many there will be.
-        groups: how many.
+        peers: the number of peers.
+        groups: the number of groups.
         topology: as in an experiment.
         size: members of each group; None: by the papers' law.
         members: as in an experiment.
-        children_max: children that a peer may have in a group; None: any number.
-        link_stress_max: messages on the worst core link over those of IP multicast; None: any number.
-        policies: those to choose from; empty: `candidates`.
-        seed: decides all that chance decides.
+        children_max: the most children of a peer in a group; None: any number.
+        link_stress_max: the most messages on a core link, relative to IP multicast; None: any number.
+        policies: the policies to choose from; empty: `candidates`.
+        seed: of all random choices.
     """
 
     peers: int
@@ -51,7 +51,7 @@ class Wish(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """One policy, judged. `against` says which limits it breaks; the less `cost`, the better."""
+    """The judgement of one policy. `against` lists the limits that it breaks; a lower `cost` is better."""
 
     policy: str
     figures: Figures
@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
 
 
 def candidates(children_max: int | None) -> tuple[str, ...]:
-    """The policies that a deployment might choose from."""
+    """The policies that a deployment may choose from."""
     cap = children_max or 16
     return (
         "scribe",
@@ -74,12 +74,12 @@ def candidates(children_max: int | None) -> tuple[str, ...]:
 
 
 def experiment_of(wish: Wish) -> Experiment:
-    """The experiment that tries policies on a sample: fewer peers, and groups that are as large beside them.
+    """The experiment that tries policies on a sample: fewer peers, and groups of the same relative size.
 
-    Raises `LocalError` if the deployment cannot be.
+    Raises `LocalError` if the deployment is impossible.
     """
     peers, groups = min(wish.peers, SAMPLE_PEERS), min(wish.groups, SAMPLE_GROUPS)
-    if wish.size is None and peers < wish.peers:  # by the papers' law, as few ranks as leave the last group its size
+    if wish.size is None and peers < wish.peers:  # by the papers' law: so few ranks that the last group keeps its size
         groups = max(1, min(groups, int(wish.groups * (peers / wish.peers) ** (1 / LAW_EXPONENT))))
     policies = wish.policies or candidates(wish.children_max)
     asked = Experiment(
@@ -94,10 +94,10 @@ def experiment_of(wish: Wish) -> Experiment:
 
 
 def at_size(wish: Wish, sample: Experiment) -> Experiment | None:
-    """The experiment that counts children in groups as large as they will be, for policies that do not bound them.
+    """The experiment that counts children in groups of the final size, for policies that do not bound them.
 
     It has all the peers, and all groups, or as many of the largest as cost no more than `AT_SIZE_COST`. None if the
-    sample has them all, or every policy bounds children.
+    sample already has them all, or every policy bounds children.
     """
     free = tuple(policy for policy in sample.policies if parse(policy).children_max is None)
     whole = msgspec.structs.replace(sample, peers=wish.peers, workload=of_wish(wish, wish.groups))
@@ -109,14 +109,14 @@ def at_size(wish: Wish, sample: Experiment) -> Experiment | None:
 
 
 def of_wish(wish: Wish, groups: int) -> Workload:
-    """The groups that are wished for, or so many of them."""
+    """The groups of the deployment, or the given number of them."""
     return Workload(groups=groups, size=wish.size, members=wish.members)
 
 
 def judge(wish: Wish, policies: dict[str, Figures]) -> list[Verdict]:
-    """The policies, the best first: those that keep the limits, and of them the one with the least median RAD.
+    """The policies, the best first: those within the limits, ordered by median RAD.
 
-    RAD is what subscribers feel; between equal ones to 1 %, the one with fewer messages is better.
+    RAD is what subscribers notice. If two are equal within 1 %, the one with fewer messages is better.
     """
     verdicts = []
     for policy, figures in policies.items():
@@ -134,7 +134,7 @@ def _broken(wish: Wish, figures: Figures) -> list[str]:
         broken.append(f"{children} children")
     if wish.link_stress_max is not None:
         if link is None:
-            raise LocalError(f"{wish.topology} knows no links, so --link-stress-max cannot be judged; leave it out")
+            raise LocalError(f"{wish.topology} has no links, so --link-stress-max cannot be checked; leave it out")
         if link > wish.link_stress_max:
             broken.append(f"{link:.1f} times IP multicast's worst core link")
     return broken
@@ -143,7 +143,7 @@ def _broken(wish: Wish, figures: Figures) -> list[str]:
 def recommend_command(
     wish: Wish, output: Path | None, *, master: str, remote: str | None, as_json: bool
 ) -> dict[str, Any]:
-    """Try, judge, and show; the verdict as plain values."""
+    """Try the policies, judge them, and print the result. Returns it as plain values."""
     experiment = experiment_of(wish)
     with tempfile.TemporaryDirectory(prefix="quillcast-recommend-") as scratch:
         folder = output or Path(scratch) / "run"
@@ -177,7 +177,7 @@ def recommend_command(
 
 
 def words(wish: Wish, verdicts: list[Verdict]) -> str:
-    """The verdict in a sentence: which policy, and how much better than the next one that keeps the limits."""
+    """The recommendation as a sentence: the policy, and how much better it is than the next one within the limits."""
     best, *others = verdicts
     if best.against:
         return f"no policy keeps the limits; {best.policy} comes nearest, with {', '.join(best.against)}"

@@ -1,4 +1,4 @@
-"""A run: an experiment's stages one after another, each kept in the run's folder before the next one begins."""
+"""A run: the stages of an experiment, each saved in the run's folder before the next begins."""
 
 import hashlib
 import importlib.util
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from quillcast.evaluation.deployment import Deployment, Shipped
 
 STAGES = ("topology", "overlay", "workload", "kernels", "spark", "trees", "delays", "stress", "churn", "report")
-"""What `seconds` tells of. `kernels`: compiling what stages will call, or finding it compiled; `spark`: the wait for
-Spark after all that is made without it."""
+"""The parts of `seconds`. `kernels`: compiling what stages will call, or loading it from the cache; `spark`: the wait
+for Spark after everything that can be done without it."""
 
-LONG_PEERS = 3_000_000  # from where the last stage of Java's compiler pays for its start; a guess
+LONG_PEERS = 3_000_000  # from where the last stage of Java's compiler is worth its start-up time; a guess
 ARRAYS, TABLES = "arrays", "tables"
 
 
 def evaluate(
     experiment: Experiment, path: Path, shown: Display, *, master: str = "local[*]", remote: str | None = None
 ) -> dict[str, Any]:
-    """Run an experiment, or what is missing of it.
+    """Run an experiment, or the missing parts of it.
 
     Args:
-        experiment: what is asked for.
-        path: the run's folder, which a stopped run of the same experiment may have left.
-        shown: told what is being done.
+        experiment: the experiment.
+        path: the run's folder, maybe from a stopped run of the same experiment.
+        shown: told the progress.
         master: where Spark runs.
         remote: a Spark Connect server to use instead, such as sc://host.
 
-    Returns the result, which also is in the folder, beside the report: see docs/commands.md.
-    Raises `LocalError` for what cannot be, `DiskFailed` where the disk refuses; what is complete stays.
+    Returns the result, which is also in the folder with the report: see docs/commands.md.
+    Raises `LocalError` for an invalid experiment, `DiskFailed` on a disk error; complete parts are kept.
     """
     check(experiment, remote)
     began_s = time.monotonic()
@@ -81,7 +81,7 @@ def evaluate(
 
 
 def check(experiment: Experiment, remote: str | None = None) -> None:
-    """Raise `LocalError` if something is missing that the run will need, or a policy is none."""
+    """Raise `LocalError` if a library is missing that the run will need, or a policy does not exist."""
     extras.require("an evaluation", *extras.EVALUATION)
     from quillcast.evaluation import policies
 
@@ -94,7 +94,7 @@ def check(experiment: Experiment, remote: str | None = None) -> None:
 
 
 def members_max(policy: str) -> int | None:
-    """The largest group that a policy is evaluated for, where its own cost bounds that; larger ones are left out."""
+    """The largest group that a policy is evaluated for, if its own cost limits that. Larger groups are left out."""
     from quillcast.evaluation import policies
 
     most: int | None = getattr(policies.parse(policy).kernel, "members_max", None)
@@ -102,7 +102,7 @@ def members_max(policy: str) -> int | None:
 
 
 def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSession":
-    """The Spark session that suits an experiment. Raises `LocalError` where there is none to be had."""
+    """The Spark session for an experiment. Raises `LocalError` if there cannot be one."""
     from quillcast.evaluation import stages
 
     if remote is not None:
@@ -122,14 +122,14 @@ def session(experiment: Experiment, master: str, remote: str | None) -> "SparkSe
     plain = {"spark.sql.shuffle.partitions": "4", "spark.sql.adaptive.enabled": "false"}
     spark = spark_session(master, short=short, config=plain | stages.SETTINGS)
     if "QUILLCAST_DEBUG" not in os.environ:
-        spark.sparkContext.setLogLevel("OFF")  # what fails is raised here too, and told in one line
+        spark.sparkContext.setLogLevel("OFF")  # failures are raised here too, and reported in one line
     if master.startswith("local["):
         stages.warm_up_workers(spark)
     return spark
 
 
 def spark_home() -> str:
-    """A Spark home that local clusters may fill with their work, away from the installed package."""
+    """A Spark home where local clusters may write, outside the installed package."""
     import pyspark
 
     home = Path(tempfile.mkdtemp(prefix="quillcast-spark-"))
@@ -143,9 +143,9 @@ class _Run:
     """One process's work on a run.
 
     Args:
-        experiment: what is asked for.
+        experiment: the experiment.
         folder: where its parts are kept.
-        shown: told what is being done.
+        shown: told the progress.
         start: starts Spark.
     """
 
@@ -155,21 +155,21 @@ class _Run:
         self.experiment, self.folder, self.shown = experiment, folder, shown
         self.network = ""
         self.seconds: dict[str, float] = {}
-        self.taken_over_s = 0.0  # spent by an earlier process on what was there already
+        self.taken_over_s = 0.0  # spent by earlier processes on parts that already exist
         self._spark = _Later(start)
 
     @property
     def groups(self) -> int:
-        """How many groups there are, which real membership decides."""
+        """The number of groups; with real membership it depends on the data."""
         return len(self.deployment.arrays().workload)
 
     @property
     def deployment(self) -> "Deployment":
-        """Where the arrays are."""
+        """The location of the arrays."""
         return self._deployment
 
     def tables(self, *, ship: bool) -> dict[str, figures.Figures]:
-        """Make every table that is missing; the figures of each policy."""
+        """Make every missing table; returns the figures of each policy."""
         self._spark.begin()
         self._make_arrays()
         self._wait_for_spark(ship=ship)
@@ -177,7 +177,7 @@ class _Run:
         return {policy: self._policy(policy) for policy in self.experiment.policies}
 
     def _make_arrays(self) -> None:
-        """Everything that needs no Spark, while Spark starts."""
+        """Make everything that does not need Spark, while Spark starts."""
         from quillcast.evaluation import deployment, stages
         from quillcast.evaluation.network import Topology
 
@@ -228,7 +228,7 @@ class _Run:
             self._table(stage, f"{TABLES}/{name}", f"table of {name}", made)
 
     def _policy(self, policy: str) -> figures.Figures:
-        """Make the tables of a policy; its figures."""
+        """Make the tables of a policy; returns its figures."""
         from quillcast.evaluation import schemas, stages, stored
 
         publishers = self.experiment.workload.publishers
@@ -264,13 +264,13 @@ class _Run:
         return told | {"groups_left_out": left_out} if left_out else told
 
     def _survivors(self) -> "Shipped":
-        """Where those are who live on."""
+        """The location of the survivors' arrays."""
         from quillcast.evaluation import deployment
 
         return self._shipped(f"{ARRAYS}-of-{deployment.SURVIVORS}")
 
     def _shipped(self, part: str) -> "Shipped":
-        """Further arrays, seen or brought as those of the deployment are."""
+        """Further arrays, visible or shipped like those of the deployment."""
         from quillcast.evaluation import deployment
 
         shipped = self.deployment.shipped
@@ -280,7 +280,7 @@ class _Run:
         return deployment.ship(self._spark.get(), self.folder / part, self.folder / f"{name}-{shipped.archive}")
 
     def _load(self, policy: str) -> "Shipped | None":
-        """What all groups ask of each peer, where the policy must know."""
+        """The load of all groups on each peer, if the policy needs it."""
         from quillcast.evaluation import policies, stages
 
         if not policies.parse(policy).needs_load:
@@ -299,7 +299,7 @@ class _Run:
     def columns(
         self, policy: str
     ) -> tuple[Mapping[str, list[float]], Mapping[tuple[str, str], list[tuple[float, int]]]]:
-        """What the figures of a policy are made of: columns of its `delays`, and its `histograms`."""
+        """The input of a policy's figures: columns of its `delays`, and its `histograms`."""
         delays = self._read(of_policy(f"{TABLES}/delays", policy), ["rad", "rmd", "children_max"])
         rows = self._read(of_policy(f"{TABLES}/histograms", policy)).to_pylist()
         histograms: dict[tuple[str, str], list[tuple[float, int]]] = {}
@@ -327,16 +327,16 @@ class _Run:
         self._took("report", "report", time.monotonic() - began_s)
 
     def _worst(self, policy: str) -> "Any":
-        """The tree in which events are latest, against IP multicast, of those that can be drawn."""
+        """The tree whose events are latest relative to IP multicast, among those that can be drawn."""
         from quillcast.evaluation.report import worst
 
         delays, trees = (self.folder / of_policy(f"{TABLES}/{name}", policy) for name in ("delays", "trees"))
         return worst.find(delays, trees, self.deployment, policy)
 
-    # --- one part after another
+    # --- parts
 
     def _read(self, part: str, columns: list[str] | None = None) -> "Table":
-        """A small table, here and now."""
+        """Read a small table."""
         from pyarrow import parquet
 
         return parquet.read_table(self.folder / part, columns=columns)
@@ -379,7 +379,7 @@ class _Run:
         self.shown.end(what, seconds, was_there=was_there)
 
     def _told(self, error: Exception) -> Exception:
-        """What Spark's account of a failure comes to: an error of ours from a task, a full disk, or what it is."""
+        """Find the cause of a Spark failure: an error of ours from a task, a full disk, or the failure itself."""
         text = str(error)
         ours = re.search(r"^quillcast[\w.]*\.\w+: (.+)$", text, re.MULTILINE)
         if ours:
@@ -399,7 +399,7 @@ def _deployment_table(
 
 
 class _Later:
-    """Spark, which starts beside other work.
+    """Starts Spark in the background.
 
     Args:
         start: starts it.
@@ -416,7 +416,7 @@ class _Later:
         self._thread.start()
 
     def get(self) -> "SparkSession":
-        """The session. Raises what its start raised."""
+        """The session. Raises the error of its start."""
         self._thread.join()
         if self._error is not None:
             raise self._error

@@ -1,7 +1,7 @@
 """Tables that tasks write and read themselves, as Parquet files in a folder that all machines see.
 
-Java would handle each number of each row on its own, which costs more than what the kernels do. To Spark such a table
-is a few rows that name its files (`schemas.FILES`).
+Java would handle each number of each row separately, which costs more than the kernels' work. For Spark such a table is
+a few rows with the names of its files (`schemas.FILES`).
 """
 
 import gc
@@ -21,13 +21,13 @@ from quillcast.evaluation.columns import Batches, Work, arrow_schema, record_bat
 
 
 def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataFrame:
-    """What a function makes of each partition.
+    """Apply a function to each partition.
 
     Args:
-        rows: what it works on.
+        rows: its input.
         work: the function.
-        schema: of what it makes.
-        into: where tasks write that, so that the result names files; None: the result is the rows themselves.
+        schema: of its results.
+        into: where tasks write the results, so that the returned rows name files; None: return the results themselves.
     """
     if into is None:
         return in_tasks(rows, work, schema)
@@ -35,7 +35,7 @@ def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataF
 
 
 def in_tasks(rows: DataFrame, work: Work, schema: str) -> DataFrame:
-    """What a function makes of each partition, called in the tasks of Spark."""
+    """Apply a function to each partition, in Spark's tasks."""
 
     def settled(batches: Batches) -> Batches:
         yield from work(batches)
@@ -46,19 +46,19 @@ def in_tasks(rows: DataFrame, work: Work, schema: str) -> DataFrame:
 
 @cache
 def _settle(stage: str) -> None:
-    """After its first task of a stage a worker keeps what it has loaded.
+    """After its first task of a stage, have a worker freeze what it has loaded.
 
-    Spark has it collect garbage after each task, which with numba and its kernels in memory takes 0.07 s each time.
+    Spark makes it collect garbage after each task, which takes 0.07 s each time with numba and its kernels in memory.
     """
     gc.freeze()
 
 
 def write(batches: Batches, schema: str, folder: Path, number: int | None = None) -> Batches:
-    """Write a task's rows as one file, complete or not at all; a row of `schemas.FILES`, or none if it has no rows.
+    """Write a task's rows as one file, completely or not at all. Yields a row of `schemas.FILES`, or none without rows.
 
     Args:
         batches: the rows.
-        schema: theirs.
+        schema: their schema.
         folder: of the table.
         number: of the file; None: that of the task's partition.
     """
@@ -66,7 +66,7 @@ def write(batches: Batches, schema: str, folder: Path, number: int | None = None
         context = TaskContext.get()
         number = context.partitionId() if context else 0
     first = next(batches, None)
-    if first is None and number:  # the first task writes its file in any case, so that readers find the columns
+    if first is None and number:  # the first task always writes its file, so that readers find the columns
         return
     path = folder / f"part-{number:05}.parquet"
     written = folder / f".{path.name}.{uuid4().hex}"
@@ -80,11 +80,11 @@ def write(batches: Batches, schema: str, folder: Path, number: int | None = None
 
 
 def files(spark: SparkSession, folder: Path) -> DataFrame:
-    """The files of a table (`schemas.FILES`), each for a task of its own, in the order of those that wrote them."""
+    """The files of a table (`schemas.FILES`), one for each task, in the order of the tasks that wrote them."""
     sizes = {str(path): path.stat().st_size for path in sorted(folder.glob("*.parquet"))}
     order = list(sizes)
 
-    def named(values: list[Any]) -> Column:  # no function of ours: that would be a further process beside each task's
+    def named(values: list[Any]) -> Column:  # not a Python function, which would need another process for each task
         return F.element_at(F.array(*map(F.lit, values)), F.col("id").cast("int") + 1)
 
     numbers = spark.range(0, len(order), 1, len(order))

@@ -1,6 +1,6 @@
 """Sums over all groups, per peer or core link.
 
-Each task adds up its own, and packs what is not zero for those who add up all.
+Each task adds up its own groups, and packs the sums that are not zero for the tasks that add up all.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,24 +16,24 @@ from quillcast.evaluation import schemas
 from quillcast.evaluation.columns import Batches, record_batch
 from quillcast.evaluation.stored import mapped
 
-BLOCK = 1 << 16  # peers or links whose sums travel together
-PARTS_MAX = 32  # of the sums of all; a guess
+BLOCK = 1 << 16  # peers or links whose sums are sent together
+PARTS_MAX = 32  # partitions of the total sums; a guess
 _WHOLE = ("u1", "u2", "u4")
 
 Sums = npt.NDArray[np.float64]
 
 
 def blocks(count: int) -> int:
-    """How many blocks so many peers or links are."""
+    """The number of blocks for this many peers or links."""
     return -(-count // BLOCK)
 
 
 def partials(kind: str, figures: Sequence[npt.NDArray[Any]], first_block: int) -> Batches:
-    """What a task adds to sums, as rows of `schemas.PARTIALS`.
+    """A task's share of the sums, as rows of `schemas.PARTIALS`.
 
     Args:
-        kind: of what is counted.
-        figures: as many arrays as are counted, a number in each for each peer or link.
+        kind: what is counted.
+        figures: an array for each figure, with a number for each peer or link.
         first_block: of this kind.
     """
     for block in range(blocks(len(figures[0]))):
@@ -84,12 +84,12 @@ def added(
     """The sums of all tasks.
 
     Args:
-        parts: rows of `schemas.PARTIALS`; blocks of each kind follow those of the kind before it.
-        counts: how many there are of each kind.
-        figures: how many are counted, at most.
-        rows: makes rows of `schema` of a kind, of numbers, and of their sums, float64 [figures, numbers].
+        parts: rows of `schemas.PARTIALS`; blocks of each kind follow those of the previous kind.
+        counts: the number of peers or links of each kind.
+        figures: the maximum number of figures.
+        rows: makes rows of `schema` from a kind, numbers, and their sums, float64 [figures, numbers].
         schema: of the result.
-        into: where tasks are to write it themselves (`stored`).
+        into: where tasks write it themselves (`stored`).
     """
     first_block, number = {}, 0
     for kind, count in counts.items():

@@ -1,4 +1,4 @@
-"""Trees as rows of a table (`schemas.TREES`) and back: a row per tree, of a large one a row per part of it."""
+"""Trees as rows of a table (`schemas.TREES`) and back: a row per tree, or per part of a large tree."""
 
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
@@ -14,13 +14,13 @@ from quillcast.evaluation.network import Ints, Tree
 from quillcast.evaluation.policies.kernel import children_counts
 
 SETTINGS = {"spark.sql.files.maxPartitionBytes": "1t", "spark.sql.files.openCostInBytes": "1t"}
-"""Spark's settings with which a table's files are read whole, one in each task, and the largest first."""
+"""Spark's settings for reading each file of a table whole, one in each task, the largest first."""
 
 PART_NODES = 1 << 17  # in one row: half a megabyte in each of its arrays
-BATCH_NODES = 1 << 18  # that travel together; small trees share a batch, whose making costs a thousand of their nodes
+BATCH_NODES = 1 << 18  # sent together; small trees share a batch, which costs as much as a thousand nodes
 
 SHAPE = [name for name in schemas.columns(schemas.TREES) if name not in {"state", "joins"}]
-"""The columns that say how events travel."""
+"""The columns needed to know how events travel."""
 
 _ARRAYS = ("nodes", "parents", "member", "state", "joins", "extra_from", "extra_to")
 
@@ -46,7 +46,7 @@ def tree_rows(trees: Iterable[tuple[int, int, Tree]]) -> Batches:
     """Trees as rows of `schemas.TREES`.
 
     Args:
-        trees: a group, which of its trees, and the tree.
+        trees: the group, the number of the tree, and the tree.
     """
     waiting: list[_Row] = []
     nodes = 0
@@ -88,11 +88,11 @@ def whole_trees(batches: Batches, peers: int) -> Iterator[tuple[int, int, Tree]]
     """Each tree of a partition with its group and number.
 
     Args:
-        batches: rows of `schemas.TREES`, of which `state` and `joins` may be left out; the parts of a tree follow each
-            other, as `tree_rows` made them.
-        peers: how many there are in the deployment.
+        batches: rows of `schemas.TREES`, where `state` and `joins` may be left out. The parts of a tree are
+    consecutive, as in the result of `tree_rows`.
+        peers: the number of peers in the deployment.
 
-    Raises ValueError where a partition holds a part of a tree.
+    Raises ValueError if a partition has an incomplete tree.
     """
     place = np.empty(peers, np.int32)
     parts: list[dict[str, Any]] = []
@@ -108,7 +108,7 @@ def whole_trees(batches: Batches, peers: int) -> Iterator[tuple[int, int, Tree]]
 
 
 def _read(batches: Batches) -> Iterator[dict[str, Any]]:
-    """The rows, whose arrays are numpy's."""
+    """The rows, with numpy arrays."""
     for each in batches:
         names = each.schema.names
         columns = [lists(each, name) if name in _ARRAYS else column(each, name).tolist() for name in names]
@@ -117,7 +117,7 @@ def _read(batches: Batches) -> Iterator[dict[str, Any]]:
 
 
 def _tree(parts: list[dict[str, Any]], place: Ints) -> tuple[int, int, Tree]:
-    """The tree of these rows; `place` is room for a number per peer."""
+    """The tree in these rows; `place` is scratch space with a number per peer."""
 
     def joined(name: str) -> npt.NDArray[Any]:
         pieces = [part[name] for part in parts]

@@ -1,4 +1,4 @@
-"""Who subscribes to what: groups, their members and publishers, each computed from (seed, group) alone."""
+"""Groups with their members and publishers, each computed only from (seed, group)."""
 
 import csv
 import gzip
@@ -24,11 +24,11 @@ Placement = Literal["uniform", "clustered"]
 Publishers = Literal["root", "creator", "members"]
 
 RUST_TEAMS = "rust-teams"
-"""The real membership in the package: the teams of the Rust project."""
+"""The built-in real membership: the teams of the Rust project."""
 
-GROUP_SIZE_MIN = 2  # of real groups: a root and somebody to hear it
+GROUP_SIZE_MIN = 2  # of real groups: a root and one more peer that receives
 
-_KEY, _MEMBERS, _SEED, _USERS, _PUBLISHERS, _DOMAINS, _CREATOR = range(11, 18)  # what chance is asked for
+_KEY, _MEMBERS, _SEED, _USERS, _PUBLISHERS, _DOMAINS, _CREATOR = range(11, 18)  # purposes of random draws
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Workload(Arrays):
 
     Args:
         sizes: members of each group, int32 [groups].
-        offsets: where each group's users begin in `users`, int64 [groups + 1]; [0] where members are drawn.
+        offsets: where each group's users begin in `users`, int64 [groups + 1]; [0] if members are random.
         users: real subscribers, as numbers from 0, ascending in each group; int32 [memberships].
-        placement: `uniform`: members are drawn from all peers; `clustered`: from the peers of as few whole domains,
-            taken at random, as hold at least `spread` times the group.
+        placement: `uniform`: members are drawn from all peers; `clustered`: from the peers of whole random domains, as
+    few as contain `spread` times the group.
         spread: how thinly a clustered group is spread over its domains, at least 1.
         name: for people.
         group_names: for people; empty, or one per group.
@@ -61,11 +61,11 @@ class Workload(Arrays):
 def power_law(
     peers: int, groups: int, *, exponent: float = 1.25, placement: Placement = "uniform", spread: float = 2.0
 ) -> Workload:
-    """Group sizes floor(N r^-1.25 + 0.5) for the ranks r from 1 (the evaluation of Scribe); none is empty.
+    """Group sizes floor(N r^-1.25 + 0.5) for the ranks r from 1 (the evaluation of Scribe); no group is empty.
 
     Args:
         peers: N, the size of the largest group.
-        groups: how many.
+        groups: the number of groups.
         exponent: how fast sizes fall.
         placement: see `Workload`.
         spread: see `Workload`.
@@ -76,7 +76,7 @@ def power_law(
 
 
 def fixed(groups: int, size: int, *, placement: Placement = "uniform", spread: float = 2.0) -> Workload:
-    """Groups that are all of one size."""
+    """Groups of equal size."""
     return _drawn(np.full(groups, size, np.int32), placement, spread, f"{groups:,} groups of {size:,}")
 
 
@@ -85,11 +85,12 @@ def real(name_or_path: str, peers: int, *, groups: int | None = None) -> Workloa
 
     Args:
         name_or_path: `rust-teams`, or a file (plain or .gz): .tsv, with a header, a group and a subscriber on each line
-            (Debian's dependencies); or .json, one object from each subscriber to its groups (Deezer's genres).
-        peers: of the deployment; at least as many as subscribers, for each becomes another peer, at random.
-        groups: at most how many; None: all.
+    (Debian's dependencies); or .json, one object from each subscriber to its groups (Deezer's genres).
+        peers: of the deployment; at least as many as subscribers, because each becomes a different random peer.
+        groups: the maximum number of groups; None: all.
 
-    Raises `LocalError` if there is no such file, it is neither, holds no group of two, or has too many subscribers.
+    Raises `LocalError` if there is no such file, it has another format, has no group of two, or has too many
+    subscribers.
     """
     if name_or_path == RUST_TEAMS:
         with resources.as_file(resources.files("quillcast.evaluation") / "data" / "rust-teams.tsv.gz") as path:
@@ -105,11 +106,11 @@ def _real(memberships: Iterable[tuple[str, str]], name: str, peers: int, groups:
     largest = sorted(subscribers, key=lambda group_name: (-len(subscribers[group_name]), group_name))
     kept = [group_name for group_name in largest if len(subscribers[group_name]) >= GROUP_SIZE_MIN][:groups]
     if not kept:
-        raise LocalError(f"membership {name} holds no group of {GROUP_SIZE_MIN} or more; name another")
+        raise LocalError(f"membership {name} has no group of {GROUP_SIZE_MIN} or more; name another")
     numbers: dict[str, int] = {}
     users = [sorted(numbers.setdefault(user, len(numbers)) for user in subscribers[one]) for one in kept]
     if len(numbers) > peers:
-        raise LocalError(f"membership {name} has {len(numbers):,} subscribers for {peers:,} peers; give more peers")
+        raise LocalError(f"membership {name} has {len(numbers):,} subscribers for {peers:,} peers; use more peers")
     sizes = np.array([len(group_users) for group_users in users], np.int32)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
     in_order = np.array([user for group_users in users for user in group_users], np.int32)
@@ -138,9 +139,9 @@ def _memberships(path: Path) -> list[tuple[str, str]]:
 
 def _drawn(sizes: Ints, placement: Placement, spread: float, name: str) -> Workload:
     if not len(sizes) or sizes.min() < 1:
-        raise LocalError("a workload needs at least one group, and each group a member; give larger numbers")
+        raise LocalError("a workload needs at least one group, and each group a member; use larger numbers")
     if spread < 1:
-        raise LocalError(f"members cannot be spread over {spread} times their number; give a spread of at least 1")
+        raise LocalError(f"members cannot be spread over {spread} times their number; use a spread of at least 1")
     offsets, users = np.zeros(1, np.int64), np.zeros(0, np.int32)
     return Workload(sizes, offsets, users, placement, spread, name, [])
 
@@ -151,12 +152,12 @@ def key(number: int, seed: int) -> Word:
 
 
 def group(workload: Workload, number: int, peers: Peers, seed: int) -> Group:
-    """A group with its members, and a seed for what a policy leaves to chance."""
+    """A group with its members, and a seed for the random choices of a policy."""
     return Group(number, key(number, seed), members(workload, number, peers, seed), mix(seed, _SEED, number))
 
 
 def members(workload: Workload, number: int, peers: Peers, seed: int) -> Ints:
-    """The peers that subscribe to a group, ascending, int32; depends on (seed, number), whoever asks.
+    """The peers that subscribe to a group, ascending, int32. They depend only on (seed, number).
 
     Raises `LocalError` if the deployment has too few peers.
     """
@@ -164,7 +165,7 @@ def members(workload: Workload, number: int, peers: Peers, seed: int) -> Ints:
     if len(workload.users):
         return _real_members(workload, number, count, mix(seed, _USERS, 0))
     if size > count:
-        raise LocalError(f"group {number} needs {size:,} peers, the deployment has {count:,}; give more peers")
+        raise LocalError(f"group {number} needs {size:,} peers, the deployment has {count:,}; use more peers")
     if workload.placement == "clustered":
         return _clustered(peers, size, size * workload.spread, mix(seed, _DOMAINS, number), mix(seed, _MEMBERS, number))
     return _sample(count, size, mix(seed, _MEMBERS, number))
@@ -173,12 +174,12 @@ def members(workload: Workload, number: int, peers: Peers, seed: int) -> Ints:
 def _real_members(workload: Workload, number: int, count: int, seed: Word) -> Ints:
     users = np.array(workload.users[workload.offsets[number] : workload.offsets[number + 1]])
     if users[-1] >= count:
-        raise LocalError(f"group {number} needs {users[-1] + 1:,} peers, the deployment has {count:,}; give more peers")
+        raise LocalError(f"group {number} needs {users[-1] + 1:,} peers, the deployment has {count:,}; use more peers")
     return np.sort(permuted(count, users, seed))
 
 
 def _clustered(peers: Peers, size: int, pool_size: float, domain_seed: Word, seed: Word) -> Ints:
-    """Some of the peers in the first of the domains, in random order, that hold `pool_size` together."""
+    """Some of the peers in as many random domains as together hold `pool_size`."""
     order, first = _by_domain(_Same(peers.domain))
     domains = permuted(len(first) - 1, np.arange(len(first) - 1, dtype=np.int32), domain_seed)
     held = np.cumsum(first[domains + 1] - first[domains])
@@ -188,7 +189,7 @@ def _clustered(peers: Peers, size: int, pool_size: float, domain_seed: Word, see
 
 
 class _Same:
-    """An array that equals itself alone."""
+    """An array that equals only itself."""
 
     __slots__ = ("array",)
 
@@ -209,7 +210,7 @@ class _Domains(NamedTuple):
     first: npt.NDArray[np.int64]
 
 
-@lru_cache(maxsize=1)  # asked for again by each group
+@lru_cache(maxsize=1)  # called again for each group
 def _by_domain(domain: _Same) -> _Domains:
     order = np.argsort(domain.array, kind="stable").astype(np.int32)
     ends = np.cumsum(np.bincount(domain.array), dtype=np.int64)
@@ -217,19 +218,19 @@ def _by_domain(domain: _Same) -> _Domains:
 
 
 def creator(group: Group) -> int:
-    """The member that made the group, drawn by the group's seed."""
+    """The member that created the group, drawn by the group's seed."""
     count = np.uint64(len(group.members))
     return int(group.members[int(below(mix(group.seed, _CREATOR, group.number), count))])
 
 
 def publishers(kind: Publishers, group: Group, root: int, count: int = 1) -> Ints:
-    """The peers from which a group's events come, int32.
+    """The peers that publish a group's events, int32.
 
     Args:
-        kind: `root`: the group's root; `creator`: the member that made the group; `members`: some members.
-        group: with its members.
+        kind: `root`: the group's root; `creator`: the member that created the group; `members`: some members.
+        group: the group.
         root: of the group's tree.
-        count: how many, where members publish; fewer if the group is smaller.
+        count: the number of publishing members; fewer if the group is smaller.
     """
     if kind == "root":
         return np.array([root], np.int32)
@@ -254,7 +255,7 @@ def _sample(count: int, size: int, seed: int) -> Ints:
 
 @njit("uint64(uint64, uint64, uint64, uint64[::1])", cache=True)
 def _scramble(word: Word, left: Word, right: Word, keys: Ids) -> Word:
-    """Four rounds over the upper `left` and the lower `right` bits of a word, in turn."""
+    """Four rounds on the upper `left` and the lower `right` bits of a word, alternating."""
     one = np.uint64(1)
     upper, lower = word >> right, word & ((one << right) - one)
     for turn in range(0, 4, 2):
@@ -265,10 +266,10 @@ def _scramble(word: Word, left: Word, right: Word, keys: Ids) -> Word:
 
 @njit("int32[::1](int64, int32[::1], uint64)", cache=True)
 def permuted(count: int, numbers: Ints, seed: Word) -> Ints:
-    """Where a random permutation of the numbers under `count` sends some of them, computed one by one.
+    """The images of some numbers under a random permutation of the numbers below `count`, computed one by one.
 
-    A Feistel network permutes the next power of two; who leaves the range walks on until back in it (Black and
-    Rogaway, "Ciphers with arbitrary finite domains", 2002).
+    A Feistel network permutes the next power of two. A result outside the range is permuted again until it is inside
+    (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
     """
     bits = 2
     while (1 << bits) < count:

@@ -10,34 +10,34 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limits and time-outs of one peer. Raise `window_bytes` for links with a long round trip."""
 
     window_bytes: int = 4 << 20
-    """Bundles a neighbour may have sent that have not left this peer yet; each link has its own window."""
+    """Bytes of bundles that a neighbour may have sent and this peer still holds; each link has its own window."""
 
     write_bytes_max: int = 1 << 20
     """Bytes a link hands to its socket ahead of the kernel before it reports no room; a guess: a few milliseconds."""
 
     unread_bytes_max: int = 16 << 20
-    """Control bytes waiting in a link whose other end does not read; over that the link is given up. A guess."""
+    """Control bytes that wait for a peer that does not read; beyond that the link is closed. A guess."""
 
     unfinished_bytes_max: int = 64 << 20
-    """Large frames that have not arrived in full, of all links; over that the link that has paused longest closes."""
+    """Bytes of all large frames that have not fully arrived; beyond that the link that waited longest is closed."""
 
     messages_waiting_max: int = 1 << 16
-    """Control messages waiting for a link that is being opened; over that it is given up. A guess."""
+    """Control messages that wait for a link being opened; beyond that the attempt ends. A guess."""
 
     local_ipc: bool = True
     """Peers of one machine are linked by a Unix socket, and lend each other large blocks, where both say so."""
 
     unauthenticated_max: int = 128
-    """Connections that have not proven who they are; beyond it the oldest are closed. A guess."""
+    """Unauthenticated connections; beyond that the oldest are closed. A guess."""
 
     connect_timeout_s: float = 5.0
     """From the first packet to a proven identity. A guess: three lost packets' worth of TCP's retries."""
 
     unanswered_timeout_s: float = 20.0
-    """What was sent and not acknowledged for so long breaks the link (TCP_USER_TIMEOUT); a guess."""
+    """How long sent bytes may stay unacknowledged before the link breaks (TCP_USER_TIMEOUT); a guess."""
 
     close_timeout_s: float = 2.0
-    """How long links may take to write what waits when the peer stops; a guess."""
+    """How long links may take to write their queues when the peer stops; a guess."""
 
     measure_timeout_s: float = 5.0
     """How long a `Host.measure` waits for its answer; a guess."""
@@ -49,7 +49,7 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How long a graceful leave may take; a guess: children move within a few round trips."""
 
     token_life_s: float = TOKEN_LIFE_S
-    """How long a line to join with is good for."""
+    """How long a join line is valid."""
 
     publish_bytes: int = 768 << 10
     """A publisher's open batch is sealed at this many bytes, 80 of them for each event; measured, see docs/live.md."""

@@ -54,13 +54,13 @@ def subscriptions(records: DataFrame, processes: DataFrame, topics: DataFrame) -
 
 def within(rows: DataFrame, subscriptions: DataFrame) -> DataFrame:
     """The same records with one more column: the subscription that they belong to, or null."""
-    stands = F.expr(  # <=> also matches journals whose subscriptions have no numbers
+    belongs = F.expr(  # <=> also matches journals whose subscriptions have no numbers
         "row.topic = held.topic and row.peer = held.peer and row.started_ns = held.started_ns "
         "and row.number <=> held.number and row.entry > held.since and (held.until is null or row.entry < held.until)"
     )
     return (
         rows.alias("row")
-        .join(F.broadcast(subscriptions.alias("held")), stands, "left")
+        .join(F.broadcast(subscriptions.alias("held")), belongs, "left")
         .select("row.*", "held.subscription")
     )
 

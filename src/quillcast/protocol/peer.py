@@ -22,10 +22,11 @@ from quillcast.protocol.overlay import pastry as overlay_layer
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.reliability.recovery import Recovery
 from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.changes import CreateDone
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.movement import Handlers
 from quillcast.protocol.topics.publisher import Publisher, PublisherListener
-from quillcast.protocol.topics.publishing import CreateDone
-from quillcast.protocol.topics.scribe import Handlers, Scribe
+from quillcast.protocol.topics.scribe import Scribe
 from quillcast.protocol.topics.subscription import Subscription
 from quillcast.protocol.topics.tree import Tree
 from quillcast.protocol.wire import WireCodec
@@ -169,7 +170,7 @@ class Peer:
         if self._linger_by is None:
             self._linger_by = now + self.config.topics.linger_s
             self.scribe.leadership_transfer.close()
-        return now >= self._linger_by or (publishing.unstable == 0 and self.scribe.rendezvous.all_stable(now))
+        return now >= self._linger_by or (publishing.unstable == 0 and self.scribe.intake.all_stable(now))
 
     # ---- inputs
 

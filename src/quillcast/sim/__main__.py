@@ -13,7 +13,7 @@ from quillcast.core.errors import LocalError, QuillcastError
 from quillcast.sim.chance import PEERS_MAX, PEERS_MIN
 from quillcast.sim.scenario import load
 from quillcast.sim.simulation import Simulation
-from quillcast.sim.story import Overheard, Story
+from quillcast.sim.story import MessageLog, Story
 from quillcast.sim.sweep import Outcome, Plan, outcomes
 from quillcast.sim.world import Broken
 
@@ -90,16 +90,16 @@ def _seeds(options: argparse.Namespace) -> list[int]:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    overheard = Overheard() if options.messages else None
+    message_log = MessageLog() if options.messages else None
     scenario = _plan(options).scenario(options.seed)
-    simulation = Simulation(scenario, options.seed, watch=overheard.watch if overheard is not None else None)
+    simulation = Simulation(scenario, options.seed, watch=message_log.watch if message_log is not None else None)
     broken: Broken | None = None
     try:
         simulation.run()
     except Broken as error:
         broken = error
     if options.story:
-        for line in Story(simulation, options.story, overheard).lines():
+        for line in Story(simulation, options.story, message_log).lines():
             print(line)
     print(f"seed {options.seed}: {broken if broken is not None else 'everything holds'}")
     if broken is not None and broken.__cause__ is not None:

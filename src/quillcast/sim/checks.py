@@ -124,7 +124,9 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
             silent = [gone[id_] for id_ in edge.publishers if id_ in gone]
             _holds(len(silent) <= SILENT_MAX, f"{who} remembers {len(silent)} publishers that are gone, {topic}")
     left = [
-        short(topic) for topic in peer.scribe.membership.left_behind if not peer.scribe.membership.leases_left(topic)
+        short(topic)
+        for topic in peer.scribe.open_trees.left_behind
+        if not peer.scribe.open_trees.leases_left(topic, peer.host.now())
     ]
     _holds(not left, f"{who} remembers leases of trees that it left, for topics {left}")
     for id_, former in peer.scribe.membership.former.items():

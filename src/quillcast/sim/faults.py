@@ -24,7 +24,7 @@ import msgspec
 from quillcast.core.errors import LocalError
 from quillcast.sim.network import Quality
 
-AND_AGAIN_S = 0.2  # how long a fault waits if its selector names nobody yet
+RETRY_S = 0.2  # how long a fault waits if its selector names nobody yet
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):

@@ -19,7 +19,7 @@ from quillcast.sim.simulation import Simulation
 Line = tuple[float, str]
 
 
-class Overheard:
+class MessageLog:
     """All messages, bundles and link events of peers, kept for a story that asks for them."""
 
     def __init__(self) -> None:
@@ -27,10 +27,10 @@ class Overheard:
 
     def watch(self, host: SimHost) -> None:
         """Record the inputs of this process before its peer handles them."""
-        host.inputs = cast("Inputs", _Noting(host, self.inputs))
+        host.inputs = cast("Inputs", _LoggingInputs(host, self.inputs))
 
 
-class _Noting:
+class _LoggingInputs:
     """Records the inputs of a peer that come from others, and passes all inputs on."""
 
     def __init__(self, host: SimHost, noted: list[tuple[float, int, str, Contact, Any]]) -> None:
@@ -53,8 +53,8 @@ class _Noting:
 class Story:
     """The story of a run: `topic:NAME` or `peer:NUMBER`. Raises `LocalError` if the run has no such topic or peer."""
 
-    def __init__(self, simulation: Simulation, subject: str, overheard: Overheard | None = None) -> None:
-        self.simulation, self.overheard = simulation, overheard
+    def __init__(self, simulation: Simulation, subject: str, message_log: MessageLog | None = None) -> None:
+        self.simulation, self.message_log = simulation, message_log
         kind, _, name = subject.partition(":")
         self.topic = self.peer = None
         if kind == "topic" and name in simulation.topics:
@@ -128,7 +128,7 @@ class Story:
                     yield at, f"writer {writer.name} of {writer.topic} writes event {number}"
 
     def _inputs(self) -> Iterator[Line]:
-        for at, machine, kind, sender, thing in self.overheard.inputs if self.overheard is not None else ():
+        for at, machine, kind, sender, thing in self.message_log.inputs if self.message_log is not None else ():
             if machine == self.peer or (self.topic is not None and self._is_about(thing)):
                 what = self._say(thing) if thing is not None else ""
                 yield at, f"peer {machine:<3} <- {self._say(sender)}: {kind} {what}"

@@ -15,7 +15,7 @@ from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.security.access import AccessDenied, entry
-from quillcast.protocol.topics import leadership_transfer
+from quillcast.protocol.topics import successors
 from quillcast.protocol.topics.candidacy import WAITING_MAX, RootCheckDue
 from quillcast.protocol.topics.comparing import CompareDue
 from quillcast.protocol.topics.config import TopicConfig
@@ -224,7 +224,7 @@ def test_newcomers_ask_those_who_were_there_before_them_and_hear_whom_these_lost
 def test_a_keeper_that_knows_of_a_later_term_is_outbid() -> None:
     village = Village(8)
     root, keeper = by_distance(village)[:2]
-    village.act(keeper, lambda peer: peer.scribe.replication.enter(TOPIC, Term(7, bytes(16))))
+    village.act(keeper, lambda peer: peer.scribe.known.enter(TOPIC, Term(7, bytes(16))))
     village.subscribe(root, NAME, Reader())
     village.run(1)
     tree = village.tree(root, NAME)
@@ -241,7 +241,7 @@ def test_a_term_that_a_keeper_has_noted_for_another_is_not_used(monkeypatch: pyt
     village.subscribe(root, NAME, Reader())
     while not any(by == root for by, _, _ in sent.of(RecordState)):
         village.run(0.005)
-    village.act(keeper, lambda peer: peer.scribe.replication.enter(TOPIC, Term(4, bytes(16))))
+    village.act(keeper, lambda peer: peer.scribe.known.enter(TOPIC, Term(4, bytes(16))))
     village.run(1)
     tree = village.tree(root, NAME)
     assert tree is not None
@@ -486,7 +486,7 @@ def test_a_create_is_answered_when_most_keepers_have_noted_it() -> None:
     village.run(2)
     assert len(answers) == 1
     assert village.peers[by_distance(village)[-1]].scribe.publishing.holders[TOPIC] == 3
-    kept = [peer for peer in village.alive() if village.peers[peer].scribe.replication.terms.get(TOPIC)]
+    kept = [peer for peer in village.alive() if village.peers[peer].scribe.known.terms.get(TOPIC)]
     assert len(kept) >= 3
 
 
@@ -517,7 +517,7 @@ def test_a_keeper_that_lost_its_memory_is_given_what_it_should_keep() -> None:
     restart(village, keepers[3])
     wait_for(village, keepers[3])
     village.run(1)
-    known = [village.peers[peer].scribe.replication.known(TOPIC) for peer in keepers]
+    known = [village.peers[peer].scribe.known.entry(TOPIC) for peer in keepers]
     assert [entry.descriptor for entry in known] == [known[0].descriptor] * 5
     assert [entry.term for entry in known] == [known[0].term] * 5
 
@@ -529,7 +529,7 @@ def test_a_newcomer_among_the_keepers_is_given_what_it_should_keep() -> None:
     newcomer = village.add(from_number(number(TOPIC) + 1)).number
     village.run(3)
     assert village.peers[newcomer].scribe.descriptors[TOPIC].settings.slow == "wait"
-    assert TOPIC in village.peers[newcomer].scribe.replication.terms
+    assert TOPIC in village.peers[newcomer].scribe.known.terms
 
 
 def test_neighbours_that_agreed_say_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -547,11 +547,11 @@ def test_only_the_part_that_differs_is_sent(monkeypatch: pytest.MonkeyPatch) -> 
         village.subscribe(0, f"one/{topic}", Reader())
     village.run(20)
     sent = Sent(village, monkeypatch)
-    replication = village.peers[1].scribe.replication
-    village.act(1, lambda _: replication.enter(next(iter(replication.terms)), Term(9, bytes(16))))
+    known = village.peers[1].scribe.known
+    village.act(1, lambda _: known.enter(next(iter(known.terms)), Term(9, bytes(16))))
     village.run(20)
     assert 0 < sum(len(message.entries) for _, _, message in sent.of(RecordState)) < 100
-    terms = [village.peers[peer].scribe.replication.terms for peer in (0, 1)]
+    terms = [village.peers[peer].scribe.known.terms for peer in (0, 1)]
     assert terms[0] == terms[1]
 
 
@@ -733,7 +733,7 @@ def test_a_root_remembers_so_many_bearers_and_none_once_the_topic_is_another_pee
         village.act(peer, lambda it, publisher=publisher: it.close_publisher(publisher))
         publishers.append(publisher)
     assert [publisher.admitted for publisher in publishers] == [1] * 8
-    bearers = village.peers[root].scribe.rendezvous.bearers
+    bearers = village.peers[root].scribe.intake.bearers
     assert len(bearers[TOPIC]) == 4
     village.add(TOPIC)  # it is closer to the topic than any other
     village.run(5)
@@ -742,7 +742,7 @@ def test_a_root_remembers_so_many_bearers_and_none_once_the_topic_is_another_pee
 
 
 def test_of_topics_that_were_handed_over_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leadership_transfer, "MOVED_MAX", 3)
+    monkeypatch.setattr(successors, "TOPICS_MAX", 3)
     village = Village(2)
     names = [f"topic/{number}" for number in range(30)]
     for name in names:
@@ -751,7 +751,7 @@ def test_of_topics_that_were_handed_over_the_latest_are_remembered(monkeypatch: 
     for _ in range(6):
         village.add()
     village.run(3)
-    moved = [len(village.peers[peer].scribe.leadership_transfer.moved_to) for peer in village.alive()]
+    moved = [len(village.peers[peer].scribe.successors.by_topic) for peer in village.alive()]
     assert max(moved) == 3
 
 

@@ -93,9 +93,9 @@ def test_who_keeps_topics_no_more_forgets_them_once_others_do() -> None:
     for number in village.alive():
         peer = village.peers[number]
         kept = {described(name).topic for name in NAMES if number in keepers(village, name)}
-        assert kept <= peer.scribe.replication.terms.keys()
-        assert len(peer.scribe.replication.terms.keys() - kept) <= idle_room(peer)
-        assert peer.scribe.replication.terms.keys() <= known(peer)
+        assert kept <= peer.scribe.known.terms.keys()
+        assert len(peer.scribe.known.terms.keys() - kept) <= idle_room(peer)
+        assert peer.scribe.known.terms.keys() <= known(peer)
         peer.check()
 
 

@@ -64,7 +64,7 @@ def test_links_at_rest_carry_the_same_for_one_topic_as_for_a_thousand() -> None:
 def test_no_topic_at_rest_is_looked_over() -> None:
     village = village_with(20)
     assert [len(village.peers[peer].scribe.trees) for peer in village.alive()] == [20] * PEERS
-    assert not any(village.peers[peer].scribe.housekeeping.due for peer in village.alive())
+    assert not any(village.peers[peer].scribe.due.topics for peer in village.alive())
     assert not any(village.peers[peer].recovery.suspects for peer in village.alive())
 
 
@@ -105,7 +105,7 @@ def test_no_publisher_that_waits_for_nothing_is_looked_over() -> None:
     village.run(60)
     assert all(publisher.stable == 1 for publisher in publishers)
     assert not village.peers[1].scribe.publishing.due
-    assert not any(village.peers[peer].scribe.housekeeping.due for peer in village.alive())
+    assert not any(village.peers[peer].scribe.due.topics for peer in village.alive())
 
 
 def test_claims_that_are_equal_are_one_object() -> None:

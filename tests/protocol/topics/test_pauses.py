@@ -7,10 +7,10 @@ import pytest
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.host import Timer
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.housekeeping import HousekeepingDue
+from quillcast.protocol.topics.due import HousekeepingDue
 from quillcast.protocol.topics.link_reports import ChildReport, encode
 from quillcast.protocol.topics.membership import JoinTimeout
-from quillcast.protocol.topics.reporting import ReportDue
+from quillcast.protocol.topics.reports import ReportDue
 from quillcast.protocol.topics.tree import Child, OrphanedLease
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
@@ -66,7 +66,7 @@ def test_time_in_which_a_peer_stood_still_is_no_patience_with_those_who_could_no
     village.act(root, lambda it: it.scribe.flow_control.hold_back())
     assert peer.scribe.flow_control.over_since is not None
     peer.scribe.flow_control.over_since -= 40
-    peer.scribe.housekeeping.last_round_at -= 40
+    peer.scribe.due.last_round_at -= 40
     village.act(root, timer(ReportDue()))
     assert "lease_cut" not in village.marks
     village.run(peer.config.topics.patience_s + 0.1)
@@ -82,7 +82,7 @@ def test_a_root_that_stood_still_calls_nothing_stable_for_a_lease_though_all_tha
     village.run(3)
     peer, contact = village.peers[root], village.world.machines[other].contact
     village.kill(dead, silently=True)
-    peer.scribe.housekeeping.last_round_at -= 40
+    peer.scribe.due.last_round_at -= 40
     village.publish(root, publisher, b"event")
     village.act(root, timer(ReportDue()))
     tree = village.tree(root, NAME)
@@ -102,7 +102,7 @@ def test_leases_of_a_topic_that_was_forgotten_are_prolonged_as_well() -> None:
     scribe, now = village.peers[0].scribe, village.peers[0].host.now()
     host = scribe.host
     lease = OrphanedLease(Child(host, village.world.machines[1].contact, 0, NO_TERM, 0), now + 5, ())
-    scribe.membership.left_behind[TOPIC] = {bytes(16): lease}
-    scribe.housekeeping.last_round_at = now - 40
+    scribe.open_trees.left_behind[TOPIC] = {bytes(16): lease}
+    scribe.due.last_round_at = now - 40
     village.act(0, timer(ReportDue()))
     assert lease.until == now + 30

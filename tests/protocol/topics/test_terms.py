@@ -336,11 +336,11 @@ def test_a_root_that_is_about_to_seal_is_looked_over_again_though_nothing_new_wa
     village.peers[root].host.charged[sender.node_id] = repeat.size
 
     def repeat_sweep_and_publish(peer: Peer) -> None:
-        peer.scribe.rendezvous.up(sender, repeat)
+        peer.scribe.intake.up(sender, repeat)
         peer.scribe.housekeeping.housekeep()
         publisher.offer([b"b"])
         tree = peer.scribe.trees[TOPIC]
-        assert TOPIC in peer.scribe.housekeeping.due or not tree.is_due
+        assert TOPIC in peer.scribe.due.topics or not tree.is_due
         peer.check()
 
     village.act(root, repeat_sweep_and_publish)
@@ -678,7 +678,7 @@ def test_a_subscription_begins_in_every_term_where_its_parent_knows_that_to_have
     tree = village.tree(peer, NAME)
     assert tree is not None
     block = Block.seal(bytes(16), 0, [b"6", b"7", b"8"], time_ns=0)
-    village.act(peer, lambda it: it.scribe.move(tree, Bundle(Envelope(TOPIC, Kind.REPAIR, past, 6), (block,))))
+    village.act(peer, lambda it: it.scribe.movement.move(tree, Bundle(Envelope(TOPIC, Kind.REPAIR, past, 6), (block,))))
     assert reader.payloads == [b"7", b"8"]
 
 
@@ -795,7 +795,7 @@ def test_a_pause_holds_though_the_last_one_that_was_waited_for_comes() -> None:
     rendezvous, now = village.peers[root].scribe.rendezvous, village.peers[root].host.now()
     tree.root.awaited, tree.root.awaited_until, tree.root.hold_until = {node: None}, now - 1, now + 10
     rendezvous.hold(tree, now)
-    rendezvous.heard_from(tree, [node])
+    tree.root.heard_from([node])
     assert tree.root.held_until >= now + village.peers[root].scribe.config.lease_s
 
 
@@ -828,7 +828,7 @@ def test_a_root_that_stood_still_learns_of_the_next_term_from_those_who_noted_it
     assert tree is not None
     assert tree.root is not None
     later = Term(tree.term.counter + 1, bytes(16))
-    village.act(by_distance(village)[3], lambda peer: peer.scribe.replication.enter(TOPIC, later))
+    village.act(by_distance(village)[3], lambda peer: peer.scribe.known.enter(TOPIC, later))
     village.act(root, lambda peer: peer.scribe.rendezvous.hold(tree, peer.host.now()))
     village.run(2)
     assert tree.root.term > later
@@ -891,7 +891,7 @@ def test_what_a_lease_held_back_is_told_above_when_its_owner_speaks_as_a_child_a
     root, child = by_distance(village)
     village.subscribe(child, NAME, Reader())
     village.run(5)
-    tree, reports = village.tree(root, NAME), village.peers[root].scribe.reporting
+    tree, reports = village.tree(root, NAME), village.peers[root].scribe.reports
     assert tree is not None
     node = village.world.machines[child].node_id
     entry = tree.children[node]

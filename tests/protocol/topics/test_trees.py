@@ -12,6 +12,7 @@ from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
+from quillcast.protocol.topics.link_reports import is_leaf
 from quillcast.protocol.topics.messages import Join, Leave, Rejoin
 from tests.protocol.topics.village import Reader, Village
 
@@ -429,7 +430,7 @@ def test_a_parent_hears_of_the_first_child_before_that_has_an_answer() -> None:
     village.run(5)
     tree, contact = village.tree(root, NAME), village.world.machines[forwarder].contact
     assert tree is not None
-    assert village.peers[root].scribe.reporting.is_leaf(tree, contact)
+    assert is_leaf(village.peers[root].streams, contact.node_id, tree.topic)
     sent: list[str] = []
     encode = village.world.encode
     village.world.encode = lambda message: (sent.append(type(message).__name__), encode(message))[1]
@@ -437,4 +438,4 @@ def test_a_parent_hears_of_the_first_child_before_that_has_an_answer() -> None:
     village.act(forwarder, lambda peer: peer.scribe.children.adopt(join))
     assert sent[:2] == ["Changes", "Accepted"]
     village.run(0.05)
-    assert not village.peers[root].scribe.reporting.is_leaf(tree, contact)
+    assert not is_leaf(village.peers[root].streams, contact.node_id, tree.topic)

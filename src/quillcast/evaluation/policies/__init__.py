@@ -1,11 +1,11 @@
-"""How a group's events travel in an evaluation: policies, and modifiers that change what a policy made.
+"""Evaluated policies: how a group's events travel, and modifiers that change the trees of a policy.
 
 These compute trees for deployments of millions of peers. No peer runs them: how a running peer forwards events is
 decided in `quillcast.protocol`.
 
-`parse("scribe+remover(64)+improve(16)")` names one. To add a policy, write a class that is a `PolicyKernel` (or a
-`Modifier`) in a module of its own and give it a line in `POLICIES` (or `MODIFIERS`); what stands in parentheses becomes
-its arguments.
+`parse("scribe+remover(64)+improve(16)")` resolves a name. To add a policy, write a class that is a `PolicyKernel` (or a
+`Modifier`) in its own module and add a line to `POLICIES` (or `MODIFIERS`). The values in parentheses become its
+arguments.
 """
 
 import inspect
@@ -34,14 +34,14 @@ POLICIES = {
     "can": "can.Can",
     "unicast": "unicast.Unicast",
 }
-"""Each policy's name, its module and its class."""
+"""Each policy's name, module and class."""
 
 MODIFIERS = {
     "collapse": "collapse.Collapse",
     "improve": "improve.Improve",
     "remover": "remover.Remover",
 }
-"""What may follow a `+`."""
+"""The modifiers, which may follow a `+`."""
 
 
 class EvaluatedPolicy:
@@ -49,7 +49,7 @@ class EvaluatedPolicy:
 
     Args:
         name: as people write it.
-        kernel: makes the trees.
+        kernel: builds the trees.
         modifiers: change them, one after another.
     """
 
@@ -58,16 +58,16 @@ class EvaluatedPolicy:
 
     @property
     def needs_load(self) -> bool:
-        """Does it depend on what peers do in all groups? Then `load` of all groups comes before `trees` of any."""
+        """Whether it depends on peers' load in all groups: then `load` of all comes before `trees` of any."""
         return self.kernel.needs_load or any(modifier.needs_load for modifier in self.modifiers)
 
     def trees(self, tables: Tables, group: Group, load: Load | None = None) -> list[Tree]:
-        """How the group's events travel.
+        """The trees for the group's events.
 
         Args:
-            tables: how peers route.
-            group: whom the events are for.
-            load: `load()` of all groups, added up; needed if `needs_load` says so.
+            tables: routing tables.
+            group: the group.
+            load: `load()` of all groups, added up; needed if `needs_load` is true.
         """
         if self.needs_load and load is None:
             raise ValueError(f"{self.name} needs the load of all groups")
@@ -75,28 +75,28 @@ class EvaluatedPolicy:
 
     @property
     def children_max(self) -> int | None:
-        """The most children that a peer has in one group, however large it is; None: no bound."""
+        """The most children of a peer in one group, independent of its size; None: no bound."""
         bounds = [self.kernel.children_max, *(modifier.children_max for modifier in self.modifiers)]
         known = [bound for bound in bounds if bound is not None]
         return known[-1] if known else None
 
     @property
     def splittable(self) -> Splittable | None:
-        """What finds the routes of a group's members part by part; None if only whole groups can be worked on."""
+        """Finds the routes of a group's members in parts; None if a group cannot be split."""
         return self.kernel if isinstance(self.kernel, Splittable) else None
 
     def joined(self, tables: Tables, group: Group, nodes: Ints, parents: Ints, load: Load | None = None) -> list[Tree]:
-        """The same as `trees`, from what `Splittable.routes` found for parts of the members, in their order.
+        """The same as `trees`, from the results of `Splittable.routes` for parts of the members, in their order.
 
         Args:
-            tables: how peers route.
-            group: whom the events are for.
-            nodes: peers on the routes, int32; those on several parts' routes come again.
+            tables: routing tables.
+            group: the group.
+            nodes: peers on the routes, int32; those on routes of several parts are repeated.
             parents: the next hop of each, int32; -1 for the root.
             load: as for `trees`.
         """
         if self.splittable is None:
-            raise ValueError(f"{self.name} works on whole groups only")
+            raise ValueError(f"{self.name} cannot split groups")
         return self._modified(tables, group, [self.splittable.joined(tables, group, nodes, parents)], load)
 
     def _modified(self, tables: Tables, group: Group, made: list[Tree], load: Load | None) -> list[Tree]:
@@ -105,7 +105,7 @@ class EvaluatedPolicy:
         return made
 
     def load(self, tables: Tables, groups: Iterable[Group]) -> Load:
-        """What these groups ask of each peer before the first modifier that must know has acted."""
+        """The load of these groups on each peer, before the first modifier that needs to know the load."""
         counted = Load.none(len(tables.ids))
         for group in groups:
             for tree in self.kernel.trees(tables, group, None):
@@ -120,9 +120,9 @@ class EvaluatedPolicy:
 
 
 def parse(text: str) -> EvaluatedPolicy:
-    """The policy that a text names: `policy`, or `policy+modifier(number)+...`.
+    """The policy with this name: `policy`, or `policy+modifier(number)+...`.
 
-    Raises `LocalError` with the known names, or with what a policy takes.
+    Raises `LocalError` with the known names, or with the arguments of a policy.
     """
     first, *rest = _split(text, "+")
     kernel = _make(first, POLICIES, "policy", text)
@@ -153,7 +153,7 @@ def _argument(text: str) -> int | str:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The parts between separators that are not in parentheses."""
+    """Split at separators that are not in parentheses."""
     parts, depth = [""], 0
     for sign in text:
         depth += (sign == "(") - (sign == ")")

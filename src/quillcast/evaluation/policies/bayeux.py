@@ -2,14 +2,14 @@
 
 S. Zhuang, B. Zhao, A. Joseph, R. Katz and J. Kubiatowicz, "Bayeux: An architecture for scalable and fault-tolerant
 wide-area data dissemination", NOSSDAV 2001, section 3 (JOIN travels to the root, which keeps every member and answers
-with TREE; each router on the way of TREE keeps the members that it serves). B. Zhao, J. Kubiatowicz and A. Joseph,
-"Tapestry", UCB/CSD-01-1141, 2001, section 3 (one digit per hop; surrogate routing: where no node has the next digit the
-next higher one is taken, round the digits, so that a key has one root wherever one starts).
+with TREE; each router on the path of TREE keeps the members that it serves). B. Zhao, J. Kubiatowicz and A. Joseph,
+"Tapestry", UCB/CSD-01-1141, 2001, section 3 (one digit per hop; surrogate routing: if no node has the next digit, the
+next higher digit is taken, cyclically, so that a key has the same root from every starting point).
 
-Simplified: digits are resolved from the first to the last, as in Pastry, so that both systems run on the same tables
-(Tapestry began with the last; ids are random, so it is the same). The session's root is the surrogate of the topic's
-key. One root, without the paper's replicated roots and receiver groups; nobody fails. Nodes that pass a JOIN on and
-are not in the tree have no place in a `Tree`, so what they handle is not counted.
+Simplified: digits are resolved from the first to the last, as in Pastry, so that both systems use the same tables
+(Tapestry began with the last; ids are random, so the result is the same). The session's root is the surrogate of the
+topic's key. There is one root, without the paper's replicated roots and receiver groups; nodes do not fail. Nodes that
+pass on a JOIN and are not in the tree have no place in a `Tree`, so their messages are not counted.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ class Bayeux(PolicyKernel):
 
 @inner
 def surrogate(tables: Tables, key: Word) -> Whole:
-    """The root of a key, where surrogate routing ends from everywhere."""
+    """The root of a key, where surrogate routing ends from every starting point."""
     level, low, high = 0, 0, len(tables.ids)
     while high - low > 1:
         low, high = _next_range(tables, low, level, digit(key, level, tables.digit_bits))
@@ -43,13 +43,13 @@ def surrogate(tables: Tables, key: Word) -> Whole:
 
 @inner
 def tapestry_hop(tables: Tables, peer: Whole, level: Whole, key: Word) -> tuple[Whole, Whole]:
-    """Where a message to the key goes from this peer, and how many digits are resolved there; the peer if it is root.
+    """The next hop of a message to the key, and how many digits are resolved there; the peer itself if it is the root.
 
     Args:
         tables: routing tables.
         peer: where the message is.
         level: how many digits of the surrogate's id this peer is known to share.
-        key: where the message goes.
+        key: the destination.
     """
     while True:
         low, high = _range(tables, peer, level)
@@ -58,13 +58,13 @@ def tapestry_hop(tables: Tables, peer: Whole, level: Whole, key: Word) -> tuple[
         low, high = _next_range(tables, low, level, digit(key, level, tables.digit_bits))
         if not low <= peer < high:
             hop = np.int64(cell(tables, peer, level, digit(tables.ids[low], level, tables.digit_bits)))
-            return (hop if hop >= 0 else low), level + 1  # a hole in a given table; Tapestry's have none
+            return (hop if hop >= 0 else low), level + 1  # a hole in a given table; Tapestry has none
         level += 1
 
 
 @inner
 def _range(tables: Tables, peer: Whole, level: Whole) -> tuple[Whole, Whole]:
-    """The peers that share so many digits with this one."""
+    """The peers that share this many digits with this peer."""
     if level == 0:
         return np.int64(0), np.int64(len(tables.ids))
     bits = level * tables.digit_bits
@@ -74,7 +74,7 @@ def _range(tables: Tables, peer: Whole, level: Whole) -> tuple[Whole, Whole]:
 
 @inner
 def _next_range(tables: Tables, peer: Whole, level: Whole, wanted: Whole) -> tuple[Whole, Whole]:
-    """Of the peers that share so many digits with this one those with the wanted next digit, or the next there is."""
+    """Of the peers that share this many digits, those with the wanted next digit, or the next existing digit."""
     digits = 1 << tables.digit_bits
     bits = (level + 1) * tables.digit_bits
     prefix = (tables.ids[peer] >> np.uint64(64 - bits)) & ~np.uint64(digits - 1)
@@ -89,10 +89,10 @@ def _next_range(tables: Tables, peer: Whole, level: Whole, wanted: Whole) -> tup
 
 @njit(cache=True)
 def _routes(tables: Tables, key: Word, members: Ints, where: Ints) -> tuple[Ints, Ints, Flags, Ints, Ints]:
-    """The tree with what its nodes keep and handle: nodes, the root first, parents, who is a member, state, joins.
+    """The tree, and the load of its nodes: nodes (the root first), parents, members, state, joins.
 
-    A node is reached by one way only: the peer that serves a prefix is the one the server of the shorter prefix has
-    in its table, or that server itself.
+    There is only one path to a node: the peer that serves a prefix is in the table of the peer that serves the shorter
+    prefix, or is that peer itself.
     """
     root = np.int64(surrogate(tables, key))
     nodes = np.empty(2 * len(members) + 64, np.int32)

@@ -1,16 +1,16 @@
 """Multicast by flooding in a content-addressable network made of the group's members.
 
-S. Ratnasamy, M. Handley, R. Karp and S. Shenker, "Application-level multicast using content-addressable networks",
-NGC 2001: section 3.1 (a group's members form a CAN of their own) and 3.2 (the rules of directed flooding). The CAN
-itself is that of Ratnasamy, Francis, Handley, Karp and Shenker, SIGCOMM 2001, sections 2.1 to 2.3, with d = 2.
+S. Ratnasamy, M. Handley, R. Karp and S. Shenker, "Application-level multicast using content-addressable networks", NGC
+2001: section 3.1 (a group's members form their own CAN) and 3.2 (the rules of directed flooding). The CAN itself is
+that of Ratnasamy, Francis, Handley, Karp and Shenker, SIGCOMM 2001, sections 2.1 to 2.3, with d = 2.
 
-Simplified: members join one after the other through the creator and do not leave; zones are split in halves along
-alternating dimensions, and the newcomer takes the half that has its random point; the space knows nothing of delays
-(no landmarks, no overloaded zones). Departed from: read to the letter, a node sends on the first copy alone, so that
-one which hears along dimension 1 before it hears along dimension 2 sends nothing on along dimension 2, and what lies
-behind it depends on other ways. Here a later copy, though it delivers nothing, is still sent in those directions that
-the node had not served, and so everybody is reached whatever the delays; that is 2 % more copies (in 900 groups of up
-to 1,000 members nobody was missed by the letter either).
+Simplified: members join one after the other through the creator and do not leave; zones are halved along alternating
+dimensions, and the newcomer takes the half with its random point; the space is independent of delays (no landmarks, no
+overloaded zones). Different: taken literally, a node sends on the first copy only. So a node that hears along dimension
+1 before dimension 2 sends nothing along dimension 2, and the members behind it depend on other paths. Here a later
+copy, though it delivers nothing, is still sent in the directions that the node had not served, so every member is
+reached whatever the delays. That is 2 % more copies (in 900 groups of up to 1,000 members, no member was missed by the
+literal rule either).
 """
 
 import heapq
@@ -27,16 +27,16 @@ from quillcast.evaluation.policies.members import in_random_order, tree_of_membe
 from quillcast.evaluation.routing.pastry import Tables, Truth, Whole, delay, inner
 from quillcast.evaluation.workload import creator
 
-SPAN = 1 << 32  # of the torus, in each of its two dimensions: halves are exact 32 times
+SPAN = 1 << 32  # side of the torus in both dimensions: can be halved exactly 32 times
 _POINT = 0xCA17
-_HALF_EDGES_PER_ZONE = 6  # Euler: a torus cut so that three zones meet in a point has three borders per zone
+_HALF_EDGES_PER_ZONE = 6  # Euler: if three zones of a torus meet at each point, there are three borders per zone
 
 
 class Can(PolicyKernel):
-    """Directed flooding from the creator in a CAN of the members, d = 2; later copies are the tree's `extra`."""
+    """Directed flooding from the creator in a CAN of the members, d = 2. Later copies are the tree's `extra`."""
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
-        """One tree: along it comes the first copy that each member receives."""
+        """One tree: the paths of the first copy that each member receives."""
         nodes = in_random_order(group, creator(group))
         zones = _settle(np.uint64(group.seed), len(nodes))
         order, parent, extra = _flood(tables, nodes, zones)
@@ -45,16 +45,16 @@ class Can(PolicyKernel):
 
 
 class Zones(NamedTuple):
-    """The members' zones, each from `low` for `size` in both dimensions, and who borders on whom as lists.
+    """The members' zones, each `size` wide from `low` in both dimensions, and their neighbours as linked lists.
 
     Args:
         low: int64 [members, 2].
         size: int64 [members, 2], powers of two.
         head: where each member's list begins, int32 [members]; -1 if it is empty.
-        to: the neighbour that an entry names, int32 [entries].
-        after: the next entry of the same list, int32 [entries]; -1 if it is the last.
-        neighbours: how many neighbours each has, int32 [members].
-        handled: messages that reached each while all joined, int32 [members].
+        to: the neighbour in an entry, int32 [entries].
+        after: the next entry of the same list, int32 [entries]; -1 for the last.
+        neighbours: the number of neighbours of each, int32 [members].
+        handled: messages that each received while all joined, int32 [members].
     """
 
     low: npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ class Zones(NamedTuple):
 def _settle(seed: Word, count: Whole) -> Zones:
     """Members join in the order of their numbers: each request travels from member 0 to a random point (CAN, 2.2)."""
     zones = _empty(count)
-    free: Whole = np.int64(0)  # the first of the unused entries, which form a list as well
+    free: Whole = np.int64(0)  # the first of the unused entries, which also form a list
     touched = np.empty(count, np.int64)
     for new in range(1, count):
         x = np.int64(below(mix(seed, np.uint64(_POINT), np.uint64(2 * new)), np.uint64(SPAN)))
@@ -78,7 +78,7 @@ def _settle(seed: Word, count: Whole) -> Zones:
         at = _owner(zones, x, y)
         around = 0
         entry = zones.head[at]
-        while entry >= 0:  # the old zone's borders go, and who had one is told
+        while entry >= 0:  # remove the old zone's borders, and notify its neighbours
             other = np.int64(zones.to[entry])
             touched[around] = other
             around += 1
@@ -100,7 +100,7 @@ def _settle(seed: Word, count: Whole) -> Zones:
 
 @njit(cache=True)
 def _empty(count: Whole) -> Zones:
-    """Room for so many zones; the first has the whole space."""
+    """Room for this many zones; the first has the whole space."""
     entries = _HALF_EDGES_PER_ZONE * count + 64
     after = np.arange(1, entries + 1).astype(np.int32)
     after[entries - 1] = -1
@@ -119,7 +119,7 @@ def _empty(count: Whole) -> Zones:
 
 @inner
 def _owner(zones: Zones, x: Whole, y: Whole) -> Whole:
-    """Whose zone has the point: greedy routing from member 0 to the neighbour nearest to it (CAN, section 2.1)."""
+    """The owner of a point: greedy routing from member 0 to the neighbour nearest to the point (CAN, section 2.1)."""
     at: Whole = np.int64(0)
     zones.handled[at] += 1
     left = _distance(zones, at, x, y)
@@ -132,27 +132,27 @@ def _owner(zones: Zones, x: Whole, y: Whole) -> Whole:
             if there < left or (there == left and best >= 0 and other < best):
                 best, left = other, there
             entry = zones.after[entry]
-        at = best  # never -1: the way straight to the point leaves the zone into a neighbour that is nearer
+        at = best  # never -1: the straight path to the point leaves the zone into a nearer neighbour
         zones.handled[at] += 1
     return at
 
 
 @inner
 def _distance(zones: Zones, zone: Whole, x: Whole, y: Whole) -> Whole:
-    """From the zone to the point, along both dimensions of the torus."""
+    """The distance from the zone to the point, along both dimensions of the torus."""
     return _gap(x, zones.low[zone, 0], zones.size[zone, 0]) + _gap(y, zones.low[zone, 1], zones.size[zone, 1])
 
 
 @inner
 def _gap(point: Whole, low: Whole, size: Whole) -> Whole:
-    """From an interval of a circle to a point of it; 0 inside."""
+    """The distance from an interval of a circle to a point of it; 0 inside."""
     inside = (point - low) % SPAN
     return 0 if inside < size else min(inside - size + 1, SPAN - inside)
 
 
 @inner
 def _split(zones: Zones, old: Whole, new: Whole, x: Whole, y: Whole) -> None:
-    """Halve a zone, first along dimension 0, then along 1; the newcomer takes the half that has its point."""
+    """Halve a zone, first along dimension 0, then along 1. The newcomer takes the half with its point."""
     low, size = zones.low, zones.size
     dimension = 0 if size[old, 0] == size[old, 1] else 1
     size[old, dimension] //= 2
@@ -165,7 +165,7 @@ def _split(zones: Zones, old: Whole, new: Whole, x: Whole, y: Whole) -> None:
 
 @inner
 def _borders(zones: Zones, a: Whole, b: Whole) -> Truth:
-    """Do the zones abut along one dimension, and overlap along the other?"""
+    """Whether the zones abut along one dimension, and overlap along the other."""
     return _abuts(zones, a, b, 0) or _abuts(zones, a, b, 1)
 
 
@@ -176,7 +176,7 @@ def _abuts(zones: Zones, a: Whole, b: Whole, dimension: Whole) -> Truth:
 
 @inner
 def _next_to(zones: Zones, a: Whole, b: Whole, dimension: Whole) -> Truth:
-    """Does b begin in this dimension where a ends, and do they overlap in the other one?"""
+    """Whether b begins in this dimension where a ends, and they overlap in the other one."""
     return (
         (zones.low[a, dimension] + zones.size[a, dimension]) % SPAN == zones.low[b, dimension]
         and not _overlap(zones, a, b, dimension)
@@ -195,7 +195,7 @@ def _overlap(zones: Zones, a: Whole, b: Whole, dimension: Whole) -> Truth:
 
 @inner
 def _link(zones: Zones, a: Whole, b: Whole, free: Whole) -> Whole:
-    """Enter each in the other's list; returns the first entry that is now unused."""
+    """Add each to the other's list; returns the first entry that is now unused."""
     return _enter(zones, b, a, _enter(zones, a, b, free))
 
 
@@ -213,7 +213,7 @@ def _enter(zones: Zones, one: Whole, other: Whole, free: Whole) -> Whole:
 
 @inner
 def _unlink(zones: Zones, one: Whole, other: Whole, free: Whole) -> Whole:
-    """Take the other out of this one's list; returns the first entry that is now unused."""
+    """Remove the other from this one's list; returns the first entry that is now unused."""
     before, entry = np.int64(-1), np.int64(zones.head[one])
     while zones.to[entry] != other:
         before, entry = entry, np.int64(zones.after[entry])
@@ -228,10 +228,10 @@ def _unlink(zones: Zones, one: Whole, other: Whole, free: Whole) -> Whole:
 
 @njit(cache=True)
 def _flood(tables: Tables, nodes: Ints, zones: Zones) -> tuple[Ints, Ints, Ints]:
-    """Flood from member 0; who received when, from which place in that order, and the later copies as pairs.
+    """Flood from member 0. Returns members in order of arrival, each one's sender in that order, and later copies.
 
-    A message along dimension i goes on in the same direction and to both sides of every lower dimension
-    (Ratnasamy et al., section 3.2); the source sends to both sides of both.
+    A message along dimension i continues in the same direction and to both sides of every lower dimension (Ratnasamy et
+    al., section 3.2). The source sends to both sides of both.
     """
     count = len(nodes)
     place = np.full(count, -1, np.int32)
@@ -239,7 +239,7 @@ def _flood(tables: Tables, nodes: Ints, zones: Zones) -> tuple[Ints, Ints, Ints]
     order, parent = np.empty(count, np.int32), np.full(count, -1, np.int32)
     extra = np.empty(2 * len(zones.to), np.int32)
     extras = 0
-    queue = [(0.0, np.int64(0), np.int64(-1), np.int64(0))]  # when, at whom, from whom, in which direction
+    queue = [(0.0, np.int64(0), np.int64(-1), np.int64(0))]  # time, receiver, sender, direction
     received = 0
     while len(queue) > 0:
         now, at, sender, came = heapq.heappop(queue)
@@ -270,7 +270,7 @@ def _flood(tables: Tables, nodes: Ints, zones: Zones) -> tuple[Ints, Ints, Ints]
 
 @inner
 def _direction(zones: Zones, at: Whole, other: Whole) -> Whole:
-    """On which side the neighbour is; the first of two where it is on both."""
+    """The side on which the neighbour is; the first of two if it is on both."""
     for way in range(4):
         first, second = (at, other) if way % 2 == 0 else (other, at)
         if _next_to(zones, first, second, way // 2):
@@ -280,7 +280,7 @@ def _direction(zones: Zones, at: Whole, other: Whole) -> Whole:
 
 @inner
 def _half_way(zones: Zones, at: Whole, way: Whole) -> Truth:
-    """Does the zone reach half-way round from the source's point, in this direction?"""
+    """Whether the zone reaches half-way round from the source's point in this direction."""
     dimension = way // 2
     point = zones.low[0, dimension] + zones.size[0, dimension] // 2
     low, size = zones.low[at, dimension], zones.size[at, dimension]

@@ -1,4 +1,4 @@
-"""Collapse: whoever is no member and has one child leaves the tree (Scribe, section 5.4)."""
+"""Collapse: a peer that is not a member and has one child leaves the tree (Scribe, section 5.4)."""
 
 import numpy as np
 from numba import njit
@@ -9,10 +9,10 @@ from quillcast.evaluation.routing.pastry import Tables
 
 
 class Collapse(Modifier):
-    """Long ways through peers that only pass events on become one step. The root stays."""
+    """Replaces long paths through peers that only forward to one child by one hop. The root stays."""
 
     def change(self, tables: Tables, group: Group, tree: Tree, load: Load | None) -> Tree:
-        """The tree without them. The Joins that built it, and theirs to leave, were handled by those that stay too."""
+        """The tree without them. Remaining nodes also handled the removed nodes' Joins and leaves."""
         keep = stays(tree.parent, tree.member)
         nodes, parent = without(tree.nodes, tree.parent, keep)
         gone = np.bincount(parent[1:], (~keep[tree.parent])[keep][1:], minlength=len(nodes))
@@ -22,7 +22,7 @@ class Collapse(Modifier):
 
 
 def stays(parent: Ints, member: Flags) -> Flags:
-    """Who does not collapse: the root, members, and those with other than one child, bool [nodes]."""
+    """The nodes that stay: the root, members, and those with no child or several, bool [nodes]."""
     keep = member | (np.bincount(parent[1:], minlength=len(parent)) != 1)
     keep[0] = True
     return np.asarray(keep, np.bool_)
@@ -30,7 +30,7 @@ def stays(parent: Ints, member: Flags) -> Flags:
 
 @njit(cache=True)
 def without(nodes: Ints, parent: Ints, keep: Flags) -> tuple[Ints, Ints]:
-    """The tree of those that are kept: each goes below its first ancestor that is kept. Parents come first."""
+    """The tree of the kept nodes: each is placed below its nearest kept ancestor. Parents come first."""
     place = np.empty(len(nodes), np.int32)
     kept_nodes, kept_parent = np.empty(len(nodes), np.int32), np.empty(len(nodes), np.int32)
     count = 0

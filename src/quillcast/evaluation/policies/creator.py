@@ -11,7 +11,7 @@ from quillcast.evaluation.workload import creator
 class CreatorRooted(Scribe):
     """Scribe, section 3.1, topic management: a topicId chosen so that the creator is the rendezvous point.
 
-    The key is the creator's nodeId, and everything else is as in `Scribe`.
+    The key is the creator's nodeId; everything else is as in `Scribe`.
     """
 
     def key(self, tables: Tables, group: Group) -> Word:

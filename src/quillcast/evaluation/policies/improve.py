@@ -1,11 +1,11 @@
-"""Continuous improvement: peers look for better parents among those that their parents tell them of (DESIGN section 4).
+"""Continuous improvement: peers look for better parents among those named by their parents (docs/design.md).
 
-A parent's heartbeats name a peer's grandparent, its siblings and its parent's siblings. It moves to the one by which
-most is gained, where there is room. What counts is how near the parent is, for that spares links, and how late events
-are for those below. Distance counts by its logarithm: to take the nearest of near ones spares a link as surely as to
-take a nearer one far away, and costs less delay. In a large group, of whose size heartbeats tell, lateness counts less:
-its copies crowd the links that all groups share. Nobody leaves a scope that it shares with its parent, unless events
-reach somebody below too late for the group.
+A parent's heartbeats name a peer's grandparent, its siblings and its parent's siblings. The peer moves to the one with
+the greatest gain, if there is room. The gain counts how near the parent is, because a near parent saves links, and how
+late events arrive below. Distances count by their logarithm: choosing the nearest of near peers saves a link just as
+choosing a nearer one far away does, and costs less delay. In a large group (heartbeats report its size) lateness counts
+less, because its copies crowd the links that all groups share. A peer does not leave a scope that it shares with its
+parent, unless events reach a peer below it too late for the group.
 """
 
 from typing import NamedTuple
@@ -21,20 +21,20 @@ from quillcast.evaluation.policies.scoped import DOMAIN, scope_of
 from quillcast.evaluation.routing.pastry import Ms, Tables, Whole, delay, inner
 
 ROUNDS = 8
-DISTANCE_WEIGHT = 0.2  # found by trying, as `delay_percent` and what follows
+DISTANCE_WEIGHT = 0.2  # found by experiment, like `delay_percent` and the values below
 LARGE_MEMBERS = 40
 
 
 class Improve(Modifier):
-    """A tree in which nobody has more than `children`, and nobody knows a better parent, or has looked `ROUNDS` times.
+    """A tree without better known parents, or after `ROUNDS` rounds; no peer has more than `children` children.
 
     Args:
-        children: the most that a peer has in one group; whoever has more sheds the farthest first.
-        delay_percent: what a later event weighs, against a nearer parent, in groups of fewer than `LARGE_MEMBERS`.
-            Members below count by their square root.
-        reach_percent: no move makes the latest member's delay longer than so much of the longest direct one, and those
-            that are later take whatever makes them earlier.
-        delay_percent_large: the same as `delay_percent` in all other groups.
+        children: the most children of a peer in one group; a peer with more sheds the farthest first.
+        delay_percent: the weight of a later event against a nearer parent, in groups of fewer than `LARGE_MEMBERS`.
+    Members below count by their square root.
+        reach_percent: no move makes the latest member's delay longer than this share of the longest direct one, and
+    members that are later take any parent that makes them earlier.
+        delay_percent_large: the same as `delay_percent` for all other groups.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Improve(Modifier):
 
 
 class Improving(NamedTuple):
-    """A tree that changes; arrays by node. `first` and `following` list the children of each."""
+    """A tree that changes; arrays by node. `first` and `following` are linked lists of children."""
 
     nodes: Ints
     parent: Ints
@@ -69,15 +69,15 @@ class Improving(NamedTuple):
     following: Ints
     degree: Ints
     below: Ints
-    """Members in the subtree, the node itself included."""
+    """Members in the subtree, including the node."""
     late_ms: Floats
-    """From the root to here."""
+    """Delay from the root to this node."""
     height_ms: Floats
-    """From here to the latest below."""
+    """Delay from this node to the latest member below it."""
 
 
 class Aims(NamedTuple):
-    """What makes a parent better: see `Improve`."""
+    """The weights for choosing a parent: see `Improve`."""
 
     children: int
     delay_weight: float
@@ -86,7 +86,7 @@ class Aims(NamedTuple):
 
 @njit(cache=True)
 def _improve(tables: Tables, nodes: Ints, parent: Ints, member: Flags, moves: Ints, wished: Aims) -> None:
-    """Change `parent` in rounds from the root down, and add each node's moves."""
+    """Change `parent` in rounds from the root down, and count each node's moves."""
     count = len(nodes)
     direct_ms = np.float32(0)
     for node in range(1, count):
@@ -116,7 +116,7 @@ def _improve(tables: Tables, nodes: Ints, parent: Ints, member: Flags, moves: In
 
 @inner
 def _measure(tables: Tables, tree: Improving, member: Flags, order: Ints) -> None:
-    """How late every node is, and what is below it."""
+    """Compute the delays of every node and of its subtree."""
     for at in range(1, len(order)):
         node, above = order[at], tree.parent[order[at]]
         tree.degree[above] += 1
@@ -131,7 +131,7 @@ def _measure(tables: Tables, tree: Improving, member: Flags, order: Ints) -> Non
 
 @inner
 def _best_parent(tables: Tables, tree: Improving, node: Whole, aims: Aims) -> Whole:
-    """The known peer by which most is gained; -1 if the present parent is best."""
+    """The known peer with the greatest gain; -1 if the current parent is best."""
     above = tree.parent[node]
     best: Whole = np.int32(-1)
     best_gain = np.float32(1e-3)
@@ -154,7 +154,7 @@ def _best_parent(tables: Tables, tree: Improving, node: Whole, aims: Aims) -> Wh
 
 @inner
 def _gain(tables: Tables, tree: Improving, node: Whole, candidate: Whole, aims: Aims) -> Ms:
-    """What a node gains below another parent; less than nothing where it must not go."""
+    """The gain of a node below another parent; negative if it must not move there."""
     above = tree.parent[node]
     if candidate in (node, above) or tree.degree[candidate] >= aims.children:
         return np.float32(-1)
@@ -164,7 +164,7 @@ def _gain(tables: Tables, tree: Improving, node: Whole, candidate: Whole, aims: 
     latest_ms = tree.late_ms[node] + tree.height_ms[node]
     if latest_ms > aims.late_ms_max and later_ms < 0:
         return np.float32(aims.late_ms_max - later_ms)
-    level = DOMAIN  # only those that are too late leave a scope that they share with their parent
+    level = DOMAIN  # only nodes that are too late leave a scope that they share with their parent
     while scope_of(tables, parent, level) != scope_of(tables, peer, level):
         level -= 1
     if scope_of(tables, other, level) != scope_of(tables, peer, level):
@@ -177,7 +177,7 @@ def _gain(tables: Tables, tree: Improving, node: Whole, candidate: Whole, aims: 
 
 @inner
 def _move(tables: Tables, tree: Improving, node: Whole, better: Whole) -> None:
-    """Put a node below another parent: its grandparent, a sibling, or its parent's sibling."""
+    """Move a node below another parent: its grandparent, a sibling, or its parent's sibling."""
     above = tree.parent[node]
     if tree.first[above] == node:
         tree.first[above] = tree.following[node]

@@ -15,14 +15,14 @@ CHILDREN = 16  # children_per_topic_max, as everywhere in this project
 
 
 class Kary(PolicyKernel):
-    """The creator on top, and every level filled before the next begins: node i is a child of node (i - 1) / k.
+    """The creator at the top, and each level filled before the next: node i is a child of node (i - 1) / k.
 
-    It is what a scope's manager can do that knows its members and nothing of their delays (docs/design.md, section 5).
-    Simplified: all members are known before the tree is made.
+    This is what a scope manager can do that knows its members but not their delays (docs/design.md, section 5).
+    Simplified: all members are known before the tree is built.
 
     Args:
         k: children of a node.
-        order: `random`, or `id`: members stand in the order of their nodeIds.
+        order: `random`, or `id`: members in the order of their nodeIds.
     """
 
     def __init__(self, k: int = CHILDREN, order: Literal["random", "id"] = "random") -> None:

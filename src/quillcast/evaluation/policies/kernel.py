@@ -1,4 +1,4 @@
-"""What every policy and modifier of an evaluation is, and what they know of all groups together."""
+"""The interfaces of evaluated policies and modifiers, and the load of all groups that they may use."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple, Self
@@ -14,13 +14,13 @@ LOAD_STEPS = 7  # tables of children are counted up to 1, 2, 4 ... 64
 
 
 class Load(NamedTuple):
-    """How much each peer has to do in all groups together, before any modifier that needs to know has acted.
+    """The load of each peer in all groups together, before any modifier that needs to know it.
 
-    Loads of parts of the groups add up to the load of all, so partitions may count on their own.
+    Loads of some groups can be added, so partitions may count separately.
 
     Args:
         entries: in the peer's children tables, int64 [peers].
-        trees: how many trees it is in, int32 [peers].
+        trees: the number of trees that it is in, int32 [peers].
         capped: the entries if no table had more than 2**step, int32 [peers, LOAD_STEPS].
     """
 
@@ -30,11 +30,11 @@ class Load(NamedTuple):
 
     @classmethod
     def none(cls, peers: int) -> Self:
-        """Of no group."""
+        """The load of no groups."""
         return cls(np.zeros(peers, np.int64), np.zeros(peers, np.int32), np.zeros((peers, LOAD_STEPS), np.int32))
 
     def add(self, tree: Tree) -> None:
-        """Count one more tree."""
+        """Add one tree."""
         _add_load(tree.nodes, tree.parent, self.entries, self.trees, self.capped)
 
     def __add__(self, other: object) -> "Load":
@@ -44,62 +44,62 @@ class Load(NamedTuple):
 
 
 class Scratch:
-    """An int32 per peer, all -1 between uses: kernels note there where in a tree a peer stands."""
+    """An int32 per peer, all -1 between uses, where kernels record each peer's index in a tree."""
 
     def __init__(self) -> None:
         self._where = np.empty(0, np.int32)
 
     def where(self, peers: int) -> Ints:
-        """The array for so many peers. Whoever writes there writes -1 back."""
+        """The array for this many peers. Users must restore every -1 that they overwrite."""
         if len(self._where) != peers:
             self._where = np.full(peers, -1, np.int32)
         return self._where
 
 
 class PolicyKernel(ABC):
-    """A policy by itself: it makes a group's trees from nothing."""
+    """A policy by itself: it builds a group's trees from scratch."""
 
     needs_load = False
-    """Must `trees` be told the load of all groups?"""
+    """Whether `trees` needs the load of all groups."""
 
     children_max: int | None = None
-    """The most children of a peer in one group, however large it is; None: no bound."""
+    """The most children of a peer in one group, independent of its size; None: no bound."""
 
     def __init__(self) -> None:
         self.scratch = Scratch()
 
     @abstractmethod
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
-        """How the group's events travel: one tree, or several that carry a share each."""
+        """The trees for the group's events: one tree, or several that carry a share each."""
 
 
 class Splittable(PolicyKernel):
-    """A policy whose tree is the union of its members' routes, so that parts of a group may be worked on apart."""
+    """A policy whose tree is the union of its members' routes, so that a group can be processed in parts."""
 
     @abstractmethod
     def routes(self, tables: Tables, group: Group, members: Ints) -> tuple[Ints, Ints]:
-        """The peers on the routes of some of the group's members, and the next hop of each, -1 for the root."""
+        """The peers on the routes of some of the group's members, and the next hop of each; -1 for the root."""
 
     @abstractmethod
     def joined(self, tables: Tables, group: Group, nodes: Ints, parents: Ints) -> Tree:
-        """The tree, out of the routes of all parts in the order of the members: the same as of the whole group."""
+        """The tree from the routes of all parts in the order of the members: the same as for the whole group."""
 
 
 class Modifier(ABC):
-    """What follows a `+`: it changes a tree that is there."""
+    """What follows a `+`: it changes an existing tree."""
 
     needs_load = False
-    """Must `change` be told the load of all groups, as it is without this modifier?"""
+    """Whether `change` needs the load of all groups, as it is without this modifier."""
 
     children_max: int | None = None
-    """The most children of a peer in one group that it leaves; None: no more than there were."""
+    """The most children of a peer in one group after the change; None: no more than before."""
 
     def __init__(self) -> None:
         self.scratch = Scratch()
 
     @abstractmethod
     def change(self, tables: Tables, group: Group, tree: Tree, load: Load | None) -> Tree:
-        """The tree as the modifier leaves it."""
+        """The changed tree."""
 
 
 def tree_of(
@@ -113,8 +113,8 @@ def tree_of(
 ) -> Tree:
     """A tree whose nodes keep an entry for each child and handle a message for each child that joins, as in Scribe.
 
-    `nodes`, `parent` and `member` as in `Tree`; in any order, except that the root is first. `state` and `joins`
-    replace what is kept and handled.
+    `nodes`, `parent` and `member` are as in `Tree`, in any order with the root first. `state` and `joins` override what
+    is kept and handled.
     """
     nodes, parent, member, turned = _parents_first(nodes, parent, member)
     children = np.bincount(parent[1:], minlength=len(nodes)).astype(np.int32)
@@ -130,13 +130,13 @@ def tree_of(
 
 
 def children_counts(tree: Tree) -> Ints:
-    """How many children each node has, int32 [nodes]."""
+    """The number of children of each node, int32 [nodes]."""
     return np.bincount(tree.parent[1:], minlength=len(tree.nodes)).astype(np.int32)
 
 
 @njit(cache=True)
 def _parents_first(nodes: Ints, parent: Ints, member: Flags) -> tuple[Ints, Ints, Flags, Ints]:
-    """Order nodes by depth; also gives where each stood before."""
+    """Order nodes by depth; also returns their former indexes."""
     count = len(nodes)
     depth = np.full(count, -1, np.int32)
     depth[0] = 0

@@ -1,4 +1,4 @@
-"""What the policies share that carry a group by its members alone, with no forwarder from outside."""
+"""Shared by policies whose trees consist of members only, without other forwarders."""
 
 import numpy as np
 from numba import njit
@@ -8,11 +8,11 @@ from quillcast.evaluation.chance import Word, below, mix
 from quillcast.evaluation.network import Group, Ints, Tree
 from quillcast.evaluation.policies.kernel import tree_of
 
-_ORDER = 32  # what chance is asked for
+_ORDER = 32  # purpose of the random draw
 
 
 class GroupTooLarge(LocalError):
-    """The group has more members than this policy's algorithm is run for; the text names all three."""
+    """The group has more members than this policy can be evaluated for; the text names all three."""
 
 
 def check_size(policy: str, group: Group, most: int, why: str) -> None:
@@ -25,19 +25,19 @@ def check_size(policy: str, group: Group, most: int, why: str) -> None:
 
 
 def check_argument(what: str, value: object, least: int, most: int) -> int:
-    """A policy's argument as a number. Raises `LocalError` if it is none, or not from `least` to `most`."""
+    """A policy's argument as a number. Raises `LocalError` if it is not a number from `least` to `most`."""
     if not isinstance(value, int) or not least <= value <= most:
         raise LocalError(f"{what} is {value}; it must be a number from {least:,} to {most:,}")
     return value
 
 
 def first(root: int, others: Ints) -> Ints:
-    """The root and then the others as they come, int32; the root is left out where it stands among them."""
+    """The root, and then the others in their order without the root, int32."""
     return np.concatenate((np.array([root], np.int32), others[others != root]), dtype=np.int32)
 
 
 def in_random_order(group: Group, source: int) -> Ints:
-    """The source, and then the other members in an order drawn by the group's seed: that in which they join."""
+    """The source, and then the other members in random order by the group's seed: the order in which they join."""
     nodes = first(source, group.members)
     nodes[1:] = nodes[1:][_shuffle(np.uint64(group.seed), len(nodes) - 1)]
     return nodes
@@ -45,7 +45,7 @@ def in_random_order(group: Group, source: int) -> Ints:
 
 @njit("int32[::1](uint64, int64)", cache=True)
 def _shuffle(seed: Word, count: int) -> Ints:
-    """The numbers under `count` in random order (Fisher and Yates)."""
+    """The numbers below `count` in random order (Fisher and Yates)."""
     order = np.arange(count).astype(np.int32)
     for last in range(count - 1, 0, -1):
         other = np.int64(below(mix(seed, np.uint64(_ORDER), np.uint64(last)), np.uint64(last + 1)))
@@ -54,12 +54,12 @@ def _shuffle(seed: Word, count: int) -> Ints:
 
 
 def tree_of_members(nodes: Ints, parent: Ints, *, state: Ints | None = None, joins: Ints | None = None) -> Tree:
-    """The `Tree` of nodes that all subscribed, the first of them its root; the rest as in `tree_of`."""
+    """The `Tree` of nodes that all subscribed, the first of them its root. Other arguments as for `tree_of`."""
     return tree_of(nodes, parent, np.ones(len(nodes), np.bool_), state=state, joins=joins)
 
 
 def planned(nodes: Ints, parent: Ints) -> Tree:
-    """A tree that its root made with all members known: all others ask the root, which names them a parent to ask."""
+    """A tree that its root planned with all members known: each member asks it for a parent to join."""
     asked = np.bincount(parent[1:], minlength=len(nodes)).astype(np.int32)
     asked[0] += len(nodes) - 1
     return tree_of_members(nodes, parent, joins=asked)

@@ -4,11 +4,11 @@ Y. Chu, S. Rao and H. Zhang, "A case for end system multicast", SIGMETRICS 2000:
 others), 3.2 (links are added by utility and dropped by consensus cost), 3.3 (data goes along the reverse shortest path
 between source and member, as in DVMRP).
 
-Simplified: all members join first, each with links to some earlier ones; then come rounds in which every member
-probes one random other, all with the distances of the round's beginning, as routing tables lag behind. Nobody leaves
-or fails; in place of Narada's repair of partitions no link is dropped whose loss would part the mesh. The paper gives
-its thresholds as functions of the group's size and the number of neighbours without stating them: those here are
-guesses, which keep most members at 3 to 6 neighbours, the range of the paper's experiments.
+Simplified: all members join first, each with links to some earlier members. Then come rounds in which every member
+probes one random other, all with the distances at the start of the round, because routing tables lag behind. Members do
+not leave or fail; instead of Narada's repair of partitions, no link is dropped whose loss would partition the mesh. The
+paper gives its thresholds as functions of the group's size and the number of neighbours without stating them. Those
+here are guesses, which keep most members at 3 to 6 neighbours, the range of the paper's experiments.
 """
 
 import heapq
@@ -31,20 +31,20 @@ from quillcast.evaluation.workload import creator
 
 MEMBERS_MAX = 256  # the largest group of the paper's simulations
 FIRST_LINKS = 3  # a guess: section 3.1.1 says "a few"
-ROUNDS = 12  # a guess: by then few links change
+ROUNDS = 12  # a guess: after that few links change
 ADD, DROP = 0.02, 0.01  # guesses: utility, and consensus cost, for each member of the group and each neighbour
 _JOIN, _PROBE = 0xA0, 0xA1
 
 
 class Narada(PolicyKernel):
-    """Shortest paths over Narada's mesh from the creator, who is the source, in groups of at most `members_max`.
+    """Shortest paths over Narada's mesh from the creator, which is the source, in groups of at most `members_max`.
 
-    Every member keeps all the others, and every join is made known to all: the algorithm is for small groups.
+    Every member keeps all others, and every join is announced to all: the algorithm is for small groups.
     """
 
     def __init__(self, members_max: int = MEMBERS_MAX) -> None:
         super().__init__()
-        self.members_max = check_argument("members_max of narada", members_max, 1, 8192)  # four matrices of its square
+        self.members_max = check_argument("members_max of narada", members_max, 1, 8192)  # squared, four times
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         """One tree. Raises `GroupTooLarge`."""
@@ -67,16 +67,16 @@ def _latencies(tables: Tables, nodes: Ints) -> Floats:
 
 @njit(cache=True)
 def _mesh_tree(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints]:
-    """Let the mesh grow and improve; returns each member's parent on the way from member 0, and messages handled.
+    """Build and improve the mesh. Returns each member's parent on the path from member 0, and messages handled.
 
-    Of a join every member that is there hears once, by the refreshes of its neighbours; whoever is asked for a link
-    or probed handles one more. Refreshes that tell nothing new are not counted.
+    Every existing member hears of a join once, by the refreshes of its neighbours. A member that is asked for a link or
+    probed handles one more message. Refreshes without news are not counted.
     """
     count = len(latency)
     linked = np.zeros((count, count), np.bool_)
     handled = np.zeros(count, np.int32)
     for new in range(1, count):
-        handled[: new + 1] += 1  # they hear of it, and it of them
+        handled[: new + 1] += 1  # they hear of the new member, and it of them
         for draw in range(FIRST_LINKS):
             other = np.int64(below(mix(seed, np.uint64(_JOIN), np.uint64(new * FIRST_LINKS + draw)), np.uint64(new)))
             if not linked[new, other]:
@@ -106,7 +106,7 @@ def _mesh_tree(seed: Word, latency: Floats, rounds: Whole) -> tuple[Ints, Ints]:
 
 @inner
 def _utility(latency: Floats, distance: npt.NDArray[np.float64], node: Whole, other: Whole) -> Ms:
-    """How much a link to the other would bring: the sum over all members of the share of delay it saves."""
+    """The utility of a link to the other: the sum over all members of the share of delay that it saves."""
     utility = 0.0
     for target in range(len(latency)):
         now = distance[node, target]
@@ -118,12 +118,12 @@ def _utility(latency: Floats, distance: npt.NDArray[np.float64], node: Whole, ot
 
 @njit(cache=True)
 def _drop(before: Flags, linked: Flags, degree: npt.NDArray[np.int64], hop: Ints) -> None:
-    """Each member in turn drops the link that both its ends use least, if that is little enough and parts nobody.
+    """Each member in turn drops the link that both ends use least, if its use is small and the mesh stays whole.
 
     Args:
         before: the links whose use is known.
-        linked: the links that there are; changed.
-        degree: how many each has; changed.
+        linked: the current links; changed.
+        degree: the number of links of each member; changed.
         hop: next hops over `before`.
     """
     count = len(linked)
@@ -151,7 +151,7 @@ def _drop(before: Flags, linked: Flags, degree: npt.NDArray[np.int64], hop: Ints
 
 @njit(cache=True)
 def _reaches(linked: Flags, source: Whole, target: Whole) -> Truth:
-    """Is there a way over the mesh?"""
+    """Whether there is a path over the mesh."""
     count = len(linked)
     seen = np.zeros(count, np.bool_)
     seen[source] = True
@@ -173,7 +173,7 @@ def _reaches(linked: Flags, source: Whole, target: Whole) -> Truth:
 
 @njit(cache=True)
 def _shortest(latency: Floats, linked: Flags) -> tuple[npt.NDArray[np.float64], Ints]:
-    """Distances over the mesh from each member to each, and each way's first hop (Dijkstra, towards each target)."""
+    """Distances over the mesh between all members, and each path's first hop (Dijkstra, towards each target)."""
     count = len(linked)
     starts = np.zeros(count + 1, np.int64)
     others = np.empty(linked.sum(), np.int64)

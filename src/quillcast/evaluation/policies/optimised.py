@@ -1,12 +1,12 @@
-"""A tree of members that minimises delay from its root under a cap on children.
+"""A tree of members that minimises delay from its root with a limit on children.
 
 S. Shi, J. Turner and M. Waldvogel, "Dimensioning server access bandwidth and multicast routing in overlay networks",
 NOSSDAV 2001, section 4: the compact-tree heuristic for the degree-limited tree of least diameter (which is NP-hard).
 Like Prim's algorithm it adds one member at a time, and always the one that can have the least delay from the root.
 
-Peers at one place are alike to the algorithm, so it runs over places: members times places steps and not members
-squared. Simplified: the root makes the tree at once, with all members and delays known: a bound for what protocols
-reach, and no protocol.
+Peers at one place are equivalent for the algorithm, so it runs over places: members times places steps, not members
+squared. Simplified: the root builds the tree at once, with all members and delays known. So this is a bound for
+protocols, not a protocol.
 """
 
 import numpy as np
@@ -39,15 +39,15 @@ class DelayOptimised(PolicyKernel):
 
 @njit(cache=True)
 def _compact(tables: Tables, sites: Ints, site: Ints, children_max: Whole) -> tuple[Ints, Ints]:
-    """Grow the tree from node 0; returns the nodes in the order in which they came, and each one's parent in it.
+    """Build the tree from node 0. Returns the nodes in the order in which they were added, and each one's parent.
 
-    Of parents that give the same delay the one that came first is taken, of members the one whose site, then whose
-    number, is least.
+    Of parents with equal delay the earliest is taken; of members the one with the smallest site, then the smallest
+    number.
 
     Args:
-        tables: how far places are apart.
+        tables: delays between places.
         sites: the places with members, int32 [sites].
-        site: where each node is, int32 [nodes], as a position in `sites`.
+        site: the site of each node, int32 [nodes], as an index into `sites`.
         children_max: of each node.
     """
     count = len(site)
@@ -57,10 +57,10 @@ def _compact(tables: Tables, sites: Ints, site: Ints, children_max: Whole) -> tu
         waiting[node] = front[site[node]]
         front[site[node]] = node
     order, parent = np.empty(count, np.int32), np.full(count, -1, np.int32)
-    depth, kids = np.zeros(count), np.zeros(count, np.int32)  # by position in the tree
-    behind = np.full(count, -1, np.int32)  # the node that came next at the same site
+    depth, kids = np.zeros(count), np.zeros(count, np.int32)  # by index in the tree
+    behind = np.full(count, -1, np.int32)  # the next node added at the same site
     latest = np.full(len(sites), -1, np.int32)
-    opened = np.full(len(sites), -1, np.int32)  # the first to come of a site that may have more children
+    opened = np.full(len(sites), -1, np.int32)  # the earliest node of a site that may have more children
     best, best_parent = np.full(len(sites), np.inf), np.full(len(sites), -1, np.int32)
     for position in range(count):
         at = 0
@@ -106,7 +106,7 @@ def _least(
 ) -> Whole:
     """The site whose next member can have the least delay.
 
-    `best` of a site whose best parent is full is too low; it is put right only once it is the least of all.
+    The `best` of a site whose best parent is full is too low. It is corrected only when it is the least of all.
     """
     while True:
         least = -1
@@ -126,5 +126,5 @@ def _least(
 
 @inner
 def _between(tables: Tables, source: Whole, target: Whole) -> Ms:
-    """One-way delay between peers at two places, as `pastry.delay` has it between two peers."""
+    """One-way delay between peers at two places, like `pastry.delay` between two peers."""
     return np.float64(np.float32(way_ms(tables, source, target) + np.float32(2 * tables.access_ms)))

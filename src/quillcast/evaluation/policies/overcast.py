@@ -3,14 +3,14 @@
 J. Jannotti, D. Gifford, K. Johnson, M. F. Kaashoek and J. O'Toole, "Overcast: Reliable multicasting with an overlay
 network", OSDI 2000: section 4.2 (the tree protocol), 4.3 (the up/down protocol).
 
-A node that joins starts at the root, and goes down below a child of where it is as long as what it gets from the root
-stays about as good as straight from the root (within 10 %, section 4.2); of several such children it takes the closest.
-Later it looks again: below a sibling if that is as good, up to the grandparent if its place is no longer good.
+A node that joins starts at the root. It moves down below a child as long as the delay from the root stays about as good
+as the direct one (within 10 %, section 4.2); of several such children it takes the closest. Later it checks again: it
+moves below a sibling if that is as good, or up to the grandparent if its place is no longer good.
 
-Simplified: by delay where Overcast goes by bandwidth. Bandwidths along a way do not add up and delays do, so each step
-compares with the delay straight from the root, and not with the node's last place. Nodes look again in turns, a fixed
-number of times, and none fails. Relocations tell the old and the new parent only: higher up Overcast quashes what is
-known already.
+Simplified: by delay, where Overcast uses bandwidth. Bandwidths along a path do not add up and delays do, so each step
+compares with the direct delay from the root, not with the node's last place. Nodes check again in turns, a fixed number
+of times, and none fails. Relocations are reported to the old and the new parent only: higher up Overcast suppresses
+what is already known.
 """
 
 import numpy as np
@@ -23,11 +23,11 @@ from quillcast.evaluation.routing.pastry import Ms, Tables, Whole, delay, inner
 from quillcast.evaluation.workload import creator
 
 SLACK = 1.1  # section 4.2: bandwidths within 10 % of each other count as equal
-ROUNDS = 3  # a guess: how often each node looks again
+ROUNDS = 3  # a guess: how often each node checks again
 
 
 class Overcast(PolicyKernel):
-    """Each member as far below the creator, who is the source, as its delay allows; no cap on children."""
+    """Each member as far below the creator, which is the source, as its delay allows; no limit on children."""
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
         """One tree."""
@@ -38,10 +38,10 @@ class Overcast(PolicyKernel):
 
 @njit(cache=True)
 def _build(tables: Tables, nodes: Ints, slack: Ms, rounds: Whole) -> tuple[Ints, Ints]:
-    """Nodes join below node 0 in their order, and then each looks again so many times, in that order.
+    """Nodes join below node 0 in order; then each checks again, in the same order, for this many rounds.
 
-    Returns each one's parent and the messages that it handled, int32 [nodes]: a probe each for who is measured, and a
-    birth certificate at every ancestor of who is new, at the old and the new parent of who moves.
+    Returns each node's parent and the messages that it handled, int32 [nodes]: one for each probe that measured it, a
+    birth certificate at every ancestor of a new node, and messages at the old and new parents of a node that moves.
     """
     count = len(nodes)
     parent, handled = np.full(count, -1, np.int32), np.zeros(count, np.int32)
@@ -77,7 +77,7 @@ def _look_again(
     node: Whole,
     slack: Ms,
 ) -> None:
-    """Move below a sibling where that is good, else up where the present place is not."""
+    """Move below a sibling if that is good, else up if the current place is not."""
     limit = slack * np.float64(delay(tables, nodes[0], nodes[node]))
     at: Whole = parent[node]
     depth = _depth(tables, nodes, parent, at)
@@ -111,7 +111,7 @@ def _closest(
 ) -> tuple[Whole, Ms]:
     """The closest child of `at` below which the node is good, and the child's own delay from the root; -1 if none is.
 
-    All of them are measured.
+    All children are measured.
     """
     best: Whole = -1
     best_ms, best_depth = np.inf, 0.0
@@ -158,7 +158,7 @@ def _detach(parent: Ints, front: Ints, after: Ints, before: Ints, node: Whole) -
 
 @njit("int32[::1](int32[::1])", cache=True)
 def _descendants(parent: Ints) -> Ints:
-    """How many nodes are below each, of whom Overcast's status tables tell (section 4.3)."""
+    """The number of nodes below each node, as in Overcast's status tables (section 4.3)."""
     count = len(parent)
     waiting, below = np.zeros(count, np.int32), np.zeros(count, np.int32)
     for node in range(1, count):

@@ -1,4 +1,4 @@
-"""The bottleneck remover: who has too many children sheds the farthest of the costliest group (Scribe, section 5.3)."""
+"""The bottleneck remover: a peer with too many children sheds its farthest (Scribe, section 5.3)."""
 
 from typing import NamedTuple
 
@@ -14,13 +14,13 @@ from quillcast.evaluation.routing.pastry import Tables, Whole, delay
 class Remover(Modifier):
     """No peer has more children than a limit over all groups.
 
-    A peer over the limit cuts its largest children tables first. A dropped child takes the sibling that gives the least
+    A peer over the limit cuts its largest children tables first. A dropped child joins the sibling that gives the least
     total delay to their parent; a sibling over its own limit sheds in turn.
 
-    Groups are worked on apart, so what a peer may have is shared out among its groups beforehand: from the load of all
-    groups follows the size, a power of two, that no table of an overloaded peer may exceed, and what room is left is
-    shared evenly. A peer that forwards in more groups than its limit keeps one child in each, and so stays over it; so
-    does one that has no child with room to take another, which only limits near the mean bring about.
+    Groups are processed separately, so a peer's limit is divided among its groups beforehand. The load of all groups
+    determines the largest table size, a power of two, for an overloaded peer, and the remaining room is shared evenly.
+    A peer that forwards in more groups than its limit keeps one child in each, and so stays over the limit. So does a
+    peer that has no child with room for another, which happens only with limits near the mean.
     """
 
     needs_load = True
@@ -41,7 +41,7 @@ class Remover(Modifier):
 
 
 def allowances(tree: Tree, load: Load, limit: int) -> Ints:
-    """How many children each node may have in this tree, so that over all groups nobody has more than the limit."""
+    """The most children of each node in this tree, so that no peer exceeds the limit over all groups."""
     children = children_counts(tree).astype(np.int64)
     entries, trees = load.entries[tree.nodes], load.trees[tree.nodes]
     capped = load.capped[tree.nodes]
@@ -55,13 +55,13 @@ def allowances(tree: Tree, load: Load, limit: int) -> Ints:
 
 
 def with_parents(tree: Tree, parent: Ints, moves: Ints) -> Tree:
-    """The tree with other parents. Each node that moved sent further Joins; its new parents handled them."""
+    """The tree with other parents. Each node that moved sent further Joins, which its new parents handled."""
     extra_joins = tree.joins + np.bincount(parent[1:], moves[1:], minlength=len(parent)).astype(np.int32)
     return tree_of(tree.nodes, parent, tree.member, weight=tree.weight, joins=extra_joins)._replace(extra=tree.extra)
 
 
 class Family(NamedTuple):
-    """Children as linked lists: the first child of each node, and the next sibling of each; -1 ends a list."""
+    """Children as linked lists: the first child and the next sibling of each node; -1 ends a list."""
 
     first: Ints
     following: Ints
@@ -82,8 +82,8 @@ def family(parent: Ints) -> Family:
 def shed_farthest(tables: Tables, nodes: Ints, parent: Ints, room: Ints) -> tuple[Ints, Ints]:
     """Parents such that no node has more children than its room, and how often each node was shed.
 
-    From the root down: a node with too many children keeps its nearest; each other, the farthest first, goes below the
-    kept sibling by which it is nearest to the node. A node that keeps somebody keeps one with room at least.
+    From the root down: a node with too many children keeps its nearest. The others move, the farthest first, below the
+    kept sibling that gives the shortest distance to the node. At least one kept child has room.
     """
     count = len(nodes)
     parent, shed = parent.copy(), np.zeros(count, np.int32)
@@ -119,7 +119,7 @@ def shed_farthest(tables: Tables, nodes: Ints, parent: Ints, room: Ints) -> tupl
 
 @njit(cache=True)
 def _sort(apart: Floats, children: Ints, size: Whole) -> None:
-    """Order the first `size` children by distance, then by number (Shell's sort: no array, quick to compile)."""
+    """Order the first `size` children by distance, then by number (Shell sort: no array, fast to compile)."""
     gap = 1
     while gap < size // 3:
         gap = 3 * gap + 1
@@ -135,7 +135,7 @@ def _sort(apart: Floats, children: Ints, size: Whole) -> None:
 
 @njit(cache=True)
 def _keep_one_with_room(children: Ints, apart: Floats, kept: Whole, room: Ints) -> None:
-    """Of children by distance, the last one kept makes way for the nearest with room, if none of the kept has any."""
+    """If no kept child has room, replace the farthest kept one by the nearest with room."""
     for at in range(len(children)):
         if room[children[at]] > 0:
             if at >= kept:
@@ -156,7 +156,7 @@ def _move_below(
     kept: Whole,
     room: Ints,
 ) -> None:
-    """Put those that are not kept below kept siblings, the farthest first."""
+    """Move those that are not kept below kept siblings, the farthest first."""
     for at in range(len(children) - 1, kept - 1, -1):
         child, best, best_ms, best_full = children[at], np.int32(-1), np.float32(np.inf), True
         for sibling_at in range(kept):

@@ -1,4 +1,4 @@
-"""Domains as members of the tree: one entry point for each, and what happens inside is the domain's own affair.
+"""Domains as members of the tree: each has one entry point, and is a tree of its own inside.
 
 Registering cascades (QuickSilver, section 3): a domain joins once, however many of its peers subscribe. Inside, places
 are scopes again, so an event crosses a link inside a domain about once.
@@ -20,17 +20,18 @@ EVERYTHING, REGION, DOMAIN, PLACE = 0, 1, 2, 3
 
 
 class Scoped(PolicyKernel):
-    """A tree of regions, in each a tree of domains, in each a tree of places, in each a tree of peers.
+    """A tree of regions, of trees of domains, of trees of places, of trees of peers.
 
-    A region is made of the domains whose traffic leaves at the same router, as a traceroute tells; where there is no
-    graph, each domain is one.
+    A region consists of the domains whose traffic leaves through the same router, as a traceroute shows. Without a
+    graph, each domain is a region.
 
-    Whoever joins begins at the root of its scope's tree, and goes on to the nearest child as long as that is nearer and
-    makes the way from the root at most `stretch_percent` longer than the direct one; there it becomes a child, or where
-    there is no room, goes on to the child by which it is nearest to the root.
+    A joining node starts at the root of its scope's tree, and moves to the nearest child as long as that is nearer and
+    makes the path from the root at most `stretch_percent` longer than the direct one. There it becomes a child. If
+    there is no room, it moves on to the child that gives the shortest path to the root.
 
     Args:
-        children: the most that a peer has. Some are kept for the domain's own places, some for the place's own peers.
+        children: the most children of a peer. Some are kept for the domain's own places, some for the place's own
+    peers.
         stretch_percent: see above.
     """
 
@@ -47,7 +48,7 @@ class Scoped(PolicyKernel):
 
 
 class _Builder(NamedTuple):
-    """A tree while it grows; arrays by place in the tree. `first` and `following` list the children of each."""
+    """A tree under construction; arrays by index in the tree. `first` and `following` are linked lists of children."""
 
     nodes: Ints
     parent: Ints
@@ -60,7 +61,7 @@ class _Builder(NamedTuple):
 @njit(cache=True)
 def _build(tables: Tables, key: Word, members: Ints, children: Whole, stretch: float) -> tuple[Ints, Ints, Flags]:
     root = root_of(tables, key)
-    tree = _sapling(len(members) + 1, root)
+    tree = _new_tree(len(members) + 1, root)
     joined = np.zeros(len(members), np.bool_)
     member_root = False
     for at in range(len(members)):
@@ -88,7 +89,7 @@ def _build_level(
     room: Whole,
     stretch: float,
 ) -> Whole:
-    """Each scope that has no node yet joins below its outer scope's entry point: by its member nearest to the root."""
+    """Each scope without a node joins below its outer scope's entry point, through its member nearest to the root."""
     root = tree.nodes[0]
     entry = _first_nodes(tables, tree.nodes[:count], members, level)
     outer = _first_nodes(tables, tree.nodes[:count], members, level - 1)
@@ -111,7 +112,7 @@ def _build_level(
 
 @njit(cache=True)
 def _build_peers(tables: Tables, tree: _Builder, count: Whole, members: Ints, joined: Flags, room: Whole) -> Whole:
-    """All others go below the first of their place that has room."""
+    """All other peers join below the first peer of their place that has room."""
     taker = _first_nodes(tables, tree.nodes[:count], members, PLACE)
     newest, following = taker.copy(), np.full(len(members) + 1, -1, np.int32)
     for at in range(len(members)):
@@ -129,7 +130,7 @@ def _build_peers(tables: Tables, tree: _Builder, count: Whole, members: Ints, jo
 
 @njit(cache=True)
 def _first_nodes(tables: Tables, nodes: Ints, members: Ints, level: Whole) -> Ints:
-    """The first node of each scope of a level; -1 where there is none."""
+    """The first node of each scope of a level; -1 if there is none."""
     scopes = scope_of(tables, nodes[0], level) + 1
     for peer in members:
         scopes = max(scopes, scope_of(tables, peer, level) + 1)
@@ -151,13 +152,13 @@ def scope_of(tables: Tables, peer: Whole, level: Whole) -> Whole:
 
 @inner
 def _before(key: Word, peer: Whole, other: Whole) -> Truth:
-    """Which of two peers that are as near serves this group."""
+    """Whether the first of two equally near peers serves this group."""
     return mix(key, 0, peer) < mix(key, 0, other)
 
 
 @njit(cache=True)
-def _sapling(size: Whole, root: Whole) -> _Builder:
-    """A tree of the root, with room for so many nodes."""
+def _new_tree(size: Whole, root: Whole) -> _Builder:
+    """A tree of the root only, with room for more nodes."""
     none = np.full(size, -1, np.int32)
     tree = _Builder(none.copy(), none.copy(), none.copy(), none, np.zeros(size, np.int32), np.zeros(size, np.float32))
     tree.nodes[0] = root
@@ -166,7 +167,7 @@ def _sapling(size: Whole, root: Whole) -> _Builder:
 
 @njit(cache=True)
 def _shuffled(entry: Ints, key: Word) -> Ints:
-    """Scopes with an entry point, in an order that depends on the group, so that no scope always comes first."""
+    """Scopes with an entry point, in an order that depends on the group, so that no scope is always first."""
     scopes = np.empty(len(entry), np.int32)
     count = 0
     for scope in range(len(entry)):
@@ -183,7 +184,7 @@ def _shuffled(entry: Ints, key: Word) -> Ints:
 def _join(
     tables: Tables, tree: _Builder, node: Whole, peer: Whole, start: Whole, outer: Whole, room: Whole, stretch: float
 ) -> None:
-    """Attach a peer below the nearest on the way down from `start`, inside its scope of level `outer`."""
+    """Attach a peer below the nearest node on the way down from `start`, inside its scope of level `outer`."""
     late_ms_max = delay(tables, tree.nodes[0], peer) * stretch
     at = start
     while True:

@@ -12,11 +12,11 @@ class Scribe(Splittable):
     """The overlay's own policy."""
 
     def key(self, tables: Tables, group: Group) -> Word:
-        """What the members' Joins are routed to."""
+        """The key to which the members' Joins are routed."""
         return np.uint64(group.key)
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
-        """One tree. Whoever routes a Join takes the child in, so the order of joins does not matter."""
+        """One tree. Every peer on a Join's route accepts the child, so the order of joins does not matter."""
         where = self.scratch.where(len(tables.ids))
         return [tree_of(*union_of_routes(tables, self.key(tables, group), group.members, where))]
 
@@ -27,14 +27,14 @@ class Scribe(Splittable):
         return nodes, np.where(parent >= 0, nodes[parent], -1).astype(np.int32)
 
     def joined(self, tables: Tables, group: Group, nodes: Ints, parents: Ints) -> Tree:
-        """As `Splittable`: who is on the routes of several parts has the same next hop in each."""
+        """As `Splittable`: a peer on the routes of several parts has the same next hop in each."""
         where = self.scratch.where(len(tables.ids))
         return tree_of(*union_of_parts(nodes, parents, group.members, where))
 
 
 @njit(cache=True)
 def union_of_routes(tables: Tables, key: Word, members: Ints, where: Ints) -> tuple[Ints, Ints, Flags]:
-    """Peers on the members' routes to the key, the root first; the place of each one's parent; who is a member."""
+    """Peers on the members' routes to the key, the root first; the index of each one's parent; membership."""
     nodes = np.empty(2 * len(members) + 64, np.int32)
     parent = np.empty(len(nodes), np.int32)
     nodes[0], parent[0] = root_of(tables, key), -1
@@ -67,14 +67,14 @@ def union_of_routes(tables: Tables, key: Word, members: Ints, where: Ints) -> tu
 @njit(cache=True)
 def _twice(array: Ints) -> Ints:
     larger = np.empty(2 * len(array), np.int32)
-    for at in range(len(array)):  # a slice takes numba seconds to compile
+    for at in range(len(array)):  # numba takes seconds to compile a slice
         larger[at] = array[at]
     return larger
 
 
 @njit(cache=True)
 def union_of_parts(nodes: Ints, parents: Ints, members: Ints, where: Ints) -> tuple[Ints, Ints, Flags]:
-    """What `union_of_routes` gives of all members, out of what it gave of parts of them, one after another."""
+    """The result of `union_of_routes` for all members, from its results for parts of them, one after another."""
     kept, next_hops = np.empty(len(nodes), np.int32), np.empty(len(nodes), np.int32)
     count = 0
     for at in range(len(nodes)):

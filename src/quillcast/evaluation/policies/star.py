@@ -1,4 +1,4 @@
-"""The rendezvous point sends to each member itself."""
+"""The rendezvous point sends directly to each member."""
 
 import numpy as np
 
@@ -9,13 +9,13 @@ from quillcast.evaluation.routing.pastry import Tables, root_of
 
 
 class Star(PolicyKernel):
-    """What Scribe would be without its trees: the topic's root (Scribe, section 3.1) keeps the list and sends to all.
+    """Scribe without trees: the topic's root (Scribe, section 3.1) keeps the list of members and sends to all.
 
-    Simplified: members know the root's address, so that a join is one message.
+    Simplified: members know the root's address, so a join is one message.
     """
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
-        """One tree, of the root and the members below it."""
+        """One tree: the root, and the members below it."""
         nodes = first(int(root_of(tables, np.uint64(group.key))), group.members)
         member = np.ones(len(nodes), np.bool_)
         member[0] = len(nodes) == len(group.members)

@@ -1,16 +1,16 @@
 """SplitStream: a forest of Scribe trees, each of which carries a share of the events.
 
 M. Castro, P. Druschel, A.-M. Kermarrec, A. Nandi, A. Rowstron and A. Singh, "SplitStream: High-bandwidth multicast in
-cooperative environments", SOSP 2003: section 3.1 (stripeIds differ in the first digit, so that inner nodes of one tree
-are leaves of the others), 3.2.1 (a node over its limit gives a child up, which tries the siblings), 3.2.2 (the spare
-capacity group).
+cooperative environments", SOSP 2003: section 3.1 (stripeIds differ in the first digit, so inner nodes of one tree are
+leaves of the others), 3.2.1 (a node over its limit drops a child, which tries its siblings), 3.2.2 (the spare capacity
+group).
 
-Simplified: members join one after the other, all stripes at once; every node may have as many children in all stripes
-together as `children_max`, and all take as much as they give. The anycast to the spare capacity group is a search
-among its members from a random one on, which takes the nearest of the first few that fit. The paper has every peer as
-a member; here peers on the routes that are none forward too, within the limit, but offer no spare capacity. Where
-nobody has room for an orphan, its parent gives another child up instead; where that fails for all of them, the paper's
-orphan goes without the stripe, and here its parent keeps it, over the limit.
+Simplified: members join one after the other, all stripes at once. Every node may have `children_max` children in all
+stripes together, and all receive as much as they send. The anycast to the spare capacity group is a search among its
+members from a random one, which takes the nearest of the first few that fit. In the paper every peer is a member. Here
+peers on the routes that are not members also forward, within the limit, but offer no spare capacity. If nobody has room
+for an orphan, its parent drops another child instead. If that fails for all of them, the paper's orphan misses the
+stripe; here its parent keeps it, over the limit.
 """
 
 from typing import NamedTuple
@@ -30,19 +30,19 @@ from quillcast.evaluation.routing.pastry import ID_BITS, Tables, Truth, Whole, d
 STRIPES = 16  # section 5.1: as many as a digit has values
 ANYCAST_FITS = 8  # a guess: how many members with room the search compares
 PUSH_DOWNS_MAX = 64  # a guess: an orphan then turns to the spare capacity group
-_FOREST = 33  # what chance is asked for
-_OUTSIDE = -2  # the parent of who is not in a tree
+_FOREST = 33  # purpose of the random draw
+_OUTSIDE = -2  # the parent of a node that is not in a tree
 
 Grid = npt.NDArray[np.int32]
 
 
 class Stripes(PolicyKernel):
-    """SplitStream with n stripes: n trees, each with the weight 1 / n.
+    """SplitStream with n stripes: n trees, each with weight 1 / n.
 
     Args:
-        n: how many stripes, at most as many as a digit has values.
-        children_max: how many children a node may have in all stripes together; n if left out, so that everybody
-            gives as much as it receives (section 5.1, configuration 16 x 16).
+        n: the number of stripes, at most the number of values of a digit.
+        children_max: the most children of a node in all stripes together; by default n, so that every node sends as
+    much as it receives (section 5.1, configuration 16 x 16).
     """
 
     def __init__(self, n: int = STRIPES, children_max: int | None = None) -> None:
@@ -68,7 +68,7 @@ class Stripes(PolicyKernel):
 
 
 def stripe_keys(key: int, count: int, digit_bits: int) -> Ids:
-    """The stripes' keys, uint64 [count]: the group's key with first digits as far apart as can be."""
+    """The stripes' keys, uint64 [count]: the group's key with different first digits, as far apart as possible."""
     digits = 1 << digit_bits
     if count > digits:
         raise LocalError(
@@ -80,7 +80,7 @@ def stripe_keys(key: int, count: int, digit_bits: int) -> Ids:
 
 
 def _stripe(nodes: Ints, forest: "Forest", number: int, weight: float) -> Tree:
-    """One stripe's tree, out of arrays over the nodes of all stripes."""
+    """One stripe's tree, from arrays over the nodes of all stripes."""
     parent = forest.parent[number]
     inside = np.flatnonzero(parent != _OUTSIDE)
     root = int(np.flatnonzero(parent == -1)[0])
@@ -93,19 +93,19 @@ def _stripe(nodes: Ints, forest: "Forest", number: int, weight: float) -> Tree:
 
 
 class Forest(NamedTuple):
-    """The stripes' trees as they grow.
+    """The stripes' trees under construction.
 
     Args:
-        parent: int32 [stripes, nodes]; -1 for a root, -2 for who is not in the tree.
+        parent: int32 [stripes, nodes]; -1 for a root, -2 for a node that is not in the tree.
         front: each one's latest child, int32 [stripes, nodes]; -1 if it has none.
         after: the next child of the same parent, int32 [stripes, nodes].
-        handled: joins that each node was asked for, int32 [stripes, nodes].
+        handled: joins that each node received, int32 [stripes, nodes].
         children: of each node in all stripes together, int32 [nodes].
-        joined: which members have joined, bool [nodes].
-        spare: the spare capacity group, int32 [members]: all members that have room, and some that have none left.
-            Whoever is full remains so, for it gives a child up only for another one.
-        spares: how many are in it, int64 [1].
-        draws: how often chance was asked, int64 [1].
+        joined: the members that have joined, bool [nodes].
+        spare: the spare capacity group, int32 [members]: all members with room, and some that have none left. A full
+    member stays full, because it drops a child only for another one.
+        spares: the size of that group, int64 [1].
+        draws: the number of random draws so far, int64 [1].
     """
 
     parent: Grid
@@ -123,16 +123,16 @@ class Forest(NamedTuple):
 def _build(
     tables: Tables, nodes: Ints, planned: Grid, joining: Ints, keys: Ids, children_max: Whole, seed: Word
 ) -> Forest:
-    """Members join all stripes in their order, and whoever has too many children gives one up.
+    """Members join all stripes in order, and a node with too many children drops one.
 
     Args:
         tables: ids and delays.
         nodes: the peers of all stripes, int32 [nodes].
         planned: each one's parent by Scribe's routes, int32 [stripes, nodes]; -1 for a root, -2 if it has none.
-        joining: the members in their order, int32 [members].
+        joining: the members in order, int32 [members].
         keys: uint64 [stripes].
         children_max: of a node in all stripes together.
-        seed: of what is left to chance.
+        seed: of random choices.
     """
     stripes, count = planned.shape
     forest = Forest(
@@ -175,7 +175,7 @@ def _join(
     child: Whole,
     parent: Whole,
 ) -> None:
-    """Take a child in; one that is given up for it goes down to a sibling, or to who has room (section 3.2)."""
+    """Accept a child. A child that is dropped for it moves below a sibling, or to a node with room (section 3.2)."""
     for _ in range(PUSH_DOWNS_MAX):
         _attach(forest, stripe, child, parent)
         if forest.children[parent] <= children_max:
@@ -193,7 +193,7 @@ def _join(
         _detach(forest, stripe, child)
     if _finds_room(tables, nodes, children_max, seed, forest, stripe, child):
         return
-    for other_stripe in range(len(keys)):  # whom else the parent could give up
+    for other_stripe in range(len(keys)):  # other children that the parent could drop
         other = np.int64(forest.front[other_stripe, parent])
         while other >= 0:
             following = np.int64(forest.after[other_stripe, other])
@@ -211,10 +211,10 @@ def _join(
 def _given_up(
     tables: Tables, nodes: Ints, keys: Ids, seed: Word, forest: Forest, stripe: Whole, child: Whole, parent: Whole
 ) -> tuple[Whole, Whole]:
-    """The stripe and the child that a parent gives up which has just taken this child in (section 3.2.1).
+    """The stripe and the child that a parent drops after it has accepted this child (section 3.2.1).
 
-    First those of stripes whose key shares no digit with the parent, then whose id shares fewest digits with the key;
-    the newcomer if it is one of them, else any.
+    First children of stripes whose key shares no digit with the parent, then the child whose id shares the fewest
+    digits with the key; the new child if it is one of those, else any.
     """
     id_, bits = tables.ids[nodes[parent]], tables.digit_bits
     if shared_digits(id_, keys[stripe], bits) == 0:
@@ -247,7 +247,7 @@ def _given_up(
 
 @inner
 def _sibling(tables: Tables, nodes: Ints, keys: Ids, seed: Word, forest: Forest, stripe: Whole, parent: Whole) -> Whole:
-    """One of the parent's children in the stripe whose id begins as the stripe's key does; -1 if there is none."""
+    """A child of the parent in the stripe whose id begins like the stripe's key; -1 if there is none."""
     fits = 0
     for turn in range(2):
         chosen = _draw(forest, seed, fits) if turn and fits else np.int64(-1)
@@ -267,9 +267,9 @@ def _sibling(tables: Tables, nodes: Ints, keys: Ids, seed: Word, forest: Forest,
 def _finds_room(
     tables: Tables, nodes: Ints, children_max: Whole, seed: Word, forest: Forest, stripe: Whole, orphan: Whole
 ) -> Truth:
-    """Attach the orphan where there is room: the nearest of the first few found in the spare capacity group.
+    """Attach the orphan to a node with room: the nearest of the first few found in the spare capacity group.
 
-    They have room, they receive the stripe, and they are not below the orphan, which would be a loop.
+    These nodes have room, receive the stripe, and are not below the orphan, which would be a loop.
     """
     best, best_ms, fits = np.int64(-1), np.float32(np.inf), 0
     left = forest.spares[0]
@@ -297,7 +297,7 @@ def _finds_room(
 
 @inner
 def _receives(forest: Forest, stripe: Whole, node: Whole) -> Truth:
-    """Is there a way from the stripe's root to the node?"""
+    """Whether there is a path from the stripe's root to the node."""
     while forest.parent[stripe, node] >= 0:
         node = np.int64(forest.parent[stripe, node])
     return forest.parent[stripe, node] == -1
@@ -328,6 +328,6 @@ def _detach(forest: Forest, stripe: Whole, child: Whole) -> None:
 
 @inner
 def _draw(forest: Forest, seed: Word, bound: Whole) -> Whole:
-    """A number under the bound."""
+    """A random number below the bound."""
     forest.draws[0] += 1
     return np.int64(below(mix(seed, np.uint64(_FOREST), np.uint64(forest.draws[0])), np.uint64(bound)))

@@ -1,4 +1,4 @@
-"""Naive unicast: the publisher sends to each member itself."""
+"""Naive unicast: the publisher sends directly to each member."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ class Unicast(PolicyKernel):
     """
 
     def trees(self, tables: Tables, group: Group, load: Load | None) -> list[Tree]:
-        """One tree, of the creator and the other members below it."""
+        """One tree: the creator, and the other members below it."""
         nodes = first(creator(group), group.members)
         parent = np.zeros(len(nodes), np.int32)
         parent[0] = -1

@@ -1,4 +1,4 @@
-"""The pictures of a run, as SVG that takes its ink from the page."""
+"""The pictures of a run, as SVG in the page's text colour."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 Histograms = Mapping[tuple[str, str], Counts]
 
-_GREY = "#808080"  # of a picture without a page: it is read on light and on dark ground
-POINTS_MAX = 400  # of a curve; more cannot be seen
-DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # a colour that comes again looks otherwise
+_GREY = "#808080"  # for a picture without a page: readable on light and dark backgrounds
+POINTS_MAX = 400  # of a curve; more are not visible
+DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # line styles for colours that are used again
 WORDS = {"rad": "average over average delay of IP multicast", "rmd": "maximum over maximum delay of IP multicast"}
 
 
 def ratios(policies: Mapping[str, Sequence[float]], name: str) -> str:
-    """Which share of the groups has at most which ratio of delays, for each policy.
+    """The share of groups by their ratio of delays, for each policy.
 
     Args:
         policies: the ratio of every group, by policy.
@@ -41,7 +41,7 @@ def ratios(policies: Mapping[str, Sequence[float]], name: str) -> str:
 
 
 def node_stress(policies: Mapping[str, Histograms], name: str, what: str) -> str:
-    """How many peers bear which load.
+    """The number of peers by load.
 
     Args:
         policies: histograms, by policy.
@@ -78,10 +78,10 @@ def link_stress(policies: Mapping[str, Histograms]) -> str:
 
 
 def growth(costs: Mapping[str, Sequence[tuple[int, float]]]) -> str:
-    """How seconds grow with the number of peers, beside N log N from each first point on; a file of its own.
+    """How the time in seconds grows with the number of peers, next to N log N from each first point. A separate file.
 
     Args:
-        costs: by what they are for, the number of peers and seconds, ascending.
+        costs: by label, the number of peers and seconds, ascending.
     """
     figure, axes = new_figure(6.4, 3.8)
     for at, (what, points) in enumerate(costs.items()):
@@ -98,7 +98,7 @@ def growth(costs: Mapping[str, Sequence[tuple[int, float]]]) -> str:
 
 
 def _by_rank(histograms: Histograms, name: str) -> tuple[list[float], list[float]]:
-    """Ranks, and messages there; links without any are left out."""
+    """Ranks, and the messages at each; links without messages are left out."""
     pairs = [pair for kind in (KIND_PEER, KIND_LINK) for pair in histograms.get((kind, name), ()) if pair[0] > 0]
     ranks: list[float] = []
     messages: list[float] = []
@@ -112,7 +112,7 @@ def _by_rank(histograms: Histograms, name: str) -> tuple[list[float], list[float
 
 
 def _binned(counts: Counts) -> tuple[list[float], list[float]]:
-    """Values and how often they occur; where there are many values, means over bins that grow with them."""
+    """Values and their frequencies; if there are many values, means over bins of increasing size."""
     if len(counts) <= POINTS_MAX // 4:
         return [value for value, _ in counts], [count for _, count in counts]
     values, peers = (np.array(column, float) for column in zip(*counts, strict=True))

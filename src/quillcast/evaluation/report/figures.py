@@ -1,4 +1,4 @@
-"""The figures of a policy, out of its groups' delays and of loads; and beside them those that are published."""
+"""The figures of a policy, from its groups' delays and loads; and the comparison with published figures."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ KIND_PEER, KIND_LINK = "peer", "link"
 
 
 class Comparison(NamedTuple):
-    """A published figure beside ours."""
+    """A published figure with ours."""
 
     policy: str
     figure: str
@@ -26,13 +26,13 @@ class Comparison(NamedTuple):
 
 
 def summary(delays: Mapping[str, Sequence[float]], histograms: Mapping[tuple[str, str], Counts]) -> Figures:
-    """What is told of a policy.
+    """The figures of a policy.
 
     Args:
         delays: columns `rad`, `rmd` and `children_max` of `schemas.DELAYS`.
         histograms: by kind and figure of `schemas.HISTOGRAMS`.
 
-    What cannot be known, such as core links where the topology is no graph, is None.
+    Unknown figures are None, such as those of core links if the topology is not a graph.
     """
 
     def greatest(figure: str, *kinds: str) -> float:
@@ -59,12 +59,12 @@ def summary(delays: Mapping[str, Sequence[float]], histograms: Mapping[tuple[str
 
 
 def of_churn(repairs: Mapping[str, Sequence[float]]) -> Figures:
-    """What is told of deaths.
+    """The figures of churn.
 
     Args:
         repairs: columns of `schemas.CHURN`.
 
-    Sums over groups; the messages of a mean orphan; the longest wait in half of the groups, and in any.
+    Sums over groups; the messages of a mean orphan; the median and the maximum over groups of the longest wait.
     """
     orphans = sum(repairs["orphans"])
     waits = _spread([ms for ms, count in zip(repairs["max_ms"], repairs["orphans"], strict=True) if count])
@@ -79,7 +79,7 @@ def of_churn(repairs: Mapping[str, Sequence[float]]) -> Figures:
 
 
 def _spread(values: Sequence[float]) -> Figures:
-    """Median and maximum; groups with nobody but the source have no ratio and do not count."""
+    """Median and maximum. Groups with no member but the source have no ratio and are ignored."""
     known = sorted(value for value in values if not math.isnan(value))
     if not known:
         return {"median": None, "max": None}
@@ -98,7 +98,7 @@ def _moments(counts: Counts) -> Figures:
 
 
 def _ranked(counts: Counts, rank: int) -> float:
-    """The value of this rank, the least being 0."""
+    """The value at this rank; the smallest has rank 0."""
     before = accumulate(count for _, count in counts)
     return next(value for (value, _), until in zip(counts, before, strict=True) if rank < until)
 
@@ -108,7 +108,7 @@ def _over(ours: float, ip: float) -> float | None:
 
 
 def figure(figures: Figures, name: str) -> float | None:
-    """A figure by its place, such as `entries.mean`; None if it is not known."""
+    """A figure by its name, such as `entries.mean`; None if it is unknown."""
     value: Any = figures
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -116,7 +116,7 @@ def figure(figures: Figures, name: str) -> float | None:
 
 
 def names(columns: Iterable[Figures]) -> list[str]:
-    """The places of all figures that any of these has."""
+    """The names of all figures in any of these."""
     return list(
         dict.fromkeys(
             place
@@ -128,7 +128,7 @@ def names(columns: Iterable[Figures]) -> list[str]:
 
 
 def beside_published(policies: Mapping[str, Figures], published: Sequence[Published]) -> list[Comparison]:
-    """The published figures of these policies beside ours."""
+    """The published figures of these policies, with ours."""
     rows = []
     for each in published:
         if each.policy not in policies or (each.over and each.over not in policies):
@@ -142,7 +142,7 @@ def beside_published(policies: Mapping[str, Figures], published: Sequence[Publis
 
 
 def number(value: float | None) -> str:
-    """A figure for people: three digits that count, whole above a hundred, thousands apart."""
+    """A figure for people: three significant digits, no decimals above a hundred, separated thousands."""
     if value is None:
         return "–"
     if value == int(value) or abs(value) >= 100:

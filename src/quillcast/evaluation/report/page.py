@@ -1,4 +1,4 @@
-"""A run as one HTML page that needs nothing but itself."""
+"""A run as one self-contained HTML page."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ PACKAGES = ("quillcast", "pyspark", "numba", "numpy", "pyarrow", "matplotlib")
 
 
 class Outcome(NamedTuple):
-    """All that the page shows.
+    """Everything that the page shows.
 
     Args:
-        experiment: what was asked for.
-        network: the topology for people, with what was mended in it.
-        result: what the run returns.
-        comparisons: published figures beside ours.
+        experiment: the experiment.
+        network: the topology's description, with what was repaired in it.
+        result: the result of the run.
+        comparisons: published figures with ours.
         delays: columns of `schemas.DELAYS`, by policy.
         histograms: by policy.
         worst: the tree to draw.
@@ -71,12 +71,12 @@ def render(outcome: Outcome) -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what an evaluation rests on."""
+    """The versions of the libraries that an evaluation uses."""
     return {package: metadata.version(package) for package in PACKAGES} | {"python": platform.python_version()}
 
 
 def _flat(values: Mapping[str, Any], table: str = "") -> Any:
-    """Settings with their tables' names, but for the published figures."""
+    """Settings with the names of their tables, without the published figures."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{table}{key}.")

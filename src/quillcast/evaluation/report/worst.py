@@ -1,4 +1,4 @@
-"""The tree whose events are latest, against IP multicast, and as much of it as can be drawn."""
+"""The tree whose events are latest relative to IP multicast, and as much of it as can be drawn."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +11,8 @@ from quillcast.evaluation.deployment import Deployment
 from quillcast.evaluation.network import Tree
 from quillcast.evaluation.treetable import whole_trees
 
-NODES_MAX = 20_000  # of a tree that is fetched at all; a guess
-DRAWN_MAX = 60  # peers that can still be read on a page
+NODES_MAX = 20_000  # the largest tree that is fetched; a guess
+DRAWN_MAX = 60  # peers that are still readable on a page
 
 Row = dict[str, Any]
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 class Worst(NamedTuple):
     """A tree to draw.
 
-    `rows` and `subscribers` are as `pictures.tree` takes them; `drawn` of the tree's `nodes` are in them.
+    `rows` and `subscribers` are in the form of `pictures.tree`. They contain `drawn` of the tree's `nodes`.
     """
 
     policy: str
@@ -35,12 +35,12 @@ class Worst(NamedTuple):
 
 
 def find(delays: Path, trees: Path, deployment: Deployment, policy: str) -> Worst | None:
-    """The tree of the worst ratio of averages, of those that are not too large to be fetched; None if there is none.
+    """The tree with the worst ratio of averages that is small enough to be fetched; None if there is none.
 
     Args:
         delays: the table of one policy.
         trees: that of the same policy.
-        deployment: where they are.
+        deployment: the deployment.
         policy: its name.
     """
     all_rows = parquet.read_table(delays)
@@ -72,7 +72,7 @@ def find(delays: Path, trees: Path, deployment: Deployment, policy: str) -> Wors
 
 
 def _kept(tree: Tree, late: Any) -> list[int]:
-    """The latest members, and everybody on their ways from the root."""
+    """The latest members, and all nodes on their paths from the root."""
     kept: dict[int, None] = {}
     for node in np.argsort(-np.where(tree.member, late, -1), kind="stable").tolist():
         way = []

@@ -1,1 +1,1 @@
-"""Routes of millions of peers: who is in a routing table, and who is the next hop."""
+"""Routes for millions of peers: routing tables and next hops."""

@@ -1,8 +1,8 @@
-"""Routing tables as joining finds them, not as they would be if everybody knew everybody (Scribe, section 2; Pastry).
+"""Routing tables as joining finds them, as opposed to ideal tables (Scribe, section 2; Pastry).
 
-Peers come one after another. A newcomer looks for a nearby contact, has its join request routed from there to its own
-id, and takes what the peers on the way have in their tables; those that it then knows hear of it. When all are there,
-each exchanges rows with some peers in them a few times.
+Peers join one after another. A newcomer looks for a nearby contact, has its join request routed from there to its own
+id, and copies from the tables of the peers on the route. Then it announces itself to the peers that it knows. When all
+have joined, each exchanges rows with some peers a few times.
 """
 
 import numpy as np
@@ -23,15 +23,15 @@ from quillcast.evaluation.routing.pastry import (
 )
 
 NEARBY_ROUNDS = 4  # `OverlayConfig.nearby_rounds`
-EXCHANGES = 4  # rounds of upkeep after the last join; `OverlayConfig.maintenance_s`, some minutes' worth
-_ORDER, _CONTACT, _ROW = 41, 42, 43  # what chance is asked for
+EXCHANGES = 4  # rounds of maintenance after the last join; `OverlayConfig.maintenance_s`, some minutes' worth
+_ORDER, _CONTACT, _ROW = 41, 42, 43  # purposes of random draws
 
 
 def joined(tables: Tables) -> Ints:
-    """What each cell holds after all have joined, int32 [peers, rows, 2**b]; -1 where it is empty.
+    """The content of each cell after all have joined, int32 [peers, rows, 2**b]; -1 if it is empty.
 
-    Simplified: of leaf sets only the final ones are modelled, whose members are considered at the end; nobody fails.
-    Takes 4 * 2**b * (log N + 3) bytes for each peer.
+    Simplified: only the final leaf sets are modelled, whose members are considered at the end; peers do not fail. Needs
+    4 * 2**b * (log N + 3) bytes for each peer.
     """
     count = len(tables.ids)
     rows = min(ID_BITS // tables.digit_bits, int(np.log(max(count, 2)) / np.log(1 << tables.digit_bits)) + 3)
@@ -64,7 +64,7 @@ def _join_all(tables: Tables, cells: Ints, order: Ints) -> None:
 
 @inner
 def consider(tables: Tables, cells: Ints, peer: Whole, other: Whole) -> Truth:
-    """Enter a peer if its cell is empty or holds a farther one (`RoutingTable.consider`)."""
+    """Enter a peer if its cell is empty or has a farther one (`RoutingTable.consider`)."""
     if other == peer:
         return False
     row = shared_digits(tables.ids[peer], tables.ids[other], tables.digit_bits)
@@ -80,14 +80,14 @@ def consider(tables: Tables, cells: Ints, peer: Whole, other: Whole) -> Truth:
 
 @inner
 def _enter(tables: Tables, cells: Ints, peer: Whole, other: Whole) -> None:
-    """Consider a peer, and tell it if it entered, so that it considers this one (`Upkeep.announced`)."""
+    """Consider a peer. If it entered, it considers this one in turn (`Maintenance.announced`)."""
     if consider(tables, cells, peer, other):
         consider(tables, cells, other, peer)
 
 
 @inner
 def _ask_the_nearest(tables: Tables, cells: Ints, peer: Whole) -> None:
-    """The nearest peer of each row gives that row and the first one (the second stage of joining, `Upkeep.start`)."""
+    """The nearest peer of each row sends that row and the first one (second stage of joining, `Maintenance.start`)."""
     for row in range(cells.shape[1]):
         nearest: Whole = np.int32(-1)
         for column in range(cells.shape[2]):
@@ -109,7 +109,7 @@ def _apart(tables: Tables, peer: Whole, other: Whole) -> Whole:
 
 @inner
 def _nearby(tables: Tables, cells: Ints, newcomer: Whole, contact: Whole) -> Whole:
-    """A contact that is near: from the first one go on to the nearest in its table, as long as it is nearer."""
+    """A nearby contact: from the first one, move to the nearest in its table as long as it is nearer."""
     for _ in range(NEARBY_ROUNDS):
         best = contact
         for row in range(cells.shape[1]):
@@ -125,7 +125,7 @@ def _nearby(tables: Tables, cells: Ints, newcomer: Whole, contact: Whole) -> Who
 
 @inner
 def _take_rows_on_the_way(tables: Tables, cells: Ints, newcomer: Whole, contact: Whole) -> None:
-    """Route from the contact to the newcomer's id; consider each peer on the way, and the rows that fit."""
+    """Route from the contact to the newcomer's id. Consider each peer on the route, and the rows that fit."""
     here = contact
     while here >= 0:
         consider(tables, cells, newcomer, here)
@@ -142,7 +142,7 @@ def _take_rows_on_the_way(tables: Tables, cells: Ints, newcomer: Whole, contact:
 
 @inner
 def _exchange_rows(tables: Tables, cells: Ints, peer: Whole, exchange: Whole) -> None:
-    """For each row ask some peer in it for the same row of its table."""
+    """For each row, ask a peer in it for the same row of its table."""
     for row in range(cells.shape[1]):
         known = 0
         for column in range(cells.shape[2]):

@@ -1,8 +1,8 @@
-"""Pastry's choice as compiled functions over arrays: who is in a cell of a routing table, and who is the next hop.
+"""Pastry's routing as compiled functions over arrays: cells of routing tables, and next hops.
 
-Peers are in the order of their nodeIds, so that those with a given prefix are a range. A cell of an ideal table holds
-the nearest peer with the cell's prefix; it is computed whenever it is asked for, from the asking peer's place and the
-prefix. Of several peers at the nearest place each asks for another one, by a hash, so that load does not crowd.
+Peers are in the order of their nodeIds, so those with a given prefix are a range. A cell of an ideal table holds the
+nearest peer with the cell's prefix. It is computed on demand, from the asking peer's place and the prefix. If several
+peers are at the nearest place, each asking peer chooses one by a hash, so that the load is spread.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from quillcast.evaluation.network import Floats, Ids, Ints
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_NJIT: Any = njit  # its types do not tell of `_nrt`
+_NJIT: Any = njit  # its types lack `_nrt`
 Whole = Any  # scalars of kernels, whose types numba infers: int32 for peers and places, int64
 Word = Any  # uint64: an id, a key, or leading bits of one
 Ms = Any  # float32
@@ -28,7 +28,7 @@ IDEAL, STORED = 0, -1
 
 
 class Tables(NamedTuple):
-    """What a kernel needs to route: peers, delays between places, and how cells of routing tables are found.
+    """What a kernel needs to route: peers, delays between places, and the data for cells of routing tables.
 
     Every array is read-only and C-contiguous, so that kernels are compiled once.
 
@@ -36,24 +36,24 @@ class Tables(NamedTuple):
         ids: uint64 [peers], ascending.
         place: int32 [peers].
         domain: int32 [peers].
-        region: the first place outside its domain on the way to elsewhere, int32 [places]; of a place from which ways
-            part, its domain's number and `places`.
-        delay_ms: one way between places, float32 [places, places]; [0, 0] where coordinates say it.
-        coordinates: float32 [places, dimensions]; [0, 0] where the matrix says it.
-        symmetric: 1 where every delay is the same both ways.
-        places: how many there are.
-        access_ms: one way between a peer and its place.
+        region: the first place outside its domain on the path to elsewhere, int32 [places]; for a place whose paths
+    diverge, its domain's number and `places`.
+        delay_ms: one-way delays between places, float32 [places, places]; [0, 0] if there are coordinates.
+        coordinates: float32 [places, dimensions]; [0, 0] if there is a matrix.
+        symmetric: 1 if every delay is the same both ways.
+        places: the number of places.
+        access_ms: one-way delay between a peer and its place.
         digit_bits: b.
         half: l / 2, the leaf set's members on either side.
         quality: 0 for ideal tables, k > 0 for the nearest of k random peers in each cell, -1 for `cells`.
         seed: of the choice among equals.
-        start_bits: how many leading bits `starts` knows.
-        starts: the first peer with each prefix of so many bits, int32 [2**start_bits + 1].
-        levels: how many top rows have their nearest peers in `nearest`.
+        start_bits: the number of leading bits in `starts`.
+        starts: the first peer with each prefix of this many bits, int32 [2**start_bits + 1].
+        levels: the number of top rows whose nearest peers are in `nearest`.
         level_starts: where each of these rows begins in `nearest`, int64 [levels + 1].
-        nearest: by (prefix, place): where in `order` the peers at the nearest place with a peer begin, and how many
-            they are, int32 [any, 2].
-        firsts: of these rows by prefix: the first peer with it, int32 [any]; each row ends with the number of peers.
+        nearest: by (prefix, place): where in `order` the peers at the nearest place with a peer begin, and their
+    number, int32 [any, 2].
+        firsts: for these rows by prefix: the first peer with it, int32 [any]; each row ends with the number of peers.
         order: for each of these rows the peers by (prefix, place, id), int32 [levels, peers].
         cells: given routing tables, int32 [peers, rows, 2**b] with -1 for an empty cell; else [0, 0, 0].
     """
@@ -82,25 +82,25 @@ class Tables(NamedTuple):
 
 
 def inner(function: Callable[P, T]) -> Callable[P, T]:
-    """Compile what a kernel calls often and what allocates nothing.
+    """Compile a function that kernels call often and that allocates nothing.
 
-    Without this, numba counts references to each array of `Tables` at each call, which takes forty times as long as
-    the rest of a call.
+    Without this, numba counts references to each array of `Tables` at each call, which takes forty times as long as the
+    rest of a call.
     """
     return cast(Callable[P, T], _NJIT(cache=True, _nrt=False)(function))
 
 
 def inlined(function: Callable[P, T]) -> Callable[P, T]:
-    """Compile what is so short that passing `Tables` on costs more than the answer: it becomes part of its caller."""
+    """Compile a function that is so short that passing `Tables` costs more than its body: it is inlined."""
     return cast(Callable[P, T], _NJIT(cache=True, _nrt=False, inline="always")(function))
 
 
-# --- asked by kernels
+# --- used by kernels
 
 
 @inner
 def root_of(tables: Tables, key: Word) -> Whole:
-    """The peer numerically closest to the key; of two as close the one with the smaller nodeId."""
+    """The peer numerically closest to the key; of two equally close, the one with the smaller nodeId."""
     key = np.uint64(key)
     count = len(tables.ids)
     if tables.start_bits:
@@ -114,7 +114,7 @@ def root_of(tables: Tables, key: Word) -> Whole:
 
 @inner
 def next_hop(tables: Tables, peer: Whole, key: Word) -> Whole:
-    """Where a message to the key goes from this peer; -1 if it has arrived (Scribe, section 2; `Pastry.hop`)."""
+    """The next hop of a message to the key; -1 if it has arrived (Scribe, section 2; `Pastry.hop`)."""
     key = np.uint64(key)
     if _covers(tables, peer, key):
         root = root_of(tables, key)
@@ -129,7 +129,7 @@ def next_hop(tables: Tables, peer: Whole, key: Word) -> Whole:
 
 @inner
 def cell(tables: Tables, peer: Whole, row: Whole, digit: Whole) -> Whole:
-    """Who is in a cell of a peer's routing table; -1 if nobody is."""
+    """The peer in a cell of a peer's routing table; -1 if it is empty."""
     if tables.quality == STORED:
         return tables.cells[peer, row, digit] if row < tables.cells.shape[1] else np.int32(-1)
     prefix = _prefix(tables.ids[peer], row, tables.digit_bits) << np.uint64(tables.digit_bits) | np.uint64(digit)
@@ -197,7 +197,7 @@ def delay(tables: Tables, a: Whole, b: Whole) -> Ms:
 
 @inlined
 def proximity(tables: Tables, source: Whole, target: Whole) -> Ms:
-    """How far apart two places are, measured as peers do: by the round trip, of which this is half."""
+    """The distance of two places as peers measure it: by the round trip; this is half of it."""
     if tables.symmetric:
         return way_ms(tables, source, target)
     return (way_ms(tables, source, target) + way_ms(tables, target, source)) * np.float32(0.5)
@@ -217,7 +217,7 @@ def route(tables: Tables, peer: Whole, key: Word) -> Ints:
 
 @inner
 def shared_digits(a: Word, b: Word, digit_bits: Whole) -> Whole:
-    """How many leading digits two ids share."""
+    """The number of leading digits that two ids share."""
     apart = a ^ b
     row = 0
     while (row + 1) * digit_bits <= ID_BITS and apart >> np.uint64(ID_BITS - (row + 1) * digit_bits) == 0:
@@ -231,7 +231,7 @@ def digit(id_: Word, index: Whole, digit_bits: Whole) -> Whole:
     return np.int64((id_ >> np.uint64(ID_BITS - (index + 1) * digit_bits)) & np.uint64((1 << digit_bits) - 1))
 
 
-# --- how they are answered
+# --- internals
 
 
 @inner
@@ -242,7 +242,7 @@ def _prefix(id_: Word, digits: Whole, digit_bits: Whole) -> Word:
 
 @inner
 def _lower_bound(ids: Ids, key: Word, low: Whole, high: Whole) -> Whole:
-    """The first place from low to high whose id is not under the key; high if there is none."""
+    """The first index from low to high whose id is not below the key; high if there is none."""
     while low < high:
         middle = (low + high) >> 1
         if ids[middle] < key:
@@ -260,14 +260,14 @@ def _ring_distance(a: Word, b: Word) -> Word:
 
 @inner
 def _closer(a: Word, b: Word, key: Word) -> Truth:
-    """Is `a` numerically closer to the key (`core.ids.closer`)?"""
+    """Whether `a` is numerically closer to the key (`core.ids.closer`)."""
     from_a, from_b = _ring_distance(a, key), _ring_distance(b, key)
     return from_a < from_b or (from_a == from_b and a < b)
 
 
 @inner
 def _covers(tables: Tables, peer: Whole, key: Word) -> Truth:
-    """Is the key between the farthest members of both sides of the leaf set (`LeafSet.covers`)?"""
+    """Whether the key is between the farthest members of both sides of the leaf set (`LeafSet.covers`)."""
     count, here = len(tables.ids), tables.ids[peer]
     if count - 1 < 2 * tables.half:
         return True
@@ -279,7 +279,7 @@ def _covers(tables: Tables, peer: Whole, key: Word) -> Truth:
 
 @inner
 def _best_known(tables: Tables, peer: Whole, key: Word, row: Whole) -> Whole:
-    """No peer has the longer prefix: out of leaf set and table whoever is farthest on the way (`Pastry._best`)."""
+    """If no peer has the longer prefix: the farthest along the route from the leaf set and table (`Pastry._best`)."""
     count, bits = len(tables.ids), tables.digit_bits
     best = np.int32(peer)
     for step in range(-tables.half, tables.half + 1):
@@ -296,7 +296,7 @@ def _best_known(tables: Tables, peer: Whole, key: Word, row: Whole) -> Whole:
 
 @inner
 def _alone(tables: Tables, peer: Whole, row: Whole) -> Truth:
-    """Is this peer the only one with its first `row` digits?"""
+    """Whether this peer is the only one with its first `row` digits."""
     neighbours = False
     for step in (-1, 1):
         other = peer + step
@@ -307,7 +307,7 @@ def _alone(tables: Tables, peer: Whole, row: Whole) -> Truth:
 
 @inner
 def _farther(tables: Tables, best: Whole, other: Whole, key: Word) -> Whole:
-    """Which of two peers is farther on the way: by the length of the prefix, then by the distance to the key."""
+    """The peer that is farther along the route: by the length of the prefix, then by the distance to the key."""
     if other < 0:
         return best
     prefix = shared_digits(tables.ids[other], key, tables.digit_bits)
@@ -319,13 +319,13 @@ def _farther(tables: Tables, best: Whole, other: Whole, key: Word) -> Whole:
 
 @inner
 def _choice(tables: Tables, peer: Whole, low: Whole, count: Whole) -> Whole:
-    """Which of `count` peers as near as each other this peer has; `low` stands for the cell."""
+    """The index of this peer's choice among `count` equally near peers; `low` identifies the cell."""
     return np.int64(below(mix(tables.seed, peer, low), count))
 
 
 @inner
 def preferred(tables: Tables, home: Whole, there: Whole, best_place: Whole) -> Truth:
-    """Does a place as near as the best so far come before it? `home` comes first, then the smallest hash."""
+    """Whether a place that is as near as the best so far precedes it: `home` is first, then the smallest hash."""
     if best_place == home or there == home:
         return there == home
     return mix(tables.seed, home, there) < mix(tables.seed, home, best_place)

@@ -1,7 +1,7 @@
-"""Routing tables as they are made once for a deployment, written, and opened by all that route.
+"""Routing tables: built once for a deployment, saved, and opened by all processes that route.
 
-Nothing of size peers times table rows is stored: of an ideal table's top rows, whose ranges of peers are long, the
-nearest peers by (prefix, place); rows below are found by scanning when they are asked for (`routing`).
+Nothing of the size peers times table rows is stored. For an ideal table's top rows, which have long ranges of peers,
+the nearest peers are stored by (prefix, place). Lower rows are scanned on demand (`routing`).
 """
 
 import re
@@ -29,9 +29,9 @@ from quillcast.evaluation.routing.pastry import (
 
 _START_BITS_MAX = 22  # the index of prefixes takes 16 MB at most
 _LEVEL_ENTRIES_MAX = 1 << 25  # of the nearest-by-(prefix, place) table of one row
-_CHUNK = 512  # places whose ways to all others are sorted at once
-_WAYS = 64  # of a place that tell whether all its traffic leaves at the same router; a guess
-_SCAN_MAX = 64  # a range of no more peers is scanned whenever it is asked for
+_CHUNK = 512  # places whose distances to all others are sorted at once
+_WAYS = 64  # paths of a place that show whether all its traffic leaves through the same router; a guess
+_SCAN_MAX = 64  # a range of at most this many peers is scanned on demand
 
 
 def tables(
@@ -46,21 +46,20 @@ def tables(
 
     Args:
         topology: delays between places.
-        peers: who is where.
+        peers: the peers and their places.
         digit_bits: b, which divides 64.
         leaf_set_size: l, even.
-        quality: what is in a cell: `ideal`, the nearest peer with its prefix; `sampled(k)`, the nearest of k random
-            ones; `join`, what joining finds (`joining`); or given tables, int32 [peers, rows, 2**b] with -1 for an
-            empty cell.
-        seed: of the choice among peers as near as each other, and of samples.
+        quality: the content of cells: `ideal`, the nearest peer with the prefix; `sampled(k)`, the nearest of k random
+    ones; `join`, what joining finds (`joining`); or given tables, int32 [peers, rows, 2**b] with -1 for an empty cell.
+        seed: of the choice among equally near peers, and of samples.
 
     Raises:
-        LocalError: for numbers that make no tables, or an unknown quality.
+        LocalError: for impossible numbers, or an unknown quality.
     """
     if digit_bits < 1 or ID_BITS % digit_bits:
         raise LocalError(f"digits of {digit_bits} bits: use 1, 2, 4 or 8, which divide the id's {ID_BITS}")
     if leaf_set_size < 2 or leaf_set_size % 2:
-        raise LocalError(f"a leaf set of {leaf_set_size}: its two sides are alike, so use an even number from 2")
+        raise LocalError(f"a leaf set of {leaf_set_size}: its two sides are equal, so use an even number of at least 2")
     if len(peers) == 0:
         raise LocalError("no peers: routing needs at least one")
     cells = np.empty((0, 0, 0), np.int32) if isinstance(quality, str) else quality
@@ -96,14 +95,14 @@ def tables(
 
 
 def save(folder: Path, made: Tables) -> None:
-    """Write the arrays that are not the topology's nor the peers' into a folder."""
+    """Write the arrays that do not belong to the topology or the peers to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in _OWN:
         np.save(folder / f"{name}.npy", np.asarray(getattr(made, name)))
 
 
 def load(folder: Path, topology: Topology, peers: Peers) -> Tables:
-    """What was saved there; its pages are shared by all processes that load it."""
+    """Open what was saved there. All processes that load it share its pages."""
     own: dict[str, Any] = {}
     for name in _OWN:
         array = np.load(folder / f"{name}.npy", mmap_mode="r")
@@ -142,7 +141,7 @@ def _regions(topology: Topology) -> Ints:
 
 @njit(cache=True)
 def _ways_out(via: npt.NDArray[Any], link_ends: Ints, domain: Ints) -> Ints:
-    """The first place outside each place's domain on its ways to elsewhere; where they part, its domain's number."""
+    """The first place outside each place's domain on its paths to elsewhere; if they diverge, its domain's number."""
     count = len(domain)
     region = np.empty(count, np.int32)
     for place in range(count):
@@ -177,7 +176,7 @@ def _starts(ids: Ids, bits: int) -> Ints:
 
 
 def _with_levels(bare: Tables) -> Tables:
-    """Ideal tables whose top rows, where ranges are long, need no scan."""
+    """Ideal tables with precomputed top rows, whose ranges are too long to scan."""
     levels, entries = 0, [0]
     while True:
         prefixes = 1 << (bare.digit_bits * (levels + 1))
@@ -209,7 +208,7 @@ def _with_levels(bare: Tables) -> Tables:
 
 @njit(cache=True)
 def _sort_level(tables: Tables, bits: Whole, nearest: Ints, order: Ints) -> None:
-    """For each prefix of so many bits sort its peers by place; note where each place's begin, and how many they are."""
+    """Sort the peers of each prefix of this length by place; record where each place's begin, and their number."""
     starts = np.empty(tables.places + 1, np.int32)
     for prefix in range(1 << bits):
         low, high = prefix_range(tables, np.uint64(prefix), bits)
@@ -222,7 +221,7 @@ def _sort_level(tables: Tables, bits: Whole, nearest: Ints, order: Ints) -> None
 
 @njit(cache=True)
 def _proximities(tables: Tables, first: Whole, last: Whole) -> Floats:
-    """How far some places are from all, float32 [last - first, places]."""
+    """The distances from some places to all, float32 [last - first, places]."""
     apart = np.empty((last - first, tables.places), np.float32)
     for home in range(first, last):
         for there in range(tables.places):
@@ -239,7 +238,7 @@ def _fill_levels(
     own: Ints,
     nearest: Ints,
 ) -> None:
-    """For some places and every prefix go outwards to the nearest place that has a peer with the prefix."""
+    """For some places and every prefix, find the nearest place that has a peer with the prefix."""
     for row in range(len(apart)):
         home = first + row
         for prefix in range(len(own) // tables.places):
@@ -258,7 +257,7 @@ def _fill_levels(
 
 @inner
 def _sort_by_place(tables: Tables, low: Whole, high: Whole, starts: Ints, order: Ints) -> None:
-    """Order a range of peers by place; `starts` tells afterwards where each place begins in `order`."""
+    """Order a range of peers by place. Afterwards `starts` has the start of each place in `order`."""
     starts[:] = 0
     for peer in range(low, high):
         starts[tables.place[peer] + 1] += 1

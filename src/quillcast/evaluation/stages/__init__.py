@@ -1,7 +1,7 @@
 """The stages of an evaluation, each from tables to a table (`schemas`), for runs and for notebooks.
 
-The heavy work is done by compiled kernels that Spark calls with Arrow columns. Whole groups are the unit of
-parallelism, and giant ones are split (`tasks`). Randomness comes from (seed, group), so partitioning decides nothing.
+Compiled kernels do the heavy work. Spark calls them with Arrow columns. Whole groups are the unit of parallelism, and
+the largest ones are split (`tasks`). Randomness depends only on (seed, group), so partitioning does not affect results.
 """
 
 from quillcast.evaluation.stages.building import build_trees, edges, trees

@@ -1,4 +1,4 @@
-"""How each group's events travel."""
+"""Build the trees of each group."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -25,14 +25,14 @@ NEEDED = schemas.columns(GROUPS_NEEDED)
 def trees(
     groups: DataFrame, deployment: Deployment, policy: str, load: Shipped | None = None, into: Path | None = None
 ) -> DataFrame:
-    """The trees that a policy grows for groups (`schemas.TREES`), in a partition for each task.
+    """The trees of groups under a policy (`schemas.TREES`), in a partition for each task.
 
     Args:
-        groups: as `groups` made them, or some of them.
-        deployment: where they are.
+        groups: the result of `groups`, or part of it.
+        deployment: the deployment.
         policy: such as "scribe+remover(64)"; see `policies.parse`.
         load: where `save_load` wrote, for a policy that `needs_load`.
-        into: where tasks are to write the table themselves; the result then names its files (`stored`).
+        into: where tasks write the table themselves; the result then names its files (`stored`).
     """
     builder = policies.parse(policy)
     if builder.needs_load and load is None:
@@ -54,7 +54,7 @@ def trees(
 
 
 def giants_count(deployment: Deployment) -> int:
-    """How many groups are split. They are the largest, so theirs are the first tasks, one for each."""
+    """The number of groups that are split. They are the largest, so they have the first tasks, one each."""
     arrays = deployment.arrays()
     return int(np.count_nonzero(pieces(arrays.workload.sizes, len(arrays.peers)) > 1))
 
@@ -62,7 +62,7 @@ def giants_count(deployment: Deployment) -> int:
 def _giants(
     groups: DataFrame, count: int, deployment: Deployment, policy: str, load: Shipped | None, into: Path | None
 ) -> DataFrame:
-    """The trees of groups that are split: their members' routes, found piece by piece, and joined."""
+    """The trees of split groups: their members' routes, found piece by piece, and joined."""
     arrays = deployment.arrays()
     most = int(pieces(arrays.workload.sizes, len(arrays.peers)).max())
 
@@ -98,7 +98,7 @@ def _giants(
 
 
 def build_trees(numbers: Sequence[int], deployment: Deployment, policy: str, load: Shipped | None = None) -> Batches:
-    """The trees of these groups, one after another: what a task of `trees` does."""
+    """The trees of these groups, one after another: the work of a task of `trees`."""
     arrays, builder = deployment.arrays(), policies.parse(policy)
     known = open_load(load.here()) if load else None
     yield from treetable.tree_rows(
@@ -109,10 +109,10 @@ def build_trees(numbers: Sequence[int], deployment: Deployment, policy: str, loa
 
 
 def edges(trees: DataFrame) -> DataFrame:
-    """A row for each message that an event costs, and one for each root (`schemas.EDGES`).
+    """A row for each message that an event causes, and one for each root (`schemas.EDGES`).
 
     Args:
-        trees: as `trees` made them, or read from a table.
+        trees: the result of `trees`, or read from a table.
     """
     carried = trees.selectExpr("group", "tree", "weight", "inline(arrays_zip(nodes, parents, member))").selectExpr(
         "group", "tree", "nodes as node", "parents as parent", "member", "false as redundant", "weight"

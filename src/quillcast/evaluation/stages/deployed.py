@@ -13,8 +13,8 @@ from quillcast.evaluation.deployment import Deployment
 from quillcast.evaluation.tasks import pieces as pieces_of
 from quillcast.evaluation.tasks import tasks
 
-PARTS_MAX, TASK_ROWS = 8, 50_000  # of a table whose rows are only copied: guesses
-SLICE_ROWS = 1 << 19  # of a batch that a kernel hands to Spark
+PARTS_MAX, TASK_ROWS = 8, 50_000  # of a table whose rows are only copied; guesses
+SLICE_ROWS = 1 << 19  # of a batch that a kernel passes to Spark
 
 
 def places(spark: SparkSession, deployment: Deployment, into: Path | None = None) -> DataFrame:
@@ -22,8 +22,8 @@ def places(spark: SparkSession, deployment: Deployment, into: Path | None = None
 
     Args:
         spark: the session.
-        deployment: where they are.
-        into: where tasks are to write the table themselves; the result then names its files (`stored`).
+        deployment: the deployment.
+        into: where tasks write the table themselves; the result then names its files (`stored`).
     """
 
     def rows(first: int, last: int) -> Columns:
@@ -76,9 +76,9 @@ def peers(spark: SparkSession, deployment: Deployment, into: Path | None = None)
 
 
 def groups(spark: SparkSession, deployment: Deployment, into: Path | None = None) -> DataFrame:
-    """The groups of the workload, and the tasks that they are worked on in (`schemas.GROUPS`).
+    """The groups of the workload, and their tasks (`schemas.GROUPS`).
 
-    Arguments as for `places`. Written by tasks, it is a file for each task of the stages that follow.
+    Arguments as for `places`. Written by tasks, it has a file for each task of the following stages.
     """
     sizes, count = deployment.arrays().workload.sizes, len(deployment.arrays().peers)
     order = np.argsort(-sizes.astype(np.int64), kind="stable").astype(np.int32)

@@ -1,4 +1,4 @@
-"""What stages read: groups by task, trees by group, and who publishes in them."""
+"""The input of stages: groups by task, trees by group, and the publishers of groups."""
 
 from collections.abc import Iterator
 
@@ -14,11 +14,11 @@ from quillcast.evaluation.experiment import Publishers
 from quillcast.evaluation.network import Tree
 from quillcast.evaluation.tasks import tasks
 
-PUBLISHERS = 4  # of a group, where members publish; a guess
+PUBLISHERS = 4  # of a group, if members publish; a guess
 
 
 def by_task(groups: DataFrame, deployment: Deployment) -> DataFrame:
-    """Groups in a partition for each task, as rows; or the files of the table, which is a file for each."""
+    """Groups as rows, in a partition for each task; or the files of the table, one for each task."""
     if groups.columns == schemas.columns(schemas.FILES):
         return groups
     arrays = deployment.arrays()
@@ -41,7 +41,7 @@ def by_group(batches: Batches, peers: int, needed: list[str]) -> Iterator[tuple[
 
 
 def sources(kind: Publishers, built: list[Tree], number: int, deployment: Deployment) -> npt.NDArray[np.int32]:
-    """The peers whose events a group carries."""
-    if kind == "root":  # whatever the members are
+    """The peers that publish in a group."""
+    if kind == "root":  # does not depend on the members
         return built[0].nodes[:1]
     return workload.publishers(kind, deployment.group(number), int(built[0].nodes[0]), PUBLISHERS)

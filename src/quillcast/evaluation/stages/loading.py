@@ -1,4 +1,4 @@
-"""What all groups together ask of each peer, for policies that must know it beforehand."""
+"""The load of all groups on each peer, for policies that must know it beforehand."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from quillcast.evaluation.stages.grouped import by_task
 
 
 def loads(groups: DataFrame, deployment: Deployment, policy: str, into: Path | None = None) -> DataFrame:
-    """What all groups ask of each peer (`schemas.LOADS`), for policies that must know it beforehand.
+    """The load of all groups on each peer (`schemas.LOADS`), for policies that must know it beforehand.
 
     Arguments as for `trees`.
     """
@@ -45,7 +45,7 @@ def save_load(path: Path, count: int, folder: Path) -> None:
 
     Args:
         path: the table.
-        count: how many peers there are.
+        count: the number of peers.
         folder: where to write them.
     """
     table = parquet.read_table(path)
@@ -60,6 +60,6 @@ def save_load(path: Path, count: int, folder: Path) -> None:
 
 
 def open_load(folder: Path) -> Load:
-    """What `save_load` wrote."""
+    """Open what `save_load` wrote."""
     maps = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in Load._fields}
     return Load(**{name: frozen(array, array.dtype) for name, array in maps.items()})

@@ -1,4 +1,4 @@
-"""What it takes to mend trees after many deaths."""
+"""Repair trees after many deaths."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from quillcast.evaluation.stages.grouped import by_group
 
 
 def repairs(trees: DataFrame, deployment: Deployment, survivors: Shipped, into: Path | None = None) -> DataFrame:
-    """What it takes to mend the trees after many deaths (`schemas.CHURN`).
+    """The repair of the trees after many deaths (`schemas.CHURN`).
 
     Args:
         trees: as for `delays`.
-        deployment: that they were built in.
+        deployment: the deployment of the trees.
         survivors: where `deployment.make_survivors` wrote.
-        into: where tasks are to write the table themselves; the result then names its files (`stored`).
+        into: where tasks write the table themselves; the result then names its files (`stored`).
     """
 
     def work(batches: Batches) -> Batches:

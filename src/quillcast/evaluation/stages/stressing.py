@@ -1,4 +1,4 @@
-"""What events ask of peers and links."""
+"""The load of events on peers and links."""
 
 from collections import Counter
 from pathlib import Path
@@ -19,7 +19,7 @@ from quillcast.evaluation.stages.grouped import by_group, sources
 def stress(
     trees: DataFrame, deployment: Deployment, publishers: Publishers = "root", into: Path | None = None
 ) -> DataFrame:
-    """What one event of each group asks of peers and of links (`schemas.STRESS`), a row for each of them.
+    """The load of one event of each group on peers and links (`schemas.STRESS`), a row for each of them.
 
     Arguments as for `delays`; of several publishers the first one counts.
     """
@@ -43,7 +43,7 @@ def stress(
 
 
 def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
-    """What these trees ask of peers and links, as `schemas.PARTIALS`: what a task of `stress` does."""
+    """The load of these trees on peers and links, as `schemas.PARTIALS`: the work of a task of `stress`."""
     topology, attached, _, _ = deployment.arrays()
     peers, links = len(attached), len(topology.link_ends)
     tables, entries = np.zeros(peers, np.int32), np.zeros(peers, np.int32)
@@ -65,11 +65,11 @@ def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> 
 
 
 def histograms(stress: DataFrame, into: Path | None = None) -> DataFrame:
-    """How many peers and links bear which load (`schemas.HISTOGRAMS`).
+    """The number of peers and links by load (`schemas.HISTOGRAMS`).
 
     Args:
-        stress: as `stress` made it, or the files of it.
-        into: where tasks are to write the table themselves; the result then names its files (`stored`).
+        stress: the result of `stress`, or its files.
+        into: where tasks write the table themselves; the result then names its files (`stored`).
     """
     figures = schemas.columns(schemas.STRESS)[2:]
 

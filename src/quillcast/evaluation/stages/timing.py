@@ -1,4 +1,4 @@
-"""How late events are."""
+"""Delays of events."""
 
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,19 @@ from quillcast.evaluation.stages.grouped import by_group, sources
 def delays(
     trees: DataFrame, deployment: Deployment, publishers: Publishers = "root", into: Path | None = None
 ) -> DataFrame:
-    """Delays of each group's events, against IP multicast from the same source (`schemas.DELAYS`).
+    """Delays of each group's events, relative to IP multicast from the same source (`schemas.DELAYS`).
 
     Args:
-        trees: as `trees` made them, or read from a table with `SETTINGS`, or the files of one.
-        deployment: that they were built in.
-        publishers: whose events they are.
-        into: where tasks are to write the table themselves; the result then names its files (`stored`).
+        trees: the result of `trees`, or read from a table with `SETTINGS`, or the files of one.
+        deployment: the deployment of the trees.
+        publishers: the kind of publishers.
+        into: where tasks write the table themselves; the result then names its files (`stored`).
     """
     return stored.mapped(trees, lambda batches: measure(batches, deployment, publishers), schemas.DELAYS, into)
 
 
 def measure(batches: Batches, deployment: Deployment, publishers: Publishers) -> Batches:
-    """Delays in these trees: what a task of `delays` does."""
+    """Delays in these trees: the work of a task of `delays`."""
     arrays = deployment.arrays()
     rows = [
         _delays_of(arrays.tables, number, built, source)
@@ -69,7 +69,7 @@ def _delays_of(tables: Tables, number: int, built: list[Tree], source: int) -> d
 
 @njit("int64(int32[::1])", cache=True)
 def _depth(parent: npt.NDArray[np.int32]) -> int:
-    """The most steps from the root to a node."""
+    """The greatest number of steps from the root to a node."""
     depth = np.zeros(len(parent), np.int32)
     deepest = 0
     for node in range(1, len(parent)):

@@ -1,4 +1,4 @@
-"""What is done before the first stage, so that it need not wait: compiling, and starting workers."""
+"""Warm-up before the first stage: compile kernels, and start workers."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from quillcast.evaluation.stages.timing import measure
 
 
 def warm_up_kernels(deployment: Deployment, names: Sequence[str], publishers: Publishers) -> None:
-    """Have this process compile what tasks will call, on the smallest group; they find it in numba's cache."""
+    """Compile in this process what tasks will call, on the smallest group. Tasks find the result in numba's cache."""
     arrays = deployment.arrays()
     smallest = int(np.argmin(arrays.workload.sizes))
     for name in names:
@@ -31,10 +31,10 @@ def warm_up_kernels(deployment: Deployment, names: Sequence[str], publishers: Pu
 
 
 def warm_up_workers(spark: SparkSession) -> None:
-    """Have Spark and its workers load what the first stage would else wait for."""
+    """Have Spark and its workers load what the first stage would otherwise wait for."""
     spark.range(0, 2, 1, 2).mapInArrow(_same, "id long").collect()
 
 
 def _same(batches: Batches) -> Batches:
-    """Being of this module, it makes a worker import it."""
+    """A function of this module, so that a worker has to import the module."""
     return batches

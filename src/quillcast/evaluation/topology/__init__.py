@@ -1,4 +1,4 @@
-"""Where peers stand: generated networks, and measured ones (docs/topologies.md)."""
+"""The places of peers: generated and measured networks (docs/topologies.md)."""
 
 import difflib
 import re
@@ -19,17 +19,17 @@ IN_THE_BOX = {
 
 
 def load(name_or_path: str, seed: int) -> Topology:
-    """The topology that an experiment names.
+    """The topology with this name.
 
     Args:
         name_or_path: `transit-stub`, or with sizes other than the papers' `transit-stub(10,5,10,10)`: transit domains,
-            routers in each, stubs at each router, routers in each stub; `transit-stub-even`, the same with links of
-            all kinds about as long; `aws`, `wonderproxy`, `topology-zoo`; or the path of a file (`measured.read` says
-            which). `#` and a word after a name or path choose a part of it, as in `topology-zoo#geant2012`, or the
-            unit of a matrix without a header: `rtt.txt#s`, `rtt.txt#ms`.
-        seed: of what is generated.
+    routers in each, stubs at each router, routers in each stub; `transit-stub-even`, the same with links of all kinds
+    about equally long; `aws`, `wonderproxy`, `topology-zoo`; or the path of a file (see `measured.read`). `#` and a
+    word after a name or path choose a part of it, as in `topology-zoo#geant2012`, or the unit of a matrix without a
+    header: `rtt.txt#s`, `rtt.txt#ms`.
+        seed: for generated topologies.
 
-    Raises `LocalError` if there is none of this name, or the file cannot be used.
+    Raises `LocalError` if there is no such topology, or the file cannot be used.
     """
     kind, sizes = _parsed(name_or_path)
     if kind in GENERATED:
@@ -45,7 +45,7 @@ def load(name_or_path: str, seed: int) -> Topology:
 
 
 def _parsed(name: str) -> tuple[str, list[int]]:
-    """`kind(1,2,3,4)` taken apart; of other names, themselves and nothing."""
+    """Parse `kind(1,2,3,4)`; other names are returned with an empty list."""
     found = re.fullmatch(r"([\w-]+)\((\d+), *(\d+), *(\d+), *(\d+)\)", name)
     return (found[1], [int(size) for size in found.groups()[1:]]) if found else (name, [])
 

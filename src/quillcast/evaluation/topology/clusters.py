@@ -1,4 +1,4 @@
-"""Domains found from delays, where nobody says who belongs together."""
+"""Domains found from delays, for topologies without labels."""
 
 from typing import Any
 
@@ -8,20 +8,20 @@ from numba import njit
 from quillcast.evaluation.chance import mix
 from quillcast.evaluation.network import Floats, Ints, Topology
 
-PLACES_PER_CLUSTER = 10  # on average, as routers in the stub domains of the papers' network
-MEASURED_MAX = 6_000  # places measured against each other; more join the cluster of the nearest of these
+PLACES_PER_CLUSTER = 10  # on average, like routers in the stub domains of the papers' network
+MEASURED_MAX = 6_000  # places measured against each other; others join the cluster of the nearest of these
 
 
 def clusters_of(delay_ms: Floats, coordinates: Floats, count: int | None = None) -> Ints:
     """A cluster for each place, numbered from 0 in the order of their first places; int32 [places].
 
-    The two clusters whose farthest places are nearest are merged until there are `count` (complete linkage: clusters
-    stay narrow). Of more than `MEASURED_MAX` places, a sample is.
+    Repeatedly merges the two clusters whose farthest places are nearest, until there are `count` (complete linkage,
+    which keeps clusters narrow). Of more than `MEASURED_MAX` places, only a sample is clustered.
 
     Args:
-        delay_ms: float32 [places, places]; [0, 0] where coordinates say it.
+        delay_ms: float32 [places, places]; [0, 0] if there are coordinates.
         coordinates: float32 [places, dimensions].
-        count: how many; by default a tenth of the places.
+        count: the number of clusters; by default a tenth of the places.
     """
     places = len(delay_ms) or len(coordinates)
     count = min(places, count or max(1, places // PLACES_PER_CLUSTER))
@@ -38,7 +38,7 @@ def clusters_of(delay_ms: Floats, coordinates: Floats, count: int | None = None)
 
 
 def numbered(labels: Any) -> Ints:
-    """The same division with numbers from 0, in the order of first appearance; int32."""
+    """The same labels as numbers from 0, in the order of first appearance; int32."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     ranks = np.empty(len(first), np.int32)
     ranks[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
@@ -60,7 +60,7 @@ def _between(delay_ms: Floats, coordinates: Floats, sources: Any, targets: Any) 
 
 
 def _merged(apart: Floats, count: int) -> Any:
-    """For each place, one place that stands for its cluster, after merging to `count` clusters."""
+    """For each place, the representative of its cluster, after merging to `count` clusters."""
     heights, pairs = _chain(apart)
     head = list(range(len(apart)))
 

@@ -1,7 +1,7 @@
 """Transit-stub topologies after the Georgia Tech model ("How to model an internetwork", Zegura et al., 1996).
 
-Transit domains carry traffic between stub domains; a stub domain hangs off one transit router and carries none but its
-own. So a way falls into three parts, and all pairs are composed from shortest paths inside small domains.
+Transit domains carry traffic between stub domains. A stub domain is attached to one transit router and carries only its
+own traffic. So a path has three parts, and all pairs are composed from shortest paths inside small domains.
 """
 
 from collections.abc import Iterable
@@ -19,15 +19,15 @@ from quillcast.evaluation.topology.paths import LINKS_MAX
 
 Point = tuple[float, float]
 
-# How likely two nodes of the same level are linked, before a graph is drawn anew because it is not connected.
-# Guesses: dense enough to connect most graphs at the first draw.
+# The probability of a link between two nodes of the same level, before a disconnected graph is drawn again. Guesses:
+# dense enough to connect most graphs at the first draw.
 BETWEEN_DOMAINS, IN_TRANSIT, IN_STUB = 0.4, 0.6, 0.42
 
-ROUTERS_MAX = 20_000  # all pairs of so many take 2.4 GB
+ROUTERS_MAX = 20_000  # all pairs of this many take 2.4 GB
 
 
 class Domain(NamedTuple):
-    """Places `first` to `last` (exclusive), whose traffic with others passes `gateway`, on `uplink`, to `entry`."""
+    """Places `first` to `last` (exclusive), whose traffic with others passes `gateway`, over `uplink`, to `entry`."""
 
     first: int
     last: int
@@ -37,15 +37,15 @@ class Domain(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Sides of nested squares, in sides of the world; links are as long as they are in this plane.
+    """Side lengths of nested squares, relative to the world's side. The length of a link is its length in this plane.
 
     Guesses: links between transit domains are the longest by far, then links inside them, links to stubs, links in
-    stubs. docs/topologies.md says what other shapes do to the figures.
+    stubs. docs/topologies.md says how other shapes change the figures.
 
     Args:
-        domain: of the square that a transit domain's routers are in.
-        offset: of the square around a transit router that its stubs' centres are in.
-        stub: of the square that a stub's routers are in.
+        domain: of the square with a transit domain's routers.
+        offset: of the square around a transit router with its stubs' centres.
+        stub: of the square with a stub's routers.
     """
 
     domain: float = 0.25
@@ -54,11 +54,11 @@ class Shape(NamedTuple):
 
 
 EVEN = Shape(0.4, 0.4, 0.4)
-"""Links of all kinds are about as long, but for those between transit domains, which are three times as long."""
+"""Links of all kinds are about equally long, except those between transit domains, which are three times as long."""
 
 
 class Sizes(NamedTuple):
-    """How many transit domains, routers in each, stubs at each of these, and routers in each stub."""
+    """The numbers of transit domains, routers in each, stubs at each of these, and routers in each stub."""
 
     transit_domains: int
     routers_per_transit: int
@@ -80,29 +80,31 @@ def transit_stub(
     access_ms: float = 1.0,
     shape: Shape = Shape(),  # noqa: B008
 ) -> Topology:
-    """A random transit-stub network; with its defaults the one of the evaluation of Scribe: 5,050 routers.
+    """A random transit-stub network. The defaults give the one of the evaluation of Scribe: 5,050 routers.
 
     Args:
         seed: equal seeds give equal networks.
-        transit_domains: how many; at least 1.
+        transit_domains: their number, at least 1.
         routers_per_transit: the mean over transit domains; their sum is exact.
         stubs_per_router: the mean over transit routers; their sum is exact.
         routers_per_stub: the mean over stub domains; their sum is exact.
         core_ms: mean one-way delay of the links between routers (the papers: 40.7).
         access_ms: one-way delay of the LAN link between a peer and its router (the papers: 1).
-        shape: how long the kinds of links are beside each other.
+        shape: the relative lengths of the kinds of links.
 
     Transit routers come first, then stubs in the order of their transit routers. Peers may attach to every router.
     `domain` numbers the transit domains, then the stub domains.
-    Raises `LocalError` for a size below 1 or more routers than all pairs can be kept of.
+    Raises `LocalError` for a size below 1, or for too many routers to store all pairs.
     """
     sizes = Sizes(transit_domains, routers_per_transit, stubs_per_router, routers_per_stub)
     routers = transit_domains * routers_per_transit * (1 + stubs_per_router * routers_per_stub)
     if min(sizes) < 1 or routers > ROUTERS_MAX:
-        raise LocalError(f"{sizes} makes {routers:,} routers; give sizes from 1 that make {ROUTERS_MAX:,} at most")
+        raise LocalError(
+            f"{sizes} makes {routers:,} routers; use sizes of at least 1 that make at most {ROUTERS_MAX:,}"
+        )
     plan = _Plan(Random(seed), sizes, shape)
     if len(plan.links) > LINKS_MAX:
-        raise LocalError(f"{sizes} makes {len(plan.links):,} links; give sizes that make {LINKS_MAX:,} at most")
+        raise LocalError(f"{sizes} makes {len(plan.links):,} links; use sizes that make at most {LINKS_MAX:,}")
     lengths = np.array(plan.lengths)
     link_ms = (lengths * (core_ms / lengths.mean())).astype(np.float32)
     link_ends = np.array(plan.links, np.int32).reshape(-1, 2)
@@ -123,7 +125,7 @@ def transit_stub(
 
 
 class _Plan:
-    """Where routers stand, and which are linked."""
+    """The positions of routers, and their links."""
 
     def __init__(self, random: Random, sizes: Sizes, shape: Shape) -> None:
         self.random, self.shape = random, shape
@@ -153,7 +155,7 @@ class _Plan:
         return Domain(members[0], members[-1] + 1, gateway, len(self.links) - 1, entry)
 
     def _place(self, points: list[Point], chance: float) -> range:
-        """A domain of its own at these points."""
+        """A new domain at these points."""
         members = range(len(self.points), len(self.points) + len(points))
         self.domain += [self.domain[-1] + 1 if self.domain else 0] * len(points)
         self.points += points
@@ -166,13 +168,13 @@ class _Plan:
         self.lengths.append(dist(self.points[a], self.points[b]))
 
     def _scatter(self, centre: Point, side: float, count: int) -> list[Point]:
-        """Points in a square."""
+        """Random points in a square."""
         x, y = centre
         draw = self.random.random
         return [(x + side * (draw() - 0.5), y + side * (draw() - 0.5)) for _ in range(count)]
 
     def _sizes(self, count: int, mean: int) -> list[int]:
-        """Whole numbers from half the mean to one and a half, uniform until single steps make the mean exact."""
+        """Integers from half the mean to one and a half, uniform, adjusted in single steps to the exact mean."""
         low, high = mean - mean // 2, mean + mean // 2
         sizes = [self.random.randint(low, high) for _ in range(count)]
         while missing := count * mean - sum(sizes):
@@ -182,7 +184,7 @@ class _Plan:
         return sizes
 
     def _graph(self, members: range, chance: float) -> list[tuple[int, int]]:
-        """Each pair linked with this chance, drawn again until all hang together, as the generator does."""
+        """Link each pair with this probability. Repeat until the graph is connected, as the generator does."""
         while True:
             pairs = [pair for pair in combinations(members, 2) if self.random.random() < chance]
             if _connected(members, pairs):
@@ -223,7 +225,7 @@ def compose(link_ends: Ints, link_ms: Floats, domains: Ints) -> tuple[Floats, In
     up_ms = np.zeros(routers, np.float32)
     entry = np.arange(routers).astype(np.int32)
     home = np.zeros(routers, np.int32)
-    last_link = np.zeros(routers, np.uint16)  # of ways from afar
+    last_link = np.zeros(routers, np.uint16)  # of paths from outside
     for number in range(len(domains)):
         first, last, gateway, uplink, transit = domains[number]
         shortest(delay_ms, via, first, last)
@@ -250,7 +252,7 @@ def compose(link_ends: Ints, link_ms: Floats, domains: Ints) -> tuple[Floats, In
 
 @njit(cache=True)
 def shortest(delay_ms: Floats, via: Ints, first: int, last: int) -> None:
-    """Shortest paths inside a domain, by Floyd and Warshall; given links' delays, infinite where there is none."""
+    """Shortest paths inside a domain (Floyd and Warshall), from the links' delays, infinite if there is no link."""
     for at in range(first, last):
         delay_ms[at, at] = 0
     for through in range(first, last):

@@ -1,6 +1,6 @@
 """Measured networks: round trips between hosts, hosts as points, and graphs of routers (docs/topologies.md).
 
-Every loader takes a file as its origin publishes it, plain or gzipped. What it mends, it counts in the topology's name.
+Every loader reads a file in its original format, plain or gzipped. The topology's name says what was repaired.
 """
 
 import csv
@@ -24,11 +24,11 @@ from quillcast.evaluation.topology.paths import all_pairs
 Matrix = npt.NDArray[np.float64]
 
 ACCESS_MS = 1.0  # a LAN, as in the evaluation of Scribe
-FIBRE_KM_PER_MS = 200.0  # light in glass: two thirds of its speed in the void
-LINK_MS_MIN = 0.1  # a guess for switching and the city's fibre, where two routers stand at one spot
-LINK_MS_MEAN = 40.0  # where a graph says lengths in no unit; as in the evaluation of Scribe
-EXCHANGE_KM = 50.0  # a guess: operators with routers so near each other exchange traffic there
-SECONDS_BELOW = 2.0  # a median round trip below this was given in seconds, unless the caller says otherwise
+FIBRE_KM_PER_MS = 200.0  # light in glass: two thirds of its speed in a vacuum
+LINK_MS_MIN = 0.1  # a guess for switching and the city's fibre, if two routers have the same position
+LINK_MS_MEAN = 40.0  # for graphs whose lengths have no unit; as in the evaluation of Scribe
+EXCHANGE_KM = 50.0  # a guess: operators with routers this near to each other exchange traffic there
+SECONDS_BELOW = 2.0  # a smaller median round trip must be in seconds, unless the caller says otherwise
 EARTH_KM = 6371.0
 
 _MISSING = {"", "-", "nan", "na", "null", "none", "inf"}
@@ -39,12 +39,11 @@ def read(path: Path, part: str = "") -> Topology:
 
     Args:
         path: .csv: round trips in ms with a header and names; .txt: round trips as a matrix of numbers, or a graph of
-            the Inet generator; .xml: OverSim's points; .json: a node-link graph; .jsonl: one on each line. Each may
-            end in .gz.
-        part: of a .jsonl, the network wanted (all joined, if none); of a matrix in .txt, its unit `s` or `ms` (guessed,
-            if none).
+    the Inet generator; .xml: OverSim's points; .json: a node-link graph; .jsonl: one on each line. Each may end in .gz.
+        part: for a .jsonl, the network (all joined, if empty); for a matrix in .txt, its unit `s` or `ms` (guessed, if
+    empty).
 
-    Raises `LocalError` if the file cannot be read, is none of these, or holds what cannot be repaired.
+    Raises `LocalError` if the file cannot be read, has another format, or cannot be repaired.
     """
     name = path.name.removesuffix(".gz")
     stem, _, kind = name.rpartition(".")
@@ -114,7 +113,7 @@ def _square(cells: list[list[str]]) -> Matrix:
         if len(row) != len(cells):
             raise ValueError(f"row {number} of the matrix has {len(row)} values, but there are {len(cells)} rows")
     if len(cells) < 2:
-        raise ValueError("it holds no matrix")
+        raise ValueError("it is not a matrix")
     return np.array([[np.nan if cell.strip().lower() in _MISSING else float(cell) for cell in row] for row in cells])
 
 
@@ -124,12 +123,12 @@ def of_round_trips(
     """A topology from measured round trips; a one-way delay is half of one.
 
     Args:
-        rtt_ms: float64 [places, places]; NaN, a negative number or, between two places, zero: nothing was measured.
-        name: for people; what was repaired is added.
+        rtt_ms: float64 [places, places]; NaN, a negative number or, between two places, zero: not measured.
+        name: for people; the repairs are added.
         place_names: one per place, or None.
         domain: true labels, int32 [places], or None: clusters of places near each other.
 
-    Raises `LocalError` if a place has no measurement to connect it with the others.
+    Raises `LocalError` if a place has no measurement that connects it to the others.
     """
     repaired, notes = repair(rtt_ms, name)
     delay_ms = (repaired / 2).astype(np.float32)
@@ -149,11 +148,11 @@ def of_round_trips(
 
 
 def repair(rtt_ms: Matrix, name: str) -> tuple[Matrix, list[str]]:
-    """Round trips that are symmetric and above zero between places, and what was repaired, with counts.
+    """Round trips that are symmetric and above zero between places; and the repairs, with counts.
 
-    - Nothing measured (NaN, negative, zero between two places): the other direction's; if that has none either, the
+    - Not measured (NaN, negative, zero between two places): use the other direction; if that is missing too, the
       shortest detour over one other place.
-    - Two directions differ: a round trip is one, so the mean of both.
+    - Two directions differ: use the mean, because a round trip has both directions.
     - The diagonal, from a place to itself: if it is longer than to another place, or missing, that or zero instead.
     """
     rtt_ms = np.array(rtt_ms, np.float64)
@@ -188,7 +187,7 @@ def repair(rtt_ms: Matrix, name: str) -> tuple[Matrix, list[str]]:
 
 
 def _points(text: str, stem: str) -> Topology:
-    """OverSim's hosts: the distance between two is the one-way delay in ms (its SimpleUnderlay)."""
+    """Hosts of OverSim: the distance between two is the one-way delay in ms (its SimpleUnderlay)."""
     nodes = ET.fromstring(text).findall("node")
     coordinates = np.array([[float(axis.text or "") for axis in node.findall("coord")] for node in nodes], np.float32)
     if coordinates.ndim != 2 or not coordinates.size:
@@ -230,7 +229,7 @@ def of_links(
         domain: true labels, int32 [routers], or None: clusters of routers near each other.
         attachable: routers that peers attach to, int32; None: all.
         place_names: one per router, or None.
-        routers: how many.
+        routers: the number of routers.
 
     Raises `LocalError` if the graph is disconnected or too large.
     """
@@ -251,7 +250,7 @@ def of_links(
 
 
 def _inet(text: str, stem: str) -> Topology:
-    """A graph of the Inet 3.0 generator; lengths are distances in its plane, scaled to `LINK_MS_MEAN`."""
+    """A graph of the Inet 3.0 generator. Lengths are distances in its plane, scaled to `LINK_MS_MEAN`."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     routers, count = int(lines[0][0]), int(lines[0][1])
     rows = lines[1 + routers :]
@@ -266,7 +265,7 @@ def _inet(text: str, stem: str) -> Topology:
 
 
 def _network(graph: dict[str, Any], stem: str) -> Topology:
-    """One node-link graph with kilometres. Peers attach to cities where nodes say what they are."""
+    """One node-link graph with kilometres. Peers attach to cities if nodes have a kind."""
     plan = _Map([graph])
     cities = [at for at, node in enumerate(graph["nodes"]) if node.get("type") == "City"]
     attachable = np.array(cities, np.int32) if cities else None
@@ -274,11 +273,11 @@ def _network(graph: dict[str, Any], stem: str) -> Topology:
 
 
 def _networks(graphs: list[dict[str, Any]], stem: str, part: str) -> Topology:
-    """The network of a name; or the latest state of each operator's, joined where two have routers near each other."""
+    """The network with this name; or the latest of each operator, joined where routers of two are near each other."""
     named = {str(graph["graph"]["name"]): graph for graph in graphs}
     if part:
         if part not in named:
-            raise LocalError(f"{stem} holds no network {part!r}; it holds {', '.join(sorted(named))}")
+            raise LocalError(f"{stem} has no network {part!r}; it has {', '.join(sorted(named))}")
         return _network(named[part], stem)
     latest = {re.sub(r"\d+$", "", name): named[name] for name in sorted(named)}  # geant2001, geant2009, geant2012
     plan = _Map(list(latest.values()))
@@ -311,7 +310,7 @@ class _Map:
         )
 
     def join(self) -> None:
-        """Link the nearest routers of each two networks, if within `EXCHANGE_KM` or else still apart (Kruskal)."""
+        """Link the nearest routers of each two networks, if within `EXCHANGE_KM` or not connected (Kruskal)."""
         nearest = self._nearest()
         part = list(range(int(self.network[-1]) + 1))
         for km, a, b in nearest:
@@ -335,7 +334,7 @@ class _Map:
         return sorted(pairs)
 
     def topology(self, name: str, *, domain: Ints | None, attachable: Ints | None) -> Topology:
-        """The map with light's delays in fibre."""
+        """The map as a topology, with the delays of light in fibre."""
         link_ms = np.array(self.km) / FIBRE_KM_PER_MS
         short = int((link_ms < LINK_MS_MIN).sum())
         topology_name = f"{name}; {short:,} links below {LINK_MS_MIN:g} ms lengthened to it" if short else name

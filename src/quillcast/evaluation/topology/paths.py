@@ -9,20 +9,20 @@ from quillcast.core.errors import LocalError
 from quillcast.evaluation.network import Floats, Ints
 
 ROUTERS_MAX = 5_000  # all pairs of more take a minute, and 6 bytes each
-LINKS_MAX = 65_536  # a link is named by 16 bits
+LINKS_MAX = 65_536  # a link is identified by 16 bits
 
 
 def all_pairs(link_ends: Ints, link_ms: Floats, routers: int, name: str) -> tuple[Floats, Any]:
-    """Delays between all routers, and the last link of each way: float32 and uint16 [routers, routers].
+    """Delays between all routers, and the last link of each path: float32 and uint16 [routers, routers].
 
     Args:
         link_ends: the routers at the ends of each link, int32 [links, 2].
         link_ms: its one-way delay, the same both ways, float32 [links].
-        routers: how many.
+        routers: the number of routers.
         name: of the graph, for errors.
 
-    Raises `LocalError` if there are more routers than `ROUTERS_MAX`, more links than `LINKS_MAX`, or no way from some
-    router to another.
+    Raises `LocalError` if there are more routers than `ROUTERS_MAX`, more links than `LINKS_MAX`, or the graph is
+    disconnected.
     """
     if routers > ROUTERS_MAX or len(link_ends) > LINKS_MAX:
         raise LocalError(
@@ -59,7 +59,7 @@ def _dijkstra(first: Any, other: Any, link: Any, link_ms: Any) -> tuple[Any, Any
             size -= 1
             _sink(heap_ms, heap_at, size)
             if ms > way_ms[at]:
-                continue  # a shorter way was found since
+                continue  # a shorter path was found since
             delay_ms[source, at] = ms
             for edge in range(first[at], first[at + 1]):
                 further = ms + link_ms[link[edge]]
@@ -76,7 +76,7 @@ def _dijkstra(first: Any, other: Any, link: Any, link_ms: Any) -> tuple[Any, Any
 
 @njit(cache=True)
 def _rise(heap_ms: Any, heap_at: Any, place: Any, ms: Any, at: Any) -> None:
-    """Put an entry in at the end of the heap, and let it rise."""
+    """Append an entry to the heap, and move it up to its place."""
     while place > 0:
         above = (place - 1) // 2
         if heap_ms[above] <= ms:
@@ -88,7 +88,7 @@ def _rise(heap_ms: Any, heap_at: Any, place: Any, ms: Any, at: Any) -> None:
 
 @njit(cache=True)
 def _sink(heap_ms: Any, heap_at: Any, size: Any) -> None:
-    """Take the entry behind the heap's end, put it on top, and let it sink."""
+    """Move the entry behind the heap's end to the top, and then down to its place."""
     ms, at = heap_ms[size], heap_at[size]
     place = 0
     while 2 * place + 1 < size:

@@ -13,7 +13,7 @@ _FAULTS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.Msgspec
 
 
 def pack(attributes: Mapping[str, Any]) -> bytes:
-    """As bytes. Raises `LocalError` unless `unpack` reads them: subscribers would drop what was sealed with them."""
+    """The attributes as bytes. Raises `LocalError` unless `unpack` can read them: subscribers would drop the block."""
     if not isinstance(attributes, Mapping):
         raise LocalError(f"attributes are a mapping, not {type(attributes).__name__}; say attributes={{name: value}}")
     try:

@@ -1,10 +1,9 @@
-"""What the publishers of a node to one topic share: the open batch, and the peer's publisher that seals and keeps it.
+"""A batcher: what the publishers of a node to one topic share. It collects their events in the open batch.
 
-An event that comes alone leaves in the call that publishes it; where a turn of the event loop brings more, they wait
-for its end. Which it will be is told by those before: a burst behind lone events takes two blocks, not one.
-Events gather in one batch, whoever publishes them; runs note where another publisher goes on. So a block, its way to
-the root, its receipt and its place in memory are worth as many events as came in one turn of the event loop, be they of
-one publisher or of thousands (docs/decisions/shared-blocks.md).
+A lone event leaves in the call that publishes it. If an iteration of the event loop brings several, they leave together
+at its end. The batcher guesses from the events before: a burst after lone events takes two blocks instead of one.
+All publishers share the batch; runs say which events are whose. So all events of one iteration share the cost of a
+block and its receipt, whether they are of one publisher or of thousands (docs/decisions/shared-blocks.md).
 """
 
 import asyncio
@@ -23,12 +22,12 @@ from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
 
-EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: they describe, payloads carry
-LONE_BLOCKS = 2  # in a row with one event each, after which the next event is taken for a lone one; a guess
-LONE_S = 1e-4  # a guess, some two turns of a busy event loop: what comes closer behind a lone event waits for its turn
-EVENT_BYTES = 80  # what an event costs in a batch beside its payload; of 16 bytes a full one has 8,192
+EXTRAS_BYTES_MAX = 64 << 10  # of an event's key and attributes together; a guess: data belongs into the payload
+LONE_BLOCKS = 2  # blocks in a row with one event each, after which the next event counts as a lone one; a guess
+LONE_S = 1e-4  # a guess, two iterations of a busy loop: an event that follows a lone one sooner joins a batch
+EVENT_BYTES = 80  # cost of an event in a batch beside its payload; a full batch has 8,192 events of 16 bytes
 
-NO_PAYLOADS: list[bytes] = []  # of publishers without room
+NO_PAYLOADS: list[bytes] = []  # of publishers that have no room
 Wait = Literal["root", "stable"]
 
 
@@ -38,49 +37,49 @@ class TopicWriter(Protocol):
     id: bytes
     timed: bool
     plain: bool
-    """Its events may be payloads and nothing more: it is open, and not timed."""
+    """Its events can be bare payloads: it is open, and not timed."""
     room: int
-    """Bytes that it may add to `payloads` without a look at anything else; the batch's last publisher alone has any."""
+    """Bytes that it may add to `payloads` without further checks; only the batch's last publisher has any."""
     payloads: list[bytes]
     next: int
     """Its events that were sealed."""
     last: int
-    """One past the last of them, as the batcher's publisher counts."""
+    """One past the last of them, in the numbering of the batcher's publisher."""
 
     def discarded(self, first: int, last: int) -> None:
-        """Its events [first, last) were discarded at a bound, and never count as stable."""
+        """Its events [first, last) were discarded at a limit, and never count as stable."""
         ...
 
     def failed(self, error: QuillcastError) -> None:
-        """The topic takes no more of its events."""
+        """The topic no longer accepts its events."""
         ...
 
     def move(self, batcher: "Batcher", pump: Pump, peer: Peer) -> None:
-        """Its events go by another batcher from now on."""
+        """From now on it publishes through another batcher."""
         ...
 
 
 class Batch:
-    """Events that are still to be sealed: their columns, and whose they are."""
+    """Events that wait to be sealed: their columns, and their publishers."""
 
     __slots__ = ("attributes", "keys", "left", "payloads", "plain", "runs", "times")
 
     def __init__(self, left: int) -> None:
-        self.left = left  # bytes that it still takes
-        self.plain = True  # payloads are all there is to its events
+        self.left = left  # bytes that still fit
+        self.plain = True  # its events are bare payloads
         self.payloads: list[bytes] = []
         self.keys: list[bytes] | None = None
         self.attributes: list[bytes] | None = None
         self.times: list[int] | None = None
-        self.runs: list[tuple[TopicWriter, int]] = []  # whose events follow, from which place on
+        self.runs: list[tuple[TopicWriter, int]] = []  # whose events follow, and from which place
 
     def spans(self) -> list[tuple[TopicWriter, int, int]]:
-        """The runs, each with its first place and the one past its last."""
+        """The runs, each with its first place and one past its last."""
         ends = [*(start for _, start in self.runs[1:]), len(self.payloads)]
         return [(writer, start, end) for (writer, start), end in zip(self.runs, ends, strict=True)]
 
     def add_extras(self, key: bytes | None, attributes: Mapping[str, Any] | None, *, timed: bool) -> None:
-        """What there is to the next event beside its payload. Raises `EventTooLarge`, and `LocalError` (`pack`).
+        """Add the key, attributes and time of the next event. Raises `EventTooLarge`, and `LocalError` (`pack`).
 
         A column begins with the first event that uses it; the events before have no key, no attributes, and this time.
         """
@@ -104,7 +103,7 @@ class Batch:
         self.left -= size
 
     def without(self, writers: Mapping[TopicWriter, Any]) -> "Batch":
-        """The batch as it were without these publishers."""
+        """The batch without the events of these publishers."""
         kept = Batch(self.left)
         spans = [span for span in self.spans() if span[0] not in writers]
         for writer, start, end in spans:
@@ -117,7 +116,7 @@ class Batch:
 
 
 class Batcher:
-    """The way of a node's publishers into one topic; the listener of the peer's publisher, `inner`."""
+    """Batches the events of a node's publishers to one topic; the listener of the peer's publisher, `inner`."""
 
     __slots__ = (
         "_batch",
@@ -147,20 +146,20 @@ class Batcher:
         self, topic: str, pump: Pump, peer: Peer, batch_bytes: int, join: Join, warrant: Warrant | None,
         ended: Callable[["Batcher"], None],
     ) -> None:  # fmt: skip
-        """Open it; `ended` hears when the last publisher left. Raises `LocalError` for a name that is no topic's."""
+        """Open it; `ended` is called when the last publisher has left. Raises `LocalError` for an invalid name."""
         self.topic = topic
         self.limit = 0
-        """Bytes that one event may have; 0 while the topic is not known."""
+        """The size limit of an event; 0 while the topic is not known."""
         self.stopped = True
-        """Publishers have to look: the topic is not known yet, there is no room, others wait for it, or it failed."""
+        """Publishers must take the slow path: the topic is unknown, there is no room, others wait, or it failed."""
         self.failure: QuillcastError | None = None
         self._pump, self.peer, self._batch_bytes, self._join = pump, peer, batch_bytes, join
         self._batch: Batch | None = None  # the open one
-        self._holder: TopicWriter | None = None  # whose the batch's last events are
-        self._lone_blocks = 0  # with one event each, up to the last one
+        self._holder: TopicWriter | None = None  # the publisher of the batch's last events
+        self._lone_blocks = 0  # blocks in a row with one event each
         self._lone_at = 0.0  # when an event last left at once
         self._writers: dict[TopicWriter, None] = {}
-        self._named = False  # the blocks' PublisherId is somebody's
+        self._named = False  # a publisher has the blocks' PublisherId
         self._queue: OrderedDict[asyncio.Event, None] = OrderedDict()  # calls that wait for room, the oldest first
         self._waiting: dict[Wait, list[tuple[int, int, asyncio.Future[None]]]] = {"root": [], "stable": []}
         self._tickets = count()
@@ -171,14 +170,14 @@ class Batcher:
         self.progressed()
 
     def enter(self, writer: TopicWriter) -> bytes:
-        """One more publisher; its PublisherId. The first is named like the blocks, which need no runs for it."""
+        """Add a publisher; returns its PublisherId. The first has that of the blocks, which then need no runs."""
         self._writers[writer] = None
         self.inner.writers_count = len(self._writers)
         own, self._named = not self._named, True
         return self.inner.id if own else self.peer.scribe.publishing.new_id()
 
     def leave(self, writer: TopicWriter) -> None:
-        """A publisher closes. After the last one the peer keeps what is not stable until it is."""
+        """A publisher closes. After the last one, the peer keeps unstable events until they are stable."""
         self.flush()
         self._writers.pop(writer, None)
         if self._writers:
@@ -189,14 +188,14 @@ class Batcher:
         self._tell()
 
     def end(self) -> None:
-        """The node has left: who waits for an acknowledgement waits in vain."""
+        """The node has left: fail all calls that wait for an acknowledgement."""
         if self.failure is None:
             self.failed(NotJoined(f"the node has left; what it published to {self.topic!r} was not acknowledged"))
 
     # --- moving to another peer of the node
 
     def pause(self) -> None:
-        """Seal what waits, and take no more: publishers wait."""
+        """Seal the open batch, and have publishers wait."""
         self.flush()
         self._paused = self.stopped = True
 
@@ -207,11 +206,11 @@ class Batcher:
 
     @property
     def safe(self) -> bool:
-        """Is everything acknowledged that will be?"""
+        """Has every acknowledgement arrived that can still arrive?"""
         return self.failure is not None or self._mark("stable" if self.inner.reliable else "root") >= self.inner.next
 
     def move_to(self, successor: "Batcher", pump: Pump, peer: Peer) -> None:
-        """The publishers continue at another peer's batcher, and their sequences begin anew there."""
+        """Move the publishers to another peer's batcher, where their sequences start again."""
         for writer in list(self._writers):
             writer.move(successor, pump, peer)
         self._writers.clear()
@@ -224,7 +223,7 @@ class Batcher:
     # --- the open batch
 
     def add(self, writer: TopicWriter, payload: bytes) -> bool:
-        """Take an event that is a payload only; False if it needs a closer look or a pause."""
+        """Add a bare payload; False if the event needs further checks or a pause."""
         if self.stopped or not writer.plain:
             return False
         if self._lone_blocks >= LONE_BLOCKS and self._batch is None and not self._pump.stepping:
@@ -242,7 +241,7 @@ class Batcher:
     def append(
         self, writer: TopicWriter, payload: bytes, key: bytes | None, attributes: Mapping[str, Any] | None
     ) -> bool:
-        """Take an event. True if the batch is full now: it is to be flushed. Raises as `Batch.add_extras`."""
+        """Add an event; True if the batch is full now and must be flushed. Raises as `Batch.add_extras`."""
         batch = self._batch or self._open()
         self._left(batch)
         if key is not None or attributes is not None or writer.timed or not batch.plain:
@@ -256,7 +255,7 @@ class Batcher:
         return batch
 
     def _send_at_once(self, writer: TopicWriter, payload: bytes) -> bool:
-        """An event that is likely its turn's only one: it does not wait for others. False if it is too large."""
+        """Send an event that is probably alone, without waiting for others. False if it is too large."""
         inner = self.inner
         if len(payload) > inner.descriptor.settings.event_bytes_max:
             return False
@@ -286,7 +285,7 @@ class Batcher:
             writer.room = batch.left
 
     def _left(self, batch: Batch) -> int:
-        """Bytes that the batch still takes, once its holder has given back what it may not have used."""
+        """Bytes that still fit into the batch, including what its holder has not used."""
         holder = self._holder
         if holder is not None and holder.room:
             batch.left, holder.room = holder.room, 0
@@ -321,7 +320,7 @@ class Batcher:
         self.stopped = self.stopped or self.inner.room() <= 0
 
     def _runs(self, batch: Batch) -> list[Run] | None:
-        """Whose the batch's events are, now that they get their sequences; None where they are those of the block."""
+        """The runs of the batch, whose events get their sequences now; None if the block's own publisher sent all."""
         first, inner = batch.runs[0][0], self.inner
         if len(batch.runs) == 1 and first.id == inner.id and first.next == inner.next:
             first.next += len(batch.payloads)
@@ -333,7 +332,7 @@ class Batcher:
         return runs
 
     def _without_larger(self, batch: Batch, limit: int) -> Batch:
-        """The topic's limit may have been lowered since events were taken: their publishers fail, and no others."""
+        """If the topic's limit was lowered meanwhile, only the publishers of events that are too large fail."""
         sizes = {writer: max(map(len, batch.payloads[start:end])) for writer, start, end in batch.spans()}
         larger = {writer: size for writer, size in sizes.items() if size > limit}
         for writer, size in larger.items():
@@ -343,7 +342,7 @@ class Batcher:
     # --- waiting
 
     def queue_up(self) -> asyncio.Event:
-        """Take a place in the queue for room. Set when it is worth a look whether it `is_turn_of` the place.
+        """Enter the queue for room. The place is set when the caller should check `is_turn_of`.
 
         While anybody waits, publishers are `stopped`: calls are served in the order in which they were made.
         """
@@ -353,11 +352,11 @@ class Batcher:
         return place
 
     def is_turn_of(self, place: asyncio.Event) -> bool:
-        """Is there room, and nobody before this place?"""
+        """Is there room, and is this place the first?"""
         return not self._full and next(iter(self._queue)) is place
 
     def leave_queue(self, place: asyncio.Event) -> None:
-        """This place's call was served, or given up: the next one's turn."""
+        """This call was served or has given up: it is the next one's turn."""
         self._queue.pop(place, None)
         self.stopped = self._full or bool(self._queue)
         if self._queue and not self._full:
@@ -365,11 +364,11 @@ class Batcher:
 
     @property
     def _full(self) -> bool:
-        """Are no events taken now?"""
+        """Can no events be added now?"""
         return self.limit <= 0 or self.failure is not None or self._paused or self.inner.room() <= 0
 
     async def sealed(self) -> None:
-        """Let the present batch be sealed, at the end of this turn of the loop, with what others publish in it."""
+        """Wait until the open batch is sealed, at the end of this iteration, with the events of others."""
         batch = self._batch
         if batch is not None:
             await asyncio.sleep(0)  # what the batch's first event put off comes before this goes on
@@ -377,9 +376,9 @@ class Batcher:
                 self.flush()
 
     async def acknowledged(self, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
-        """Wait until all blocks before a number are acknowledged, or it is `in_vain` to wait for their stability.
+        """Wait until all blocks before a number are acknowledged, or until that is impossible (`in_vain`).
 
-        Raises what made the topic fail.
+        Raises the error that made the topic fail.
         """
         while self._mark(wait) < last and not (wait == "stable" and in_vain()):
             if self.failure is not None:
@@ -398,12 +397,12 @@ class Batcher:
         return self.inner.admitted if wait == "root" else self.inner.stable
 
     def _tell(self) -> None:
-        """There is room, or no hope of it: whoever waits looks, in the order of the queue."""
+        """There is room, or the topic failed: wake the calls in the queue, in order."""
         for place in self._queue:
             place.set()
 
     def _tell_reached(self) -> None:
-        """Go on those who wait for an acknowledgement that came, or that will not come."""
+        """Wake the calls whose acknowledgement has arrived, or cannot arrive any more."""
         for wait, waiting in self._waiting.items():
             while waiting and (waiting[0][0] <= self._mark(wait) or self.failure is not None):
                 heard = heappop(waiting)[2]

@@ -1,4 +1,4 @@
-"""Who holds up an acknowledgement: asked along the topic's tree, and said so that a person can act on it."""
+"""Finds out which peers hold up an acknowledgement, by asking along the topic's tree, and names them for people."""
 
 from types import TracebackType
 
@@ -77,7 +77,7 @@ class HoldUps:
         return f"{buffers}: {names}" if names else buffers
 
     def _root_trouble(self) -> str | None:
-        """What is wrong with the root itself."""
+        """The problem of the root itself."""
         walk = self._walk
         if walk is None:
             return "the topic's root was lost, and another one is not found yet"
@@ -88,7 +88,7 @@ class HoldUps:
         return f"its root {_named(walk.root)} does not answer"
 
     def _names(self) -> list[str]:
-        """What each of those that hold it up does."""
+        """What each of these peers does."""
         assert self._walk is not None
         names = [f"{_named(contact)} does not have it yet" for contact in self._walk.behind]
         names += [f"{_named(contact)} does not answer" for contact in self._walk.silent]

@@ -13,9 +13,9 @@ from typing import Any
 from quillcast.core.bundle import Block
 from quillcast.core.errors import LocalError, NotAdmitted, NotJoined, NotStable, QuillcastError
 from quillcast.core.ranges import RangeSet
+from quillcast.live import arguments
 from quillcast.live.edges.batcher import EVENT_BYTES, NO_PAYLOADS, Batcher, Wait, too_large
 from quillcast.live.edges.holdups import HoldUps
-from quillcast.live.node import arguments
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.publisher import DROPPED_RANGES_MAX
@@ -193,7 +193,7 @@ class Publisher:
             raise self._never_stable()
 
     async def _reached(self, batcher: Batcher, wait: Wait, last: int, in_vain: Callable[[], bool]) -> None:
-        """Wait for an batcher's acknowledgement, and for that of the one before it."""
+        """Wait for a batcher's acknowledgement, and for that of the one before it."""
         if self._before is not None:
             await self._before[0].acknowledged(wait, self._before[1], in_vain)
         await batcher.acknowledged(wait, last, in_vain)

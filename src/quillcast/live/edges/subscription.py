@@ -1,4 +1,4 @@
-"""The subscriber's edge: blocks wait in an inbox, and become events or payloads where the application takes them."""
+"""Subscriptions: blocks wait in an inbox until the application reads them as events or payloads."""
 
 import asyncio
 import inspect
@@ -26,15 +26,15 @@ from quillcast.protocol.topics.lag import Unread
 from quillcast.protocol.topics.subscription import Subscription as PeerSubscription
 
 LOSSES_MAX = 1000  # reports kept for `Subscription.lost`; a guess
-READ_BYTES_MAX = 4 << 20  # of events that a node keeps for its other subscriptions to a topic; a guess
-TURN_EVENTS = 256  # after so many the event loop runs before the next block; a guess
+READ_BYTES_MAX = 4 << 20  # of decoded events that a node keeps for its other subscriptions to a topic; a guess
+TURN_EVENTS = 256  # after this many, the event loop runs before the next block; a guess
 _EVENT_BYTES = 192  # of an `Event` and what it refers to, beside the bytes of its block
 
-Item = TypeVar("Item")  # what a subscription hands out: `Event`, or payloads as `bytes`
+Item = TypeVar("Item")  # what a subscription yields: `Event`, or payloads as `bytes`
 Handler = Callable[[Item], Awaitable[None] | None]
 Make = Callable[[str, Block, int, int], tuple[Iterator[Item], Iterator[Any]]]
-"""Makes what is handed out of a topic's block, from event `skip` to before `stop`, and an iterator that goes along with
-it and whose `length_hint` says how many are left. Raises `Malformed`."""
+"""Makes the items of events `skip` to before `stop` of a block, and an iterator whose `length_hint` says how many are
+left. Raises `Malformed`."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -56,11 +56,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     recovered: bool = False
 
 
-_NO_BLOCKS: deque[tuple[Block, int, int, Position, bool]] = deque()  # of all inboxes that never held any
+_NO_BLOCKS: deque[tuple[Block, int, int, Position, bool]] = deque()  # shared by all inboxes that have been empty so far
 
 
 class Losses(deque[Loss]):
-    """The last reports of what will not come, and of how many events in all."""
+    """The latest loss reports, and the number of lost events."""
 
     total = 0
 
@@ -83,9 +83,9 @@ class Inbox:
     def __init__(self, size_bytes_max: int, name: str = "") -> None:
         self.name = name
         self.blocks = _NO_BLOCKS
-        self.current: tuple[Block, int] | None = None  # the block that the application is at, and where it ends
-        self.left = _NO_ITEMS  # as many as are left of it
-        self.turned_at = 0.0  # when the application came for that block, or for its last event
+        self.current: tuple[Block, int] | None = None  # the block that the application reads, and where it ends
+        self.left = _NO_ITEMS  # the items of it that are left
+        self.turned_at = 0.0  # when the application took that block, or its last event
         self.size_bytes, self.size_bytes_max = 0, size_bytes_max
         self.position: Position | None = None
         self.failure: QuillcastError | None = None
@@ -94,7 +94,7 @@ class Inbox:
         self.on_lost: Callable[[Loss], object] | None = None
         self.closed = False
         self.subscription: Subscription[Any] | None = None
-        """The one that it is of, while that is open."""
+        """Its subscription, while that is open."""
         self._waiting: tuple[Callable[[], None], ...] = ()  # to be called once when something changes
 
     def started(self, position: Position) -> None:
@@ -126,15 +126,15 @@ class Inbox:
         return self.size_bytes_max - self.size_bytes
 
     def unread(self) -> Unread:
-        """What waits for the application, and what it is at (`protocol.topics.lag.Watched`)."""
+        """What waits for the application, and what it reads (`protocol.topics.lag.Watched`)."""
         events = sum(stop - skip for _, skip, stop, *_ in self.blocks)
         if self.current is not None:
-            events += length_hint(self.left) + 1  # one is being handled, or was handed out and no other asked for
+            events += length_hint(self.left) + 1  # one is being handled
         idle_s = time.monotonic() - self.turned_at
         return Unread(events, self.size_bytes, self._oldest_ns(), idle_s)
 
     def _oldest_ns(self) -> int | None:
-        """When the oldest event was published that the application is not done with."""
+        """When the oldest event was published that the application has not finished."""
         if self.current is not None:
             block, stop = self.current
             return block.times()[max(0, stop - length_hint(self.left) - 1)]
@@ -146,18 +146,18 @@ class Inbox:
         self._tell()
 
     async def changed(self) -> None:
-        """Wait until something came, or the subscription began or ended."""
+        """Wait until something arrives, or the subscription starts or ends."""
         waiter = asyncio.get_running_loop().create_future()
         wake = partial(_wake, waiter)
         self.tell(wake)
         try:
             await waiter
-        except BaseException:  # who gives up is not kept
+        except BaseException:  # a caller that gives up is not kept
             self._waiting = tuple([other for other in self._waiting if other is not wake])
             raise
 
     def tell(self, wake: Callable[[], None]) -> None:
-        """Call a function, once, when something came, or the subscription began or ended."""
+        """Call a function once, when something arrives, or the subscription starts or ends."""
         self._waiting = (*self._waiting, wake)
 
     def _tell(self) -> None:
@@ -172,10 +172,10 @@ def _wake(waiter: "asyncio.Future[None]") -> None:
 
 
 class DecodeCache:
-    """What all subscriptions of a node share: the peer, and the turning of blocks into events or payloads.
+    """What all subscriptions of a node share: the peer, and the events of recently decoded blocks.
 
-    Subscriptions to one topic mostly read a block in the same turn of the event loop; who is late makes its own events.
-    Attributes may be changed by those who get them, so events with attributes are nobody else's.
+    Subscriptions to one topic mostly read a block in the same iteration of the event loop; a late one decodes it again.
+    Applications may change attributes, so events with attributes are not shared.
     """
 
     pump: Pump
@@ -185,12 +185,12 @@ class DecodeCache:
     def __init__(self, join_timeout_s: float) -> None:
         self.join_timeout_s = join_timeout_s
         self.shared: dict[str, None] = {}
-        """Topics with several subscriptions; most have one, which makes what it hands out itself."""
+        """Topics with several subscriptions. Most topics have one, which needs no cache."""
         self._read: deque[tuple[Block, Make[Any], list[Any]]] = deque()
         self._bytes = 0
 
     def note(self, topic: str, handle: PeerSubscription) -> None:
-        """Subscriptions to a topic are others now."""
+        """The subscriptions to a topic have changed."""
         if self.peer.subscriptions(handle) > 1:
             self.shared[topic] = None
         elif topic in self.shared:
@@ -201,7 +201,7 @@ class DecodeCache:
     def read(
         self, make: Make[Item], topic: str, block: Block, skip: int, stop: int
     ) -> tuple[Iterator[Item], Iterator[Any]]:
-        """What `make` makes of events `skip` to `stop` of a block in a shared topic. Raises `Malformed`."""
+        """The items of events `skip` to `stop` of a block in a shared topic. Raises `Malformed`."""
         if make in (events, recovered_events) and block.has_attributes:
             return make(topic, block, skip, stop)
         for known, maker, items in self._read:
@@ -239,8 +239,8 @@ class Subscription(Generic[Item]):
         self.topic, self._make, self._inbox, self._decode_cache = topic, make, inbox, decode_cache
         self.credentials = credentials
         self._items: Iterator[Item] = _NO_ITEMS
-        self._taken_bytes = 0  # of the block whose events are being handed out
-        self._turn_events = 0  # handed out since the event loop ran
+        self._taken_bytes = 0  # of the block that is being read
+        self._turn_events = 0  # yielded since the event loop ran
         self._handle: PeerSubscription | None = None
 
     # --- the application's side
@@ -322,7 +322,7 @@ class Subscription(Generic[Item]):
         """End the subscription. Unread events are dropped, and `async for` ends."""
         self._inbox.close()
         self._inbox.blocks.clear()
-        deque(self._items, maxlen=0)  # whoever is in the midst of them gets no more
+        deque(self._items, maxlen=0)  # a reader in the middle of them gets no more
         decode_cache, handle = self._decode_cache, self._handle
         if handle is not None:
             decode_cache.pump.call(decode_cache.peer.unsubscribe, handle)
@@ -340,17 +340,17 @@ class Subscription(Generic[Item]):
         decode_cache.note(self.topic, self._handle)
 
     def move(self, warrant: Warrant | None) -> None:
-        """The node has another peer now: subscribe there, as it was asked for. The former peer goes on delivering."""
+        """The node has a new peer: subscribe there with the same options. The former peer still delivers."""
         if self._handle is not None and self._inbox.failure is None:
             wish = self._handle.wish
-            self._inbox.position = None  # where the subscription begins among the new peer's neighbours is to be seen
+            self._inbox.position = None  # the new network has positions of its own
             self.open(start=wish.start, delivery=wish.delivery, warrant=warrant)
 
     def serve(self, handler: Handler[Item], run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
         """Call the handler with every event, one after the other, until the subscription ends.
 
-        That is at the end of the turn in which the event came, or in a task where the handler wants to be awaited. An
-        error in a handler is reported to the event loop's exception handler, and the next event goes on.
+        A plain function is called at the end of the turn in which the event arrived, a coroutine function in a task. An
+        error in a handler is reported to the event loop's exception handler, and the next event follows.
         """
         Service(self, handler, self._decode_cache.pump, run).go_on_soon()
 
@@ -363,9 +363,9 @@ class Subscription(Generic[Item]):
         raise StopAsyncIteration
 
     async def _more(self, taken: Iterator[Item]) -> bool:
-        """Turn the next block into events, now that these are taken; False at the end of the subscription.
+        """Decode the next block when this one is read; False at the end of the subscription.
 
-        Another reader may have done so meanwhile. The event loop runs now and then.
+        Another reader may have done so meanwhile. Now and then the event loop runs in between.
         """
         if self._pause_due():
             await asyncio.sleep(0)
@@ -376,20 +376,20 @@ class Subscription(Generic[Item]):
         return True
 
     def _pause_due(self) -> bool:
-        """Has so much been handed out that the event loop is to run, though more waits?"""
+        """Must the event loop run before the next block?"""
         due = self._turn_events >= TURN_EVENTS and bool(self._inbox.blocks)
         if due:
             self._turn_events = 0
         return due
 
     def _ended(self) -> bool:
-        """Will nothing more come? Raises why the subscription failed."""
+        """Has the subscription ended? Raises the error if it failed."""
         if self._inbox.failure is not None:
             raise self._inbox.failure
         return self._inbox.closed
 
     def _turn_to_next(self) -> bool:
-        """Turn the next block into events; False if none is there."""
+        """Decode the next block; False if there is none."""
         if self._taken_bytes:
             self._release()
         inbox = self._inbox
@@ -414,7 +414,7 @@ class Subscription(Generic[Item]):
         return True
 
     def _release(self) -> None:
-        """The events of the last block are all handed out."""
+        """All events of the last block have been read."""
         inbox = self._inbox
         was_full = inbox.room() <= 0
         inbox.size_bytes -= self._taken_bytes
@@ -424,10 +424,10 @@ class Subscription(Generic[Item]):
 
 
 class Service(Generic[Item]):
-    """Calls a handler with what comes, at the end of the turn in which it came.
+    """Calls a handler with each event, at the end of the turn in which it arrived.
 
-    So an event is in a plain function's hands without another turn of the event loop. From the first time that the
-    handler wants to be awaited it is called in a task.
+    A plain function gets an event without another iteration of the event loop. Once the handler returns an awaitable,
+    it is called in a task from then on.
     """
 
     __slots__ = ("_handler", "_pump", "_run", "_subscription", "go_on_soon")
@@ -438,7 +438,7 @@ class Service(Generic[Item]):
     ) -> None:  # fmt: skip
         self._subscription, self._handler, self._pump, self._run = subscription, handler, pump, run
         self.go_on_soon = partial(pump.after, self._go_on)
-        """Call the handler with what there is at the end of this turn, and from then on with what comes."""
+        """Call the handler with the waiting events at the end of this turn, and then with each new one."""
 
     def _go_on(self) -> None:
         subscription = self._subscription
@@ -453,7 +453,7 @@ class Service(Generic[Item]):
                     return
             if not subscription._ended():
                 subscription._inbox.tell(self.go_on_soon)
-        except Exception as problem:  # noqa: BLE001 - else whoever brought the event would fail
+        except Exception as problem:  # noqa: BLE001 - otherwise the delivering code would fail
             self._report(f"the subscription to {subscription.topic!r} failed", problem)
 
     async def _await_each(self, event: Item, awaited: Awaitable[None]) -> None:
@@ -467,18 +467,18 @@ class Service(Generic[Item]):
                 if _is_cancelled():
                     raise  # the node has left
                 self._failed(called[0], problem)
-            except Exception as problem:  # noqa: BLE001 - the application's own, and not ours to judge
+            except Exception as problem:  # noqa: BLE001 - an error of the application
                 self._failed(called[0], problem)
             subscription = self._subscription
             while (called := self._call()) is None and await subscription._more(subscription._items):
                 pass
 
     def _call(self) -> tuple[Item, Awaitable[None]] | None:
-        """Call the handler with the block's other events, up to one where it wants to be awaited."""
+        """Call the handler with the rest of the block, until it returns an awaitable."""
         for event in self._subscription._items:
             try:
                 result = self._handler(event)
-            except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - the application's own
+            except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - an error of the application
                 self._failed(event, problem)
             else:
                 if result is not None and inspect.isawaitable(result):
@@ -493,13 +493,13 @@ class Service(Generic[Item]):
 
 
 def _is_cancelled() -> bool:
-    """Is this very task asked to end, and not only what its handler waited for?"""
+    """Is this task itself cancelled, and not only what its handler waited for?"""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _counted(items: list[Item], skip: int, stop: int) -> tuple[Iterator[Item], Iterator[Any]]:
-    """Items `skip` to `stop`, and an iterator that says how many are left: the same one, as a list's does."""
+    """Items `skip` to `stop`, twice the same iterator: a list's iterator knows how many are left."""
     iterator = iter(items if skip == 0 and stop == len(items) else items[skip:stop])
     return iterator, iterator
 
@@ -532,7 +532,7 @@ def events(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[Eve
 
 
 def recovered_events(topic: str, block: Block, skip: int, stop: int) -> tuple[Iterator[Event], Iterator[Any]]:
-    """What `events` makes, marked as recovered. Raises `Malformed`."""
+    """The same as `events`, marked as recovered. Raises `Malformed`."""
     made, left = events(topic, block, skip, stop)
     return map(partial(msgspec.structs.replace, recovered=True), made), left
 

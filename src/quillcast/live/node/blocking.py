@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 from quillcast.core.errors import LocalError
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
+from quillcast.live import arguments
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.edges.batcher import Wait
 from quillcast.live.edges.publisher import TIMEOUT_S, Publisher
 from quillcast.live.edges.subscription import Event, Subscription
-from quillcast.live.node import arguments
 from quillcast.live.node.node import Node
 from quillcast.live.runtime.runner import loop_factory
 from quillcast.protocol.topics.descriptor import Descriptor

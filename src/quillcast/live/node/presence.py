@@ -10,16 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from quillcast.core.errors import DiskFailed, LocalError, NotJoined
+from quillcast.core.errors import DiskFailed, LocalError, NotJoined, QuillcastError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Record
 from quillcast.live.admission.applications import Admissions
+from quillcast.live.admission.credentials import Credentials
+from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.membership import Membership
 from quillcast.live.config import LiveConfig
 from quillcast.live.discovery.control import Answerer, ControlServer
 from quillcast.live.discovery.finding import find_contacts
 from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.edges.subscription import DecodeCache
+from quillcast.live.node import choices
 from quillcast.live.node.inspection import Inspector
 from quillcast.live.runtime.host import LiveHost, new_incarnation
 from quillcast.live.runtime.pump import Pump
@@ -34,6 +39,8 @@ from quillcast.live.transport.tls import Tls
 from quillcast.protocol import wire
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
+from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.descriptor import Descriptor, described
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,50 @@ class Presence:
         """Does it hold the network's credential?"""
         return self.membership is not None and self.membership.authority is not None
 
+    async def settled(
+        self,
+        ask: Callable[..., None],
+        name: str,
+        wanted: Any,
+        timeout_s: float,
+        sign: Callable[[Descriptor], Descriptor] | None,
+    ) -> Descriptor:
+        """The answer of the topic's root to `ask`, which is `Peer.create` or `Peer.change`. Raises `NotJoined`."""
+        done: asyncio.Future[Descriptor | QuillcastError] = self.pump.loop.create_future()
+
+        def answered(answer: Descriptor | QuillcastError) -> None:
+            if not done.done():
+                done.set_result(answer)
+
+        self.pump.call(ask, name, wanted, answered, sign)
+        try:
+            answer = await asyncio.wait_for(done, timeout_s)
+        except TimeoutError as problem:
+            text = f"no root of {name!r} answered within {timeout_s:g} s; it may be created later"
+            raise NotJoined(text) from problem
+        if isinstance(answer, QuillcastError):
+            raise answer
+        return answer
+
+    def invite(self) -> JoinLine:
+        """A line for one more machine to join with. Raises `LocalError` unless this peer holds the credential."""
+        membership = self.membership
+        if membership is None:
+            raise LocalError(
+                "this network has no credential and stays on this machine; `quillcast node --listen HOST:PORT` with an "
+                "address that others reach makes one"
+            )
+        if membership.authority is None:
+            raise LocalError("this peer cannot admit others; ask the one that holds the network's credential")
+        token = membership.keyring.issue_token(self.setting.live.token_life_s, time.time_ns())
+        return JoinLine(self.contact.address, membership.authority.fingerprint, token, self.setting.network)
+
+    def warrant(self, topic: str, credentials: Credentials | None) -> Warrant | None:
+        """Shows a topic's root on whose behalf this peer acts. Raises `LocalError` for a bad name."""
+        if credentials is None:
+            return None
+        return choices.checked_credentials(credentials).warrant(self.contact.node_id, described(topic).topic)
+
     def remembered(self) -> list[str]:
         """Addresses that may lead to the network."""
         members = self.membership.keyring.contacts() if self.membership is not None else []
@@ -196,6 +247,27 @@ class Presence:
             return "127.0.0.1"
         here = [entry.address for entry in self.rendezvous.all_entries()]
         return addresses.listening_host([*given, *here, *self.remembered()])
+
+
+class Presences:
+    """The peers of a node: the current one, and the former one while the node changes to its network's credential."""
+
+    current: Presence
+    former: Presence | None = None
+
+    def __init__(self, decode_cache: DecodeCache) -> None:
+        self._decode_cache = decode_cache
+        self.notices: list[str] = []
+
+    def install(self, presence: Presence) -> None:
+        """From now on this is the node's peer."""
+        self.current = presence
+        self._decode_cache.pump, self._decode_cache.peer = presence.pump, presence.peer
+
+    def note(self, line: str) -> None:
+        """Keep a line that a person should read."""
+        self.notices.append(line)
+        self.current.links.problems.append(line)
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""The live `Host`: one peer on asyncio. It carries out orders and knows nothing of what they are for."""
+"""The live `Host`: one peer on asyncio. It carries out the orders of the protocols and does not interpret them."""
 
 import secrets
 import time
@@ -19,12 +19,12 @@ _TICK_S = 0.001  # libuv counts milliseconds, and a timer must not come early
 
 
 def new_incarnation() -> bytes:
-    """Bytes that tell this run of a peer from any other."""
+    """Bytes that distinguish this run of a peer from all others."""
     return secrets.token_bytes(INCARNATION_BYTES)
 
 
 class LiveHost:
-    """Orders of one peer, carried out with sockets, timers and files."""
+    """Carries out the orders of one peer with sockets, timers and files."""
 
     def __init__(self, pump: Pump, links: Links, disk: Disk, trace: Callable[[Record], None]) -> None:
         self.me: NodeId = links.handshake.identity.node_id

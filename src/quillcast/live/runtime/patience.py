@@ -1,9 +1,9 @@
 """Time-outs that count only while the event loop listens.
 
-A process may get no processor for seconds, or be stopped, or have a thousand links to make at once. What was due
-meanwhile is due at once when it goes on, before it has read a byte of what the others have long sent: a plain time-out
-would blame them, and the new attempts would keep the loop as busy. So a wait is counted in parts, each in a turn of its
-own: a loop that was away for all of the time has missed one part.
+A process may be suspended, get no CPU for seconds, or open a thousand links at once. When it continues, every time-out
+that expired meanwhile fires before the process has read what the other side sent long ago. A plain time-out would blame
+the other side, and the new attempts would keep the loop just as busy. So a wait is counted in parts, each in an
+iteration of its own: a loop that was busy for the whole time has missed only one part.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_PARTS = 4  # a guess: as many messages as two sides need to know each other
+_PARTS = 4  # a guess: as many messages as a handshake has
 
 
 class Patience:
-    """Calls a function when a time has passed that the event loop listened for."""
+    """Calls a function after a delay that counts only while the event loop listens."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, time_s: float, function: Callable[[], object]) -> None:
         self._loop, self._part_s, self._function = loop, time_s / _PARTS, function
@@ -24,7 +24,7 @@ class Patience:
         self._timer = loop.call_later(self._part_s, self._passed)
 
     def end(self) -> None:
-        """There is nothing to wait for any more."""
+        """Stop waiting."""
         self._timer.cancel()
 
     def _passed(self) -> None:
@@ -36,7 +36,7 @@ class Patience:
 
 
 async def within(time_s: float, work: Awaitable[T]) -> T:
-    """Wait for something, for so long at most. Raises `TimeoutError`."""
+    """Wait for something, but not for longer than this. Raises `TimeoutError`."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as bound:
         patience = Patience(loop, time_s, lambda: bound.reschedule(loop.time()))

@@ -1,4 +1,4 @@
-"""What went wrong at a node, in lines for people."""
+"""Problems of a node, as lines for people."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,14 +7,14 @@ PROBLEMS_MAX = 20  # kept for `status`
 
 
 class Problems(deque[str]):
-    """The last lines about what went wrong, for `status`; `listener` gets each when it comes."""
+    """The latest problems, for `status`. `listener` is called with each new one."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=PROBLEMS_MAX)
         self.listener: Callable[[str], object] | None = None
 
     def keep(self, line: str) -> None:
-        """Keep a line that tells nothing new: peers come and go."""
+        """Keep a line without calling the listener: peers come and go."""
         super().append(line)
 
     def append(self, line: str, /) -> None:

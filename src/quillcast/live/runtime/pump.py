@@ -1,4 +1,4 @@
-"""The pump hands inputs to a peer one at a time; it never calls into a peer in the midst of that peer's step."""
+"""The event pump hands inputs to a peer, one at a time. It never calls into a peer during a step of that peer."""
 
 import asyncio
 import os
@@ -11,27 +11,31 @@ from quillcast.core.host import Inputs
 
 T = TypeVar("T")
 
-SLACK_S = 0.005  # what is timed waits for the end of a turn so long; a guess: no time-out is that exact
-AWAY_S = 0.001  # a guess: whom an event woke is done with it by then
-AWAYS = 2  # in a row that took longer: then somebody wants the whole processor; one alone may be laying out its journal
-UNYIELDING_S = 1.0  # a guess: how long a peer then keeps what it has of the processor
+SLACK_S = 0.005  # how long a timer waits for the end of a turn; a guess: no time-out is that exact
+AWAY_S = 0.001  # a guess: a process that an event woke is done with it by then
+AWAYS = 2  # long yields in a row: another process wants the whole CPU; a single one may be writing its journal
+UNYIELDING_S = 1.0  # a guess: how long a peer does not yield after that
 
 
 class Pump:
     """One peer's inputs, in order, in turns.
 
-    A turn is what comes together: the frames of one read, a timer, a call of the application. What a step of the peer
-    gives rise to here (a message to itself, say) follows at the step's end; what was put off to the end of the turn is
-    done there; and then `at_end` has the links write, so that an event goes through a peer in one turn. What is done
-    at the end of a turn may put off more: that comes when the links have written, for it can wait and events cannot.
-    Then the application hears what came (`after`).
+    A turn is a group of inputs that arrive together: the frames of one read, a timer, a call of the application. It
+    has these phases:
 
-    Before what can wait, a peer gives way to those whom its events woke: the kernel has them queue for the processor of
-    whom it takes to sleep next, and a chain of peers that stays on one processor is faster than one that wakes another.
+    1. Steps of the peer. Inputs that a step causes here, such as a message to itself, follow at the end of that step.
+    2. Deferred inputs (`put_off`).
+    3. `at_end`: the links write, so that an event passes through a peer in one turn.
+    4. Inputs that phase 2 deferred. They wait for the links, because they are less urgent than events.
+    5. `after`: the application receives what arrived.
+    6. `at_rest` and timers that are due, unless events have just left.
+
+    Before less urgent work the peer yields the CPU to the processes that its events woke. The kernel queues them for a
+    CPU that is about to become idle, and a chain of peers that stays on one CPU is faster than one that wakes another.
     """
 
     inputs: Inputs
-    """The peer; whoever composes host and peer sets it before the first input."""
+    """The peer. It is set before the first input."""
 
     def __init__(
         self,
@@ -42,10 +46,10 @@ class Pump:
     ) -> None:
         self.loop, self.monotonic, self._sched_yield = loop, monotonic, sched_yield
         self.at_end: Callable[[], bool] = _nothing
-        """What is to be done at the end of every turn; it says whether events left."""
+        """Called at the end of every turn; returns whether events were sent."""
         self.at_rest: Callable[[], object] = _nothing
-        """What is best done where nobody waits for this peer: behind a turn, unless the last it did was to send events
-        on. Whom they woke may be queueing for this very processor."""
+        """Called after a turn that did not end with sending events. Then nobody waits for this peer; otherwise the
+        processes that were woken may be queueing for this CPU."""
         self._inbox: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._put_off: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._soon: deque[Callable[[], None]] = deque()
@@ -53,17 +57,17 @@ class Pump:
         self._telling = False
         self._due: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._waiting: dict[asyncio.Future[None], Callable[[], object]] = {}
-        self._aways = 0  # in a row that were long
+        self._aways = 0  # long yields in a row
         self._unyielding_until = 0.0
         self.turning = False
-        """Inputs follow that belong together. Whoever sets this ends the turn, whatever happens."""
+        """A turn is open. The code that sets this must also call `end_turn`, even after an error."""
         self.closed = False
         """The peer takes no more inputs."""
         self.stepping = False
         """A step of the peer is under way."""
 
     def end_turn(self) -> None:
-        """Do what was put off, and have the links write; what that puts off in its turn is done when they have."""
+        """Process deferred inputs, have the links write, and process what was deferred meanwhile."""
         put_off = self._put_off
         while True:
             self.turning = True
@@ -78,18 +82,18 @@ class Pump:
             if not put_off:
                 break
             if events_left and not self._after:
-                self._give_way()
+                self._yield()
         if not self._telling:
             if self._after:
                 self._tell()
             if not events_left:
                 self.at_rest()
-        if self._due and not events_left:  # else whom they woke may be queueing: the next turn is soon enough
-            self._give_way()
+        if self._due and not events_left:  # otherwise woken processes may be queueing: the next turn is soon enough
+            self._yield()
             self._do_due()
 
-    def _give_way(self) -> None:
-        """Let others run on this processor first, unless somebody keeps it for long whenever that is done."""
+    def _yield(self) -> None:
+        """Yield the CPU, unless other processes recently kept it for long."""
         now = self.monotonic()
         if now >= self._unyielding_until:
             self._sched_yield()
@@ -98,14 +102,14 @@ class Pump:
                 self._aways, self._unyielding_until = 0, now + UNYIELDING_S
 
     def after(self, function: Callable[[], None]) -> None:
-        """Call a function when this turn is over and the links have written. It deals with its own errors."""
+        """Call a function after this turn, when the links have written. It must handle its own errors."""
         if self.turning or self.stepping:
             self._after.append(function)
         else:
             self.loop.call_soon(function)
 
     def _tell(self) -> None:
-        """Tell one after the other: what one of them publishes may have more to tell, and that comes behind it."""
+        """Call them in order. One that publishes may add more; those are called last."""
         self._telling = True
         try:
             while self._after:
@@ -114,7 +118,7 @@ class Pump:
             self._telling = False
 
     def soon(self, function: Callable[[], None]) -> None:
-        """Call a function in the event loop's next turn, and all that were given here until then in one turn."""
+        """Call a function in the next iteration of the event loop, together with all others that wait for it."""
         if not self._soon:
             self.loop.call_soon(self._together)
         self._soon.append(function)
@@ -130,9 +134,9 @@ class Pump:
             self.end_turn()
 
     def later(self, delay_s: float, function: Callable[..., object], *args: Any) -> None:
-        """Call a function when a time has passed: behind the next turn that sent no events last, or `SLACK_S` on.
+        """Call a function after a delay: at the next turn that does not end with sending events, or `SLACK_S` later.
 
-        What is timed takes a while and is in no hurry: so it comes behind an event, and not in front of one.
+        Timed work takes a while and is not urgent, so it must not delay an event.
         """
         self.loop.call_later(delay_s, self._fall_due, function, args)
 
@@ -153,21 +157,21 @@ class Pump:
             self.end_turn()
 
     def put_off(self, handler: Callable[..., None], *args: Any) -> None:
-        """Hand an input in at the end of this turn."""
+        """Hand in an input at the end of this turn."""
         if self.turning or self.stepping:
             self._put_off.append((handler, args))
         else:
             self.loop.call_soon(self.hand, handler, *args)
 
     def hand(self, handler: Callable[..., None], *args: Any) -> None:
-        """Hand one input in: now, or where a step is under way, right after it."""
+        """Hand in an input: now, or right after the step that is under way."""
         if self.stepping:
             self._inbox.append((handler, args))
         elif not self.closed:
             self.call(handler, *args)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """An application's call into the peer, and then what it gave rise to. Never from within a step."""
+        """Call into the peer, then process the inputs that this caused. Never call it from within a step."""
         if self.stepping:
             raise RuntimeError(f"{function} was called from within a step of the peer: schedule it with call_soon")
         self.stepping = True

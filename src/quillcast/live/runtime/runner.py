@@ -1,4 +1,4 @@
-"""Runs a program of nodes on the event loop that suits them best."""
+"""Runs a program on the event loop that suits nodes best."""
 
 import asyncio
 import ctypes
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 _KEPT_BYTES = 64 << 20  # of freed memory that the process may keep; a peer's buffers may have as much
-_BLOCK_BYTES_MAX = 4 << 20  # what is larger than any block in ordinary use still goes back to the system at once
+_BLOCK_BYTES_MAX = 4 << 20  # larger than any block in ordinary use: such memory still goes back to the system at once
 _FILES_MAX = 1 << 16  # a guess: a descriptor for each link, and two for each block that is lent
-_YOUNG_MAX = 10_000  # objects more than were freed before they are looked at; a guess: some reports' worth of events
+_YOUNG_MAX = 10_000  # new objects, less those freed, before a collection; a guess: the events of a few reports
 
-ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # what asks a program to end, beside Ctrl-C: a closed terminal is one
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # like Ctrl-C, these ask a program to end; a closed terminal sends SIGHUP
 
-_unsettled = False  # a program runs whose first node has not joined yet
+_unsettled = False  # the first node of the running program has not joined yet
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -79,7 +79,7 @@ async def _cancelled_by(
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes event loops: uvloop, or None for asyncio's own."""
+    """The factory of event loops: uvloop's, or None for asyncio's own."""
     try:
         import uvloop
     except ImportError:
@@ -88,10 +88,10 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep the memory of blocks that are gone for the next ones.
+    """Have glibc reuse the memory of freed blocks.
 
-    Otherwise it goes back to the system a few hundred times a second, and comes again page by page, zeroed: measured, a
-    tenth of a busy peer's processor time. Where there is no glibc nothing is changed.
+    Otherwise it goes back to the system a few hundred times a second, and returns page by page, zeroed. Measured, this
+    takes a tenth of a busy peer's CPU time. Without glibc nothing changes.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -108,11 +108,10 @@ def allow_many_files() -> None:
 
 
 def settle() -> None:
-    """The program's first node has joined: what it was made of stays, and the collector of cycles looks at it no more.
+    """The program's first node has joined: exclude everything that exists now from garbage collection.
 
-    Otherwise it does after some seconds of work, and then for 25 ms in which the peer does nothing else. What a peer
-    keeps of an event is mostly gone before `_YOUNG_MAX` more objects are there than were. A program that was not begun
-    by `run` has its own ways, which stay as they are.
+    Otherwise a collection would stop the peer for 25 ms after some seconds of work. Most objects of an event are freed
+    before `_YOUNG_MAX` new ones exist. A program that `run` did not start keeps its own settings.
     """
     global _unsettled
     if _unsettled:

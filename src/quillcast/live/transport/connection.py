@@ -97,19 +97,19 @@ class Connection(asyncio.BufferedProtocol):
     transport: asyncio.Transport
     receiver: Receiver | None = None
     other_end = "an unauthenticated peer"
-    """Where the other side is, as the kernel says, in words."""
+    """The other side's address or process, as text."""
     pid = 0
-    """The process at the other end, if it is one of this machine and linked as such."""
+    """The process at the other end of a Unix socket."""
     process = 0
-    """... and if it is of this user, too."""
+    """The same, if the process is of this user."""
     tls: TlsProtocol | None = None
-    """What lies between this and the socket in a network with a credential."""
+    """TLS between this and the socket, in a network with a credential."""
 
     def __init__(
         self, context: ConnectionContext, mine: Hello, wanted: bytes | None, *, opened_here: bool, curious: bool = False
     ) -> None:
         self.context, self.mine, self.wanted, self.opened_here = context, mine, wanted, opened_here
-        self.curious = curious  # it only asks who is there
+        self.curious = curious  # it only asks which peer listens there
         self._loop = loop = context.pump.loop
         self._keeper, self._handshake = context.keeper, context.handshake
         self.theirs: Hello | None = None
@@ -127,15 +127,15 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> Hello:
-        """The hello of the other side; only after it came."""
+        """The hello of the other side. It must have arrived."""
         assert self.theirs is not None
         return self.theirs
 
     async def made_by(self, opening: Coroutine[Any, Any, object]) -> None:
-        """Wait until this has a transport. If that is cancelled the connection ends, unless it serves a link by then.
+        """Wait until this has a transport. If cancelled, the connection ends, unless it already serves a link.
 
-        Event loops close a transport whose making is cancelled, and do not tell its protocol. On a busy loop both
-        proofs can have come by then: so once the transport is there, its making goes on to the end.
+        Event loops close a transport whose creation is cancelled, and do not tell its protocol. On a busy loop both
+        proofs may have arrived by then. So once there is a transport, its creation is completed.
         """
         task = self._loop.create_task(opening)
         task.add_done_callback(_look_at)
@@ -179,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport.set_write_buffer_limits(high=self.context.config.write_bytes_max)
 
     def connection_lost(self, problem: Exception | None) -> None:
-        self._reader.release()  # this and its link know each other, and the collector of cycles may come late
+        self._reader.release()  # connection and link form a reference cycle, which may be collected late
         self._end(problem or ConnectionResetError("it closed the connection"))
         self.ended.set_result(None)
         self._keeper.closed(self)
@@ -208,13 +208,13 @@ class Connection(asyncio.BufferedProtocol):
             pump.end_turn()
 
     def holds(self, type_: FrameType, size_bytes: int) -> None:
-        """So much memory is taken by a frame that has not arrived in full. Raises `Malformed` if that is too much."""
+        """A frame that has not fully arrived takes this much memory. Raises `Malformed` if that is too much."""
         if type_ is BUNDLE and self.receiver is not None:
             self.receiver.arrives(size_bytes)
         self.context.unfinished.hold(self, size_bytes)
 
     def crowd_out(self, held_bytes: int) -> None:
-        """Other links need the memory that a frame takes here, and this one has waited longest for the rest of it."""
+        """Other links need the memory of an incomplete frame here, which has waited longest for the rest."""
         self._reader.release()
         self._keeper.refused(
             self,
@@ -239,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
         bundle_came: Callable[[Bundle], None],
         frame_came: Callable[[FrameType, bytes], None],
     ) -> None:
-        """From now on what arrives is for this link."""
+        """From now on, what arrives belongs to this link."""
         self.receiver, self._bundle_came, self._frame_came = receiver, bundle_came, frame_came
         self._reader.frame_bytes_max = FRAME_BYTES_MAX
         self.proven_at = self._loop.time()
@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
             self.proven.set_result(None)
 
     def refuse(self, problem: RemoteError) -> None:
-        """The other side broke the protocol, or is not who was wanted: count that and close."""
+        """The other side broke the protocol, or is not the wanted peer: count that and close."""
         if self.closing:
             return
         if self.theirs is None and not isinstance(problem, Unadmitted):
@@ -258,18 +258,18 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.write(frame(FrameType.REFUSED, str(problem).encode()[:REASON_BYTES_MAX]))
         self._end(problem)
         if self.receiver is None:
-            self.close()  # they may still want to read our hello, to see for themselves
+            self.close()  # the other side may still read our hello, to find out why
         else:
             self.abort()
 
     def supersede(self) -> None:
-        """Close it in favour of another one, and say so."""
+        """Tell the other side that another connection is kept, and close this one."""
         if not self.closing:
             self.transport.write(frame(FrameType.SUPERSEDED))
             self.close()
 
     def close(self) -> None:
-        """Close it when what was written is sent."""
+        """Close the connection when everything written has been sent."""
         self.closing = True
         self.transport.close()
 
@@ -298,14 +298,14 @@ class Connection(asyncio.BufferedProtocol):
                 raise Malformed(f"a {type_.name} frame came out of turn")
 
     def _greeted(self, theirs: Hello) -> None:
-        """Their hello came; where it is to our liking, prove who we are."""
+        """Their hello arrived. If it is acceptable, prove who this peer is."""
         hello.check(self.mine, theirs, self.wanted)
         self._handshake.check_admitted(theirs, self.tls)
         self.theirs = theirs
         self.greeted.set_result(theirs)
         if self.curious:
             if self.tls is None:
-                self.close()  # else their proof says that they take this peer for a member
+                self.close()  # otherwise their proof says that they accept this peer as a member
         elif self._keeper.is_welcome(self):
             self.transport.write(frame(FrameType.PROOF, self._handshake.identity.prove(self.mine, theirs)))
         else:
@@ -319,14 +319,14 @@ class Connection(asyncio.BufferedProtocol):
             self._keeper.proved(self)
 
     def _end(self, problem: Exception) -> None:
-        """Tell who waits for this connection that it ends."""
+        """Fail everything that waits for this connection."""
         for waited_for in (self.greeted, self.proven):
             if not waited_for.done():
                 waited_for.set_exception(problem)
-                waited_for.exception()  # nobody need be waiting
+                waited_for.exception()  # there may be no waiter
 
 
 def _look_at(task: asyncio.Task[object]) -> None:
-    """Whoever waited for it may have gone: then nobody is told what went wrong."""
+    """Mark its error as seen: there may be no waiter any more."""
     if not task.cancelled():
         task.exception()

@@ -1,20 +1,20 @@
-"""Frames: how a link's stream of bytes is cut.
+"""Frames: how the byte stream of a link is divided.
 
 ====== ==== ==============================
-offset size what
+offset size field
 ====== ==== ==============================
 0      4    bytes after the header
 4      1    type, see `FrameType`
 5      3    zero
-8      ...  what the type says
+8      ...  content, by type
 ====== ==== ==============================
 
-All numbers are little endian. `FrameReader` says where the next bytes go: those of a large frame into memory of its
-own, which whoever takes the frame keeps, so that the kernel's copy is mostly the only one.
+All numbers are little endian. `FrameReader` tells the socket where to put the next bytes. A large frame gets memory of
+its own, which the receiver of the frame keeps, so that the kernel's copy is usually the only one.
 
-A header is a claim, and memory follows what has arrived: a large frame begins in memory that the peer keeps for such
-frames, or in `_FIRST_BYTES`, and gets `_GROWTH` times as much whenever that is full. `Unfinished` knows what all large
-frames of a peer take that have not arrived in full. Beyond its bound the link closes that has waited longest for more.
+The size in a header is not trusted: memory grows with what has arrived. A large frame starts in spare memory of the
+peer, or in `_FIRST_BYTES`, and gets `_GROWTH` times as much whenever that is full. `Unfinished` counts the memory of
+all large frames of a peer that have not fully arrived. Beyond its limit the link that has waited longest is closed.
 """
 
 import ctypes
@@ -28,8 +28,8 @@ from typing import Protocol
 from quillcast.core.errors import Malformed
 
 FRAME_BYTES_MAX = (1 << 24) + (1 << 20)  # the largest event that a topic may allow, 16 MiB, with its columns
-CONTROL_BYTES_MAX = 8 << 20  # any other frame; a guess: what a neighbour tells about 80,000 topics at once
-HELLO_BYTES_MAX = 4096  # strangers may say that much
+CONTROL_BYTES_MAX = 8 << 20  # any other frame; a guess: link reports about 80,000 topics at once
+HELLO_BYTES_MAX = 4096  # the limit for unauthenticated peers
 
 _HEADER = struct.Struct("<IB3s")
 NUMBER_BYTES = 8  # of credit and pings
@@ -37,20 +37,20 @@ HEADER_BYTES = _HEADER.size
 _ZEROS = b"\0\0\0"
 _BUFFER_BYTES_MIN = 16 << 10
 _BUFFER_BYTES_MAX = 64 << 10  # of small frames; a frame that is larger is read into memory of its own
-_SPARE_BYTES = 832 << 10  # memory of frames up to this size is used again: a batch with its columns and its head
+_SPARE_BYTES = 832 << 10  # memory of frames up to this size is reused: a batch with its columns and its head
 _SPARE_MAX = 18  # 15 MiB at most, of a process; a guess: three windows
 _EMPTY = memoryview(b"")
-_UNHELD = 2  # references to what only the deque holds, as `getrefcount` counts
-_FIRST_BYTES = 256 << 10  # what a large frame begins in, whatever its header says; a guess
-_GROWTH = 4  # a frame's memory is then at most so many times what has come, and a third of a frame is copied; a guess
-_PEEK_BYTES = 4 << 10  # read behind a large frame along with it: mostly another follows, and so its header is known
+_UNHELD = 2  # what `getrefcount` returns for an object that only the deque holds
+_FIRST_BYTES = 256 << 10  # the first memory of a large frame, whatever its header says; a guess
+_GROWTH = 4  # a frame's memory is at most this many times what has arrived, and a third of it is copied; a guess
+_PEEK_BYTES = 4 << 10  # read beyond a large frame: usually another follows, and so its header is known
 
 
 class FrameType(IntEnum):
     """What a frame holds."""
 
     HELLO = 1
-    """Who is there: `live.transport.hello.Hello`."""
+    """The identity of the sender: `live.transport.hello.Hello`."""
     PROOF = 2
     """A signature over both hellos."""
     SUPERSEDED = 3
@@ -60,35 +60,35 @@ class FrameType(IntEnum):
     BUNDLE = 5
     """One bundle."""
     CREDIT = 6
-    """8 bytes: how many more bytes of bundles may come."""
+    """8 bytes: how many more bytes of bundles may be sent."""
     PING = 7
     """8 bytes to send back at once."""
     PONG = 8
     """The 8 bytes of a ping."""
     IDLE = 9
-    """This side needs the link no more; it ends when neither does. What is sent after it takes it back."""
+    """This side no longer needs the link, which ends when neither side does. Sending anything takes this back."""
     DONE = 10
-    """Nothing follows from this side. The other one sends what waits, and closes: nothing under way is lost."""
+    """Nothing follows from this side. The other side sends its queues and closes, so nothing in transit is lost."""
     REFUSED = 11
-    """Why this side closes the connection, in words; only through TLS, and before the link is up."""
+    """Why this side closes the connection, as text; only through TLS, and before the link is up."""
     APPLY = 12
-    """Take these keys in as members: `live.admission.applications.Application`."""
+    """A request to admit keys as members: `live.admission.applications.Application`."""
     ADMITTED = 13
-    """Their certificates: `live.admission.applications.Admitted`."""
+    """The certificates for these keys: `live.admission.applications.Admitted`."""
     SHARED_MEMORY = 14
-    """This side may open what the other one's process lends: `live.transport.shared_memory`."""
+    """This side can open the other side's shared memory: `live.transport.shared_memory`."""
     SHARED_BUNDLE = 15
-    """One bundle, with places where its blocks are lent instead of them."""
+    """One bundle, with places in shared memory instead of its blocks."""
     OPENED = 16
-    """8 bytes: how many more lent bundles this side has opened."""
+    """8 bytes: how many more exported bundles this side has opened."""
 
 
-BUNDLE = FrameType.BUNDLE  # for every bundle: to ask the class for it takes as long as two calls
+BUNDLE = FrameType.BUNDLE  # for the hot path: an attribute of an enum class takes as long as two calls
 _TYPES = {int(type_): type_ for type_ in FrameType}
 
 
 header: Callable[[int, FrameType], bytes] = struct.Struct("<IB3x").pack
-"""The header of a frame that goes on for so many bytes."""
+"""The header of a frame with this many bytes of content."""
 
 
 def frame(type_: FrameType, content: bytes = b"") -> bytes:
@@ -97,21 +97,21 @@ def frame(type_: FrameType, content: bytes = b"") -> bytes:
 
 
 _unfilled: Callable[[None, int], bytearray] = ctypes.pythonapi.PyByteArray_FromStringAndSize
-"""A bytearray whose content is anything: `bytearray(size)` would fill it with zeros, which takes as long as a copy."""
+"""An uninitialised bytearray: `bytearray(size)` would fill it with zeros, which takes as long as a copy."""
 _unfilled.restype, _unfilled.argtypes = ctypes.py_object, (ctypes.c_char_p, ctypes.c_ssize_t)  # type: ignore[attr-defined]
 
 
 class Spare:
-    """Memory for large frames: that of earlier ones which nobody holds any more, for the system zeroes new pages."""
+    """Reuses the memory of earlier large frames that nobody holds any more: the system zeroes new pages."""
 
     def __init__(self) -> None:
         self._all: deque[bytearray] = deque()
 
     def take(self, size: int) -> memoryview | None:
-        """Memory of this size, whose content is anything; None if there is none to spare."""
+        """Uninitialised memory of this size; None if there is none to reuse."""
         if size > _SPARE_BYTES:
             return None
-        for _ in range(min(len(self._all), 2)):  # the oldest is mostly free; one that is not may be held for long
+        for _ in range(min(len(self._all), 2)):  # the oldest is usually free; if not, it may be held for long
             self._all.rotate(-1)
             if sys.getrefcount(self._all[-1]) == _UNHELD:
                 return memoryview(self._all[-1])[:size]
@@ -122,26 +122,26 @@ class Spare:
 
 
 class Holder(Protocol):
-    """Whose frames they are: a connection."""
+    """The owner of frames: a connection."""
 
     def holds(self, type_: FrameType, size_bytes: int, /) -> None:
-        """So much memory is taken by a frame that has not arrived in full. Raises `Malformed` if that is too much."""
+        """A frame that has not fully arrived takes this much memory. Raises `Malformed` if that is too much."""
         ...
 
     def crowd_out(self, held_bytes: int, /) -> None:
-        """There is too much of such memory, and this one has waited longest: let go of it."""
+        """There is too much of such memory, and this holder has waited longest: close it."""
         ...
 
 
 class Unfinished:
-    """What a peer's large frames take that have not arrived in full, and whose they are."""
+    """The memory of a peer's large frames that have not fully arrived, by holder."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max, self.bytes = bytes_max, 0
-        self._held: dict[Holder, int] = {}  # who waits longest for more comes first
+        self._held: dict[Holder, int] = {}  # the one that has waited longest comes first
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
-        """More of the holder's frame came, and it takes so much memory now; 0 when it is whole or gone.
+        """Part of the holder's frame arrived, and it takes this much memory now; 0 when it is complete or gone.
 
         Raises `Malformed` if this frame alone takes more than all may.
         """
@@ -161,9 +161,9 @@ class Unfinished:
 
 
 class FrameReader:
-    """Finds frames in what a socket reads: `buffer` says where the next bytes go, `frames` what they complete.
+    """Finds frames in what a socket reads: `buffer` is where the next bytes go, `frames` yields what they complete.
 
-    A frame's content is the taker's to keep, and nobody writes to it any more.
+    A frame's content belongs to the receiver, and is never overwritten.
     """
 
     def __init__(
@@ -174,30 +174,30 @@ class FrameReader:
         self._view = memoryview(bytearray(_BUFFER_BYTES_MIN))
         self._end = 0
         self._limit = _BUFFER_BYTES_MIN  # where the next read into the buffer ends
-        self._large: memoryview | None = None  # a large frame's content, as far as `_large_end`, and what follows it
+        self._large: memoryview | None = None  # the content of a large frame up to `_large_end`, and what follows
         self._large_end = self._large_size = 0
         self._large_type = BUNDLE
 
     def begins_with(self, count: int, *starts: bytes) -> bool:
-        """Are the first bytes that come, with the `count` just put into the buffer, one of these?"""
+        """Does the stream begin with one of these? `count` bytes have just been put into the buffer."""
         return self._end + count >= len(starts[0]) and bytes(self._view[: len(starts[0])]) in starts
 
     def buffer(self) -> memoryview:
-        """Where to put the bytes that come next: never empty."""
+        """Where to put the next bytes; never empty."""
         if self._large is not None:
             return self._large[self._large_end :]
         return self._view[self._end : self._limit]
 
     def release(self) -> None:
-        """Nothing more is read: let all memory go, also that of a frame that has not arrived in full."""
+        """Nothing more is read: release all memory, also that of an incomplete frame."""
         self._holds(0)
         self._large, self._end, self._view = None, 0, _EMPTY
 
     def frames(self, count: int) -> Iterable[tuple[FrameType, bytes | memoryview]]:
-        """Take note of `count` bytes put into the buffer; yields every frame that is whole now.
+        """Process `count` bytes in the buffer; yields every frame that is complete now.
 
-        Raises `Malformed` at a header that is none, or that announces more than may come. Where events are few it is
-        mostly one frame and nothing else, which takes fewer steps.
+        Raises `Malformed` for an invalid header, or one that announces too many bytes. At low rates a read is usually
+        exactly one frame, which takes a shortcut.
         """
         if not self._end and self._large is None and HEADER_BYTES <= count < self._limit:
             size, number, zeros = _HEADER.unpack_from(self._view)
@@ -207,7 +207,7 @@ class FrameReader:
         return self._several(count)
 
     def _several(self, count: int) -> Iterator[tuple[FrameType, bytes | memoryview]]:
-        """The same for whatever comes."""
+        """The general case."""
         if self._large is not None:
             self._large_end += count
             count = self._large_end - self._large_size
@@ -241,7 +241,7 @@ class FrameReader:
                 self._keep(at, busy=filled)
 
     def _header(self, at: int) -> tuple[FrameType, int]:
-        """The type and size of the frame that begins here. Raises `Malformed`."""
+        """The type and size of the frame that starts here. Raises `Malformed`."""
         size, number, zeros = _HEADER.unpack_from(self._view, at)
         type_ = _TYPES.get(number)
         if type_ is None or zeros != _ZEROS:
@@ -252,14 +252,14 @@ class FrameReader:
         return type_, size
 
     def _begin_large(self, type_: FrameType, size: int, came: memoryview) -> None:
-        """A frame that the buffer cannot hold: what came of it moves to memory of its own, and the rest goes there."""
+        """Begin a frame that does not fit into the buffer: move what arrived to memory of its own."""
         self._large_type, self._large_size, self._large_end = type_, size, len(came)
         self._large = self._spare.take(size + _PEEK_BYTES) or self._more(len(came))
         self._holds(len(self._large))
         self._large[: len(came)] = came
 
     def _grow(self, large: memoryview) -> None:
-        """More of a large frame came, and not all: where its memory is full it moves to a larger one."""
+        """More of a large frame arrived: if its memory is full, move it to a larger one."""
         if self._large_end == len(large):
             more = self._more(self._large_end)
             self._holds(len(more))
@@ -269,7 +269,7 @@ class FrameReader:
             self._holds(len(large))
 
     def _more(self, arrived_bytes: int) -> memoryview:
-        """Memory for a frame of which so much arrived, and for what is read along with its end."""
+        """Memory for a frame of which this much arrived, and for what is read along with its end."""
         return memoryview(
             _unfilled(None, min(self._large_size + _PEEK_BYTES, max(_FIRST_BYTES, _GROWTH * arrived_bytes)))
         )
@@ -279,7 +279,7 @@ class FrameReader:
             self._holder.holds(self._large_type, min(size_bytes, self._large_size))
 
     def _keep(self, at: int, *, busy: bool) -> None:
-        """Move what is left to the front. A read that filled the buffer asks for a larger one."""
+        """Move the rest to the front. After a read that filled the buffer, use a larger one."""
         left = self._end - at
         if busy and self._limit == len(self._view) < _BUFFER_BYTES_MAX:
             larger = memoryview(bytearray(2 * len(self._view)))

@@ -1,4 +1,4 @@
-"""What this peer says and demands before a connection is proven: its hello, admission, certificates."""
+"""One peer's part in handshakes: its hello, admission, and the check of certificates."""
 
 import time
 from collections import Counter

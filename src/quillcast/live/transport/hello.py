@@ -1,11 +1,11 @@
 """The hello of a link: protocol version, network, and proof of the key that the nodeId comes from.
 
-Both sides say `Hello` at once, each with a nonce of its own. Who likes what it heard answers with a proof: the
-Ed25519 signature over the other's nonce, its own, and both nodeIds, its own first, so that a proof fits one link, one
-direction and one moment. A link is up when both proofs checked out.
+Both sides send `Hello` at once, each with its own nonce. A side that accepts the other's hello answers with a proof: an
+Ed25519 signature over the other's nonce, its own, and both nodeIds, its own first. So a proof is valid for one link,
+one direction and one moment. A link is up when both proofs are verified.
 
-In a network with a credential all this goes through TLS, and the hello has to say what the certificate says: whose key,
-and which nonce its issuer drew for it (`live.transport.tls`, `protocol.security.members`).
+In a network with a credential all this goes through TLS, and the hello must match the certificate: the same key, and
+the nonce that the issuer drew for it (`live.transport.tls`, `protocol.security.members`).
 """
 
 import secrets
@@ -31,7 +31,7 @@ _PROOF = b"quillcast link proof 1\0"
 
 
 class HelloRefused(Unadmitted):
-    """What came is not the peer that was wanted; `why` is one word for counters."""
+    """The other side is not the wanted peer; `why` is one word for counters."""
 
 
 class RefusedThere(Unadmitted):
@@ -43,7 +43,7 @@ class RefusedThere(Unadmitted):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """Who is there. The receiver checks version and network, and answers with a proof."""
+    """The identity of a peer. The receiver checks version and network, and answers with a proof."""
 
     network: str
     public_key: bytes
@@ -52,17 +52,17 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     incarnation: bytes
     window_bytes: int
     issuer_nonce: bytes = b""
-    """What the network's credential added to the key to make the nodeId; nothing in a network without one."""
+    """The nonce that the network's credential added to the key to make the nodeId; empty without a credential."""
     authority_key: bytes = b""
-    """The network's public key, for who knows its fingerprint only."""
+    """The network's public key, for peers that know only its fingerprint."""
     clock_ns: Number = 0
     """This peer's wall clock, nanoseconds since 1970 UTC; 0 in a network without a credential."""
     shared_memory: bytes = b""
-    """The incarnation, for those who may open its shared memory; else empty (`live.transport.shared_memory`)."""
+    """Where the incarnation lies in shared memory, to test access to it; or empty (`live.transport.shared_memory`)."""
 
     @property
     def contact(self) -> Contact:
-        """The peer that says this, if it can prove it."""
+        """The peer that this hello claims to be from."""
         return Contact(member_id(self.public_key, self.issuer_nonce), self.address)
 
 
@@ -81,12 +81,12 @@ class Identity:
 
     @classmethod
     def of_secret(cls, secret: bytes, issuer_nonce: bytes = b"") -> "Identity":
-        """The one whose 32 secret bytes these are."""
+        """The identity with these 32 secret bytes."""
         return cls(Ed25519PrivateKey.from_private_bytes(secret), issuer_nonce)
 
     @property
     def secret(self) -> bytes:
-        """The 32 bytes to keep."""
+        """The 32 bytes to store."""
         return self._key.private_bytes_raw()
 
     @property
@@ -106,17 +106,17 @@ class Identity:
 
 
 def nonce() -> bytes:
-    """Bytes that no link had before."""
+    """Random bytes that no link has used before."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
 def encode(hello: Hello, version: int = PROTOCOL_VERSION) -> bytes:
-    """The content of a hello's frame: magic and version stand apart, so that they outlive changes of the rest."""
+    """The content of a hello's frame. Magic and version come first, so that they survive changes of the rest."""
     return _MAGIC + version.to_bytes(2, "little") + msgspec.msgpack.encode(hello)
 
 
 def decode(content: bytes) -> Hello:
-    """The hello of a frame. Raises `HelloRefused` where it is none, or of another version."""
+    """Decode a hello. Raises `HelloRefused` if it is invalid, or of another version."""
     if not content.startswith(_MAGIC):
         raise HelloRefused("not_quillcast", "it is not a quillcast peer")
     version = int.from_bytes(content[_VERSION_AT:_BODY_AT], "little")

@@ -1,8 +1,8 @@
-"""One link: what waits for the peer at its other end, and the credit that bundles take.
+"""One link: what waits for the peer at its other end, and the credit that bundles use.
 
-A link keeps what waits in three queues: small frames (credit, pings), control messages, bundles; once per turn of the
-event loop it writes what waits in one call, in this order, so that control overtakes data. It hands the socket no more
-than `write_bytes_max` ahead; what the kernel does not take stays with the sender, who is told that there is no room.
+A link has three queues: small frames (credit, pings), control messages, bundles. Once per turn it writes them in one
+call and in this order, so that control overtakes data. It gives the socket no more than `write_bytes_max` ahead of the
+kernel; the rest stays with the sender, which is told that there is no room.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from quillcast.live.transport.framing import (
 from quillcast.live.transport.shared_memory import SharedMemory
 
 _DATA = attrgetter("data")  # of a block
-_JOINED_BYTES_MAX = 64 << 10  # less than that is written as one piece; a guess: a copy is cheaper than a vector
-_SHARED_WINDOWS = 2  # bundles of so many windows may be lent and not said to be taken; more are sent
+_JOINED_BYTES_MAX = 64 << 10  # less than that is joined before writing; a guess: a copy is cheaper than a vector
+_SHARED_WINDOWS = 2  # windows of exported bundles that may be unconfirmed; beyond that bundles are sent
 
 
 class ControlCodec(Protocol):
-    """The content of a control frame; `protocol.wire` is it."""
+    """Encodes the content of control frames; implemented by `protocol.wire`."""
 
     def encode_all(self, messages: list[Message], /) -> bytes:
         """The messages as bytes."""
@@ -69,20 +69,20 @@ class Link:
         self.connection: Connection | None = None
         self.opening: asyncio.Task[None] | None = None
         self.established = asyncio.Event()
-        self.credit = self.window = context.config.window_bytes  # the other side's, as soon as that is known
-        self.charged = 0  # bytes of bundles that came and were not released
+        self.credit = self.window = context.config.window_bytes  # that of the other side, once it is known
+        self.charged = 0  # bytes of bundles that arrived and are not released
         self.owed = 0  # bytes released and not yet given back as credit
         self.paused = False
-        self.blocked = False  # there was no room, and nobody was told yet that there is again
+        self.blocked = False  # there was no room, and that there is room again was not reported yet
         self.half_blocked = False  # ... or less than half of the window
         self.idle_here = self.idle_there = False
         self.measuring = False
-        self.exports = False  # blocks, to a process that may open what this one lends
-        self.imports = False  # blocks of a process that lends what this one may open
-        self.opened = 0  # lent bundles opened, of which the other side does not know yet
-        self._exported: deque[Bundle] = deque()  # kept until the other side has them
+        self.exports = False  # the other process may open this one's shared memory
+        self.imports = False  # this process may open the other one's shared memory
+        self.opened = 0  # imported bundles that are not confirmed yet
+        self._exported: deque[Bundle] = deque()  # kept until the other side has confirmed them
         self._exported_bytes = 0
-        self._closing = False  # when they are taken
+        self._closing = False  # when all of them are confirmed
         self._dirty = False
         self._frames: list[bytes] = []
         self._messages: list[Message] = []
@@ -90,17 +90,17 @@ class Link:
 
     @property
     def room(self) -> int:
-        """Bytes of bundles that may be handed over."""
+        """Bytes of bundles that may be sent."""
         return 0 if self.paused else self.credit
 
     @property
     def is_local(self) -> bool:
-        """Is a process of this machine and user at the other end?"""
+        """Is the other end a process of this machine and user?"""
         return self.connection is not None and self.connection.process > 0
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of bundles and of the socket's queue that wait in this process."""
+        """Bytes that wait in this process: bundles, and the socket's queue."""
         queued = self.connection.transport.get_write_buffer_size() if self.connection else 0
         return queued + sum(bundle.size for bundle in self._bundles)
 
@@ -110,7 +110,7 @@ class Link:
         return len(self._messages)
 
     def is_idle(self) -> bool:
-        """Does no bundle wait here?"""
+        """Is the queue of bundles empty?"""
         return not self._bundles
 
     def send(self, message: Message) -> None:
@@ -120,7 +120,7 @@ class Link:
         self.mark_dirty()
 
     def carry(self, bundle: Bundle) -> None:
-        """Queue a bundle, at the cost of credit."""
+        """Queue a bundle, and charge it to the credit."""
         self.idle_here = False
         self._bundles.append(bundle)
         self.credit -= bundle.size
@@ -143,20 +143,20 @@ class Link:
         self._unblock()
 
     def arrives(self, size_bytes: int) -> None:
-        """A bundle that has not come in full takes so much. Raises `Malformed` when that overdraws the credit."""
+        """Part of a bundle of this size has arrived. Raises `Malformed` if it overdraws the credit."""
         window_bytes = self.context.config.window_bytes
         if self.charged + size_bytes > window_bytes + FRAME_BYTES_MAX:
             raise Malformed(f"{self.charged} bytes came, and {size_bytes} of one more, on a window of {window_bytes}")
 
     def imported(self, content: bytes) -> Bundle:
-        """The bundle of a frame that says where its blocks are lent. Raises `Malformed`."""
+        """Open the bundle of a frame that names places in shared memory. Raises `Malformed`."""
         assert self.connection is not None
         bundle = shared_memory.open_bundle(content, self.connection.process)
         self.opened += 1
         return bundle
 
     def opened_there(self, count: int) -> None:
-        """The other side has opened so many more lent bundles. Raises `Malformed`."""
+        """The other side has opened this many more exported bundles. Raises `Malformed`."""
         if count > len(self._exported):
             raise Malformed(f"{count} bundles are said to be taken, {len(self._exported)} were lent")
         for _ in range(count):
@@ -165,21 +165,21 @@ class Link:
             self.connection.close()
 
     def close(self) -> None:
-        """Close the connection, once the other side has what was lent to it; it is given some time for that."""
+        """Close the connection once the other side has confirmed all exported bundles, or after a while."""
         assert self.connection is not None
         if not self._exported:
             self.connection.close()
         elif not self._closing:
             self._closing = True
-            self.say(FrameType.PING, bytes(NUMBER_BYTES))  # what was taken is told along with the answer
+            self.say(FrameType.PING, bytes(NUMBER_BYTES))  # the answer brings the confirmation
             self.context.pump.loop.call_later(self.context.config.close_timeout_s, self.connection.close)
 
     def pause(self) -> None:
-        """The socket takes no more for now."""
+        """The socket accepts no more bytes for now."""
         self.paused = self.blocked = True
 
     def resume(self) -> None:
-        """The socket takes more again."""
+        """The socket accepts bytes again."""
         self.paused = False
         self.mark_dirty()
         self._unblock()
@@ -198,7 +198,7 @@ class Link:
         self.mark_dirty()
 
     def lost(self, connection: Connection) -> None:
-        """A connection of this link ended: let go of it, and of all that waited for it."""
+        """A connection of this link has ended: discard it, and everything that waited for it."""
         if self.connection is connection:
             self.connection, self._exported_bytes = None, 0
             for waiting in (self._frames, self._messages, self._bundles, self._exported):
@@ -211,7 +211,7 @@ class Link:
         return connection is not None and not (connection.closing or connection.transport.is_closing())
 
     def flush(self) -> bool:
-        """Write what waits, in one call. Were there bundles?"""
+        """Write the queues in one call; returns whether there were bundles."""
         self._dirty = False
         connection = self.connection
         if connection is None or connection.closing or connection.transport.is_closing():
@@ -257,7 +257,7 @@ class Link:
         return self._control_frames(messages[:half]) + self._control_frames(messages[half:])
 
     def _add_bundles(self, parts: list[bytes | memoryview]) -> int:
-        """Add bundles, up to what the socket is handed ahead, the blocks by reference; how many bytes that is."""
+        """Add bundles, up to `write_bytes_max`, their blocks by reference; returns how many bytes that is."""
         added = 0
         while self._bundles and not self.paused and added < self.context.config.write_bytes_max:
             bundle = self._bundles.popleft()
@@ -274,7 +274,7 @@ class Link:
         return added
 
     def _export(self, bundle: Bundle) -> bytes | None:
-        """Where the bundle's blocks are lent from now on; None if they are to be sent."""
+        """Export the bundle's blocks; returns their places, or None if they must be sent."""
         if self._exported_bytes > _SHARED_WINDOWS * self.context.config.window_bytes:
             return None
         places = self.context.shared_memory.places(bundle.blocks)

@@ -1,9 +1,9 @@
 """Links: one connection per pair of peers, opened on demand by the first message or bundle.
 
-It is TCP, or a Unix socket between peers of one machine (`live.transport.local_ipc`).
+The connection is TCP, or a Unix socket between peers of one machine (`live.transport.local_ipc`).
 
-Peers that open at once keep the connection that the smaller nodeId opened. A link that breaks is told to the peer and
-forgotten; the next message opens another.
+If two peers connect to each other at the same time, both keep the connection that the smaller nodeId opened. A link
+that breaks is reported to the peer and removed; the next message opens another.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ from quillcast.protocol.security.members import Unadmitted
 
 _CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
 
-_ENDING_S = 1.0  # a guess: within this time a process ends whose links the kernel has begun to close
+_ENDING_S = 1.0  # a guess: a process whose links the kernel has begun to close ends within this time
 
 _SHORTAGE = "cannot open more links: this process or machine has too many open files; raise the limit (ulimit -n)"
 
 
 class Links:
-    """Every link of one peer. What comes in on them is handed to the pump's inputs.
+    """All links of one peer. What arrives on them is handed to the pump's inputs.
 
     `contact` names this peer to others; `codec` is `protocol.wire`. With `tls` every link is encrypted, and only
     members of its network get one; `wall_ns` is the clock that certificates are judged by, nanoseconds since 1970 UTC.
@@ -62,8 +62,8 @@ class Links:
         )
         self._unauthenticated: dict[Connection, None] = {}
         self._served: dict[Connection, Link] = {}  # every open connection that is authenticated
-        self._ending: dict[Connection, None] = {}  # nothing more is sent on them, but something may still come
-        self._debts: dict[bytes, int] = {}  # bytes of bundles of links that are gone, not yet released
+        self._ending: dict[Connection, None] = {}  # nothing more is sent on them, but something may still arrive
+        self._debts: dict[bytes, int] = {}  # bytes of bundles from closed links that are not yet released
         self._dirty: list[Link] = []
         self.unfinished = Unfinished(config.unfinished_bytes_max)
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
@@ -71,7 +71,7 @@ class Links:
         self._exports, self._imports = False, config.local_ipc
         self._sample = self.shared_memory.sample(incarnation) if config.local_ipc else None
         self._servers: list[asyncio.Server] = []
-        self._death_watches: set[asyncio.Task[None]] = set()  # see whether processes whose links closed have ended
+        self._death_watches: set[asyncio.Task[None]] = set()  # check whether processes whose links closed have ended
         self._closing = False
         self._unplugged = False
         self._links = LinkContext(pump, config, codec, self.shared_memory, self.counters, self._mark_dirty)
@@ -82,12 +82,12 @@ class Links:
     async def listen(self, host: str, port: int, *, reached_at: tuple[str, int] | None = None) -> None:
         """Accept links at this address; port 0 takes any. Raises `OSError`.
 
-        `reached_at` is what others are told to reach this peer at, where it is something else; port 0 is the same one.
+        `reached_at` is the address that others are given, if it is a different one; its port 0 means the same port.
         """
         await self.serve(addresses.listener(host, port), reached_at=reached_at)
 
     async def serve(self, listener: socket.socket, *, reached_at: tuple[str, int] | None = None) -> None:
-        """Accept links at a socket that listens; it is closed with this."""
+        """Accept links on a listening socket, which is closed along with the links."""
         server = await self.loop.create_server(self._accept, sock=listener)
         self._servers.append(server)
         bound = addresses.bound(server)
@@ -97,7 +97,7 @@ class Links:
             await self._listen_local()
 
     async def _listen_local(self) -> None:
-        """Accept links of this machine's peers at the same address. Without that they come by TCP."""
+        """Accept links from peers of this machine at the same address. If that fails they use TCP."""
         try:
             own = local_ipc.listener(self.contact.address)
         except OSError as problem:
@@ -109,7 +109,7 @@ class Links:
         return self._protocol(self._connection(None, opened_here=False))
 
     async def greet(self, address: str) -> Contact:
-        """Ask who is at an address. Raises `Unreachable`, which says why."""
+        """Ask which peer listens at an address. Raises `Unreachable` with the reason."""
         try:
             connection = await within(self.config.connect_timeout_s, self._connect(address, None, curious=True))
         except (OSError, TimeoutError, RemoteError) as problem:
@@ -117,7 +117,7 @@ class Links:
         return connection.peer.contact
 
     def link(self, to: Contact) -> Link:
-        """The link to a peer, opened if need be."""
+        """The link to a peer. It is opened if there is none."""
         link = self.links.get(to.node_id)
         if link is None:
             link = self.links[to.node_id] = Link(self._links, to)
@@ -133,7 +133,7 @@ class Links:
 
     @property
     def unauthenticated_count(self) -> int:
-        """Connections of whom nobody knows yet who they are."""
+        """Connections that have not proven who they are."""
         return len(self._unauthenticated)
 
     def room(self, to: Contact) -> int:
@@ -141,15 +141,15 @@ class Links:
         link = self.links.get(to.node_id)
         if link is None:
             return self.config.window_bytes
-        return 0 if link.paused else link.credit  # `Link.room`, without a call for every bundle
+        return 0 if link.paused else link.credit  # `Link.room`, inline: this runs for every bundle
 
     def window(self, to: Contact) -> int:
-        """Bytes of credit that a link to a peer has when nothing is under way."""
+        """Bytes of credit that a link to a peer has when nothing is in transit."""
         link = self.links.get(to.node_id)
         return self.config.window_bytes if link is None else link.window
 
     def release(self, sender: bytes, size_bytes: int) -> None:
-        """Give credit back; bytes that came over a link that is gone are paid off first."""
+        """Give credit back. Bytes that arrived over a closed link are settled first."""
         if self._debts:
             debt = self._debts.pop(sender, 0)
             if debt > size_bytes:
@@ -164,11 +164,11 @@ class Links:
                 link.mark_dirty()
 
     def join(self, parts: list[bytes]) -> bytes | memoryview:
-        """Lay the pieces of a block down: where it can be lent from, if anybody ever open_bundle here."""
+        """Join the pieces of a block; in shared memory, once some peer imports from this one."""
         return self.shared_memory.join(parts) if self._exports else b"".join(parts)
 
     def measure(self, to: Contact) -> None:
-        """Measure the round trip over the link, once it stands."""
+        """Measure the round trip over the link, as soon as that is open."""
         link = self.link(to)
         if link.connection is None:
             link.measuring = True
@@ -176,39 +176,39 @@ class Links:
             self._ping(link)
 
     def disconnect(self, node: bytes) -> None:
-        """This side needs the link no more."""
+        """This side no longer needs the link."""
         link = self.links.get(node)
         if link is not None and not link.idle_here:
             link.idle_here = True
             link.say(FrameType.IDLE)
 
     def _mark_dirty(self, link: Link) -> None:
-        """Have the link write at the end of this turn; if none is under way, in this turn of the event loop."""
+        """Have the link write at the end of this turn, or outside of a turn, in this iteration of the event loop."""
         pump = self.pump
         if not (self._dirty or pump.turning or pump.stepping):
             self.loop.call_soon(self._flush)
         self._dirty.append(link)
 
     def write(self, link: Link) -> bool:
-        """Have a link write what waits, now. Were there bundles? An error ends this link, and it alone."""
+        """Have a link write its queues now; returns whether there were bundles. An error closes only this link."""
         connection = link.connection
         try:
             carried = link.flush()
             if link.idle_here and link.idle_there and link.is_open:
                 self.end(link)
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the other links have nothing to do with it
+        except Exception as problem:  # noqa: BLE001 - an error of one link must not affect the others
             assert connection is not None
             self._broke(connection, problem)
             return False
         return carried
 
     def give_up(self, link: Link, problem: Exception) -> None:
-        """The link could not be made."""
+        """The link could not be opened."""
         if self.links.get(link.contact.node_id) is link and link.connection is None:
             self.counters["links_failed"] += 1
             if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
                 self._note_shortage()
-            elif not isinstance(problem, ConnectionRefusedError):  # that peer ended, as peers do: nothing is wrong
+            elif not isinstance(problem, ConnectionRefusedError):  # that peer has ended: this is normal
                 gone = isinstance(problem, HelloRefused) and problem.why == "identity"
                 note = (
                     self.problems.keep if gone or isinstance(problem, OSError | TimeoutError) else self.problems.append
@@ -223,18 +223,18 @@ class Links:
             self.problems.append(_SHORTAGE)
 
     def unplug(self) -> None:
-        """A drill: as if the cable were pulled. All links break, and none comes to stand until `plug_in`."""
+        """Simulate a pulled cable: all links break, and none can be opened until `plug_in`."""
         self._unplugged = True
         for connection in [*self._unauthenticated, *self._ending, *[link.connection for link in self.links.values()]]:
             if connection is not None:
                 connection.abort()
 
     def plug_in(self) -> None:
-        """The drill is over."""
+        """End what `unplug` began."""
         self._unplugged = False
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Write what waits, close every link and accept no more; within `close_timeout_s` or less."""
+        """Write all queues, close every link and accept no new ones; within `close_timeout_s` or less."""
         self._closing = True
         for server in self._servers:
             server.close()
@@ -254,10 +254,10 @@ class Links:
         for connection in open_:
             connection.abort()
 
-    # --- what connections tell ----------------------------------------------------------------------------------
+    # --- called by connections ----------------------------------------------------------------------------------
 
     def end(self, link: Link) -> None:
-        """Neither side needs the link. What the other one has sent meanwhile still comes, and then it closes."""
+        """Neither side needs the link. It closes when what the other side has sent meanwhile has arrived."""
         assert link.connection is not None
         self._ending[link.connection] = None
         self._forget(link)
@@ -266,7 +266,7 @@ class Links:
         self.write(link)
 
     def opened(self, connection: Connection) -> None:
-        """Somebody connected, and nobody knows yet who."""
+        """Accept a connection that is not authenticated yet."""
         if self._closing or self._unplugged:
             connection.abort()
             return
@@ -276,13 +276,13 @@ class Links:
         Patience(self.loop, self.config.connect_timeout_s, partial(self._expire, connection))
 
     def _refuse(self, connection: Connection) -> None:
-        """There are too many that have not said who they are: the oldest has had the most time, and goes."""
+        """There are too many unauthenticated connections: close the oldest, which has had the most time."""
         del self._unauthenticated[connection]
         self.counters["unauthenticated_refused"] += 1
         connection.abort()
 
     def is_welcome(self, connection: Connection) -> bool:
-        """Of two connections that both sides opened at once, both keep the one that the smaller nodeId opened."""
+        """If both sides connected at the same time, both keep the connection that the smaller nodeId opened."""
         link = self.links.get(connection.peer.contact.node_id)
         if link is None:
             return True
@@ -295,7 +295,7 @@ class Links:
         return connection.opener == smaller or stands.opener != smaller or not (at_once and same_run)
 
     def proved(self, connection: Connection) -> None:
-        """A connection is who it says: the connection serves its link, unless another one is to."""
+        """A connection is authenticated: it serves its link, unless another one is kept."""
         self._unauthenticated.pop(connection, None)
         if self._closing or not self.is_welcome(connection):
             connection.supersede()
@@ -317,11 +317,11 @@ class Links:
             self._ping(link)
 
     def bundle_came(self, link: Link, bundle: Bundle) -> None:
-        """A bundle arrived. Raises `Malformed` when the other side overdrew its credit."""
+        """A bundle arrived. Raises `Malformed` if the other side overdrew its credit."""
         self.counters["bundles_in"] += 1
         self.counters["bytes_in"] += bundle.size
         link.idle_there = False
-        link.charged += bundle.size  # here and in `release` without a call for every bundle
+        link.charged += bundle.size  # inline, here and in `release`: this runs for every bundle
         if link.charged > self.config.window_bytes + FRAME_BYTES_MAX:
             raise Malformed(f"{link.charged} bytes came on a window of {self.config.window_bytes}")
         if self.links.get(link.contact.node_id) is not link:
@@ -360,7 +360,7 @@ class Links:
                 raise Malformed(f"a {type_.name} frame of {len(content)} bytes came out of turn")
 
     def _may_open(self, connection: Connection) -> bool:
-        """Can this process open what the one at the other end lends?"""
+        """Can this process open the shared memory of the one at the other end?"""
         pid, peer = connection.process, connection.peer
         return pid > 0 and self._imports and shared_memory.may_open(pid, peer.shared_memory, peer.incarnation)
 
@@ -395,7 +395,7 @@ class Links:
     def _shared_bundle_came(self, link: Link, content: bytes) -> None:
         try:
             bundle = link.imported(content)
-        except shared_memory.Released as problem:  # with what it still had to lend: as if the link had broken before
+        except shared_memory.Released as problem:  # its exported blocks are gone: as if the link had broken before
             assert link.connection is not None
             self._imports = self._imports and not isinstance(problem, shared_memory.OutOfDescriptors)
             self.problems.keep(f"lost the link with {link.connection.other_end}: {problem}")
@@ -404,11 +404,11 @@ class Links:
             self.bundle_came(link, bundle)
 
     async def _see_if_ended(self, contact: Contact, pid: int) -> None:
-        """A process closed its link, as the kernel does for one that ends: then nobody need wait for the peer."""
+        """A process closed its link. If that is because it has ended, report the peer as dead at once."""
         if not await local_ipc.has_ended(pid, _ENDING_S):
             return
         link = self.links.get(contact.node_id)
-        if link is None or link.connection is None:  # else it has started again
+        if link is None or link.connection is None:  # otherwise it has started again
             self.pump.hand(self.pump.inputs.died, contact)
 
     async def _open(self, link: Link) -> None:
@@ -453,7 +453,7 @@ class Links:
             await (connection.greeted if curious and self.handshake.tls is None else connection.proven)
         except Superseded:
             if not curious:
-                raise  # else it is a member, who opens a link to this peer just now
+                raise  # otherwise it is a member that is opening a link to this peer
         except BaseException:
             if connection.receiver is None:
                 connection.abort()
@@ -461,7 +461,7 @@ class Links:
         return connection
 
     def _protocol(self, connection: Connection) -> asyncio.BaseProtocol:
-        """What serves the connection's socket."""
+        """The protocol of the connection's socket."""
         return connection if self.handshake.tls is None else self.handshake.tls.protocol(connection)
 
     def _expire(self, connection: Connection) -> None:
@@ -471,7 +471,7 @@ class Links:
             )
 
     def _remove(self, link: Link) -> None:
-        """The link is no more; what waited on it is gone."""
+        """Remove a link, with everything that waited for it."""
         self._forget(link)
         if not self._closing:
             self.pump.hand(self.pump.inputs.link_lost, link.contact)

@@ -1,8 +1,8 @@
-"""The way between peers of one machine: a Unix socket beside the TCP port, named by the same address.
+"""Local IPC: links between peers of one machine, over a Unix socket named by the same address as the TCP port.
 
-Whoever connects tries it first. Bytes go from one process to the other without passing TCP, which takes half the time.
-The names are abstract (unix(7)): they are as much a network namespace's own as its loopback, and end with the process.
-Loopback is open to every user of a machine, and so may anybody take such a name: who connects looks whose it is.
+A connecting peer tries it first, since it takes half the time of TCP. The names are abstract (unix(7)): like loopback
+they belong to a network namespace, and they end with the process. Any user of the machine can take such a name, so the
+connecting peer checks who owns it.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-BUFFER_BYTES = 2 << 20  # what the kernel keeps of what is sent; with a quarter of it TCP is faster; measured
+BUFFER_BYTES = 2 << 20  # the kernel's buffer; with a quarter of it TCP is faster; measured
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: `struct ucred` of unix(7)
 
 _ACCEPTS = 0x10000  # __SO_ACCEPTCON: the socket listens
@@ -32,7 +32,7 @@ def listener(address: str) -> socket.socket:
 
 
 def connected(address: str) -> socket.socket | None:
-    """A socket to the peer of this machine that listens at an address; None where TCP is the way.
+    """A socket to the peer of this machine that listens at an address; None if TCP must be used.
 
     That is if nobody has the name, or a user whom this process need not trust; or if the kernel grants too little
     memory (net.core.wmem_max).
@@ -62,7 +62,7 @@ async def transport(
 
 
 def listening() -> list[str]:
-    """The addresses that peers of this machine listen at, whoever runs them and whatever network they are of."""
+    """The addresses that peers of this machine listen at, of all users and networks."""
     try:
         lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]
     except OSError:
@@ -86,7 +86,7 @@ def process(own: socket.socket) -> tuple[int, int]:
 
 
 async def has_ended(pid: int, within_s: float) -> bool:
-    """Has a process of this machine ended, or does it within a time? False too where the kernel cannot tell."""
+    """Does a process of this machine end within this time? Also False if the kernel cannot tell."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -9,7 +9,7 @@ NODES_MAX = 4096  # peers whose round trips are kept; the oldest are forgotten
 
 
 class RoundTrips:
-    """Measures, and keeps the smallest of each peer: what is above it is queues and scheduling, not distance."""
+    """Measures round trips, and keeps the smallest per peer: the rest is queues and scheduling, not distance."""
 
     def __init__(self, pump: Pump, timeout_s: float) -> None:
         self._pump, self._timeout_s = pump, timeout_s

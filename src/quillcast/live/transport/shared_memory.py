@@ -1,11 +1,13 @@
-"""Blocks that peers of one machine lend each other: a reference is passed on, and nobody on the way copies them.
+"""Shared-memory transfer: peers of one machine pass large blocks by reference, without copying them.
 
-A large block is laid down in a file that is in memory only and has no name (memfd_create(2)). A link to a process that
-may open it tells its place, the number of the descriptor and what the file is to hold, instead of sending it. The other
-side opens it to read by `/proc/PID/fd`, maps it, and lends it on in the same way; who lends keeps it until it is said
-to be taken. Files keep their size, so that no reader can fail, and are used again when nobody else has them open. The
-kernel tells that: it grants a lease (fcntl(2)) on nothing that others have open, however they came by it, and wherever
-they ended. A file begins with how often it was used, which a place says too: one that comes late leads to nothing.
+The exporter writes a block to an anonymous memory file (memfd_create(2)). Instead of the block, the link to a process
+that can open the file sends its place: the descriptor's number, and what the file should hold. The importer opens it
+for reading through `/proc/PID/fd`, maps it, and may pass it on in the same way. The exporter keeps it until the
+importer has confirmed it.
+
+Files keep their size, so that no reader can fail. They are reused when no other process has them open. The kernel tells
+that: it grants a lease (fcntl(2)) only on files that nobody else has open, however they got it. A file begins with a
+use count, which a place contains too: a place that arrives late does not match.
 """
 
 import errno
@@ -35,20 +37,20 @@ _USE = struct.Struct("<Q")
 _PARTS_MAX = 256  # more are joined first: copied twice, but in two pieces; a guess
 _MEMORY_BYTES = 832 << 10  # a batch with its columns; what is larger gets memory of its own, which is not used again
 _MEMORIES_MAX = 84  # 68 MiB at most, of a node: what a publisher keeps until it is stable, and a window more
-_UNHELD = 2  # references to what only the deque holds, as `getrefcount` counts
+_UNHELD = 2  # what `getrefcount` returns for an object that only the deque holds
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Released(Exception):
-    """Whoever lent something has let go of it: mostly its process has ended."""
+    """The exporter has released the block, usually because its process has ended."""
 
 
 class OutOfDescriptors(Released):
-    """This process has no descriptors or memory left to open what is lent."""
+    """This process has no descriptors or memory left to import blocks."""
 
 
 class MemoryFile(mmap.mmap):
-    """A file in memory, mapped. It is closed when nobody looks at it any more."""
+    """A mapped memory file. It is closed when nothing refers to it any more."""
 
     held: ClassVar[int] = 0
     """How many this process has."""
@@ -82,17 +84,17 @@ class MemoryFile(mmap.mmap):
 
     @property
     def use(self) -> int:
-        """How often it was used before."""
+        """How often it was used before this."""
         use: int = _USE.unpack_from(self)[0]
         return use
 
     @property
     def place(self) -> bytes:
-        """Where its content is, for processes that may open it."""
+        """The place of its content, for processes that can open it."""
         return _PLACE.pack(self.descriptor, self.inode, self.use)
 
     def fill(self, parts: Sequence[bytes | memoryview]) -> memoryview:
-        """Lay these bytes down; where they are."""
+        """Write these bytes; returns a view of them."""
         view, at = memoryview(self), _USE.size
         for part in parts:
             view[at : at + len(part)] = part
@@ -100,7 +102,7 @@ class MemoryFile(mmap.mmap):
         return view[_USE.size : at]
 
     def take_back(self) -> bool:
-        """Begin another use of it, if nobody else has it open; who opens it from now on sees that."""
+        """Begin another use of the file, if no other process has it open."""
         fcntl.fcntl(self.descriptor, fcntl.F_SETSIG, signal.SIGURG)  # if it is opened meanwhile: no harm done
         try:
             fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
@@ -117,21 +119,21 @@ class MemoryFile(mmap.mmap):
 
 
 class SharedMemory:
-    """What a node lends from."""
+    """The memory files that a node exports from."""
 
     def __init__(self) -> None:
         self._all: deque[MemoryFile] = deque()
         _POOLS.add(self)
 
     def join(self, parts: list[bytes]) -> bytes | memoryview:
-        """The pieces of a block, one after the other: where they can be lent, if that is worth it."""
+        """Join the pieces of a block; in a memory file, if that is worth it."""
         pieces = parts if len(parts) < _PARTS_MAX else [b"".join(parts)]
         return self.lay(pieces) or b"".join(pieces)
 
     def lay(self, parts: Sequence[bytes | memoryview]) -> memoryview | None:
-        """These bytes, one after the other, where they can be lent.
+        """Join these bytes in a memory file.
 
-        None if they are too few to be worth it, or this process can lend no more for now.
+        None if they are too few to be worth it, or if this process can export no more for now.
         """
         size = sum(map(len, parts))
         if size < SHARED_BYTES_MIN:
@@ -143,9 +145,9 @@ class SharedMemory:
         return None if memory is None else memory.fill(parts)
 
     def sample(self, content: bytes) -> memoryview | None:
-        """Something to lend, for others to find out whether they may open it.
+        """A small exported block, with which others test whether they can open this process's memory.
 
-        None where this process cannot lend, or the kernel does not tell who has a file open.
+        None if this process cannot export, or if the kernel does not tell who has a file open.
         """
         if not _POSSIBLE:
             return None
@@ -159,7 +161,7 @@ class SharedMemory:
         return memory.fill([content]) if told and memory.take_back() else None
 
     def places(self, blocks: Sequence[Block]) -> bytes | None:
-        """Where these blocks are lent, which are moved there if need be; None if they are to be sent."""
+        """The places of these blocks, which are moved to memory files if necessary; None if they must be sent."""
         if min([block.size for block in blocks]) < SHARED_BYTES_MIN:
             return None
         for block in blocks:
@@ -171,11 +173,11 @@ class SharedMemory:
         return b"".join([place(block.data) for block in blocks])
 
     def retire(self) -> None:
-        """Use none of the memory again that was lent until now."""
+        """Never reuse the memory files in use until now."""
         self._all.clear()
 
     def _unused(self) -> MemoryFile | None:
-        for _ in range(min(len(self._all), 2)):  # the oldest is mostly free; one that is not may be held for long
+        for _ in range(min(len(self._all), 2)):  # the oldest is usually free; if not, it may be held for long
             self._all.rotate(-1)
             if sys.getrefcount(self._all[-1]) == _UNHELD and self._all[-1].take_back():
                 return self._all[-1]
@@ -206,7 +208,7 @@ def _new(size_bytes: int) -> MemoryFile | None:
 
 
 def place(data: bytes | memoryview) -> bytes:
-    """Where these bytes are lent, if they are all of a memory's content; else nothing."""
+    """The place of these bytes, if they are the whole content of a memory file; otherwise empty."""
     memory = data.obj if isinstance(data, memoryview) else None
     return memory.place if isinstance(memory, MemoryFile) else b""
 
@@ -229,7 +231,7 @@ def open_bundle(content: bytes, pid: int) -> Bundle:
 
 
 def may_open(pid: int, place: bytes, content: bytes) -> bool:
-    """May this process open what that one lends? It lends this content at this place, to find out."""
+    """Can this process open the memory of that one, which exports this content at this place as a test?"""
     try:
         return len(place) == _PLACE.size and len(content) > 0 and open_block(pid, place, len(content)) == content
     except (Released, Malformed):
@@ -237,7 +239,7 @@ def may_open(pid: int, place: bytes, content: bytes) -> bool:
 
 
 def open_block(pid: int, place: bytes | memoryview, size_bytes: int) -> memoryview:
-    """What another process lends. Raises `Released`, or `Malformed` if it is nothing that is lent."""
+    """Open a block of another process. Raises `Released`, or `Malformed` if the place is not an exported block."""
     descriptor, inode, use = _PLACE.unpack(place)
     own = -1
     try:

@@ -1,8 +1,8 @@
 """TLS 1.3 between a socket and a `Connection`, with both sides' certificates.
 
-OpenSSL works on memory here and not on the socket, so that a peer sees what each stranger did from its first byte on,
-can count it, and can say what was wrong in words. The chain is OpenSSL's to check; lifetimes are checked with this
-peer's clock (`protocol.security.members`), where the text names both.
+OpenSSL works on memory here and not on the socket. So a peer sees everything that an unauthenticated client does from
+its first byte on, can count it, and can say what was wrong. OpenSSL checks the chain; `protocol.security.members`
+checks lifetimes against this peer's clock, with an error that names both.
 
 Bytes are copied as seldom as OpenSSL allows: the socket reads into one buffer, and what is decrypted goes straight into
 the buffer that frames are cut from, as many records at a time as there are.
@@ -39,7 +39,7 @@ _ALERTS = {
 
 
 class Secured(Protocol):
-    """Who is behind TLS: a `Connection`, or somebody who asks for admission."""
+    """The user of TLS: a `Connection`, or an applicant for admission."""
 
     tls: "TlsProtocol | None"
     opened_here: bool
@@ -62,18 +62,18 @@ class Tls:
         self.fingerprint = fingerprint(self.authority_key)
         pem = identity.pem + certificates.pem(certificate)
         self._server = _context(ssl.PROTOCOL_TLS_SERVER, pem, authority)
-        self._server.verify_mode = ssl.CERT_OPTIONAL  # who asks for admission has no certificate yet
+        self._server.verify_mode = ssl.CERT_OPTIONAL  # an applicant has no certificate yet
         self._server.num_tickets = 0
         self._client = _context(ssl.PROTOCOL_TLS_CLIENT, pem, authority)
 
     def protocol(self, connection: Secured) -> "TlsProtocol":
-        """What stands between the connection and its socket."""
+        """The protocol between the connection and its socket."""
         context = self._client if connection.opened_here else self._server
         return TlsProtocol(connection, context, server=not connection.opened_here)
 
 
 def applicant_context() -> ssl.SSLContext:
-    """For who has no certificate yet: it checks the other side's itself, against a fingerprint."""
+    """The context of an applicant, which checks the other side's certificate itself, against a fingerprint."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, None, None)
     context.verify_mode = ssl.CERT_NONE
     return context
@@ -88,7 +88,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
         self._raw = memoryview(bytearray(_RAW_BYTES))
-        self._backlog: list[bytes] = []  # what is written before the handshake is done
+        self._backlog: list[bytes] = []  # written before the handshake is done
         self._first = -1
         self.handshaken = False
         self.failed = False
@@ -150,7 +150,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
         self._send()
 
     def close(self) -> None:
-        """Say that nothing follows, and close the socket when all is sent."""
+        """Send TLS's end, and close the socket when all is sent."""
         if self.handshaken and not self.failed and not self.socket.is_closing():
             with contextlib.suppress(ssl.SSLError):  # it waits for the other side's goodbye, and need not
                 self._tls.unwrap()
@@ -160,7 +160,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
     # --- within
 
     def _advance(self) -> None:
-        """Go on with what came, as far as it goes."""
+        """Process what arrived, as far as possible."""
         try:
             if not self.handshaken:
                 self._tls.do_handshake()
@@ -205,7 +205,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
 
 
 class TlsTransport(asyncio.Transport):
-    """What a `Connection` behind TLS takes for its transport."""
+    """The transport that a `Connection` behind TLS sees."""
 
     def __init__(self, tls: TlsProtocol) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ class TlsTransport(asyncio.Transport):
 def _context(kind: int, pem: bytes | None, authority: bytes | None) -> ssl.SSLContext:
     context = ssl.SSLContext(kind)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # peers are known by their keys, whatever they are reached by
+    context.check_hostname = False  # peers are known by their keys, not by host names
     if authority is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= _NO_CHECK_TIME
@@ -261,7 +261,7 @@ def _load(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def _no_tls(begin: bytes) -> HelloRefused:
-    """Why bytes that are no TLS came."""
+    """Why the other side does not speak TLS."""
     if b"quillcast" in begin:
         return HelloRefused(
             "plain", "it speaks without TLS: it was not admitted to this network; join with a line that a member prints"
@@ -270,7 +270,7 @@ def _no_tls(begin: bytes) -> HelloRefused:
 
 
 def _refusal(problem: ssl.SSLError) -> HelloRefused:
-    """What went wrong in TLS, in words."""
+    """The error of TLS, as text."""
     if isinstance(problem, ssl.SSLCertVerificationError):
         if problem.verify_code in _UNKNOWN_AUTHORITY:
             return HelloRefused("unadmitted", "its certificate is not of this network")

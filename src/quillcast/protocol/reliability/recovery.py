@@ -135,7 +135,7 @@ class Recovery:
         tree.give_up(term, ranges)
         for edge in tree.edges.values():
             edge.skip(term, ranges, "unavailable", runs, later)
-        self.scribe.reporting.touch(tree)
+        self.scribe.reports.touch(tree)
 
     # ---- past terms
 
@@ -145,7 +145,7 @@ class Recovery:
             for term, end, _, stable in held:
                 self.scribe.terms.recall(tree, term, end)
                 if tree.settle(term, stable):
-                    self.scribe.reporting.touch(tree)
+                    self.scribe.reports.touch(tree)
 
     def _reported(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
         if tree.parent is not None:

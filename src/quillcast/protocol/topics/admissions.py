@@ -6,31 +6,51 @@ which of them its process still has: it may have started again since. So a publi
 too. One that lives stays however long it is silent, as long as there is room (`admissions_max`).
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.host import Host
 from quillcast.core.messages import Contact
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Closed, StillOpen
 from quillcast.protocol.topics.root import Root
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
-
+from quillcast.protocol.topics.tree import Tree
 
 ASKED_MAX = 1024  # publishers in one question; a guess: 36 kB
+
+
+class OwnPublishers(Protocol):
+    """The publishers of this peer."""
+
+    def not_here(self, publishers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Those of these publishers, each with its topic, that this process does not have."""
+        ...
+
+
+class Prober(Protocol):
+    """Finds out which peers are alive."""
+
+    def probe(self, contact: Contact) -> None:
+        """Ask for a sign of life."""
+        ...
 
 
 class Admissions:
     """Looks over the publishers of all topics that are rooted here, once per lease and when a lost one's lease ends."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
+    def __init__(
+        self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], own: OwnPublishers, neighbours: Prober,
+        dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.trees, self.own, self.neighbours = host, config, trees, own, neighbours
         self.look_at = self.host.now() + self.config.lease_s
-        scribe.dispatch.on_message(Closed, lambda _, message: self.closed(message.publishers))
+        dispatch.on_message(Closed, lambda _, message: self.closed(message.publishers))
 
     def closed(self, publishers: list[tuple[bytes, bytes]]) -> None:
         """Publishers of some topics say that they publish no more."""
         for topic, publisher in publishers:
-            tree = self.scribe.trees.get(topic)
+            tree = self.trees.get(topic)
             if tree is not None and tree.root is not None:
                 tree.root.close(publisher)
 
@@ -50,11 +70,11 @@ class Admissions:
         self.look_at = min([now, *(gone_at for root in self._roots() for gone_at in root.gone())]) + self.config.lease_s
         for contact, named in silent.items():
             if contact.node_id == self.host.me:
-                self.closed(self.scribe.publishing.not_here(named))
+                self.closed(self.own.not_here(named))
                 continue
-            self.scribe.neighbours.probe(contact)
+            self.neighbours.probe(contact)
             for start in range(0, len(named), ASKED_MAX):
                 self.host.send(contact, StillOpen(named[start : start + ASKED_MAX]))
 
     def _roots(self) -> list[Root]:
-        return [tree.root for tree in self.scribe.trees.values() if tree.root is not None]
+        return [tree.root for tree in self.trees.values() if tree.root is not None]

@@ -7,20 +7,27 @@ the term begins. Joins, publishers' questions and creates that arrive meanwhile 
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
-from quillcast.core.host import Timer
+from quillcast.core.host import Host, Timer
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
-from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
+from quillcast.protocol.topics.forgetting import Forgetting
+from quillcast.protocol.topics.intake import Intake
+from quillcast.protocol.topics.keepers import Keepers
+from quillcast.protocol.topics.known import KnownTopics
+from quillcast.protocol.topics.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.membership import TreeMembership
 from quillcast.protocol.topics.messages import Create, FindRoot, Join
-from quillcast.protocol.topics.replication import Round
+from quillcast.protocol.topics.rendezvous import Rendezvous
+from quillcast.protocol.topics.replication import Replication, Round
 from quillcast.protocol.topics.tree import Tree
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
+from quillcast.protocol.topics.trees import Trees
 
 WAITING_MAX = 1024  # messages for a peer that is not root yet, per topic; those beyond are sent again. A guess
 Request = Join | FindRoot | Create
@@ -48,11 +55,18 @@ class Candidacy:
 class Candidacies:
     """Those of one peer, by topic."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
-        self.replication, self.rendezvous = scribe.replication, scribe.rendezvous
+    def __init__(
+        self, host: Host, config: TopicConfig, overlay: Pastry, keepers: Keepers, known: KnownTopics, trees: Trees,
+        replication: Replication, rendezvous: Rendezvous, transfer: LeadershipTransfer, intake: Intake,
+        membership: TreeMembership, forgetting: Forgetting, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.overlay, self.keepers = host, config, overlay, keepers
+        self.known, self.trees = known, trees
+        self.replication, self.rendezvous, self.transfer, self.intake = replication, rendezvous, transfer, intake
+        self.membership, self.forgetting, self.dispatch = membership, forgetting, dispatch
         self.by_topic: dict[bytes, Candidacy] = {}
-        scribe.dispatch.on_timer(RootCheckDue, self.ask_again)
+        forgetting.spare(self.by_topic)
+        dispatch.on_timer(RootCheckDue, self.ask_again)
 
     # ---- what begins it
 
@@ -104,10 +118,10 @@ class Candidacies:
         entries = sorted(round_.answers.values(), key=lambda entry: entry.term, reverse=True)
         for entry in entries:
             if entry.descriptor is not None:
-                self.scribe.learn(entry.descriptor)
+                self.known.learn(entry.descriptor)
             if entry.term != NO_TERM:
-                self.replication.enter(candidacy.topic, entry.term)
-        mine = self.replication.doubtful_until(candidacy.topic, self.host.me)
+                self.known.enter(candidacy.topic, entry.term)
+        mine = self.keepers.doubtful_until(candidacy.topic, self.host.me)
         candidacy.doubtful_until = max(candidacy.doubtful_until, round_.doubtful_until, mine)
         waited_s = self.host.now() - candidacy.began_at
         if any(entry.terms for entry in entries) and waited_s < self.config.transfer_s:
@@ -122,7 +136,7 @@ class Candidacies:
         if descriptor is None:
             self._refuse(candidacy)
             return
-        tree = self.scribe.tree(descriptor)
+        tree = self.trees.open(descriptor)
         tree.joining = True
         tree.heard = max([tree.heard, *map(_heard, candidacy.requests.values())])
         if candidacy.how == "created" and self._highest(tree) != NO_TERM:
@@ -137,37 +151,37 @@ class Candidacies:
             return
         for entry in round_.answers.values():
             if entry.descriptor is not None:
-                self.scribe.learn(entry.descriptor)
-            self.replication.enter(candidacy.topic, entry.term)
-        tree = self.scribe.tree(self.scribe.descriptors[candidacy.topic])
+                self.known.learn(entry.descriptor)
+            self.known.enter(candidacy.topic, entry.term)
+        tree = self.trees.open(self.known.descriptors[candidacy.topic])
         if self._highest(tree) > candidacy.term or tree.descriptor != round_.note[0]:
             self.host.trace(Mark("noted_anew"))
             self._note(candidacy)
             return
         del self.by_topic[candidacy.topic]
         self.rendezvous.become(tree, candidacy.how, candidacy.term, round_.holders, candidacy.doubtful_until)
-        self.rendezvous.tell_publishers(tree, candidacy.publishers)
+        self.intake.tell_publishers(tree, candidacy.publishers)
         for request in candidacy.requests.values():
-            self.scribe.dispatch.routed(request)
+            self.dispatch.routed(request)
 
     def _highest(self, tree: Tree) -> Term:
-        return max(tree.heard, tree.term, self.replication.terms.get(tree.topic, NO_TERM))
+        return max(tree.heard, tree.term, self.known.terms.get(tree.topic, NO_TERM))
 
     def _descriptor(self, candidacy: Candidacy) -> Descriptor | None:
         """The descriptor to go by: the known one, or for a new topic the one asked for; None if that creates none."""
         topic, requests = candidacy.topic, candidacy.requests.values()
-        new = self.replication.known(topic).descriptor is None
+        new = self.known.entry(topic).descriptor is None
         for request in requests:
             if isinstance(request, Create) and new:
-                self.scribe.learn(request.descriptor)
+                self.known.learn(request.descriptor)
                 new = False
         offered = [request.descriptor for request in requests if not isinstance(request, Create)]
         for descriptor in offered:
-            self.rendezvous.known(topic, descriptor)
-        tree = self.scribe.trees.get(topic)
+            self.rendezvous.descriptor(topic, descriptor)
+        tree = self.trees.by_topic.get(topic)
         if new and not any(offered) and (tree is None or not tree.needed):
             return None  # somebody asked about the topic, and nobody for it
-        return self.rendezvous.known(topic, None)
+        return self.rendezvous.descriptor(topic, None)
 
     # ---- where it ends otherwise
 
@@ -194,36 +208,36 @@ class Candidacies:
         topic = candidacy.topic
         del self.by_topic[topic]
         self.host.trace(Mark("candidacy_abandoned"))
-        tree = self.scribe.trees.get(topic)
+        tree = self.trees.by_topic.get(topic)
         if self.overlay.active:
             for request in candidacy.requests.values():
                 self.overlay.route(request, topic)
-        self.scribe.forgetting.note(topic)
+        self.forgetting.note(topic)
         if tree is None:
             return
         tree.joining = False
         if candidacy.how == "created" and candidacy.term != NO_TERM:
-            self.scribe.leadership_transfer.renounce(tree, candidacy.term, candidacy.doubtful_until)
-        self.rendezvous.tell_publishers(tree, candidacy.publishers)
-        self.scribe.membership.join(tree)
-        self.scribe.membership.leave_if_idle(tree)
+            self.transfer.renounce(tree, candidacy.term, candidacy.doubtful_until)
+        self.intake.tell_publishers(tree, candidacy.publishers)
+        self.membership.join(tree)
+        self.membership.leave_if_idle(tree)
 
     def _refuse(self, candidacy: Candidacy) -> None:
         """Nobody created the topic, and this network creates none on first use."""
         del self.by_topic[candidacy.topic]
-        self.scribe.forgetting.note(candidacy.topic)
+        self.forgetting.note(candidacy.topic)
         for request in candidacy.requests.values():
             self.rendezvous.refuse(request)
-        tree = self.scribe.trees.get(candidacy.topic)
+        tree = self.trees.by_topic.get(candidacy.topic)
         if tree is not None:
             tree.joining = False
-            self.scribe.membership.fail(tree, self.rendezvous.unknown(tree.descriptor.name))
+            self.membership.fail(tree, unknown_topic(tree.descriptor.name))
 
     def check(self) -> None:
         """Raise AssertionError if a bound is broken, or a root is about to become one."""
         for topic, candidacy in self.by_topic.items():
             assert len(candidacy.requests) <= WAITING_MAX
-            tree = self.scribe.trees.get(topic)
+            tree = self.trees.by_topic.get(topic)
             assert tree is None or tree.root is None, "a root is about to be root"
 
 

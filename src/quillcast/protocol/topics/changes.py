@@ -6,23 +6,28 @@ peer's own matter, and holds from where the new descriptor has come to: replicas
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import LocalError, QuillcastError, UnknownTopic
+from quillcast.core.host import Host
 from quillcast.protocol.security.access import AccessDenied, principal
 from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.due import DueTopics
+from quillcast.protocol.topics.forgetting import Forgetting
 from quillcast.protocol.topics.messages import Created, FindRoot, RootIs
+from quillcast.protocol.topics.publisher import Publisher
+from quillcast.protocol.topics.ring import Ring
 from quillcast.protocol.topics.tree import Tree
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
 
 LIVE = ("slow", "event_bytes_max")
 """Settings that can change while events flow."""
 FIRST_VERSION = 2  # 0 is made by first use, 1 by create
+
+
+CreateDone = Callable[[Descriptor | QuillcastError], None]
 
 
 class SettingsChange(NamedTuple):
@@ -50,10 +55,15 @@ def follows(known: Descriptor, offered: Descriptor) -> bool:
 class SettingsChanges:
     """A peer's part in changes of settings: asking for them, and passing on what the root entered."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host = scribe, scribe.host
+    def __init__(
+        self, host: Host, receipt_timeout_s: float, ring: Ring, trees: Mapping[bytes, Tree],
+        publishers: Mapping[bytes, Mapping[bytes, Publisher]], due: DueTopics, forgetting: Forgetting,
+    ) -> None:  # fmt: skip
+        self.host, self.receipt_timeout_s, self.ring, self.trees = host, receipt_timeout_s, ring, trees
+        self.publishers, self.due, self.forgetting = publishers, due, forgetting
         self.asked: dict[bytes, SettingsChange] = {}
         self.asked_at: dict[bytes, float] = {}
+        forgetting.spare(self.asked)
 
     def ask(
         self, name: str, wanted: Mapping[str, Any], done: Callable[[Descriptor | QuillcastError], None],
@@ -62,14 +72,14 @@ class SettingsChanges:
         """SettingsChange settings; `done` gets the descriptor that stands then, or the error. Raises `LocalError`."""
         topic = described(name).topic
         self.asked[topic] = SettingsChange(name, wanted, done, sign)
-        self.scribe.housekeeping.begin()
+        self.due.begin()
         self._find(topic)
 
-    def root_found(self, descriptor: Descriptor) -> None:
-        """The root told what stands: offer it the next version."""
+    def root_found(self, descriptor: Descriptor) -> tuple[Descriptor, CreateDone] | None:
+        """The root told what stands: what to offer it as the next version, and who wants to know. None: nothing."""
         change = self._answered(descriptor.topic)
         if change is None:
-            return
+            return None
         try:
             settings = msgspec.structs.replace(descriptor.settings, **change.wanted)
             settings.validate()
@@ -77,18 +87,18 @@ class SettingsChanges:
                 _check(descriptor, name, value)
         except LocalError as problem:
             change.done(problem)
-            return
+            return None
         if settings == descriptor.settings:
             change.done(descriptor)
-            return
+            return None
         version = max(FIRST_VERSION, descriptor.version + 1)
         newer = msgspec.structs.replace(descriptor, settings=settings, version=version)
         if descriptor.owner_key:
             newer = newer if change.sign is None else change.sign(newer)
             if newer.owner_key != descriptor.owner_key or not newer.genuine:
                 change.done(_not_owner(descriptor))
-                return
-        self.scribe.publishing.create(newer, change.done)
+                return None
+        return newer, change.done
 
     def unknown(self, topic: bytes) -> bool:
         """Nobody created the topic. Was it this peer's question that this answers?"""
@@ -102,13 +112,13 @@ class SettingsChanges:
         self.asked_at.pop(topic, None)
         change = self.asked.pop(topic, None)
         if change is not None:
-            self.scribe.forgetting.note(topic)
+            self.forgetting.note(topic)
         return change
 
     def housekeep(self, now: float) -> None:
         """StateQuery again what was not answered."""
         for topic in self.asked:
-            if now - self.asked_at[topic] >= self.scribe.config.receipt_timeout_s:
+            if now - self.asked_at[topic] >= self.receipt_timeout_s:
                 self._find(topic)
 
     def entered(self, tree: Tree) -> None:
@@ -123,17 +133,17 @@ class SettingsChanges:
 
     def learned(self, descriptor: Descriptor) -> None:
         """This peer learned a change: its publishers go by it, and its children are told."""
-        for publisher in self.scribe.publishing.publishers.get(descriptor.topic, {}).values():
+        for publisher in self.publishers.get(descriptor.topic, {}).values():
             publisher.adapt(descriptor)
             publisher.listener.progressed()
-        tree = self.scribe.trees.get(descriptor.topic)
+        tree = self.trees.get(descriptor.topic)
         for child in tree.children.values() if tree is not None else ():
             self.host.send(child.contact, Created(descriptor))
 
     def _find(self, topic: bytes) -> None:
         self.asked_at[topic] = self.host.now()
-        if self.scribe.overlay.active:
-            self.scribe.overlay.route(FindRoot(topic, self.host.contact, None, NO_TERM), topic)
+        if self.ring.active:
+            self.ring.route(FindRoot(topic, self.host.contact, None, NO_TERM), topic)
 
 
 def _not_owner(descriptor: Descriptor) -> AccessDenied:

@@ -1,47 +1,66 @@
 """Children tables: whom this peer forwards a topic's bundles to (Scribe, section 3.1, membership management)."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.errors import QuillcastError
-from quillcast.core.ids import ring_distance
+from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY, interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import ChildAdded, ChildRemoved, Mark
 from quillcast.protocol.forwarding.ledger import Gone
+from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import AccessDenied
 from quillcast.protocol.topics import link_reports
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.effects import CarryOut, FindParent, LeaveIfIdle
+from quillcast.protocol.topics.fallbacks import Fallbacks
+from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.links import TreeLinks
 from quillcast.protocol.topics.messages import Accepted, Join, Leave, Orphaned, Refused
+from quillcast.protocol.topics.movement import Handlers
+from quillcast.protocol.topics.progress import Progress
+from quillcast.protocol.topics.reports import Reports
+from quillcast.protocol.topics.ring import Answers
 from quillcast.protocol.topics.root import UNKNOWN_PEER
 from quillcast.protocol.topics.subscribing import denied
+from quillcast.protocol.topics.successors import Successors
+from quillcast.protocol.topics.terms import Terms
 from quillcast.protocol.topics.tree import Child, Tree, is_cut
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
+from quillcast.protocol.topics.trees import Trees
 
 
 class ChildrenTables:
     """A peer as the parent of its children, in all topics."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host, self.config, self.streams = scribe, scribe.host, scribe.config, scribe.streams
-        self.links = TreeLinks(scribe.neighbours, "child", scribe.config.tree_heartbeat_s)
+    def __init__(
+        self, host: Host, config: TopicConfig, neighbours: Neighbours, streams: Streams, known: KnownTopics,
+        trees: Trees, terms: Terms, fallbacks: Fallbacks, reports: Reports, progress: Progress, answers: Answers,
+        handlers: Mapping[bytes, Handlers], successors: Successors, dispatch: Dispatch,
+        carry_out: CarryOut,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.streams, self.known, self.trees = host, config, streams, known, trees
+        self.terms, self.fallbacks, self.reports, self.progress, self.answers = (
+            terms, fallbacks, reports, progress, answers
+        )  # fmt: skip
+        self.handlers, self.successors, self.carry_out = handlers, successors, carry_out
+        self.links = TreeLinks(neighbours, "child", config.tree_heartbeat_s)
         self.unheard: dict[tuple[bytes, bytes], float] = {}  # topic and child that said nothing since it was entered
-        scribe.dispatch.on_message(Leave, self.left)
+        dispatch.on_message(Leave, self.left)
 
     # ---- taking in
 
     def adopt(self, join: Join) -> None:
         """Enter the child in the children table; a new forwarder joins the tree too (Scribe, membership management)."""
-        scribe = self.scribe
-        descriptor = join.descriptor or scribe.descriptors.get(join.topic)
+        descriptor = join.descriptor or self.known.descriptors.get(join.topic)
         if descriptor is None:
             self.host.send(join.child, Refused(join.topic, "describe"))
             return
-        if not self._may_join(scribe.descriptors.get(join.topic, descriptor), join):
+        if not self._may_join(self.known.descriptors.get(join.topic, descriptor), join):
             return
-        tree = scribe.tree(descriptor)
+        tree = self.trees.open(descriptor)
         child = join.child.node_id
         if child in tree.path or tree.parent == join.child:
             self.host.send(join.child, Refused(join.topic, "loop"))
@@ -50,22 +69,27 @@ class ChildrenTables:
             self._shed(tree, join)
             return
         if join.have is not None:
-            scribe.terms.heard_of(tree, join.have.term)
+            self.terms.heard_of(tree, join.have.term)
         if tree.attached:
             self._accept(tree, join)
         else:
             tree.await_parent(join)
             if not tree.joining:
-                scribe.membership.join(tree)
+                self.carry_out(FindParent(tree))
 
     def _may_join(self, descriptor: Descriptor, join: Join) -> bool:
         """Does the topic's list let this child subscribe? Else it is told by which rule not."""
         rule = denied(descriptor, join.child.node_id, join.warrant)
-        if rule is None or self.scribe.rendezvous.took_over_from(join):
+        if rule is None or self._took_over_from(join):
             return True
         self.host.trace(Mark("join_denied"))
         self.host.send(join.child, Refused(join.topic, "denied", rule=rule))
         return False
+
+    def _took_over_from(self, join: Join) -> bool:
+        """Did the child hand the topic over to this root? It had all there is, and hands its children over too."""
+        tree = self.trees.by_topic.get(join.topic)
+        return tree is not None and tree.root is not None and join.child.node_id in tree.root.awaited
 
     def full(self, tree: Tree, child: bytes) -> bool:
         """Has the topic as many children as it may have here, and this is none of them?"""
@@ -104,21 +128,20 @@ class ChildrenTables:
         if join.moved:  # as long as a former parent may take to leave, and name it to those above
             child.named_until = self.host.now() + 2 * self.config.leave_s
         self.heard_from(tree, child)
-        handlers = self.scribe.handlers.get(tree.topic)
+        handlers = self.handlers.get(tree.topic)
         if handlers is not None:
             for bundle in handlers.subscribe_handler(join):
                 self.host.carry(contact, bundle)
         child.advance(tree.log)
-        self.scribe.rendezvous.heard_from(
-            tree, (contact.node_id,)
-        )  # of this term it has nothing, and covers nothing yet
-        self.scribe.reporting.touch(tree)
+        if tree.root is not None:
+            tree.root.heard_from((contact.node_id,))  # of this term it has nothing, and covers nothing yet
+        self.reports.touch(tree)
 
     def _forgot(self, tree: Tree, contact: Contact) -> None:
         """A peer that was restarted joins anew: leases go on of those below it, of whom it knows nothing any more."""
         node = contact.node_id
         former = tree.children.get(node)
-        if former is not None and former.spoken and not self.scribe.reporting.is_leaf(tree, contact):
+        if former is not None and former.spoken and not link_reports.is_leaf(self.streams, node, tree.topic):
             tree.orphan_lease(former, self.host.now() + self.config.lease_s, (UNKNOWN_PEER,))
         tree.forgot(node)
         if tree.root is not None:
@@ -127,17 +150,17 @@ class ChildrenTables:
     def _be_no_leaf(self, tree: Tree, parent: Contact, join: Join) -> None:
         """The parent hears of the first child before that hears of this peer, which may die at any time."""
         tree.await_parent(join)
-        self.scribe.reporting.tell(tree)
+        self.progress.tell(tree)
         self.streams.hurry(parent.node_id)
 
     def _send_accepted(self, tree: Tree, join: Join, start: int, gone: tuple[Gone, ...]) -> None:
         descriptor = None if join.digest == tree.descriptor.digest else tree.descriptor
         path = tree.path_here(self.host.me)
-        fallbacks = self.fallbacks(tree)
+        fallbacks = self.fallbacks.of(tree)
         gone = (gone or tree.gone(start)) if join.earliest and join.have is None else ()
         past = tree.past_ends()
         accepted = Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier)
-        self.scribe.tell(join.child, accepted, again=join.again)
+        self.answers.tell(join.child, accepted, again=join.again)
 
     def enter(self, tree: Tree, contact: Contact, start: int) -> Child:
         """Enter a child in the children table, to be served from an index of the present term on."""
@@ -150,13 +173,13 @@ class ChildrenTables:
         tree.enter(child)
         if lease is not None and lease.acknowledged_term == tree.term:
             child.acknowledged = min(start, lease.acknowledged)  # what it has itself says nothing of those below it
-        self.scribe.reporting.take_up(child, tree.topic)
+        report = link_reports.told(self.streams, node, tree.topic)
+        if isinstance(report, link_reports.ChildReport):
+            child.take_up(report)
         self.await_word(tree, child)
         tree.waiting.pop(node, None)
         tree.waiting = tree.waiting or EMPTY
-        self.streams.put(
-            contact, tree.topic, link_reports.encode(tree.parent_report(self.host.me, self.fallbacks(tree)))
-        )
+        self.progress.tell_child(tree, contact)
         if former is None:
             self.links.add(contact)
             self.host.trace(ChildAdded(tree.topic, node, len(tree.children)))
@@ -166,26 +189,15 @@ class ChildrenTables:
         """The child has yet to say a word as one; who never does is none."""
         self.unheard[tree.topic, child.contact.node_id] = self.host.now()
 
-    def fallbacks(self, tree: Tree) -> tuple[Contact, ...]:
-        """Whom a child may turn to should this peer die: the grandparent or the next root, then siblings with room."""
-        if tree.root is not None:
-            closest = self.scribe.overlay.closest(tree.topic, 2)
-            known = [contact for contact in closest if contact.node_id != self.host.me][:1]
-        else:
-            known = [tree.parent] if tree.parent is not None else []
-        siblings = [child.contact for child in tree.children.values() if child.contact not in known]
-        # Nearest to the topic first: so a root's topics name the same ones, whoever joined first, and claims are alike.
-        siblings.sort(key=lambda sibling: ring_distance(sibling.node_id, tree.topic))
-        return tuple([*known, *siblings][: self.config.fallbacks])
-
     def heard_from(self, tree: Tree, child: Child) -> None:
         """A child speaks for itself and for those that came below it: they are not waited for as departed any more."""
         nodes = tuple(node for node in child.speaks_for if node not in child.outdated)
         if nodes:
             ended = tree.heard_from(nodes)
-            self.scribe.rendezvous.heard_from(tree, nodes)
+            if tree.root is not None:
+                tree.root.heard_from(nodes)
             if ended or child.named_until:
-                self.scribe.reporting.touch(tree)
+                self.reports.touch(tree)
 
     # ---- letting go
 
@@ -201,23 +213,23 @@ class ChildrenTables:
         tree.close(child)
         awaited = [other for other in whose or (node,) if other != self.host.me]
         if lease and awaited and not is_cut(child):
-            leaf = not whose and self.scribe.reporting.is_leaf(tree, child.contact)
+            leaf = not whose and link_reports.is_leaf(self.streams, node, tree.topic)
             tree.orphan_lease(child, self.host.now() + self.config.lease_s, awaited, leaf=leaf)
         self.streams.drop(child.contact, tree.topic)
         self.links.remove(node)
         self.host.trace(ChildRemoved(tree.topic, node, why))
-        self.scribe.reporting.touch(tree)
+        self.reports.touch(tree)
 
     def left(self, sender: Contact, message: Leave) -> None:
         """A child says that it is none any more."""
-        tree = self.scribe.trees.get(message.topic)
+        tree = self.trees.by_topic.get(message.topic)
         if tree is None:
             return
         why, child = "moved" if message.moved else "left", tree.children.get(sender.node_id)
         self.remove(tree, sender.node_id, why, lease=message.moved, whose=message.leases)
         if child is not None and (message.leases or not message.moved):  # where it names others', its own is over
             self._ended(tree, child)
-        self.scribe.membership.leave_if_idle(tree)
+        self.carry_out(LeaveIfIdle(tree))
 
     def _ended(self, tree: Tree, child: Child) -> None:
         """A child left in good order: nobody waits any more for a lease that it had below another parent.
@@ -228,15 +240,16 @@ class ChildrenTables:
         tree.heard_from((node,))
         if child.named_until > self.host.now():
             tree.note_ended(node, child.named_until)
-        self.scribe.rendezvous.heard_from(tree, (node,))
-        self.scribe.reporting.touch(tree)
+        if tree.root is not None:
+            tree.root.heard_from((node,))
+        self.reports.touch(tree)
 
     def dismiss(self, tree: Tree) -> None:
         """This peer leaves: its children turn to whoever is above it, and those that wait for it ask again."""
         for join in tree.waiting.values():
             self.host.send(join.child, Refused(tree.topic, "leaving"))
         tree.waiting = EMPTY
-        above = tree.parent or tree.next_parent or self.scribe.leadership_transfer.moved_to.get(tree.topic)
+        above = tree.parent or tree.next_parent or self.successors.of(tree.topic)
         for node in list(tree.children):
             instead = (above,) if above is not None and above.node_id != node else ()
             self.host.send(tree.children[node].contact, Orphaned([tree.topic], instead))
@@ -255,7 +268,7 @@ class ChildrenTables:
     def housekeep(self, now: float, *, paused: bool) -> None:
         """Whoever never says a word as a child was taken in by another meanwhile, and its Leave was lost."""
         for (topic, node), entered_at in list(self.unheard.items()):
-            tree = self.scribe.trees.get(topic)
+            tree = self.trees.by_topic.get(topic)
             child = tree.children.get(node) if tree is not None else None
             if tree is None or child is None or topic in self.streams.told(node):
                 del self.unheard[topic, node]
@@ -265,7 +278,7 @@ class ChildrenTables:
                 self.host.trace(Mark("child_never_spoke"))
                 self.host.send(child.contact, Orphaned([topic]))
                 self.remove(tree, node, "expired", lease=True)
-                self.scribe.membership.leave_if_idle(tree)
+                self.carry_out(LeaveIfIdle(tree))
         self.unheard = self.unheard or {}  # one that was emptied keeps the memory of all that it ever held
 
 

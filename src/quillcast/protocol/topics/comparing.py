@@ -11,18 +11,19 @@ may have come at once, who ask each other in vain.
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
-from quillcast.core.host import Timer
+from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
+from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.forgetting import Forgetting
+from quillcast.protocol.topics.keepers import Keepers
 from quillcast.protocol.topics.messages import StateDigest
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.replication import Replication
-    from quillcast.protocol.topics.scribe import Scribe
+from quillcast.protocol.topics.records import TopicRecords, send_entries
 
 BUCKETS = 16  # a guess: of a thousand topics some sixty are sent for one that differs
 ENTRIES_MAX = 2048  # sent for one digest; the next one shows what else differs
@@ -39,9 +40,13 @@ class CompareDue(Timer, frozen=True):
 class Comparing:
     """This peer's digests of what it keeps, and what neighbours say to them."""
 
-    def __init__(self, scribe: "Scribe", replication: "Replication") -> None:
-        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
-        self.replication = replication
+    def __init__(
+        self, host: Host, config: TopicConfig, overlay: Pastry, keepers: Keepers, records: TopicRecords,
+        forgetting: Forgetting, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.overlay, self.keepers = host, config, overlay, keepers
+        self.records, self.forgetting = records, forgetting
+        self.stopped = False
         self._digests: dict[bytes, list[int]] = {}  # by neighbour, one per bucket
         self._entered: dict[bytes, int] = {}  # the marks of topics as they are in the digests
         self._changed: dict[bytes, None] = {}  # topics to be entered (again)
@@ -51,14 +56,14 @@ class Comparing:
         self._wait_s = _FIRST_S
         self._number = 0
         self._due_at: float | None = None
-        scribe.dispatch.on_message(StateDigest, self.compared)
-        scribe.dispatch.on_timer(CompareDue, self.due)
+        dispatch.on_message(StateDigest, self.compared)
+        dispatch.on_timer(CompareDue, self.due)
 
     # ---- what changes
 
     def changed(self, topic: bytes) -> None:
         """The state of a topic that is kept here changed."""
-        if topic in self.replication.terms:
+        if topic in self.records.terms:
             self._changed[topic] = None
             self._soon(self.config.compare_s)
 
@@ -66,7 +71,7 @@ class Comparing:
         """Others keep the same topics as this peer now."""
         self._digests.clear()
         self._entered.clear()
-        self._changed = dict.fromkeys(self.replication.terms)
+        self._changed = dict.fromkeys(self.records.terms)
         members = self.overlay.leaf_set.members
         self._agreed = {node: digest for node, digest in self._agreed.items() if node in members}
         self._soon(self.config.ask_s)
@@ -89,7 +94,7 @@ class Comparing:
         if timer.number != self._number:
             return
         self._due_at = None
-        if not self.overlay.active or self.scribe.leaving:
+        if not self.overlay.active or self.stopped:
             return
         restless = False
         for contact in self._near():
@@ -103,7 +108,7 @@ class Comparing:
 
     def _near(self) -> list[Contact]:
         """The neighbours that may be among the k closest to a topic together with this peer."""
-        leaf_set, reach = self.overlay.leaf_set, self.replication.count - 1
+        leaf_set, reach = self.overlay.leaf_set, self.keepers.count - 1
         near = [*leaf_set.right[:reach], *leaf_set.left[:reach]]
         return list({contact.node_id: contact for contact in near}.values())
 
@@ -119,10 +124,10 @@ class Comparing:
 
     def _tell(self, to: Contact, buckets: set[int]) -> None:
         self.host.trace(Mark("root_state_differed"))
-        terms, descriptors = self.replication.terms, self.scribe.descriptors
+        terms, descriptors = self.records.terms, self.records.descriptors
         in_question = [topic for topic in self._entered if _bucket(topic) in buckets]
-        topics = [topic for topic in in_question if to.node_id in self._others(self.replication.keepers(topic))]
-        self.replication.send_entries(to, [(descriptors[topic], terms[topic]) for topic in topics[:ENTRIES_MAX]])
+        topics = [topic for topic in in_question if to.node_id in self._others(self.keepers.of(topic))]
+        send_entries(self.host, to, [(descriptors[topic], terms[topic]) for topic in topics[:ENTRIES_MAX]])
 
     # ---- what others are to keep
 
@@ -132,26 +137,31 @@ class Comparing:
         entries: dict[Contact, list[tuple[Descriptor, Term]]] = {}
         given: list[bytes] = []
         for topic, holders in list(self._strays.items()):
-            lacking = [contact for contact in self.replication.keepers(topic) if contact.node_id not in holders]
+            lacking = [contact for contact in self.keepers.of(topic) if contact.node_id not in holders]
             if not lacking:
                 del self._strays[topic]
                 self._given[topic] = self._entered[topic]
                 given.append(topic)
             for contact in lacking:
-                entry = self.scribe.descriptors[topic], self.replication.terms[topic]
+                entry = self.records.descriptors[topic], self.records.terms[topic]
                 entries.setdefault(contact, []).append(entry)
         for topic in given:
-            self.scribe.forgetting.note(topic)
+            self.forgetting.note(topic)
         for contact, its in entries.items():
-            self.replication.send_entries(contact, its[:ENTRIES_MAX])
+            send_entries(self.host, contact, its[:ENTRIES_MAX])
         return bool(entries)
 
-    def others_keep(self, topic: bytes) -> bool:
-        """Do those have a topic's state, as it is now, that should keep it, and is this peer none of them?"""
-        return topic in self._given and topic not in self._changed
+    def stop(self) -> None:
+        """This peer leaves: it compares no more."""
+        self.stopped = True
+
+    def may_forget(self, topic: bytes) -> bool:
+        """Is a topic's state not kept here, or kept as it is now by all who should, of whom this peer is none?"""
+        return topic not in self.records.terms or (topic in self._given and topic not in self._changed)
 
     def forget(self, topic: bytes) -> None:
         """The topic's state is not kept here any more: as others keep it, it is in no digest."""
+        self.records.terms.pop(topic, None)
         self._given.pop(topic, None)
         self._entered.pop(topic, None)
 
@@ -178,7 +188,7 @@ class Comparing:
         new = self._mark(topic)
         change = self._entered.get(topic, 0) ^ new
         self._entered[topic] = new
-        keepers = self.replication.keepers(topic)
+        keepers = self.keepers.of(topic)
         if self.host.contact in keepers:
             self._strays.pop(topic, None)
             self._given.pop(topic, None)
@@ -195,8 +205,8 @@ class Comparing:
 
     def _mark(self, topic: bytes) -> int:
         """Where two owners' words on a topic are known, each peer keeps the one that it knew first: both are right."""
-        term = self.replication.terms[topic]
-        known = b"" if topic in self.scribe.rivals else self.scribe.descriptors[topic].digest
+        term = self.records.terms[topic]
+        known = b"" if topic in self.records.rivals else self.records.descriptors[topic].digest
         what = topic + term.counter.to_bytes(8) + term.node + known
         return int.from_bytes(blake2b(what, digest_size=_MARK_BYTES).digest())
 

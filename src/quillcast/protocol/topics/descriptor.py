@@ -5,7 +5,7 @@ from unicodedata import category
 
 import msgspec
 
-from quillcast.core.errors import LocalError, quoted
+from quillcast.core.errors import LocalError, UnknownTopic, quoted
 from quillcast.core.ids import NETWORK_CREATOR, TopicId, topic_id
 from quillcast.core.interning import interned
 from quillcast.core.messages import Number
@@ -146,3 +146,9 @@ def _fits(name: str) -> bool:
     """Is it short enough, and text on one line? Bytes of a command line that are no text are halves of pairs."""
     on_one_line = name.isprintable() or not any(category(sign) in _UNFIT for sign in name)
     return on_one_line and len(name.encode()) <= NAME_BYTES_MAX
+
+
+def unknown_topic(name: str) -> UnknownTopic:
+    """The error for a topic that nobody created in a network that does not create on first use."""
+    return UnknownTopic(f"there is no topic {name!r}, and this network creates none on first use; run: "
+                        f"quillcast topic create {name}")  # fmt: skip

@@ -18,18 +18,19 @@ two a third each, and there is always room for those that are not slow.
 """
 
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-from quillcast.core.host import Timer
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.host import Host, Timer
 from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.channels import CATCH_UP_S
+from quillcast.protocol.forwarding.log import Budget
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.effects import CarryOut, LeaseEnded
 from quillcast.protocol.topics.messages import CutLeases
+from quillcast.protocol.topics.reports import Reports
 from quillcast.protocol.topics.subscription import Subscription
 from quillcast.protocol.topics.tree import Child, OrphanedLease, Tree, is_cut, is_stalled
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
 
 REPORTS = 10  # so many may pass until a parent hears that somebody far below it has caught up; a guess
 
@@ -48,9 +49,12 @@ class FlowControl:
     That of publishers to a topic that waits it holds back sooner, where this peer is the root.
     """
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
-        self.budget = scribe.table.budget
+    def __init__(
+        self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], budget: Budget, reports: Reports,
+        dispatch: Dispatch, carry_out: CarryOut,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.trees, self.budget = host, config, trees, budget
+        self.reports, self.carry_out = reports, carry_out
         self.withheld: deque[tuple[bytes, int, bytes]] = deque()  # sender, bytes, topic
         self.withheld_bytes = 0
         self.withheld_by_topic: dict[
@@ -59,9 +63,8 @@ class FlowControl:
         self.over_since: float | None = None
         self.shed_again_at = 0.0
         self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
-        scribe.dispatch.on_message(CutLeases, lambda _, message: self.cut_leases(message))
-        scribe.dispatch.on_timer(PatienceOver, lambda _: self.patience())
-        scribe.dispatch.on_timer(LocalRoom, lambda _: scribe.publishing.room(self.host.contact))
+        dispatch.on_message(CutLeases, lambda _, message: self.cut_leases(message))
+        dispatch.on_timer(PatienceOver, lambda _: self.patience())
 
     # ---- this peer's own publishers, where it is the root: no link's credit lies between
 
@@ -121,7 +124,7 @@ class FlowControl:
 
     def _unblock_topics(self) -> None:
         """Topics that are below their share again, or of which this peer is root no more, hold up nobody."""
-        relieved = [topic for topic in self.withheld_by_topic if not self._is_to_wait(self.scribe.trees.get(topic))]
+        relieved = [topic for topic in self.withheld_by_topic if not self._is_to_wait(self.trees.get(topic))]
         due = [(*credit, topic) for topic in relieved for credit in self.withheld_by_topic.pop(topic)]
         for sender, size_bytes, topic in due:  # this may ease others, too
             self.release(sender, size_bytes, topic)
@@ -196,7 +199,7 @@ class FlowControl:
 
     def _busiest(self) -> list[Tree]:
         """The topics that keep anything, the busiest first."""
-        keeping = [tree for tree in self.scribe.trees.values() if len(tree.log)]
+        keeping = [tree for tree in self.trees.values() if len(tree.log)]
         return sorted(keeping, key=lambda tree: (tree.log.size_bytes, tree.topic), reverse=True)
 
     def _may_cut(self, tree: Tree) -> bool:
@@ -216,13 +219,13 @@ class FlowControl:
         needed_from = min([tree.frontier, *(position for position, _ in tree.kept_for(now))])
         if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
             self.host.trace(Mark("shed_copies"))
-            self.scribe.reporting.touch(tree)
+            self.reports.touch(tree)
             if (missing := tree.earliest - needed_from) > 0:
                 self._dropped(tree, missing)
 
     def _discard_past(self, goal_bytes: int, *, stable_only: bool = False) -> None:
         """Discard the oldest bundles of past terms: the stable ones, or, where leases may end, any."""
-        for tree in self.scribe.trees.values():
+        for tree in self.trees.values():
             for term in sorted(tree.past):
                 over_bytes = self.budget.used_bytes - goal_bytes
                 needed_too = self._may_cut(tree) and not stable_only
@@ -233,7 +236,7 @@ class FlowControl:
 
     def _dropped(self, tree: Tree, count: int) -> None:
         self.host.trace(Dropped(tree.topic, count, "budget"))
-        self.scribe.reporting.touch(tree)  # a subscriber that lost something may have a hole to wait at
+        self.reports.touch(tree)  # a subscriber that lost something may have a hole to wait at
 
     # ---- leases
 
@@ -254,11 +257,11 @@ class FlowControl:
     def _end(self, tree: Tree, holder: "Subscription | Child | OrphanedLease", now: float) -> None:
         self.host.trace(Mark("lease_cut"))
         tree.end_lease(holder, now, max(CATCH_UP_S, REPORTS * self.config.report_s))
-        self.scribe.reporting.touch(tree)
+        self.reports.touch(tree)
 
     def _end_elsewhere(self, cut: Tree, node: bytes, now: float) -> None:
         """One patience for a culprit: what holds one topic back would hold back the others next."""
-        for tree in self.scribe.trees.values():
+        for tree in self.trees.values():
             if tree is cut or not self._may_cut(tree):
                 continue
             for holder in _of(tree, node, now):
@@ -276,13 +279,13 @@ class FlowControl:
 
     def _discard(self, tree: Tree, now: float) -> None:
         if tree.root is not None:
-            self.scribe.rendezvous.advance_stable(tree, now)
+            self.carry_out(LeaseEnded(tree))
         if self.budget.used_bytes > self._goal_bytes:
             self._shed_tree(tree, now)
 
     def cut_leases(self, message: CutLeases) -> None:
         """A parent's buffers are full: end the leases here and below that do not cover a position."""
-        tree, now = self.scribe.trees.get(message.topic), self.host.now()
+        tree, now = self.trees.get(message.topic), self.host.now()
         if tree is None or tree.term != message.term or not self._may_cut(tree):
             return
         for position, holder in list(tree.needs(now)):

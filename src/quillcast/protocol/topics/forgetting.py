@@ -5,7 +5,7 @@ those that it uses, and of those whose state it is to keep, nothing is forgotten
 and are worth remembering; those that it has not used for the longest time are forgotten beyond `idle_topics_max`.
 """
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Protocol
 
 from quillcast.protocol.topics.descriptor import Descriptor
@@ -26,18 +26,24 @@ class TopicState(Protocol):
 class Forgetting:
     """Looks over the topics that a peer knows, but only when as many became idle as make that worth its while."""
 
-    def __init__(
-        self,
-        descriptors: dict[bytes, Descriptor],
-        state: TopicState,
-        used: Sequence[Mapping[bytes, Any]],
-        beside: Sequence[MutableMapping[bytes, Any]],
-        idle_topics_max: int,
-    ) -> None:
-        """`used`: tables of topics that are in use; `beside`: what is known of topics beside their descriptors."""
-        self.descriptors, self.state, self.used, self.beside = descriptors, state, used, beside
-        self.idle_topics_max = idle_topics_max
+    def __init__(self, descriptors: dict[bytes, Descriptor], idle_topics_max: int) -> None:
+        self.descriptors, self.idle_topics_max = descriptors, idle_topics_max
+        self.used: list[Mapping[bytes, Any]] = []
+        self.beside: list[MutableMapping[bytes, Any]] = []
+        self.kept: list[TopicState] = []
         self.noted = 0  # topics that were learned or became idle since the last look
+
+    def spare(self, *tables: Mapping[bytes, Any]) -> None:
+        """Topics in these tables are in use: they are not forgotten."""
+        self.used += tables
+
+    def forget_too(self, *tables: MutableMapping[bytes, Any]) -> None:
+        """When a topic is forgotten, its entries in these tables are as well."""
+        self.beside += tables
+
+    def keep_for_others(self, state: TopicState) -> None:
+        """Topics whose state is kept for others are not forgotten before `state` allows it."""
+        self.kept.append(state)
 
     def note(self, topic: bytes) -> None:
         """A topic was learned, or this peer has done with one part that it had in it."""
@@ -62,14 +68,15 @@ class Forgetting:
         return [
             topic
             for topic in self.descriptors
-            if self.state.may_forget(topic) and not any(topic in table for table in tables)
+            if all(state.may_forget(topic) for state in self.kept) and not any(topic in table for table in tables)
         ]
 
     def _forget(self, topic: bytes) -> None:
         del self.descriptors[topic]
         for table in self.beside:
             table.pop(topic, None)
-        self.state.forget(topic)
+        for state in self.kept:
+            state.forget(topic)
 
     def check(self) -> None:
         """Raise AssertionError if something is kept of a topic that is not known, or if too many are."""

@@ -1,112 +1,104 @@
 """What passes with time, looked over from time to time, and only in topics in which something may."""
 
-from typing import TYPE_CHECKING
-
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
-from quillcast.core.host import Timer
+from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
+from quillcast.protocol.topics.admissions import Admissions
+from quillcast.protocol.topics.changes import SettingsChanges
+from quillcast.protocol.topics.children import ChildrenTables
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.due import DueTopics, HousekeepingDue
+from quillcast.protocol.topics.effects import CarryOut, GapNoticed
+from quillcast.protocol.topics.flow_control import FlowControl
+from quillcast.protocol.topics.membership import TreeMembership
+from quillcast.protocol.topics.publishing import Publishing
+from quillcast.protocol.topics.rendezvous import Rendezvous
+from quillcast.protocol.topics.reports import Reports
 from quillcast.protocol.topics.tree import Tree
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
-
+from quillcast.protocol.topics.trees import Trees
 
 PAUSE_ROUNDS = 5  # so many sweeps that did not come mean that this process stood still; a guess, far below a lease
-
-
-class HousekeepingDue(Timer, frozen=True):
-    """Look over leases, past terms and publishers."""
 
 
 class Housekeeping:
     """A peer's look at what time has changed."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
-        self.due: dict[bytes, None] = {}  # topics in which something passes with time; no other is looked over
-        self.last_round_at = scribe.host.now()
-        self.timer_set = False
-        self.publishers_at = scribe.host.now()
-        scribe.dispatch.on_timer(HousekeepingDue, lambda _: self.housekeep())
-
-    def begin(self) -> None:
-        """There is something to look over from time to time."""
-        if not self.timer_set:
-            self.timer_set = True
-            self.last_round_at = self.host.now()
-            self.host.set_timer(HousekeepingDue(), self.config.housekeeping_s)
-
-    def wake(self, tree: Tree) -> None:
-        """Look the topic over at the next sweep, and for as long as that finds something that time will change."""
-        self.due[tree.topic] = None
-
-    def forget(self, tree: Tree) -> None:
-        """The tree is no more."""
-        self.due.pop(tree.topic, None)
+    def __init__(
+        self, host: Host, config: TopicConfig, trees: Trees, due: DueTopics, membership: TreeMembership,
+        children: ChildrenTables, rendezvous: Rendezvous, admissions: Admissions, publishing: Publishing,
+        changes: SettingsChanges, flow_control: FlowControl, reports: Reports, dispatch: Dispatch, carry_out: CarryOut,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.trees, self.due = host, config, trees, due
+        self.membership, self.children, self.rendezvous = membership, children, rendezvous
+        self.admissions, self.publishing, self.changes = admissions, publishing, changes
+        self.flow_control, self.reports, self.carry_out = flow_control, reports, carry_out
+        self.publishers_at = host.now()
+        dispatch.on_timer(HousekeepingDue, lambda _: self.housekeep())
 
     def housekeep(self) -> None:
         """Look over what may have changed, and come again while there is any topic or publisher."""
-        scribe, now = self.scribe, self.host.now()
-        if not (scribe.trees or scribe.publishing.busy or scribe.membership.left_behind):
-            self.timer_set = False
+        if not (self.trees.by_topic or self.publishing.busy or self.trees.left_behind):
+            self.due.stop()
             return
-        self.host.set_timer(HousekeepingDue(), self.config.housekeeping_s)
-        self._look_over(now)
+        self.due.again()
+        self._look_over(self.host.now())
 
     def notice(self) -> None:
         """An input comes. If this process stood still until now, no lease is judged before all have been prolonged."""
         now = self.host.now()
-        if self.timer_set and self._stood_still(now):
+        if self.due.timer_set and self._stood_still(now):
             self._look_over(now)
 
     def _stood_still(self, now: float) -> bool:
-        return now - self.last_round_at > PAUSE_ROUNDS * self.config.housekeeping_s
+        return now - self.due.last_round_at > PAUSE_ROUNDS * self.config.housekeeping_s
 
     def _look_over(self, now: float) -> None:
-        scribe, paused = self.scribe, self._stood_still(now)
-        self.last_round_at = now
-        scribe.membership.housekeep(now, paused=paused)
-        scribe.children.housekeep(now, paused=paused)
-        topics = list(scribe.trees if paused else self.due)
+        paused = self._stood_still(now)
+        self.due.last_round_at = now
+        self.membership.housekeep(now, paused=paused)
+        self.children.housekeep(now, paused=paused)
+        topics = list(self.trees.by_topic if paused else self.due.topics)
         for topic in topics:
-            scribe.gap_noticed(topic)
+            self.carry_out(GapNoticed(topic))
         for topic in topics:
-            tree = scribe.trees.get(topic)
+            tree = self.trees.by_topic.get(topic)
             if tree is None:
                 continue
             self._check_tree(tree, now, paused=paused)
             if not tree.is_due:
-                self.due.pop(topic, None)
-        self.due = self.due or {}  # one that was emptied keeps the memory of all that it ever held
+                self.due.forget(topic)
         self._forget_publishers(now)
-        scribe.publishing.housekeep(now)
-        scribe.flow_control.housekeep(now, paused=paused)
+        self.publishing.create_again(now)
+        self.changes.housekeep(now)
+        self.admissions.housekeep(now)
+        self.publishing.housekeep(now)
+        self.flow_control.housekeep(now, paused=paused)
 
     def _check_tree(self, tree: Tree, now: float, *, paused: bool) -> None:
-        scribe = self.scribe
         self._end_leases(tree, now, paused=paused)
         self._discard_past_terms(tree, now)
         if tree.root is not None and tree.root.stable < tree.root.index:
-            scribe.reporting.touch(tree)
+            self.reports.touch(tree)
         if not tree.attached and tree.needed and not tree.joining:
-            scribe.membership.join(tree)
+            self.membership.join(tree)
         if tree.keeping_until is not None and tree.keeping_until <= now:
             tree.keeping_until = None
         if not tree.past:  # a topic that was handed over for nothing is let go, too
-            scribe.membership.leave_if_idle(tree)
+            self.membership.leave_if_idle(tree)
 
     def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
         if paused:  # this process stood still: nobody's lease ran out meanwhile, and stability waits for the news
             for lease in tree.orphaned_leases.values():
                 lease.until = max(lease.until, now + self.config.lease_s)
-            self.scribe.rendezvous.hold(tree, now)
+            self.rendezvous.hold(tree, now)
         for node in [node for node, lease in tree.orphaned_leases.items() if lease.until <= now]:
             del tree.orphaned_leases[node]
-            self.scribe.reporting.touch(tree)
+            self.reports.touch(tree)
         for child in tree.children.values():
             if 0.0 < child.named_until <= now:
                 child.named_until = 0.0
-                self.scribe.reporting.touch(tree)
+                self.reports.touch(tree)
         if tree.ended:
             tree.ended = {node: until for node, until in tree.ended.items() if until > now} or EMPTY
 
@@ -117,12 +109,12 @@ class Housekeeping:
                     edge.skip(term, lacking, "unavailable", tree.runs(term, lacking), tree.later_runs(term))
             if self._may_forget(tree, term):
                 tree.forget(term)
-            self.scribe.reporting.touch(tree)  # what waited for it covers more now
+            self.reports.touch(tree)  # what waited for it covers more now
         for edge in tree.edges.values():
             edge.forget(lambda term: term == tree.term or term in tree.past or term in tree.forgotten)
             waits = any(edge.lacking(term, past) for term, past in tree.past.items())  # for what may fill a hole
             if not waits and edge.give_up_holes(now - self.config.lease_s, tree.log):
-                self.scribe.reporting.touch(tree)
+                self.reports.touch(tree)
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
         """A subscriber that publishers wait for has it still to take."""
@@ -133,7 +125,7 @@ class Housekeeping:
         if now - self.publishers_at < self.config.retain_s + self.config.lease_s:
             return
         self.publishers_at = now
-        for tree in self.scribe.trees.values():
+        for tree in self.trees.by_topic.values():
             if tree.descriptor.settings.slow == "cut" or tree.stable >= tree.frontier:
                 for edge in tree.edges.values():
                     edge.forget_publishers()

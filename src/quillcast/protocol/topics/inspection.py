@@ -9,20 +9,20 @@ themselves that they lack the event, those that are gone and whose leases go on,
 peer that has the event is not to blame, even if it was asked because its parent has not heard of that yet.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import msgspec
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM
+from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics import lag
+from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.messages import Branch, Laggards, Lagging, Survey
 from quillcast.protocol.topics.publisher import Publisher
+from quillcast.protocol.topics.ring import Ring
 from quillcast.protocol.topics.tree import Tree
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
-
 
 BLOCKED_TOPICS_MAX = 8  # topics that a root names as those it holds back credit for; a guess
 
@@ -73,24 +73,29 @@ class Walk:
 class Inspection:
     """Walks along a topic's tree, and gathers what its peers answer."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host = scribe, scribe.host
+    def __init__(
+        self, host: Host, past_terms_s: float, ring: Ring, known: KnownTopics, trees: Mapping[bytes, Tree],
+        roots: Mapping[bytes, Contact], blocked: Mapping[bytes, object], dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        """`roots` are those that publishers found; `blocked` has the topics that this root holds back credit for."""
+        self.host, self.past_terms_s, self.ring, self.known, self.trees = host, past_terms_s, ring, known, trees
+        self.roots, self.blocked, self.dispatch = roots, blocked, dispatch
         self.surveys: dict[int, dict[bytes, Branch]] = {}
         self.walks: dict[int, Walk] = {}
         self.numbers = 0
-        scribe.dispatch.on_message(Survey, lambda _, message: self._survey(message))
-        scribe.dispatch.on_message(Branch, self._branch_told)
-        scribe.dispatch.on_message(Laggards, lambda _, message: self._name_laggards(message))
-        scribe.dispatch.on_message(Lagging, self._lagging_told)
-        scribe.dispatch.on_routed(Survey, self._arrived)
+        dispatch.on_message(Survey, lambda _, message: self._survey(message))
+        dispatch.on_message(Branch, self._branch_told)
+        dispatch.on_message(Laggards, lambda _, message: self._name_laggards(message))
+        dispatch.on_message(Lagging, self._lagging_told)
+        dispatch.on_routed(Survey, self._arrived)
 
     def survey(self, name: str) -> int:
         """StateQuery every peer of a topic's tree for its place; the answers gather in `surveys[number]`, by peer."""
         self.numbers += 1
         self.surveys[self.numbers] = {}
-        topic = self.scribe.describe(name).topic
+        topic = self.known.describe(name).topic
         message = Survey(topic, self.host.contact, self.numbers)
-        tree = self.scribe.trees.get(topic)
+        tree = self.trees.get(topic)
         if tree is not None and tree.attached:
             self._survey(message)
         else:
@@ -114,19 +119,19 @@ class Inspection:
 
     def _to_root(self, message: Survey) -> None:
         """To the root where it is known, else to whoever is closest to the topic."""
-        tree, root = self.scribe.trees.get(message.topic), self.scribe.publishing.roots.get(message.topic)
+        tree, root = self.trees.get(message.topic), self.roots.get(message.topic)
         if tree is not None and tree.root is not None:
             self._survey(message)
         elif root is not None and root.node_id != self.host.me:
             self.host.send(root, message)
-        elif self.scribe.overlay.active:
-            self.scribe.overlay.route(message, message.topic)
+        elif self.ring.active:
+            self.ring.route(message, message.topic)
 
     def _arrived(self, message: Survey) -> None:
         """A question came by the overlay, and this peer is the closest to its topic."""
-        tree = self.scribe.trees.get(message.topic)
+        tree = self.trees.get(message.topic)
         if tree is None or not tree.attached:
-            known = self.scribe.descriptors.get(message.topic)
+            known = self.known.descriptors.get(message.topic)
             self._answer(message.asker, Branch(message.topic, message.number, b"", [], 0, NO_TERM, 0, descriptor=known))
         else:
             self._survey(message)
@@ -140,10 +145,10 @@ class Inspection:
             self.walks[message.number].note(sender, message)
 
     def _survey(self, message: Survey) -> None:
-        tree = self.scribe.trees.get(message.topic)
+        tree = self.trees.get(message.topic)
         if tree is None:
-            if not message.down and self.scribe.overlay.active:
-                self.scribe.overlay.route(message, message.topic)  # whoever asked took this peer for the root
+            if not message.down and self.ring.active:
+                self.ring.route(message, message.topic)  # whoever asked took this peer for the root
             return
         if tree.parent is not None and not message.down:
             self.host.send(tree.parent, message)
@@ -165,7 +170,7 @@ class Inspection:
             tree.term,
             tree.frontier,
             root=is_root,
-            readers=tuple(lag.readers(tree, self.host, self.scribe.config.past_terms_s)[: lag.READERS_MAX]),
+            readers=tuple(lag.readers(tree, self.host, self.past_terms_s)[: lag.READERS_MAX]),
             leases=tuple(lag.leases(tree, self.host.now())),
             events=lag.events(tree),
             descriptor=tree.descriptor if is_root else None,
@@ -173,7 +178,7 @@ class Inspection:
 
     def _name_laggards(self, message: Laggards) -> None:
         """Say what holds the position back here, and walk on below (docs/delivery.md, *Guarantees*)."""
-        tree, now = self.scribe.trees.get(message.topic), self.host.now()
+        tree, now = self.trees.get(message.topic), self.host.now()
         if tree is None:  # it needs the topic no more, and its parent has not heard of that yet
             self._answer(
                 message.asker, Lagging(message.topic, message.number, behind=False, orphaned_leases=[], asked=[])
@@ -186,8 +191,8 @@ class Inspection:
             index = tree.root.place_of(message.publisher, message.sequence)
             message = msgspec.structs.replace(message, term=tree.root.term, index=index)
             hold_s = max(0.0, tree.root.held_until - now)
-            others = [topic for topic in self.scribe.flow_control.waiting if topic != message.topic]
-            blocked_topics = tuple(self.scribe.descriptors[topic].name for topic in others[:BLOCKED_TOPICS_MAX])
+            others = [topic for topic in self.blocked if topic != message.topic]
+            blocked_topics = tuple(self.known.descriptors[topic].name for topic in others[:BLOCKED_TOPICS_MAX])
         place = (message.term, message.index)
         asked = [
             child.contact for child in tree.children.values() if (child.acknowledged_term, child.acknowledged) < place
@@ -203,7 +208,7 @@ class Inspection:
 
     def _answer(self, to: Contact, message: Branch | Lagging) -> None:
         if to.node_id == self.host.me:
-            self.scribe.dispatch.message(self.host.contact, message)
+            self.dispatch.message(self.host.contact, message)
         else:
             self.host.send(to, message)
 

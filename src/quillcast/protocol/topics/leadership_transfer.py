@@ -3,25 +3,33 @@
 What is stable keeps its position, and those below are named to the next root (docs/decisions/leadership-transfer.md).
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from quillcast.core.envelope import NO_TERM, Term
-from quillcast.core.host import Timer
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Term
+from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark, ResignedRoot
+from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.effects import BecomeRoot, CarryOut, Outdone
+from quillcast.protocol.topics.forgetting import Forgetting
+from quillcast.protocol.topics.intake import Intake
+from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.link_reports import NEWCOMERS_MAX
+from quillcast.protocol.topics.membership import TreeMembership
 from quillcast.protocol.topics.messages import TransferLeadership
+from quillcast.protocol.topics.progress import Progress
+from quillcast.protocol.topics.repair import TreeRepair
 from quillcast.protocol.topics.root import Root
+from quillcast.protocol.topics.successors import Successors
+from quillcast.protocol.topics.terms import Terms
 from quillcast.protocol.topics.tree import Tree
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
+from quillcast.protocol.topics.trees import Trees
 
 FRONTIERS_MAX = 4096  # publishers that a hand-over tells of, the latest; a guess: 100 kB. Others' events come again
-
-MOVED_MAX = 4096  # topics of which a former root still says who came next, the latest; a guess: 500 kB
 
 
 class TransferDue(Timer, frozen=True):
@@ -53,17 +61,30 @@ class Offer(NamedTuple):
 class LeadershipTransfer:
     """A peer's part in hand-overs, as the root that goes and as the one that comes."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
-        self.moved_to: dict[bytes, Contact] = {}
-        self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were handed over to this peer
+    def __init__(
+        self, host: Host, config: TopicConfig, overlay: Pastry, known: KnownTopics, trees: Trees, terms: Terms,
+        membership: TreeMembership, repair: TreeRepair, progress: Progress, intake: Intake,
+        successors: Successors, forgetting: Forgetting, dispatch: Dispatch, carry_out: CarryOut,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.overlay, self.known, self.trees = host, config, overlay, known, trees
+        self.terms, self.membership, self.repair = terms, membership, repair
+        self.progress, self.intake, self.successors = progress, intake, successors
+        self.forgetting, self.carry_out = forgetting, carry_out
         self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
-        self.closed = False
-        scribe.dispatch.on_message(TransferLeadership, lambda _, message: self.received(message))
-        scribe.dispatch.on_timer(TransferDue, self.due)
-        scribe.dispatch.on_timer(LookAgain, self.look_again)
+        forgetting.spare(self.offers)
+        dispatch.on_message(TransferLeadership, lambda _, message: self.received(message))
+        dispatch.on_timer(TransferDue, self.due)
+        dispatch.on_timer(LookAgain, self.look_again)
 
     # ---- the root that goes
+
+    def leaf_set_changed(self) -> None:
+        """Topics that another peer is closer to by now are handed over."""
+        if not self.overlay.active:
+            return
+        for tree in [tree for tree in self.trees.by_topic.values() if tree.root is not None]:
+            self.move(tree)
+        self.pass_on()
 
     def move(self, tree: Tree) -> None:
         """Hand the topic over if another is closer, as soon as what was admitted is stable (or had `linger_s` for it).
@@ -87,7 +108,7 @@ class LeadershipTransfer:
 
     def look_again(self, timer: LookAgain) -> None:
         """Its answer says whether the peer that is to follow has joined, and then the topic is handed over."""
-        tree = self.scribe.trees.get(timer.topic)
+        tree = self.trees.by_topic.get(timer.topic)
         if tree is None or tree.root is None or tree.root.term != timer.term:
             return
         closest = self.overlay.closest(tree.topic, 1)[0]
@@ -96,20 +117,20 @@ class LeadershipTransfer:
         self.move(tree)
 
     def _reopen(self, tree: Tree, root: Root) -> None:
-        if root.closing and not self.closed:
+        if root.closing and not self.trees.closing:
             root.reopen()
-            self.scribe.rendezvous.send_receipts(tree)
+            self.progress.send_receipts(tree)
 
-    def stable_moved(self, root: Root) -> None:
-        """What a root admitted may all be stable: then it has nothing more to wait for."""
-        if root.closing and root.stable == root.index and not self.closed:
+    def all_stable(self, root: Root) -> None:
+        """What a closing root admitted is all stable: it has nothing more to wait for."""
+        if not self.trees.closing:
             self.host.set_timer(TransferDue(root.descriptor.topic, root.term), 0.0)
 
     def due(self, timer: TransferDue) -> None:
         """That term's time to hand the topic over has come."""
-        tree = self.scribe.trees.get(timer.topic)
+        tree = self.trees.by_topic.get(timer.topic)
         root = tree.root if tree is not None else None
-        if tree is None or root is None or root.term != timer.term or not root.closing or self.closed:
+        if tree is None or root is None or root.term != timer.term or not root.closing or self.trees.closing:
             return  # leaving has its own time
         if self.overlay.is_closest(timer.topic):
             self._reopen(tree, root)
@@ -118,8 +139,8 @@ class LeadershipTransfer:
 
     def close(self) -> None:
         """This peer is about to leave: admit nothing more, so that what was admitted has time to become stable."""
-        self.closed = True
-        for tree in self.scribe.trees.values():
+        self.trees.prepare_to_leave()
+        for tree in self.trees.by_topic.values():
             if tree.root is not None and tree.descriptor.settings.reliable:
                 tree.root.closing = True
 
@@ -130,28 +151,25 @@ class LeadershipTransfer:
         if root is None:
             return
         if not others:  # this peer is all there is: leaving, it takes the topic along
-            if self.scribe.leaving:
-                self.scribe.rendezvous.forget_term(tree)
-                self.scribe.membership.leave_if_idle(tree)  # children that leave as well may not have gone yet
+            if self.trees.leaving:
+                self.intake.forget_term(tree)
+                self.membership.leave_if_idle(tree)  # children that leave as well may not have gone yet
             return
         to = others[0]
-        publishers = self.scribe.rendezvous.forget_term(tree)
+        publishers = self.intake.forget_term(tree)
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
         self.host.send(to, self._last_words(tree, root, to))
         for bundle in tree.holding(tree.term, [(root.stable, root.index)]):
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges
             self.host.carry(to, bundle)
-        self.moved_to.pop(tree.topic, None)
-        self.moved_to[tree.topic] = to
-        if len(self.moved_to) > MOVED_MAX:
-            del self.moved_to[next(iter(self.moved_to))]
-        self.scribe.rendezvous.tell_publishers(tree, publishers)
-        if tree.needed and not self.scribe.leaving:
+        self.successors.note(tree.topic, to)
+        self.intake.tell_publishers(tree, publishers)
+        if tree.needed and not self.trees.leaving:
             self.host.trace(Mark("root_transferred"))
-            self.scribe.repair.follow(tree, to)
+            self.repair.follow(tree, to)
         elif not tree.needed:
-            self.scribe.membership.close(tree)
+            self.membership.close(tree)
 
     def _last_words(self, tree: Tree, root: Root, to: Contact) -> TransferLeadership:
         now = self.host.now()
@@ -175,7 +193,7 @@ class LeadershipTransfer:
 
     def _follows(self, tree: Tree, root: Root) -> bool:
         """Will this peer be a child of the next root? Not if it leaves, or if nobody ever used the topic."""
-        return not self.scribe.leaving and (tree.needed or root.index > 0)
+        return not self.trees.leaving and (tree.needed or root.index > 0)
 
     def renounce(self, tree: Tree, term: Term, doubtful_until: float) -> None:
         """A new topic's first term is noted, and a closer peer has come: nobody need wait for that term."""
@@ -188,52 +206,51 @@ class LeadershipTransfer:
 
     def received(self, message: TransferLeadership) -> None:
         """A topic was handed to this peer: be its root, or keep what the last one knew for whoever is."""
-        self.scribe.learn(message.descriptor)
-        tree = self.scribe.tree(self.scribe.descriptors[message.descriptor.topic])
+        self.known.learn(message.descriptor)
+        tree = self.trees.open(self.known.descriptors[message.descriptor.topic])
         topic = tree.topic
         tree.heard = max(tree.heard, message.term, message.heard)
         for node in message.ended:
             tree.note_ended(node, self.host.now() + 2 * self.config.leave_s)
-        self.scribe.replication.enter(topic, tree.heard)
+        self.known.enter(topic, tree.heard)
         if tree.root is None:
             self.offers[topic] = Offer(message, self.host.now() + message.hold_s)
             self._enter_term(tree, message)
         for term, end in message.past:
-            self.scribe.terms.recall(tree, term, end)
+            self.terms.recall(tree, term, end)
         tree.note_forgotten(message.forgotten)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:
-                self.scribe.rendezvous.outdone(tree)
+                self.carry_out(Outdone(tree))
         elif self.overlay.active and self.overlay.is_closest(topic):
-            self.scribe.candidacies.begin(tree, "transferred")
-        self.scribe.terms.recall(tree, message.term, message.index)
+            self.carry_out(BecomeRoot(tree, "transferred"))
+        self.terms.recall(tree, message.term, message.index)
         if not tree.attached and tree.needed and not tree.joining:
-            self.scribe.membership.join(tree)
+            self.membership.join(tree)
 
     def pass_on(self) -> None:
         """A topic that was handed to this peer and that it is not root of is handed on to whoever is closer by now."""
         for topic, offer in list(self.offers.items()):
             if not self.overlay.is_closest(topic):
                 del self.offers[topic]
-                self.scribe.forgetting.note(topic)
+                self.forgetting.note(topic)
                 hold_s = max(0.0, offer.hold_until - self.host.now())
                 self.host.send(self.overlay.closest(topic, 1)[0], msgspec.structs.replace(offer.message, hold_s=hold_s))
 
     def _enter_term(self, tree: Tree, message: TransferLeadership) -> None:
         """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""
         if message.index:
-            self.scribe.terms.keep(tree)
+            self.terms.keep(tree)
         if message.term > tree.term:
-            self.scribe.terms.enter(tree, message.term, 0)
+            self.terms.enter(tree, message.term, 0)
             tree.parent_frontier = message.index
         if message.term == tree.term:
-            self.ends[tree.topic] = message.term, message.index
+            self.terms.note_end(tree.topic, message.term, message.index)
 
-    def end_of(self, tree: Tree) -> int:
-        """How far the present term went by the word of its root, if that handed the topic over; else 0."""
-        term, end = self.ends.get(tree.topic, (NO_TERM, 0))
-        return end if term == tree.term else 0
+    def take_offer(self, topic: bytes) -> Offer | None:
+        """What was handed over of a topic that this peer becomes root of."""
+        return self.offers.pop(topic, None)
 
     def take_over(self, tree: Tree, root: Root, offer: Offer) -> None:
         """Go on from what the root before knew."""

@@ -6,6 +6,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Number, WireId, decoded
 from quillcast.core.ranges import Range
+from quillcast.protocol.neighbours.streams import Streams
 
 HELD_RANGES_MAX = 8  # ranges named per past term; more are told as the first ones are repaired
 NEWCOMERS_MAX = 64  # peers named that came lately; a guess: as many as move when a few forwarders leave at once
@@ -60,3 +61,15 @@ def decode(data: bytes) -> LinkReport:
             return ChildReport(interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf)
         case ParentReport(term, frontier, stable, path, fallbacks, held):
             return ParentReport(interned(term), frontier, stable, interned(path), interned(fallbacks), held)
+
+
+def told(streams: Streams, node: bytes, topic: bytes) -> LinkReport | None:
+    """What a neighbour told last about a topic."""
+    report = streams.told(node).get(topic)
+    return decode(report) if report is not None else None
+
+
+def is_leaf(streams: Streams, node: bytes, topic: bytes) -> bool:
+    """Has a child nobody below it, as it reports?"""
+    report = told(streams, node, topic)
+    return isinstance(report, ChildReport) and report.leaf

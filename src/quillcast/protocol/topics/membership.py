@@ -3,22 +3,33 @@
 The other end of the same links, the children table, is `children.py`; what follows a loss is `repair.py`.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.errors import QuillcastError
-from quillcast.core.host import Timer
+from quillcast.core.host import Host, Timer
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Attached, Detached, Mark
 from quillcast.protocol.forwarding.ledger import Gone
-from quillcast.protocol.topics import link_reports
+from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.topics.children import ChildrenTables
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.due import DueTopics
+from quillcast.protocol.topics.effects import BecomeRoot, CarryOut, ParentAccepted
+from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.links import TreeLinks
 from quillcast.protocol.topics.messages import Accepted, Join, Leave
+from quillcast.protocol.topics.movement import Handlers
+from quillcast.protocol.topics.progress import Progress
+from quillcast.protocol.topics.reports import Reports
+from quillcast.protocol.topics.ring import Ring
+from quillcast.protocol.topics.subscribing import Subscribing, wishes
+from quillcast.protocol.topics.terms import Terms
 from quillcast.protocol.topics.tree import OrphanedLease, Tree
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
+from quillcast.protocol.topics.trees import Trees
 
 LEASES_NAMED_MAX = 64  # of those below a peer that leaves; a guess
 FORMER_MAX = 16  # former parents that a peer remembers per topic; a guess: more than take it in within a lease's time
@@ -34,16 +45,21 @@ class JoinTimeout(Timer, frozen=True):
 class TreeMembership:
     """A peer as the child of its parents, one per topic."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
-        self.parents = TreeLinks(scribe.neighbours, "parent", scribe.config.tree_heartbeat_s)
+    def __init__(
+        self, host: Host, config: TopicConfig, ring: Ring, neighbours: Neighbours, streams: Streams,
+        known: KnownTopics, trees: Trees, terms: Terms, children: ChildrenTables, subscribing: Subscribing,
+        reports: Reports, progress: Progress, due: DueTopics, handlers: Mapping[bytes, Handlers], dispatch: Dispatch,
+        carry_out: CarryOut,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.ring, self.streams, self.known = host, config, ring, streams, known
+        self.trees, self.terms, self.children, self.subscribing = trees, terms, children, subscribing
+        self.reports, self.progress, self.due = reports, progress, due
+        self.handlers, self.carry_out = handlers, carry_out
+        self.parents = TreeLinks(neighbours, "parent", config.tree_heartbeat_s)
         self.former: dict[bytes, dict[bytes, float]] = {}  # by topic and parent of before: its lease's end
-        self.began_at = scribe.host.now()
-        self.left_behind: dict[
-            bytes, dict[bytes, OrphanedLease]
-        ] = {}  # leases that go on, by topics that were forgotten
-        scribe.dispatch.on_message(Accepted, self.accepted)
-        scribe.dispatch.on_timer(JoinTimeout, self.timed_out)
+        self.began_at = host.now()
+        dispatch.on_message(Accepted, self.accepted)
+        dispatch.on_timer(JoinTimeout, self.timed_out)
 
     # ---- joining
 
@@ -53,12 +69,12 @@ class TreeMembership:
             return
         tree.joining = True
         tree.attempt += 1
-        if self.overlay.active:
-            if self.overlay.is_closest(tree.topic):
+        if self.ring.active:
+            if self.ring.is_closest(tree.topic):
                 how = "took_over" if tree.heard != NO_TERM or tree.begun else "created"
-                self.scribe.candidacies.begin(tree, how)
+                self.carry_out(BecomeRoot(tree, how))
                 return
-            self.overlay.route(self.join_message(tree, fault=fault), tree.topic)
+            self.ring.route(self.join_message(tree, fault=fault), tree.topic)
         wait_s = min(self.config.join_timeout_s * 2 ** min(tree.attempt - 1, 4), self.config.join_timeout_max_s)
         self.expect_parent(tree, wait_s)
 
@@ -67,20 +83,20 @@ class TreeMembership:
 
         Those that this peer is the closest to now wait for no answer any more.
         """
-        for tree in list(self.scribe.trees.values()):
-            if not tree.attached and tree.needed and (not tree.joining or self.overlay.is_closest(tree.topic)):
+        for tree in list(self.trees.by_topic.values()):
+            if not tree.attached and tree.needed and (not tree.joining or self.ring.is_closest(tree.topic)):
                 self.join(tree)
 
     def join_message(self, tree: Tree, *, fault: bool, whole: bool = True) -> Join:
         """What a peer says to become a child; `whole` adds the descriptor to its digest, for those on the way."""
         descriptor = tree.descriptor if whole else None
-        earliest, warrant = self.scribe.subscribing.wishes(tree)
+        earliest, warrant = wishes(tree)
         earliest = earliest or any(join.earliest for join in tree.waiting.values())
         join = Join(
             tree.topic, self.host.contact, tree.have(), tree.descriptor.digest, descriptor, earliest,
             warrant=warrant, moved=tree.moved, again=tree.attempt > 1,
         )  # fmt: skip
-        handlers = self.scribe.handlers.get(tree.topic)
+        handlers = self.handlers.get(tree.topic)
         return handlers.fault_handler(join) if fault and handlers is not None else join
 
     def expect_parent(self, tree: Tree, wait_s: float) -> None:
@@ -89,7 +105,7 @@ class TreeMembership:
 
     def timed_out(self, timer: JoinTimeout) -> None:
         """The time for an answer has passed."""
-        tree = self.scribe.trees.get(timer.topic)
+        tree = self.trees.by_topic.get(timer.topic)
         if tree is None or tree.attached or tree.attempt != timer.attempt:
             return
         if not tree.needed:
@@ -106,7 +122,7 @@ class TreeMembership:
         A lease goes on there if the other was its parent, or where the terms differ. Else there is none: a Join that is
         sent twice, as in a busy process, comes to two peers, and the other one's answer was late.
         """
-        tree = self.scribe.trees.get(topic)
+        tree = self.trees.by_topic.get(topic)
         restarted = tree is None and self.host.now() - self.began_at < self.config.lease_s
         if restarted or (tree is not None and tree.root is not None):
             word = Leave(topic, moved=True)  # before a restart, too, it may have had leases below it
@@ -131,7 +147,7 @@ class TreeMembership:
 
     def accepted(self, parent: Contact, message: Accepted) -> None:
         """Somebody entered this peer in its children table."""
-        tree = self.scribe.trees.get(message.topic)
+        tree = self.trees.by_topic.get(message.topic)
         if tree is None or not tree.needed:
             self.refuse(parent, message.topic, message.term)
             if tree is not None and tree.root is None:
@@ -145,31 +161,30 @@ class TreeMembership:
             self._attach(tree, parent, message)
 
     def _attach(self, tree: Tree, parent: Contact, message: Accepted) -> None:
-        terms = self.scribe.terms
         if message.descriptor is not None:
-            self.scribe.learn(message.descriptor)
+            self.known.learn(message.descriptor)
         if parent.node_id in tree.children:
-            self.scribe.children.remove(tree, parent.node_id, "moved", lease=False)
+            self.children.remove(tree, parent.node_id, "moved", lease=False)
         how = "fallback" if tree.lost_parent and tree.attempt == 0 else "routed" if tree.lost_parent else "joined"
         new = tree.parent is None
         tree.parent, tree.fallbacks = interned(parent), interned(message.fallbacks)
         tree.follow_path(interned(message.path))
         tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
         if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
-            terms.enter(tree, interned(message.term), 0 if tree.begun else message.start)
+            self.terms.enter(tree, interned(message.term), 0 if tree.begun else message.start)
         elif message.term == tree.term:
             tree.start = min(tree.start, message.start)
         if message.term == tree.term:
             tree.parent_frontier = max(tree.parent_frontier, message.frontier)
         for term, end in message.past:
-            terms.recall(tree, term, end)
-        terms.heard_of(tree, interned(message.term))
+            self.terms.recall(tree, term, end)
+        self.terms.heard_of(tree, interned(message.term))
         if new:
             self.parents.add(parent)
             self.host.trace(Attached(tree.topic, parent.node_id, how, len(tree.path)))
-        self.scribe.streams.put(parent, tree.topic, link_reports.encode(tree.child_report(self.host.now())))
+        self.progress.tell_parent(tree, parent)
         self.settled(tree, message.gone)
-        self.scribe.reporting.take_up_parent(tree, parent)
+        self.carry_out(ParentAccepted(tree, parent))
 
     def settled(self, tree: Tree, gone: tuple[Gone, ...] = ()) -> None:
         """This peer has a parent or is root: whom it took in meanwhile, and local subscriptions, begin.
@@ -177,9 +192,9 @@ class TreeMembership:
         `gone` is what the parent does not keep any more, where any of them asked for the earliest events.
         """
         tree.joining = False
-        self.scribe.children.accept_waiting(tree, gone)
-        self.scribe.subscribing.start_waiting(tree, gone)
-        self.scribe.reporting.touch(tree)
+        self.children.accept_waiting(tree, gone)
+        self.subscribing.start_waiting(tree, gone)
+        self.reports.touch(tree)
 
     def detach(self, tree: Tree, why: str) -> None:
         """There is no parent any more."""
@@ -190,9 +205,9 @@ class TreeMembership:
         tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""
         self.note_former(tree.topic, parent.node_id)
-        self.scribe.streams.drop(parent, tree.topic)
+        self.streams.drop(parent, tree.topic)
         self.parents.remove(parent.node_id)
-        self.scribe.housekeeping.wake(tree)
+        self.due.wake(tree)
 
     def drop_parent(self, tree: Tree, why: str) -> None:
         """Leave the parent for another, or to be root."""
@@ -214,42 +229,34 @@ class TreeMembership:
 
     def close(self, tree: Tree) -> None:
         """Forget a topic that nothing here needs, but for leases that go on: coming back, this peer speaks for them."""
-        leases = self.leases_left(tree.topic)
+        leases = self.trees.leases_left(tree.topic, self.host.now())
         if leases:
-            self.left_behind[tree.topic] = leases
+            self.trees.leave_behind(tree.topic, leases)
         if tree.parent is not None:
             self.host.send(tree.parent, Leave(tree.topic, bool(leases), _whose(leases)))
             self.detach(tree, "left")
         elif tree.lost_parent:
             self.host.trace(Detached(tree.topic, tree.lost_parent, "left"))  # it lost one, and seeks no other any more
         self.former.pop(tree.topic, None)
-        self.scribe.forget(tree)
+        self.trees.forget(tree)
 
     def last_word(self, topic: bytes) -> Leave:
         """What to say where nothing is needed any more: do leases go on that this peer speaks for, and whose?"""
-        leases = self.leases_left(topic)
+        leases = self.trees.leases_left(topic, self.host.now())
         return Leave(topic, bool(leases), _whose(leases))
-
-    def leases_left(self, topic: bytes) -> dict[bytes, OrphanedLease]:
-        """Leases of lost children that this peer has not seen again and that go on."""
-        tree, now = self.scribe.trees.get(topic), self.host.now()
-        known = tree.orphaned_leases if tree is not None else self.left_behind.get(topic, {})
-        return {node: lease for node, lease in known.items() if lease.until > now}
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """The topic cannot be had: tell the local subscribers and those below, and forget it."""
-        self.scribe.subscribing.fail(tree, error)
-        self.scribe.children.fail(tree, error)
+        self.subscribing.fail(tree, error)
+        self.children.fail(tree, error)
         tree.keeping_until = None
         self.leave_if_idle(tree)
 
     def housekeep(self, now: float, *, paused: bool) -> None:
         """Leases of forgotten topics and at former parents run out, but not while this process stood still."""
-        for lease in [lease for leases in self.left_behind.values() for lease in leases.values()] if paused else ():
-            lease.until = max(lease.until, now + self.config.lease_s)
-        for topic in [topic for topic in self.left_behind if not self.leases_left(topic)]:
-            del self.left_behind[topic]
-            self.scribe.forgetting.note(topic)
+        if paused:
+            self.trees.prolong_leases(now + self.config.lease_s)
+        self.trees.end_leases(now)
         for topic, former in list(self.former.items()):
             until = {node: max(at, now + self.config.lease_s) if paused else at for node, at in former.items()}
             self.former[topic] = {node: at for node, at in until.items() if at > now}

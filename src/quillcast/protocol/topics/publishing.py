@@ -1,17 +1,26 @@
 """A peer's publishers: finding roots and keeping their address, receipts, and what is asked of a root from afar."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from quillcast.core.bundle import Bundle
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import QuillcastError, TopicExists
-from quillcast.core.host import Timer
+from quillcast.core.host import Host, Timer
 from quillcast.core.ids import publisher_id
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
+from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, principal
-from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.changes import CreateDone, SettingsChanges
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
+from quillcast.protocol.topics.due import DueTopics
+from quillcast.protocol.topics.flow_control import FlowControl, LocalRoom
+from quillcast.protocol.topics.forgetting import Forgetting
+from quillcast.protocol.topics.intake import Intake
+from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.messages import (
     Closed,
     Create,
@@ -24,12 +33,8 @@ from quillcast.protocol.topics.messages import (
     StillOpen,
 )
 from quillcast.protocol.topics.publisher import Publisher, PublisherListener
+from quillcast.protocol.topics.ring import Ring
 from quillcast.protocol.topics.tree import Tree
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
-
-CreateDone = Callable[[Descriptor | QuillcastError], None]
 
 
 class SayClosed(Timer, frozen=True):
@@ -39,9 +44,15 @@ class SayClosed(Timer, frozen=True):
 class Publishing:
     """All publishers of one peer, by topic. The root's address is kept once found (Scribe, event dissemination)."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
-        self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
+    def __init__(
+        self, host: Host, config: TopicConfig, ring: Ring, neighbours: Neighbours, known: KnownTopics,
+        trees: Mapping[bytes, Tree], publishers: dict[bytes, dict[bytes, Publisher]], intake: Intake,
+        flow_control: FlowControl, changes: SettingsChanges, due: DueTopics, forgetting: Forgetting,
+        dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.ring, self.neighbours, self.known = host, config, ring, neighbours, known
+        self.trees, self.publishers, self.intake, self.flow_control = trees, publishers, intake, flow_control
+        self.changes, self.rounds, self.forgetting, self.dispatch = changes, due, forgetting, dispatch
         self.roots: dict[bytes, Contact] = {}
         self.watched: dict[bytes, dict[bytes, None]] = {}  # topics with publishers, by the root's node
         self.closed: dict[Contact, list[tuple[bytes, bytes]]] = {}  # topics and publishers that the roots still know
@@ -51,17 +62,20 @@ class Publishing:
         self.holders: dict[bytes, int] = {}  # of topics created here: how many peers held their state then
         self.count = 0
         self.due: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
-        scribe.dispatch.on_message(Receipts, lambda _, message: self.receipts(message))
-        scribe.dispatch.on_message(RootIs, lambda root, told: self._root_known(root, told.term, told.descriptor))
-        scribe.dispatch.on_message(NotRoot, self._not_root)
-        scribe.dispatch.on_message(Created, self._created)
-        scribe.dispatch.on_message(Denied, self._told_denied)
-        scribe.dispatch.on_message(StillOpen, self._still_open)
-        scribe.dispatch.on_timer(SayClosed, lambda _: self.say_closed())
+        forgetting.spare(self.publishers, self.creating)
+        forgetting.forget_too(self.holders)
+        dispatch.on_timer(LocalRoom, lambda _: self.room(host.contact))
+        dispatch.on_message(Receipts, lambda _, message: self.receipts(message))
+        dispatch.on_message(RootIs, lambda root, told: self._root_known(root, told.term, told.descriptor))
+        dispatch.on_message(NotRoot, self._not_root)
+        dispatch.on_message(Created, self._created)
+        dispatch.on_message(Denied, self._told_denied)
+        dispatch.on_message(StillOpen, self._still_open)
+        dispatch.on_timer(SayClosed, lambda _: self.say_closed())
 
     def open(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
         """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes."""
-        descriptor = self.scribe.describe(name)
+        descriptor = self.known.describe(name)
         publisher = Publisher(
             self.host, self.config, descriptor, self.new_id(), listener, self._carry, warrant, self._wake,
             self.room_to,
@@ -69,8 +83,8 @@ class Publishing:
         topic = descriptor.topic
         self.publishers.setdefault(topic, {})[publisher.id] = publisher
         self._wake(topic)
-        self.scribe.housekeeping.begin()
-        tree = self.scribe.trees.get(topic)
+        self.rounds.begin()
+        tree = self.trees.get(topic)
         if tree is not None and tree.root is not None:
             self._watch(topic, self.host.contact)
             self._tell(publisher, self.host.contact, tree.root.term)
@@ -107,7 +121,7 @@ class Publishing:
         closed, self.closed = self.closed, {}
         for root, publishers in closed.items():
             if root.node_id == self.host.me:
-                self.scribe.admissions.closed(publishers)
+                self.dispatch.message(root, Closed(publishers))
             else:
                 self.host.send(root, Closed(publishers))
 
@@ -129,12 +143,12 @@ class Publishing:
             self._forget_root(topic)
             if topic not in self.creating:
                 self.asked_at.pop(topic, None)
-            self.scribe.forgetting.note(topic)
+            self.forgetting.note(topic)
 
     @property
     def busy(self) -> bool:
         """Is there anything to look over from time to time?"""
-        return bool(self.publishers or self.creating or self.scribe.changes.asked)
+        return bool(self.publishers or self.creating or self.changes.asked)
 
     @property
     def unadmitted(self) -> int:
@@ -149,13 +163,13 @@ class Publishing:
     def create(self, descriptor: Descriptor, done: CreateDone) -> None:
         """Create a topic; `done` gets the descriptor that stands, or `TopicExists`."""
         self.creating[descriptor.topic] = (descriptor, done)
-        self.scribe.housekeeping.begin()
+        self.rounds.begin()
         self._route_create(descriptor, again=False)
 
     def _route_create(self, descriptor: Descriptor, *, again: bool) -> None:
         self.offered_at[descriptor.topic] = self.host.now()
-        if self.scribe.overlay.active:
-            self.scribe.overlay.route(Create(descriptor, self.host.contact, again), descriptor.topic)
+        if self.ring.active:
+            self.ring.route(Create(descriptor, self.host.contact, again), descriptor.topic)
 
     # ---- roots
 
@@ -165,9 +179,9 @@ class Publishing:
         if root.node_id != self.host.me:
             self.host.carry(root, bundle)
             return
-        tree = self.scribe.trees.get(publisher.topic)
+        tree = self.trees.get(publisher.topic)
         if tree is not None:
-            self.scribe.rendezvous.publish_here(tree, bundle)
+            self.intake.publish_here(tree, bundle)
 
     def room_to(self, root: Contact, topic: bytes) -> int:
         """Bytes of a topic that its root takes now.
@@ -176,13 +190,13 @@ class Publishing:
         subscribers holds that half; what goes down the trees to that peer, and what it asks for, takes the other.
         """
         if root.node_id == self.host.me:
-            return self.scribe.flow_control.room_for(topic)
+            return self.flow_control.room_for(topic)
         return self.host.room(root) - self.host.window(root) // 2
 
     def _find(self, topic: bytes) -> None:
         again = topic in self.asked_at  # for what was answered is asked no more
         self.asked_at[topic] = self.host.now()
-        if not self.scribe.overlay.active:
+        if not self.ring.active:
             return
         publishers = self.publishers.get(topic, {})
         term, spoke_at = max([(p.term, p.spoke_at or 0.0) for p in publishers.values()], default=(NO_TERM, 0.0))
@@ -190,7 +204,7 @@ class Publishing:
         descriptor = next((p.descriptor for p in publishers.values()), None)
         shown = dict.fromkeys(p.warrant for p in publishers.values() if p.warrant is not None)
         message = FindRoot(topic, self.host.contact, descriptor, term, tuple(shown), again, spoke_s)
-        self.scribe.overlay.route(message, topic)
+        self.ring.route(message, topic)
 
     def root_here(self, tree: Tree) -> None:
         """This peer became the topic's root."""
@@ -199,8 +213,10 @@ class Publishing:
 
     def _root_known(self, root: Contact, term: Any, descriptor: Descriptor) -> None:
         topic = descriptor.topic
-        self.scribe.learn(descriptor)
-        self.scribe.changes.root_found(self.scribe.descriptors[topic])
+        self.known.learn(descriptor)
+        offer = self.changes.root_found(self.known.descriptors[topic])
+        if offer is not None:
+            self.create(*offer)
         publishers = list(self.publishers.get(topic, {}).values())
         if any(term < publisher.term for publisher in publishers):
             return  # a root of the past; it was paused, or this peer was
@@ -212,7 +228,7 @@ class Publishing:
 
     def _current(self, told: Descriptor) -> Descriptor:
         """What the root goes by who told this: its own owner's word, where the topic has two (docs/credentials.md)."""
-        known = self.scribe.descriptors[told.topic]
+        known = self.known.descriptors[told.topic]
         return told if told.rivals(known) and told.genuine else known
 
     def _tell(self, publisher: Publisher, root: Contact, term: Any) -> None:
@@ -238,7 +254,7 @@ class Publishing:
     def _refused(self, descriptor: Descriptor) -> None:
         """The root admitted nothing: who may not publish is told; who may shows its warrant again, after a while."""
         topic = descriptor.topic
-        self.scribe.learn(descriptor)
+        self.known.learn(descriptor)
         for publisher in list(self.publishers.get(topic, {}).values()):
             publisher.adapt(self._current(descriptor))
             publisher.root_lost()
@@ -256,7 +272,7 @@ class Publishing:
         if root.node_id not in self.watched:
             self.watched[root.node_id] = {}
             if root.node_id != self.host.me:
-                self.scribe.neighbours.watch(root, "root", self.config.tree_heartbeat_s)
+                self.neighbours.watch(root, "root", self.config.tree_heartbeat_s)
         self.watched[root.node_id][topic] = None
 
     def _forget_root(self, topic: bytes) -> None:
@@ -270,11 +286,10 @@ class Publishing:
         if not topics:
             del self.watched[root.node_id]
             if root.node_id != self.host.me:
-                self.scribe.neighbours.unwatch(root.node_id, "root")
+                self.neighbours.unwatch(root.node_id, "root")
 
     def lost(self, node: bytes) -> None:
         """A neighbour is gone: topics whose root it was get another."""
-        self.scribe.admissions.lost(node)
         for topic in [topic for topic, root in self.roots.items() if root.node_id == node]:
             self.host.trace(Mark("publisher_lost_root"))
             self._look_again(topic)
@@ -299,11 +314,11 @@ class Publishing:
 
     def _not_root(self, sender: Contact, message: NotRoot) -> None:
         topic = message.topic
-        if message.unknown and self.scribe.changes.unknown(topic):
+        if message.unknown and self.changes.unknown(topic):
             return
         if message.unknown:
             for publisher in list(self.publishers.get(topic, {}).values()):
-                self._fail(publisher, self.scribe.rendezvous.unknown(publisher.descriptor.name))
+                self._fail(publisher, unknown_topic(publisher.descriptor.name))
             return
         known = self.roots.get(topic)
         if known is not None and known.node_id != sender.node_id:
@@ -318,12 +333,12 @@ class Publishing:
         descriptor = message.descriptor
         wanted, done = self.creating.pop(descriptor.topic, (None, None))
         self.offered_at.pop(descriptor.topic, None)
-        self.scribe.forgetting.note(descriptor.topic)
-        known = self.scribe.descriptors.get(descriptor.topic)
-        self.scribe.learn(descriptor)
-        adopted = self.scribe.descriptors[descriptor.topic]
+        self.forgetting.note(descriptor.topic)
+        known = self.known.descriptors.get(descriptor.topic)
+        self.known.learn(descriptor)
+        adopted = self.known.descriptors[descriptor.topic]
         if adopted != known:
-            self.scribe.changes.learned(adopted)
+            self.changes.learned(adopted)
         if wanted is None or done is None:
             return
         self.holders[descriptor.topic] = message.holders
@@ -355,13 +370,14 @@ class Publishing:
                 publisher.push()
                 publisher.listener.progressed()
 
-    def housekeep(self, now: float) -> None:
-        """StateQuery again what was not answered; look anew for roots that are silent about events they were sent."""
+    def create_again(self, now: float) -> None:
+        """Ask again for topics to be created where nobody answered."""
         for descriptor, _ in list(self.creating.values()):
             if now - self.offered_at[descriptor.topic] >= self.config.receipt_timeout_s:
                 self._route_create(descriptor, again=True)
-        self.scribe.changes.housekeep(now)
-        self.scribe.admissions.housekeep(now)
+
+    def housekeep(self, now: float) -> None:
+        """Look anew for roots that are silent about events they were sent."""
         for topic in list(self.due):
             self._check_topic(topic, now)
             rests = topic in self.roots or topic not in self.publishers

@@ -1,45 +1,60 @@
 """Repair of the trees: fallbacks known beforehand, one message per lost link (docs/design.md, section 4)."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
+from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import AccessDenied
+from quillcast.protocol.topics import link_reports
+from quillcast.protocol.topics.children import ChildrenTables
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import unknown_topic
+from quillcast.protocol.topics.effects import CarryOut, NeighbourLost
+from quillcast.protocol.topics.membership import TreeMembership
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
+from quillcast.protocol.topics.reports import Reports
+from quillcast.protocol.topics.ring import Ring
 from quillcast.protocol.topics.tree import Tree
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
+from quillcast.protocol.topics.trees import Trees, linked
 
 
 class TreeRepair:
     """What a peer does when a parent is lost, refuses it or sends it away, and for those who turn to it then."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
-        scribe.dispatch.on_message(Refused, self._refused)
-        scribe.dispatch.on_message(Rejoin, self._rejoin)
-        scribe.dispatch.on_message(Orphaned, self._orphaned)
+    def __init__(
+        self, host: Host, config: TopicConfig, ring: Ring, neighbours: Neighbours, streams: Streams, trees: Trees,
+        children: ChildrenTables, membership: TreeMembership, reports: Reports, dispatch: Dispatch,
+        carry_out: CarryOut,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.ring, self.neighbours = host, config, ring, neighbours
+        self.streams, self.trees, self.children, self.membership = streams, trees, children, membership
+        self.reports, self.dispatch, self.carry_out = reports, dispatch, carry_out
+        dispatch.on_message(Refused, self._refused)
+        dispatch.on_message(Rejoin, self._rejoin)
+        dispatch.on_message(Orphaned, self._orphaned)
 
     def lost(self, contact: Contact) -> None:
         """Upcall of the failure detector: one neighbour lost means every tree link to it."""
         node = contact.node_id
-        linked = self.scribe.linked(node)
-        orphaned = [tree for tree in linked if tree.parent is not None and tree.parent.node_id == node]
-        for tree in [tree for tree in linked if node in tree.children]:
-            self.scribe.children.remove(tree, node, "lost", lease=True)
-        self.scribe.streams.forget(node)
-        self.scribe.publishing.lost(node)
+        touched = linked(self.streams, self.trees.by_topic, node)
+        orphaned = [tree for tree in touched if tree.parent is not None and tree.parent.node_id == node]
+        for tree in [tree for tree in touched if node in tree.children]:
+            self.children.remove(tree, node, "lost", lease=True)
+        self.streams.forget(node)
+        self.carry_out(NeighbourLost(node))
         groups: dict[Contact, list[Tree]] = {}
         for tree in orphaned:
-            self.scribe.membership.detach(tree, "lost")
+            self.membership.detach(tree, "lost")
             fallback = self._fallback(tree, node)
             if not tree.needed:
-                self.scribe.membership.close(tree)
-            elif fallback is None or (self.overlay.active and self.overlay.is_closest(tree.topic)):
-                self.scribe.membership.join(tree, fault=True)
+                self.membership.close(tree)
+            elif fallback is None or (self.ring.active and self.ring.is_closest(tree.topic)):
+                self.membership.join(tree, fault=True)
             else:
                 groups.setdefault(fallback, []).append(tree)
         for fallback, trees in groups.items():
@@ -47,21 +62,21 @@ class TreeRepair:
 
     def died(self, contact: Contact) -> None:
         """A peer has ended, and its leases with it, but not those of peers below it: they join elsewhere."""
-        node, children = contact.node_id, self.scribe.children
-        for tree in [tree for tree in self.scribe.linked(node) if node in tree.children]:
-            if self.scribe.reporting.is_leaf(tree, contact):
-                children.remove(tree, node, "died", lease=False)
-        for tree in self.scribe.trees.values():
+        node = contact.node_id
+        for tree in [tree for tree in linked(self.streams, self.trees.by_topic, node) if node in tree.children]:
+            if link_reports.is_leaf(self.streams, node, tree.topic):
+                self.children.remove(tree, node, "died", lease=False)
+        for tree in self.trees.by_topic.values():
             lease = tree.orphaned_leases.get(node) if tree.orphaned_leases else None
             if lease is not None and lease.leaf:
                 tree.heard_from((node,))
-                self.scribe.reporting.touch(tree)
+                self.reports.touch(tree)
 
     def _fallback(self, tree: Tree, lost: bytes) -> Contact | None:
         for contact in tree.fallbacks:
             if (
                 contact.node_id != lost
-                and not self.scribe.neighbours.suspected(contact.node_id)
+                and not self.neighbours.suspected(contact.node_id)
                 and (contact.node_id not in tree.children)
             ):
                 return contact
@@ -70,7 +85,7 @@ class TreeRepair:
     def _turn_to(self, fallback: Contact, trees: list[Tree], lost: bytes) -> None:
         if fallback.node_id == self.host.me:  # this peer was named as the next root
             for tree in trees:
-                self.scribe.membership.join(tree, fault=True)
+                self.membership.join(tree, fault=True)
             return
         self.host.trace(Mark("fallback_parent"))
         for tree in trees:
@@ -82,43 +97,43 @@ class TreeRepair:
         joins = []
         for tree in trees:
             tree.joining, tree.fallbacks = True, interned((to,))
-            joins.append(self.scribe.membership.join_message(tree, fault=bool(lost), whole=False))
-            self.scribe.membership.expect_parent(tree, self.config.join_timeout_s)
+            joins.append(self.membership.join_message(tree, fault=bool(lost), whole=False))
+            self.membership.expect_parent(tree, self.config.join_timeout_s)
         self.host.send(to, Rejoin(self.host.contact, lost, joins))
 
     def _rejoin(self, sender: Contact, message: Rejoin) -> None:
         """Orphans of a common loss wait for nobody who waits as they do; all others are taken in."""
         for join in message.joins:
-            tree = self.scribe.trees.get(join.topic)
+            tree = self.trees.by_topic.get(join.topic)
             fellow = tree is not None and not tree.attached and tree.lost_parent == message.lost != b""
-            if self.scribe.leaving or fellow:
+            if self.trees.leaving or fellow:
                 self.host.send(message.child, Refused(join.topic, "orphan"))
                 continue
             if tree is None or not tree.attached:
                 self._adopt_orphan(join)
             else:
-                self.scribe.children.adopt(join)
+                self.children.adopt(join)
 
     def _adopt_orphan(self, join: Join) -> None:
         """The next root is asked before it knows that it is root."""
-        if self.overlay.active and self.overlay.is_closest(join.topic):
-            self.scribe.rendezvous.join(join)
+        if self.ring.active and self.ring.is_closest(join.topic):
+            self.dispatch.routed(join)
         else:
-            self.scribe.children.adopt(join)
+            self.children.adopt(join)
 
     def _refused(self, sender: Contact, message: Refused) -> None:
-        tree = self.scribe.trees.get(message.topic)
+        tree = self.trees.by_topic.get(message.topic)
         if tree is None or tree.attached:
             return
         match message.why:
             case "full" if message.instead:
                 self._join_directly([tree], self._nearest(message.instead), lost=b"")
             case "unknown":
-                self.scribe.membership.fail(tree, self.scribe.rendezvous.unknown(tree.descriptor.name))
+                self.membership.fail(tree, unknown_topic(tree.descriptor.name))
             case "denied":
-                self.scribe.membership.fail(tree, AccessDenied(message.rule))
+                self.membership.fail(tree, AccessDenied(message.rule))
             case _:
-                self.scribe.membership.join(tree)
+                self.membership.join(tree)
 
     def _nearest(self, contacts: Iterable[Contact]) -> Contact:
         """The nearest by proximity; whoever is not measured yet comes last, spread by chance."""
@@ -136,9 +151,9 @@ class TreeRepair:
     def _orphaned(self, sender: Contact, message: Orphaned) -> None:
         trees = []
         for topic in message.topics:
-            tree = self.scribe.trees.get(topic)
+            tree = self.trees.by_topic.get(topic)
             if tree is not None and tree.parent is not None and tree.parent.node_id == sender.node_id:
-                self.scribe.membership.detach(tree, "refused")
+                self.membership.detach(tree, "refused")
                 tree.moved = True
                 trees.append(tree)
         instead = [contact for contact in message.instead if contact.node_id != self.host.me]
@@ -146,4 +161,4 @@ class TreeRepair:
             self._join_directly(trees, instead[0], lost=b"")
         else:
             for tree in trees:
-                self.scribe.membership.join(tree)
+                self.membership.join(tree)

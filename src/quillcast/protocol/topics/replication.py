@@ -6,25 +6,26 @@ others had their time: a majority of k, or all that are alive, if they are fewer
 that came back with the same nodeId and knows nothing, show when neighbours compare (`comparing.py`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
-from quillcast.core.host import Timer
+from quillcast.core.host import Host, Timer
 from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
+from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.comparing import Comparing
+from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.keepers import Keepers
+from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.messages import Recorded, RecordState, StateAnswer, StateQuery, TopicEntry
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
-
-T = TypeVar("T")
-PAGE_TOPICS_MAX = 128  # topics in one message; with long access lists it stays below a frame's size
+from quillcast.protocol.topics.records import pages, send_entries
+from quillcast.protocol.topics.terms import Terms
+from quillcast.protocol.topics.tree import Tree
 
 
 class RoundsDue(Timer, frozen=True):
@@ -55,35 +56,22 @@ class Round:
 class Replication:
     """What this peer keeps for other roots, and what others keep for it."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host, self.config, self.overlay = scribe, scribe.host, scribe.config, scribe.overlay
-        self.terms: dict[bytes, Term] = {}  # of the topics whose state is kept here
-        self.comparing = Comparing(scribe, self)
+    def __init__(
+        self, host: Host, config: TopicConfig, overlay: Pastry, keepers: Keepers, known: KnownTopics,
+        trees: Mapping[bytes, Tree], terms: Terms, comparing: Comparing, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.overlay, self.keepers = host, config, overlay, keepers
+        self.known, self.trees, self.terms, self.comparing = known, trees, terms, comparing
         self._rounds: dict[tuple[bytes, bool], Round] = {}  # by topic, and whether something is to be noted
         self._new: list[Round] = []
         self._again_set = False
-        scribe.dispatch.on_message(StateQuery, self._asked)
-        scribe.dispatch.on_message(RecordState, self._keep)
-        scribe.dispatch.on_message(StateAnswer, self._answered)
-        scribe.dispatch.on_message(Recorded, self._answered)
-        scribe.dispatch.on_timer(RoundsDue, self.due)
+        dispatch.on_message(StateQuery, self._asked)
+        dispatch.on_message(RecordState, self._keep)
+        dispatch.on_message(StateAnswer, self._answered)
+        dispatch.on_message(Recorded, self._answered)
+        dispatch.on_timer(RoundsDue, self.due)
 
-    # ---- who keeps a topic's state
-
-    @property
-    def count(self) -> int:
-        """How many (k): where the leaf set does not hold the whole ring, no more than all of these peers agree on."""
-        leaf_set = self.overlay.leaf_set
-        return self.config.replicas if len(leaf_set) < leaf_set.size else min(self.config.replicas, leaf_set.size // 2)
-
-    @property
-    def majority(self) -> int:
-        """So many of k are most of them."""
-        return self.count // 2 + 1
-
-    def keepers(self, topic: bytes) -> list[Contact]:
-        """The peers that keep a topic's state, as far as this one knows: the k closest to it."""
-        return self.overlay.closest(topic, self.count)
+    # ---- asking and noting
 
     def _others(self, round_: Round) -> list[Contact]:
         """The peers that a round still has to hear from; suspected ones are skipped.
@@ -91,78 +79,9 @@ class Replication:
         Asking covers the k closest others, for this peer may be new. Those that are joining are new as well, and may
         have taken the places of those who know: these are asked, too.
         """
-        suspected = self.scribe.neighbours.suspected
-        if round_.note is None:
-            closest = self.overlay.closest(round_.topic, 1 + len(self.overlay.leaf_set))
-        else:
-            closest = self.keepers(round_.topic)
-        others = [contact for contact in closest if contact.node_id != self.host.me]
-        there = [number for number, contact in enumerate(others, 1) if contact.node_id not in round_.joining]
-        asked = others[: there[self.count - 1]] if len(there) >= self.count else others
-        return [contact for contact in asked if not suspected(contact.node_id)]
-
-    def doubtful_until(self, topic: bytes, asker: bytes) -> float:
-        """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
-
-        The peer that asks would not know, nor those that are joining.
-        """
-        since = self.host.now() - self.config.lease_s
-        closest = self.overlay.closest_lately(topic, 1 + len(self.overlay.leaf_set) + self.count, since)
-        there = [(c, at) for c, at in closest if c.node_id != asker and not self.overlay.is_joining(c)]
-        lately = there[: self.count]
-        lost = [at for _, at in lately if at is not None]
-        if len(lately) < self.count or len(lately) - len(lost) >= self.majority:
-            return 0.0
-        return max(lost) + self.config.lease_s
-
-    def partitioned(self, topic: bytes) -> bool:
-        """Is this peer kept from most of the topic's keepers? Those that it lost count for as long as a lease.
-
-        A peer that it only heard of, and that never answered, may have left long ago.
-        """
-        since = self.host.now() - self.config.lease_s
-        neighbours = self.scribe.neighbours
-        if self.overlay.lost_peers.latest <= since and not neighbours.doubting:
-            return False
-        lately = self.overlay.closest_lately(topic, self.count, since, met=True)
-        reached = [c for c, lost_at in lately if lost_at is None and not neighbours.suspected(c.node_id)]
-        return 2 * len(reached) <= len(lately)
-
-    def all_answered(self, round_: Round) -> bool:
-        """Did all answer who would know of a later term, those among them that were lost within a lease's time?"""
-        since = self.host.now() - self.config.lease_s
-        lately = self.overlay.closest_lately(round_.topic, self.count + 1, since)
-        return all(contact.node_id in {self.host.me, *round_.answers} for contact, _ in lately)
-
-    # ---- what is kept here
-
-    def enter(self, topic: bytes, term: Term) -> None:
-        """A term of the topic that this peer knows of, be it in no tree of it."""
-        topic = interned(topic)
-        if term > self.terms.get(topic, NO_TERM):
-            self.terms[topic] = interned(term)
-            self.comparing.changed(topic)
-
-    def may_forget(self, topic: bytes) -> bool:
-        """Is a topic's state not kept here, or kept by all who should, of whom this peer is none?"""
-        return topic not in self.terms or self.comparing.others_keep(topic)
-
-    def forget(self, topic: bytes) -> None:
-        """This peer need not keep a topic's state."""
-        self.terms.pop(topic, None)
-        self.comparing.forget(topic)
-
-    def known(self, topic: bytes) -> TopicEntry:
-        """What this peer knows of a topic. What it only assumes, for somebody asked for it, is no knowledge."""
-        tree, term = self.scribe.trees.get(topic), self.terms.get(topic, NO_TERM)
-        if tree is not None:
-            term = max(term, tree.heard, tree.term)
-        descriptor = self.scribe.descriptors.get(topic)
-        if descriptor is not None and descriptor.version == 0 and term == NO_TERM:
-            descriptor = None
-        return TopicEntry(topic, descriptor, term, tree is not None and tree.root is not None)
-
-    # ---- asking and noting
+        keepers = self.keepers
+        closest = keepers.of(round_.topic) if round_.note is not None else keepers.candidates(round_.topic)
+        return keepers.reachable(closest, round_.joining)
 
     def ask(self, topic: bytes, then: Callable[[Round], None]) -> None:
         """StateQuery the keepers what they know of a topic; `then` gets their answers."""
@@ -170,7 +89,7 @@ class Replication:
 
     def note(self, descriptor: Descriptor, term: Term, then: Callable[[Round], None]) -> None:
         """Have the keepers note this; `then` hears when most have, or when one of them knows better."""
-        self.enter(descriptor.topic, term)
+        self.known.enter(descriptor.topic, term)
         self._begin(descriptor.topic, (descriptor, term), then)
 
     def _begin(self, topic: bytes, note: tuple[Descriptor, Term] | None, then: Callable[[Round], None]) -> None:
@@ -206,9 +125,11 @@ class Replication:
         if answered == len(others):
             return True
         if note is not None:
-            return 1 + answered >= self.majority
-        answered = sum(contact.node_id in round_.answers for contact in others if contact in asked[: self.count])
-        return self.host.now() - round_.began_at >= self.config.ask_patience_s and answered >= self.majority
+            return 1 + answered >= self.keepers.majority
+        answered = sum(
+            contact.node_id in round_.answers for contact in others if contact in asked[: self.keepers.count]
+        )
+        return self.host.now() - round_.began_at >= self.config.ask_patience_s and answered >= self.keepers.majority
 
     def due(self, timer: RoundsDue) -> None:
         """Send what is to be asked, gathered per peer."""
@@ -236,14 +157,9 @@ class Replication:
                     round_.asked[contact.node_id] = None
                     asked.setdefault(contact, []).append(round_)
         for contact, its in asked.items():
-            self.send_entries(contact, [round_.note for round_ in its if round_.note is not None])
-            for topics in _pages([round_.topic for round_ in its if round_.note is None]):
+            send_entries(self.host, contact, [round_.note for round_ in its if round_.note is not None])
+            for topics in pages([round_.topic for round_ in its if round_.note is None]):
                 self.host.send(contact, StateQuery(topics))
-
-    def send_entries(self, contact: Contact, entries: Sequence[tuple[Descriptor, Term]]) -> None:
-        """Have a peer keep these."""
-        for page in _pages(entries):
-            self.host.send(contact, RecordState(page))
 
     def leaf_set_changed(self) -> None:
         """Others may keep a topic's state now."""
@@ -261,10 +177,11 @@ class Replication:
         self.host.send(sender, StateAnswer(entries, joining=not self.overlay.active))
 
     def _known_to(self, asker: Contact, topic: bytes) -> TopicEntry:
-        entry = self.known(topic)
+        """What this peer knows of a topic; if nothing, for how long others may have known it who are lost."""
+        entry = self.known.entry(topic)
         if entry.term != NO_TERM:
             return entry
-        doubtful_s = max(0.0, self.doubtful_until(topic, asker.node_id) - self.host.now())
+        doubtful_s = max(0.0, self.keepers.doubtful_until(topic, asker.node_id) - self.host.now())
         return msgspec.structs.replace(entry, doubtful_s=doubtful_s)
 
     def _keep(self, sender: Contact, message: RecordState) -> None:
@@ -273,12 +190,12 @@ class Replication:
         better: list[TopicEntry] = []
         for descriptor, term in message.entries:
             topic = interned(descriptor.topic)
-            self.scribe.learn(descriptor)
-            self.enter(topic, term)
-            tree = self.scribe.trees.get(topic)
+            self.known.learn(descriptor)
+            self.known.enter(topic, term)
+            tree = self.trees.get(topic)
             if tree is not None:
-                self.scribe.terms.heard_of(tree, term)
-            mine = self.known(topic)
+                self.terms.heard_of(tree, term)
+            mine = self.known.entry(topic)
             if _better(mine, descriptor, term):
                 better.append(mine)
             else:
@@ -323,8 +240,3 @@ def _better(entry: TopicEntry, descriptor: Descriptor, term: Term) -> bool:
     """Does this entry know of a later term, or of a later word on the topic?"""
     known = entry.descriptor
     return entry.term > term or (known is not None and known != descriptor and known.supersedes(descriptor))
-
-
-def _pages(what: Sequence[T]) -> Iterator[list[T]]:
-    for first in range(0, len(what), PAGE_TOPICS_MAX):
-        yield list(what[first : first + PAGE_TOPICS_MAX])

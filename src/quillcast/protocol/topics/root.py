@@ -6,7 +6,7 @@ told it (`frontiers`). The floor that a publisher names says where to begin, and
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import DOWN, NO_TERM, Envelope, Term
@@ -61,6 +61,15 @@ class Root:
         self.awaited_until = 0.0  # ... but for those that the root before waited for itself
         self.noted = descriptor  # what most of those who keep the topic's state hold
         self.holders = 1  # ... and how many they are, this one among them
+
+    def heard_from(self, nodes: Iterable[bytes]) -> None:
+        """These are below this peer. Once all have come that the root before named, its own hold is what remains."""
+        if not self.awaited:
+            return
+        for node in nodes:
+            self.awaited.pop(node, None)
+        if not self.awaited:
+            self.hold_until = self.awaited_until
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by this descriptor from now on."""

@@ -1,25 +1,30 @@
 """Scribe: children tables, reverse-path trees, and their repair (Scribe, sections 3.1 and 3.2).
 
-The tree is the union of the subscribers' routes to the topic's rendezvous point. Here is what its parts share, and the
-way of a message, a bundle and a timer to them: local subscriptions (`subscribing.py`), this peer as a child
-(`membership.py`), as a parent (`children.py`) and as a root (`candidacy.py`, `rendezvous.py`, `leadership_transfer.py`,
-`replication.py`, `admissions.py`), its publishers (`publishing.py`), the terms of roots (`terms.py`), what links lost
-(`repair.py`) or
-carry (`reporting.py`), and what time brings (`housekeeping.py`). What travels in the tree is the data path's matter
-(`protocol.forwarding`).
+The tree is the union of the subscribers' routes to the topic's rendezvous point. `Scribe` makes this layer's parts,
+passes each input to them, and carries out what they order of parts above them (`effects.py`). A part knows only those
+that are made before it. From the bottom up:
+
+- state: what is known of topics (`known.py`), the trees here (`trees.py`), the terms of roots (`terms.py`), what to
+  report (`reports.py`, `progress.py`) and how much to keep (`flow_control.py`);
+- tree membership: local subscriptions (`subscribing.py`), this peer as a parent (`children.py`) and as a child
+  (`membership.py`), what neighbours report (`reporting.py`), what follows a loss (`repair.py`);
+- this peer as a root: its state elsewhere (`replication.py`), publishers' events (`intake.py`), and how it becomes, is
+  and ceases to be root (`candidacy.py`, `rendezvous.py`, `leadership_transfer.py`);
+- its publishers (`publishing.py`), and what time brings (`housekeeping.py`).
+
+What travels in the tree is the data path's matter (`protocol.forwarding`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, REPAIR, UP, Term
 from quillcast.core.host import Host
-from quillcast.core.interning import interned
 from quillcast.core.messages import Contact, Message
-from quillcast.core.trace import Dropped, Mark, Named, Repaired
+from quillcast.core.trace import Dropped
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
@@ -28,42 +33,56 @@ from quillcast.protocol.topics.admissions import Admissions
 from quillcast.protocol.topics.candidacy import Candidacies
 from quillcast.protocol.topics.changes import SettingsChanges
 from quillcast.protocol.topics.children import ChildrenTables
+from quillcast.protocol.topics.comparing import Comparing
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.due import DueTopics
+from quillcast.protocol.topics.effects import (
+    AllStable,
+    AwaitRoot,
+    BecomeRoot,
+    Effect,
+    FindParent,
+    GapNoticed,
+    LeaseEnded,
+    LeaveIfIdle,
+    NeighbourLost,
+    Outdone,
+    ParentAccepted,
+    Resign,
+    RootEffect,
+    RootHere,
+)
+from quillcast.protocol.topics.fallbacks import Fallbacks
 from quillcast.protocol.topics.flow_control import FlowControl
 from quillcast.protocol.topics.forgetting import Forgetting
 from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
+from quillcast.protocol.topics.intake import Intake
+from quillcast.protocol.topics.keepers import Keepers
+from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.membership import TreeMembership
 from quillcast.protocol.topics.messages import Accepted, Created, Join, RootIs
+from quillcast.protocol.topics.movement import Handlers, Movement
+from quillcast.protocol.topics.progress import Progress
+from quillcast.protocol.topics.publisher import Publisher
 from quillcast.protocol.topics.publishing import Publishing
+from quillcast.protocol.topics.records import TopicRecords
 from quillcast.protocol.topics.rendezvous import Rendezvous
 from quillcast.protocol.topics.repair import TreeRepair
 from quillcast.protocol.topics.replication import Replication
 from quillcast.protocol.topics.reporting import Reporting
+from quillcast.protocol.topics.reports import Reports
+from quillcast.protocol.topics.ring import Answers
 from quillcast.protocol.topics.subscribing import Subscribing
+from quillcast.protocol.topics.successors import Successors
 from quillcast.protocol.topics.terms import Terms
 from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.trees import Trees, linked
 
 _ANSWERS = (Accepted, Created, RootIs)
-"""What comes over the overlay where it did not come straight (`Scribe.tell`)."""
-
-
-class Handlers(Protocol):
-    """The paper's upcalls, for guarantees built on top of a topic (Scribe, section 3.2)."""
-
-    def forward_handler(self, bundle: Bundle, *, is_root: bool) -> Bundle | None:
-        """Before a bundle goes to the children: return it, changed or not, or None to stop it."""
-        ...
-
-    def subscribe_handler(self, join: Join) -> Iterable[Bundle]:
-        """A new child was added to the children table; what is returned is sent to it alone."""
-        ...
-
-    def fault_handler(self, join: Join) -> Join:
-        """The parent is suspected; return the join that repairs the tree, with a note added to it or not."""
-        ...
+"""What comes over the overlay where it did not come straight (`Answers.tell`)."""
 
 
 class Scribe:
@@ -76,96 +95,168 @@ class Scribe:
         self.host, self.config, self.overlay, self.neighbours = host, config, overlay, neighbours
         self.streams, self.table, self.dispatch = streams, table, dispatch
         self.trees = table.flows
-        self.descriptors: dict[bytes, Descriptor] = {}
-        self.rivals: dict[bytes, Descriptor] = {}  # another owner's word on a topic that is known
         self.handlers: dict[bytes, Handlers] = {}
-        self.leaving = False
         self.turn = 0  # which of the channels to a neighbour comes first when it has room again: each in its turn
-        self.subscribing = Subscribing(self)
-        self.membership = TreeMembership(self)
-        self.children = ChildrenTables(self)
-        self.terms = Terms(self)
-        self.reporting = Reporting(self)
-        self.repair = TreeRepair(self)
-        self.inspection = Inspection(self)
-        self.rendezvous = Rendezvous(self)
-        self.leadership_transfer = LeadershipTransfer(self)
-        self.replication = Replication(self)
-        self.candidacies = Candidacies(self)
-        self.publishing = Publishing(self)
-        self.admissions = Admissions(self)
-        self.changes = SettingsChanges(self)
-        self.flow_control = FlowControl(self)
-        self.housekeeping = Housekeeping(self)
-        self.forgetting = Forgetting(
-            self.descriptors, self.replication,
-            used=(
-                self.trees, self.handlers, self.membership.left_behind, self.leadership_transfer.offers,
-                self.candidacies.by_topic, self.changes.asked, self.publishing.publishers, self.publishing.creating,
-            ),
-            beside=(self.rivals, self.publishing.holders),
-            idle_topics_max=config.idle_topics_max,
-        )  # fmt: skip
         self.gap_noticed: Callable[[bytes], None] = lambda topic: None  # the recovery above this layer
         self.front_filled: Callable[[Tree, Term], None] = lambda tree, term: None  # it, too
+        self.answers = Answers(host, overlay, dispatch)
+        self.successors = Successors()
+        self._make_state()
+        self._make_membership()
+        self._make_roots()
+        self._make_publishing()
+
+    # ---- the parts, from the bottom up
+
+    def _make_state(self) -> None:
+        host, config, dispatch, trees = self.host, self.config, self.dispatch, self.trees
+        records = TopicRecords()
+        self.forgetting = Forgetting(records.descriptors, config.idle_topics_max)
+        self.keepers = Keepers(host, config, self.overlay, self.neighbours)
+        self.comparing = Comparing(host, config, self.overlay, self.keepers, records, self.forgetting, dispatch)
+        self.known = KnownTopics(host, records, trees, self.comparing, self.forgetting)
+        self.descriptors, self.rivals = records.descriptors, records.rivals
+        self.forgetting.keep_for_others(self.comparing)
+        self.forgetting.spare(self.handlers)
+        self.forgetting.forget_too(records.rivals)
+        self.due = DueTopics(host, config.housekeeping_s)
+        self.reports = Reports(host, config.report_s)
+        self.terms = Terms(host, config.past_terms_s, self.reports, self.due, self.carry_out)
+        self.flow_control = FlowControl(
+            host, config, trees, self.table.budget, self.reports, dispatch, self.carry_out
+        )  # fmt: skip
+        self.open_trees = Trees(
+            self.table, self.known, self.terms, self.due, self.reports, self.flow_control, self.forgetting
+        )  # fmt: skip
+        self.fallbacks = Fallbacks(host.me, self.overlay, config.fallbacks)
+        self.progress = Progress(
+            host, config, trees, self.streams, self.fallbacks, self.keepers, self.flow_control, self.reports, self.due,
+            dispatch, self.carry_out,
+        )  # fmt: skip
+        self.movement = Movement(host, self.table, self.handlers, self.progress, self.carry_out)
+
+    def _make_membership(self) -> None:
+        host, config, dispatch, streams = self.host, self.config, self.dispatch, self.streams
+        self.subscribing = Subscribing(
+            host, self.known, self.open_trees, self.reports, self.progress, dispatch, self.carry_out
+        )  # fmt: skip
+        self.children = ChildrenTables(
+            host, config, self.neighbours, streams, self.known, self.open_trees, self.terms, self.fallbacks,
+            self.reports, self.progress, self.answers, self.handlers, self.successors, dispatch, self.carry_out,
+        )  # fmt: skip
+        self.membership = TreeMembership(
+            host, config, self.overlay, self.neighbours, streams, self.known, self.open_trees, self.terms,
+            self.children, self.subscribing, self.reports, self.progress, self.due, self.handlers, dispatch,
+            self.carry_out,
+        )  # fmt: skip
+        self.reporting = Reporting(
+            host, streams, self.trees, self.terms, self.children, self.membership, self.progress, self.reports,
+            self.due, self.carry_out,
+        )  # fmt: skip
+        self.repair = TreeRepair(
+            host, config, self.overlay, self.neighbours, streams, self.open_trees, self.children, self.membership,
+            self.reports, dispatch, self.carry_out,
+        )  # fmt: skip
+
+    def _make_roots(self) -> None:
+        host, config, dispatch, overlay = self.host, self.config, self.dispatch, self.overlay
+        self.replication = Replication(
+            host, config, overlay, self.keepers, self.known, self.trees, self.terms, self.comparing, dispatch
+        )  # fmt: skip
+        self.intake = Intake(
+            host, config, overlay, self.open_trees, self.terms, self.movement, self.progress, self.flow_control,
+            self.due, self.successors, dispatch,
+        )  # fmt: skip
+        self.leadership_transfer = LeadershipTransfer(
+            host, config, overlay, self.known, self.open_trees, self.terms, self.membership, self.repair,
+            self.progress, self.intake, self.successors, self.forgetting, dispatch, self.carry_out,
+        )  # fmt: skip
+        self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
+        self.changes = SettingsChanges(
+            host, config.receipt_timeout_s, overlay, self.trees, self.publishers, self.due, self.forgetting
+        )  # fmt: skip
+        self.rendezvous = Rendezvous(
+            host, config, overlay, self.known, self.trees, self.terms, self.keepers, self.replication, self.membership,
+            self.children, self.progress, self.intake, self.leadership_transfer, self.successors, self.changes,
+            self.answers, dispatch, self.carry_out,
+        )  # fmt: skip
+        self.candidacies = Candidacies(
+            host, config, overlay, self.keepers, self.known, self.open_trees, self.replication, self.rendezvous,
+            self.leadership_transfer, self.intake, self.membership, self.forgetting, dispatch,
+        )  # fmt: skip
+
+    def _make_publishing(self) -> None:
+        host, config, dispatch, overlay = self.host, self.config, self.dispatch, self.overlay
+        self.publishing = Publishing(
+            host, config, overlay, self.neighbours, self.known, self.trees, self.publishers, self.intake,
+            self.flow_control, self.changes, self.due, self.forgetting, dispatch,
+        )  # fmt: skip
+        self.admissions = Admissions(host, config, self.trees, self.publishing, self.neighbours, dispatch)
+        self.housekeeping = Housekeeping(
+            host, config, self.open_trees, self.due, self.membership, self.children, self.rendezvous, self.admissions,
+            self.publishing, self.changes, self.flow_control, self.reports, dispatch, self.carry_out,
+        )  # fmt: skip
+        self.inspection = Inspection(
+            host, config.past_terms_s, overlay, self.known, self.trees, self.publishing.roots,
+            self.flow_control.withheld_by_topic, dispatch,
+        )  # fmt: skip
+
+    def carry_out(self, effect: Effect) -> None:
+        """A part orders something of one above it: do it now, before the part goes on."""
+        match effect:
+            case FindParent(tree, fault):
+                self.membership.join(tree, fault=fault)
+            case LeaveIfIdle(tree):
+                self.membership.leave_if_idle(tree)
+            case LeaseEnded(tree):
+                self.progress.advance_stable(tree, self.host.now())
+            case ParentAccepted(tree, parent):
+                self.reporting.take_up_parent(tree, parent)
+            case NeighbourLost(node):
+                self.admissions.lost(node)
+                self.publishing.lost(node)
+            case GapNoticed(topic):
+                self.gap_noticed(topic)
+            case _:
+                self._carry_out_at_root(effect)
+
+    def _carry_out_at_root(self, effect: RootEffect) -> None:
+        """The same, for what becomes of roots."""
+        match effect:
+            case BecomeRoot(tree, how, publishers):
+                self.candidacies.begin(tree, how, publishers)
+            case AwaitRoot(topic, request):
+                self.candidacies.wait(topic, request)
+            case RootHere(tree):
+                self.publishing.root_here(tree)
+            case Outdone(tree):
+                self.rendezvous.outdone(tree)
+            case Resign(tree):
+                self.leadership_transfer.resign(tree)
+            case AllStable(tree) if tree.root is not None:
+                self.leadership_transfer.all_stable(tree.root)
 
     # ---- topics
 
     def describe(self, name: str) -> Descriptor:
         """The descriptor of a topic by name: the known one, or what first use would create. Raises `LocalError`."""
-        descriptor = described(name)
-        return self.descriptors.get(descriptor.topic, descriptor)
+        return self.known.describe(name)
 
     def learn(self, descriptor: Descriptor) -> None:
-        """Adopt a descriptor if it supersedes what is known. Of a forged one nothing counts but the name."""
-        topic = interned(descriptor.topic)
-        known = self.descriptors.get(topic)
-        if descriptor == known:
-            return
-        if not descriptor.genuine:
-            self.host.trace(Mark("descriptor_forged"))
-            descriptor = Descriptor(descriptor.name, creator=descriptor.creator)
-        if not descriptor.supersedes(known):
-            if known is not None and descriptor.rivals(known):
-                self.rivals[descriptor.topic] = descriptor
-                self.replication.comparing.changed(topic)
-            return
-        delivery = descriptor.settings.delivery
-        if known is None or known.settings.delivery != delivery:
-            self.host.trace(Named(topic, descriptor.name, delivery, descriptor.version))
-        descriptor = self.descriptors[topic] = descriptor.interned()
-        self.replication.comparing.changed(topic)
-        if known is None:
-            self.forgetting.note(topic)
-        tree = self.trees.get(topic)
-        if tree is not None:
-            tree.adapt(descriptor)
-            self.subscribing.adapt(tree)
+        """Adopt a descriptor if it supersedes what is known (`KnownTopics.learn`)."""
+        self.known.learn(descriptor)
 
-    def tree(self, descriptor: Descriptor) -> Tree:
-        """The topic's tree at this peer, made if there is none."""
-        topic = interned(descriptor.topic)
-        tree = self.trees.get(topic)
-        if tree is None:
-            self.learn(descriptor)
-            tree = self.table.open(Tree(topic, self.descriptors[topic], self.table.budget))
-            tree.orphaned_leases = self.membership.left_behind.pop(topic, tree.orphaned_leases)
-            self.housekeeping.wake(tree)
-            self.housekeeping.begin()
-        return tree
+    # ---- leaving
 
-    def forget(self, tree: Tree) -> None:
-        """The topic has no tree here any more."""
-        self.housekeeping.forget(tree)
-        self.reporting.forget(tree)
-        self.leadership_transfer.ends.pop(tree.topic, None)
-        self.table.close(tree.topic)
-        self.forgetting.note(tree.topic)
-        self.flow_control.relieved()
+    @property
+    def leaving(self) -> bool:
+        """Does this peer leave, and take nobody in any more?"""
+        return self.open_trees.leaving
 
     def leave(self) -> None:
         """Leave all trees in good order: roots hand over, children are sent to their grandparent."""
-        self.leaving = True
+        self.open_trees.leave()
+        self.comparing.stop()
         for subscription in list(self.subscribing.all()):
             self.subscribing.unsubscribe(subscription)
         for tree in list(self.trees.values()):
@@ -198,18 +289,9 @@ class Scribe:
         elif key == self.host.me:  # else whom it was for is gone
             self.dispatch.message(source, message)
 
-    def tell(self, to: Contact, message: Message, *, again: bool) -> None:
-        """Answer a peer; over the overlay, if an answer did not come straight to it."""
-        if to.node_id == self.host.me:
-            self.dispatch.message(to, message)
-        elif again and self.overlay.active:
-            self.overlay.route(message, to.node_id)
-        else:
-            self.host.send(to, message)
-
     def leaf_set_changed(self) -> None:
         """Who is closest to a topic may have changed."""
-        self.rendezvous.leaf_set_changed()
+        self.leadership_transfer.leaf_set_changed()
         self.replication.leaf_set_changed()
         self.candidacies.leaf_set_changed()
         self.membership.join_where_needed()
@@ -224,7 +306,7 @@ class Scribe:
         """Upcall of the failure detector. Nothing is believed of old: the link's streams tell anew what each holds."""
 
     def changed(self, sender: Contact, key: bytes, value: bytes | None) -> None:
-        """Upcall of the link's stream: what a neighbour claims about a topic."""
+        """Upcall of the link's stream: what a neighbour reports on a topic."""
         self.reporting.changed(sender, key, value)
 
     def kept(self, key: bytes) -> bytes:
@@ -232,13 +314,9 @@ class Scribe:
         tree = self.trees.get(key)
         return key if tree is None else tree.topic
 
-    def linked(self, node: bytes) -> list[Tree]:
-        """The trees in which a neighbour is the parent or a child: it is told something of each."""
-        return [self.trees[topic] for topic in self.streams.telling(node)]
-
     def room(self, contact: Contact) -> None:
         """There is credit again towards a peer: its channels go on in turn, and so do publishers whose root it is."""
-        trees = [tree for tree in self.linked(contact.node_id) if contact.node_id in tree.children]
+        trees = [tree for tree in linked(self.streams, self.trees, contact.node_id) if contact.node_id in tree.children]
         waiting = [tree for tree in trees if tree.children[contact.node_id].cursor < tree.log.end]
         first = self.turn % len(waiting) if waiting else 0
         self.turn += 1
@@ -253,7 +331,7 @@ class Scribe:
     def bundle(self, sender: Contact, bundle: Bundle) -> None:
         """A bundle came: up to be admitted, or down to be moved on."""
         if bundle.envelope.kind is UP:
-            self.rendezvous.up(sender, bundle)
+            self.intake.up(sender, bundle)
             return
         tree = self.trees.get(bundle.topic)
         if tree is None or (tree.term == NO_TERM and not tree.attached):  # nor is it known yet from where on it is owed
@@ -266,32 +344,13 @@ class Scribe:
                 self.terms.enter(tree, bundle.envelope.term, 0)
         front = tree.front(bundle.envelope.term) if bundle.envelope.kind is REPAIR else None
         fills_front = front is not None and bundle.envelope.first <= front < bundle.last
-        is_new = self.move(tree, bundle)
+        is_new = self.movement.move(tree, bundle)
         if not is_new or (fills_front and self.flow_control.takes_repairs):  # a repeat takes no room
             self.host.release(sender.node_id, bundle.size)
         else:
             self.flow_control.release(sender.node_id, bundle.size)
         if fills_front and is_new:
             self.front_filled(tree, bundle.envelope.term)
-
-    def move(self, tree: Tree, bundle: Bundle) -> bool:
-        """Hand a bundle to the forwarding table, past the topic's forward handler where there is one. Was it new?"""
-        handlers = self.handlers.get(tree.topic)
-        if handlers is not None:
-            changed = handlers.forward_handler(bundle, is_root=tree.root is not None)
-            if changed is None:
-                return False
-            bundle = changed
-        is_new = self.table.move(bundle)
-        if is_new:
-            if bundle.envelope.term != tree.term:
-                _deliver_past(tree, bundle)
-            elif len(tree.seen.starts) > 1:
-                self.gap_noticed(tree.topic)
-            if bundle.envelope.kind is REPAIR:
-                self.host.trace(Repaired(tree.topic, "neighbour", bundle.count))
-            self.reporting.moved(tree, bundle.size)
-        return is_new
 
     def check(self) -> None:
         """Raise AssertionError unless every tree is sound and the indexes by link agree with them."""
@@ -303,18 +362,14 @@ class Scribe:
         assert self.membership.parents.counts == Counter([node for node, _ in parents])
         assert self.children.links.counts == Counter([node for node, _ in children])
         for node in dict.fromkeys(node for node, _ in parents + children):
-            assert {*self.linked(node)} == {tree for other, tree in parents + children if other == node}
-        restless = {tree.topic for tree in trees if tree.is_due}
-        assert restless <= {*self.housekeeping.due, *self.reporting.dirty}, "time passes by a topic that waits for it"
-        assert self.housekeeping.due.keys() <= self.trees.keys()
+            assert {*linked(self.streams, self.trees, node)} == {
+                tree for other, tree in parents + children if other == node
+            }
+        waiting = {tree.topic for tree in trees if tree.is_due}
+        assert waiting <= {*self.due.topics, *self.reports.dirty}, "time passes by a topic that waits for it"
+        assert self.due.topics.keys() <= self.trees.keys()
         self.publishing.check()
         self.candidacies.check()
         self.forgetting.check()
-        assert self.trees.keys() <= self.descriptors.keys()
+        assert self.trees.keys() <= self.known.descriptors.keys()
         self.table.check()
-
-
-def _deliver_past(tree: Tree, bundle: Bundle) -> None:
-    """A repair of a past term goes to the local subscribers; neighbours that lack it will ask."""
-    for edge in tree.edges.values():
-        edge.take(bundle)

@@ -1,34 +1,41 @@
 """A peer's subscriptions: where each begins in a topic, and how it ends (Scribe, section 3.1: `subscribe`)."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Position
 from quillcast.core.errors import QuillcastError
+from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY, interned
 from quillcast.core.trace import Subscribed, Unsubscribed
 from quillcast.protocol.forwarding.edge import Subscriber, TellLosses
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.effects import CarryOut, FindParent, LeaveIfIdle
+from quillcast.protocol.topics.known import KnownTopics
+from quillcast.protocol.topics.progress import Progress
+from quillcast.protocol.topics.reports import Reports
 from quillcast.protocol.topics.subscription import Subscription, Wish
 from quillcast.protocol.topics.tree import Tree
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
+from quillcast.protocol.topics.trees import Trees
 
 
 class Subscribing:
     """All subscriptions of one peer."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host = scribe, scribe.host
+    def __init__(
+        self, host: Host, known: KnownTopics, trees: Trees, reports: Reports, progress: Progress, dispatch: Dispatch,
+        carry_out: CarryOut,
+    ) -> None:  # fmt: skip
+        self.host, self.known, self.trees, self.reports, self.progress = host, known, trees, reports, progress
+        self.carry_out = carry_out
         self.numbers = 0
-        scribe.dispatch.on_timer(TellLosses, self.tell_losses)
+        dispatch.on_timer(TellLosses, self.tell_losses)
 
     def all(self) -> Iterator[Subscription]:
         """Every one, begun or not."""
-        for tree in self.scribe.trees.values():
+        for tree in self.trees.by_topic.values():
             yield from tree.edges.values()
             yield from tree.unstarted.values()
 
@@ -48,8 +55,8 @@ class Subscribing:
         `warrant` says on whose behalf; whoever the topic does not let subscribe is told so by `Subscriber.failed`.
         A subscriber that asks for less than a reliable topic gives (`delivery` best_effort) is not held back by gaps.
         """
-        descriptor = self.scribe.describe(name)
-        tree = self.scribe.tree(descriptor)
+        descriptor = self.known.describe(name)
+        tree = self.trees.open(descriptor)
         self.numbers += 1
         wish = Wish(start, delivery, warrant)
         subscription = Subscription(self.host, tree.topic, subscriber, tree.log.end, self.numbers, wish)
@@ -57,12 +64,12 @@ class Subscribing:
             self._start(tree, subscription)
         else:
             tree.begin_later(subscription)
-            self.scribe.membership.join(tree)
+            self.carry_out(FindParent(tree))
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription. A peer that has no more use for the topic leaves the tree once its parent is known."""
-        tree = self.scribe.trees.get(subscription.topic)
+        tree = self.trees.by_topic.get(subscription.topic)
         if tree is None:
             return
         if tree.unstarted.pop(subscription.number, None) is None:
@@ -70,26 +77,26 @@ class Subscribing:
                 return  # it has ended before
             tree.close(subscription)
             self.host.trace(Unsubscribed(tree.topic, subscription.number))
-        self.scribe.reporting.touch(tree)
-        self.scribe.membership.leave_if_idle(tree)
+        self.reports.touch(tree)
+        self.carry_out(LeaveIfIdle(tree))
 
     def count(self, topic: bytes) -> int:
         """How many subscriptions to a topic there are here, begun or not."""
-        tree = self.scribe.trees.get(topic)
+        tree = self.trees.by_topic.get(topic)
         return 0 if tree is None else len(tree.edges) + len(tree.unstarted)
 
     def drained(self, subscription: Subscription) -> None:
         """The application's queue has room again."""
-        tree = self.scribe.trees.get(subscription.topic)
+        tree = self.trees.by_topic.get(subscription.topic)
         if tree is not None and subscription in tree.channels:
             log, first = tree.log, subscription.cursor
             subscription.advance(log)
             tree.catch_up(subscription, subscription.frontier(tree.term), self.host.now())
-            self.scribe.reporting.moved(tree, log.bytes_between(first, subscription.cursor))
+            self.progress.moved(tree, log.bytes_between(first, subscription.cursor))
 
     def tell_losses(self, timer: TellLosses) -> None:
         """The turn in which a subscription lost something is over."""
-        tree = self.scribe.trees.get(timer.topic)
+        tree = self.trees.by_topic.get(timer.topic)
         edge = tree.edges.get(timer.number) if tree is not None else None
         if edge is not None:
             edge.tell_losses()
@@ -114,7 +121,7 @@ class Subscribing:
             return
         frontier = max(tree.frontier, tree.parent_frontier)
         first = tree.earliest if edge.wish.start == "earliest" else frontier
-        _set_order(tree, edge)
+        edge.adapt(reliable=tree.descriptor.settings.reliable)
         edge.begin(tree.term, first)
         for term, past in tree.past.items():
             edge.owe(term, past.end, past.stable)
@@ -126,18 +133,7 @@ class Subscribing:
         if edge.wish.start == "earliest":
             edge.miss(gone or tree.gone(first))
         edge.advance(tree.log)
-        self.scribe.reporting.touch(tree)
-
-    def adapt(self, tree: Tree) -> None:
-        """The topic's guarantee may be another than these subscriptions went by."""
-        for subscription in tree.edges.values():
-            _set_order(tree, subscription)
-
-    def wishes(self, tree: Tree) -> tuple[bool, Warrant | None]:
-        """What subscriptions here ask of a parent: does one start at earliest, and on whose behalf are they?"""
-        earliest = any(subscription.wish.start == "earliest" for subscription in tree.unstarted.values())
-        warrants = (each.wish.warrant for each in (*tree.edges.values(), *tree.unstarted.values()))
-        return earliest, next((warrant for warrant in warrants if warrant is not None), None)
+        self.reports.touch(tree)
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """No subscription to the topic can stand."""
@@ -154,7 +150,8 @@ def denied(descriptor: Descriptor, node: bytes, warrant: Warrant | None) -> str 
     return descriptor.refusal("subscribe", bearer(warrant, node, descriptor.topic))
 
 
-def _set_order(tree: Tree, subscription: Subscription) -> None:
-    """Is it owed every event, so that a gap holds it up? And may an event come again under another term?"""
-    subscription.readmits = tree.descriptor.settings.reliable
-    subscription.ordered = subscription.readmits and subscription.wish.delivery != "best_effort"
+def wishes(tree: Tree) -> tuple[bool, Warrant | None]:
+    """What subscriptions here ask of a parent: does one start at earliest, and on whose behalf are they?"""
+    earliest = any(subscription.wish.start == "earliest" for subscription in tree.unstarted.values())
+    warrants = (each.wish.warrant for each in (*tree.edges.values(), *tree.unstarted.values()))
+    return earliest, next((warrant for warrant in warrants if warrant is not None), None)

@@ -24,3 +24,8 @@ class Subscription(Edge):
     def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, number: int, wish: Wish) -> None:
         super().__init__(host, topic, subscriber, cursor, ordered=True, number=number)
         self.wish = interned(wish)
+
+    def adapt(self, *, reliable: bool) -> None:
+        """Is it owed every event, so that a gap holds it up? And may an event come again under another term?"""
+        self.readmits = reliable
+        self.ordered = reliable and self.wish.delivery != "best_effort"

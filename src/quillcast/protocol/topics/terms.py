@@ -1,46 +1,62 @@
 """How a peer in a tree follows its roots: the present term, and those before it (docs/delivery.md)."""
 
-from typing import TYPE_CHECKING
-
-from quillcast.core.envelope import Term
+from quillcast.core.envelope import NO_TERM, Term
+from quillcast.core.host import Host
+from quillcast.protocol.topics.due import DueTopics
+from quillcast.protocol.topics.effects import CarryOut, Outdone
+from quillcast.protocol.topics.reports import Reports
 from quillcast.protocol.topics.tree import Tree
-
-if TYPE_CHECKING:
-    from quillcast.protocol.topics.scribe import Scribe
 
 
 class Terms:
     """What this peer knows of the terms of its topics."""
 
-    def __init__(self, scribe: "Scribe") -> None:
-        self.scribe, self.host, self.config = scribe, scribe.host, scribe.config
+    def __init__(self, host: Host, past_terms_s: float, reports: Reports, due: DueTopics, carry_out: CarryOut) -> None:
+        self.host, self.past_terms_s, self.reports, self.due = host, past_terms_s, reports, due
+        self.carry_out = carry_out
+        self.ends: dict[bytes, tuple[Term, int]] = {}  # how far terms went that were handed over to this peer
 
     def enter(self, tree: Tree, term: Term, start: int) -> None:
         """A new term: its events are owed from `start` on to this peer and to its subscribers."""
         for edge in tree.edges.values():
             edge.turn(tree.log)
-        end = max(tree.arrived_below, self.scribe.leadership_transfer.end_of(tree))
-        tree.begin(term, start, self.host.now() + self.config.past_terms_s, end)
+        end = max(tree.arrived_below, self._end_of(tree))
+        tree.begin(term, start, self.host.now() + self.past_terms_s, end)
         for edge in tree.edges.values():
             edge.begin(term, start)
         tree.parent_frontier = 0
         tree.heard = max(tree.heard, term)
-        self.scribe.reporting.touch(tree)
+        self.reports.touch(tree)
 
     def recall(self, tree: Tree, term: Term, end: int) -> None:
         """A past term went up to `end`: who was subscribed before it is owed its events."""
-        if tree.may_recall(term, end) and tree.recall(term, end, self.host.now() + self.config.past_terms_s):
-            self.scribe.reporting.touch(tree)  # neighbours on the other side may not know either
+        if tree.may_recall(term, end) and tree.recall(term, end, self.host.now() + self.past_terms_s):
+            self.reports.touch(tree)  # neighbours on the other side may not know either
             for edge in tree.edges.values():
                 edge.owe(term, end, tree.past[term].stable)
 
     def keep(self, tree: Tree) -> None:
         """Stay in the tree for as long as others may lack what this peer knows of a term that is over."""
-        tree.keeping_until = self.host.now() + self.config.past_terms_s
-        self.scribe.housekeeping.wake(tree)
+        tree.keeping_until = self.host.now() + self.past_terms_s
+        self.due.wake(tree)
 
     def heard_of(self, tree: Tree, term: Term) -> None:
         """Terms only grow: a root that hears of a later one than its own begins one later still."""
         tree.heard = max(tree.heard, term)
         if tree.root is not None and tree.heard > tree.root.term:
-            self.scribe.rendezvous.outdone(tree)
+            self.carry_out(Outdone(tree))
+
+    # ---- the end of a term, by the word of the root that handed the topic over
+
+    def note_end(self, topic: bytes, term: Term, end: int) -> None:
+        """The root of this term says how far it went."""
+        self.ends[topic] = term, end
+
+    def forget(self, topic: bytes) -> None:
+        """The topic has no tree here any more."""
+        self.ends.pop(topic, None)
+
+    def _end_of(self, tree: Tree) -> int:
+        """How far the present term went, if its root handed the topic over; else 0."""
+        term, end = self.ends.get(tree.topic, (NO_TERM, 0))
+        return end if term == tree.term else 0

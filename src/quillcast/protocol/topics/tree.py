@@ -65,6 +65,14 @@ class Child(LinkChannel):
             self.cut_requested_to = 0
         self.spoken = SINCE
 
+    def take_up(self, report: ChildReport) -> None:
+        """It reported this before it was entered here, and will not repeat it.
+
+        Or it left meanwhile, and has yet to take that report back.
+        """
+        self.note_report(report)
+        self.spoken = BEFORE
+
     @property
     def speaks_for(self) -> tuple[bytes, ...]:
         """Whom its last claim speaks for by name: itself, and those that came below it lately."""
@@ -156,6 +164,8 @@ class Tree(Flow):
         """Go by what is known of the topic now; its guarantee may be another than first use had assumed."""
         self.descriptor = descriptor
         self.keeps = descriptor.settings.reliable
+        for subscription in self.edges.values():
+            subscription.adapt(reliable=self.keeps)
         if self.root is not None:
             self.root.adapt(descriptor)
 

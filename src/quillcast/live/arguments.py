@@ -1,4 +1,4 @@
-"""What the public calls are given, checked where it comes in: each mistake is one `LocalError` that names the value."""
+"""Checks the arguments of public calls: each mistake is one `LocalError` that names the value."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from quillcast.core.numbers import is_number
 
 T = TypeVar("T")
 
-LABEL_BYTES_MAX = 64  # of a subscription's name: it stands in a column
+LABEL_BYTES_MAX = 64  # of a subscription's name: it is shown in a column
 
 
 def seconds(name: str, value: Any) -> float:
@@ -44,7 +44,7 @@ def path(name: str, value: Any) -> Path | None:
 
 
 def names(name: str, value: Any) -> Sequence[str]:
-    """Several texts. Raises `LocalError` for anything else, and for a single text, which is a sequence of letters."""
+    """A list of texts. Raises `LocalError` for anything else, also for a single text."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise LocalError(f"{name} = {value!r} is {type(value).__name__}; use a list of texts")
     for each in value:
@@ -53,7 +53,7 @@ def names(name: str, value: Any) -> Sequence[str]:
 
 
 def label(value: Any) -> str:
-    """The name of a subscription, for people. Raises `LocalError` for what does not fit into a column."""
+    """The name of a subscription, for people. Raises `LocalError` if it does not fit into a column."""
     if not isinstance(value, str):
         raise LocalError(f"a subscription's name is text, not {type(value).__name__}")
     if len(value.encode(errors="replace")) > LABEL_BYTES_MAX or not (value.isprintable() or not value):

@@ -1,0 +1,169 @@
+"""How a running node without a credential becomes a member of its network, when this machine's other peers are members.
+
+The node has two peers for a while: it joins the members, subscribes there, moves its publishers, and leaves the former
+network once what it published there is safe. `live.admission.adoption` says why there are three steps.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from quillcast.core.errors import LocalError, QuillcastError, Unreachable
+from quillcast.live.admission.adoption import ASK_S, Adoption, bring_over, unheard
+from quillcast.live.edges.subscription import Inbox
+from quillcast.live.node.presence import Presence, Presences, Setting
+from quillcast.live.node.publishers import Publishers
+from quillcast.live.node.startup import Startup
+
+_WATCH_S = 2.0  # between searches for members that other users run; a guess
+_DRAIN_S = 0.05  # a guess: how long a subscription may wait for room in a network that is being left
+_SAFE_S = 10.0  # ... and beyond a lease, for what was published there to become stable; a guess
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class Migration:
+    """Moves a node from the network without a credential to that of the members. `run` starts tasks of the node."""
+
+    def __init__(
+        self, presences: Presences, setting: Setting, startup: Startup, publishers: Publishers, run: Run
+    ) -> None:
+        self._presences, self._setting, self._startup, self._publishers = presences, setting, startup, publishers
+        self._run = run
+        self._adoption = Adoption(
+            {"join": self._join_members, "publish": self._publish_to_members, "leave": self._leave_former}, run
+        )
+        self._stopped = False
+
+    def stop(self) -> None:
+        """The node leaves all its networks itself."""
+        self._stopped = True
+
+    def settle_in(self) -> None:
+        """The node is part of a network now: remember it. Without a credential, watch for members."""
+        presence, rendezvous = self._presences.current, self._startup.rendezvous
+        presence.keep_contacts()
+        if presence.memory is not None:
+            self._run(presence.memory.keep_regularly())
+        if presence.membership is None and rendezvous.is_shared and not self._startup.given:
+            self._run(self._watch_for_members())
+
+    async def bring_others_over(self) -> None:
+        """Ask this user's other peers here that run without the credential to take it on; note which do not."""
+        links, rendezvous = self._presences.current.links, self._startup.rendezvous
+        if links.handshake.tls is None:
+            return
+        credential = links.handshake.tls.fingerprint
+        others = [other for other in rendezvous.all_entries() if other.credential != credential]
+        own = [other for other in others if other.is_own and not other.credential]
+        for line in await bring_over(rendezvous, own, credential):
+            self._presences.note(line)
+        for other in others:
+            if other not in own:
+                with contextlib.suppress(Unreachable):
+                    await links.greet(other.address)  # it hears why that fails
+                self._presences.note(unheard(other, self._setting.network))
+
+    async def take(self, step: str, credential: str, pid: int) -> None:
+        """Take a step towards the network's credential, as a member's process asks. Raises why that fails."""
+        presences = self._presences
+        try:
+            if presences.current.membership is None and self._startup.resolver.adoptable != credential:
+                raise LocalError("this user was not admitted to it")
+            await self._adoption.take(step)
+        except QuillcastError as problem:
+            if presences.current.membership is None:
+                self._cut_off(pid, str(problem))
+            raise
+
+    async def _watch_for_members(self) -> None:
+        """Members that other users run cannot ask this peer to take their credential on, and it could not."""
+        while self._presences.current.membership is None:
+            entries = self._startup.rendezvous.all_entries()
+            members = [other for other in entries if other.credential and not other.is_own]
+            if members:
+                self._cut_off(members[0].pid, f"user {members[0].user} runs it, and this user was not admitted")
+                return
+            await asyncio.sleep(_WATCH_S)
+
+    async def _join_members(self) -> None:
+        """Become a member, and subscribe there to all that this node subscribes to."""
+        former = self._presences.current
+        if former.membership is not None:
+            return
+        presence = await self._become_member()
+        for descriptor in list(former.peer.scribe.descriptors.values()):
+            if descriptor.version > 0:
+                presence.pump.call(presence.peer.scribe.learn, descriptor)
+        self._presences.former = former
+        self._publishers.hold()
+        self._presences.install(presence)
+        inboxes = [inbox for inbox in former.peer.subscribers() if isinstance(inbox, Inbox)]
+        subscriptions = [inbox.subscription for inbox in inboxes if inbox.subscription is not None]
+        for subscription in subscriptions:
+            subscription.move(presence.warrant(subscription.topic, subscription.credentials))
+        for subscription in subscriptions:
+            with contextlib.suppress(QuillcastError):  # its reader hears why it failed
+                await subscription.started()
+        self._run(self._drain(former))
+        self.settle_in()
+        network, address = self._setting.network, presence.contact.address
+        line = f"this peer has taken on the credential of network {network!r}, and is at {address} now"
+        self._presences.notices.append(line)
+        if self._setting.on_problem is not None:
+            presence.pump.loop.call_soon(self._setting.on_problem, line)
+
+    async def _become_member(self) -> Presence:
+        """A second peer of this node, which is part of the members' network."""
+        timeout_s = self._setting.live.join_timeout_s
+        standing = await self._startup.resolver.find(timeout_s)
+        presence = await self._startup.present(None, standing)
+        try:
+            contacts = await presence.find((), may_be_first=False)
+            presence.pump.call(presence.peer.join, contacts)
+            await presence.joined(timeout_s)
+        except BaseException:
+            await presence.close()
+            raise
+        return presence
+
+    async def _drain(self, former: Presence) -> None:
+        """Pass on to the former peer where readers made room, and which subscriptions were closed."""
+        while self._presences.former is former:
+            await asyncio.sleep(_DRAIN_S)
+            for handle in list(former.peer.scribe.subscribing.all()):
+                inbox = handle.subscriber
+                if isinstance(inbox, Inbox):
+                    former.pump.call(former.peer.unsubscribe if inbox.closed else former.peer.drained, handle)
+
+    async def _publish_to_members(self) -> None:
+        """Publish among the members from now on, once what was published so far is safe in the former network."""
+        former = self._presences.former
+        if former is not None:
+            await self._publishers.move(former, ASK_S / 2)
+
+    async def _leave_former(self) -> None:
+        """Leave the network without the credential, once what was published there is safe or had a lease's time."""
+        former = self._presences.former
+        if former is None:
+            return
+        await self._publishers.moved_are_safe(former, self._setting.config.topics.lease_s + _SAFE_S)
+        if self._stopped:
+            return
+        await former.leave()
+        self._publishers.end_moved()
+        self._presences.former = None
+        await former.close()
+
+    def _cut_off(self, pid: int, why: str) -> None:
+        """Process `pid` is a member of this node's network and this node cannot become one: every caller is told."""
+        error = LocalError(
+            f"process {pid} of this machine has the credential of network {self._setting.network!r}, and this peer "
+            f"cannot hear it: {why}; start it again with --join and the line that `quillcast node --invite` prints, or "
+            "with another --network"
+        )
+        self._presences.note(str(error))
+        for inbox in list(self._presences.current.peer.subscribers()):
+            inbox.failed(error)
+        self._publishers.failed(error)

@@ -1,0 +1,96 @@
+"""The publishers of a node, and the batchers that they share: one for each topic and principal."""
+
+import asyncio
+import contextlib
+from functools import partial
+
+from quillcast.core.errors import QuillcastError
+from quillcast.live.admission.credentials import Credentials
+from quillcast.live.edges.batcher import Batcher
+from quillcast.live.edges.publisher import Publisher
+from quillcast.live.node import choices
+from quillcast.live.node.presence import Presence, Presences
+from quillcast.protocol.security.access import Warrant
+
+
+class Publishers:
+    """Makes publishers. When the node changes to another network, takes them along."""
+
+    def __init__(self, presences: Presences, publish_bytes: int) -> None:
+        self._presences, self._publish_bytes = presences, publish_bytes
+        self.batchers: dict[str, Batcher] = {}
+        self._credentials: dict[str, Credentials | None] = {}  # of the principals whose batchers they are
+        self._running: dict[Publisher, None] = {}
+        self._moved: list[Batcher] = []  # those of the former peer
+        self._held = False
+
+    def make(self, topic: str, credentials: Credentials | None, *, timed: bool = False) -> Publisher:
+        """A new publisher for a topic."""
+        who, presence = choices.publisher_key(credentials, topic), self._presences.current
+        batcher = self.batchers.get(who)
+        if batcher is None or batcher.failure is not None:
+            warrant = presence.warrant(topic, credentials)
+            batcher = self._make_batcher(who, topic, warrant)
+            self.batchers[who], self._credentials[who] = batcher, credentials
+        return Publisher(batcher, presence.pump, presence.peer, self._running, timed=timed)
+
+    def close(self) -> None:
+        """Close all publishers: they publish nothing more."""
+        for publisher in list(self._running):
+            publisher.close()
+
+    def failed(self, error: QuillcastError) -> None:
+        """No publisher can go on."""
+        for batcher in list(self.batchers.values()):
+            batcher.failed(error)
+
+    def hold(self) -> None:
+        """Have the publishers made from now on wait until `move`."""
+        self._held = True
+
+    async def move(self, former: Presence, timeout_s: float) -> None:
+        """Wait until everything published through the former peer is safe, then publish through the current one."""
+        batchers = {who: batcher for who, batcher in self.batchers.items() if batcher.peer is former.peer}
+        for batcher in batchers.values():
+            batcher.pause()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await former.pump.until(lambda: all(batcher.safe for batcher in batchers.values()))
+        self._held = False
+        current = self._presences.current
+        for who, batcher in batchers.items():
+            if self.batchers.get(who) is batcher and batcher.failure is None:
+                warrant = current.warrant(batcher.topic, self._credentials[who])
+                self.batchers[who] = successor = self._make_batcher(who, batcher.topic, warrant)
+                batcher.move_to(successor, current.pump, current.peer)
+                self._moved.append(batcher)
+        for batcher in self.batchers.values():
+            batcher.go_on()
+
+    async def moved_are_safe(self, former: Presence, timeout_s: float) -> None:
+        """Wait until everything published through the former peer is safe, but not for longer than this."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await former.pump.until(lambda: all(batcher.safe for batcher in self._moved))
+
+    def end_moved(self) -> None:
+        """The former network was left: its acknowledgements no longer come, and nobody need wait for them."""
+        for batcher in self._moved:
+            if not batcher.safe:
+                batcher.end()
+        self._moved.clear()
+
+    def _make_batcher(self, who: str, topic: str, warrant: Warrant | None) -> Batcher:
+        presence = self._presences.current
+        batcher = Batcher(
+            topic, presence.pump, presence.peer, self._publish_bytes, presence.links.join, warrant,
+            partial(self._ended, who),
+        )  # fmt: skip
+        if self._held:
+            batcher.pause()
+        return batcher
+
+    def _ended(self, who: str, batcher: Batcher) -> None:
+        """The last publisher of a batcher closed. After a failure another batcher may have taken its place."""
+        if self.batchers.get(who) is batcher:
+            del self.batchers[who], self._credentials[who]

@@ -1,0 +1,129 @@
+"""How a node starts: it listens, opens its files, and finds the network; with patience it waits for one."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from quillcast.core.errors import LocalError, RemoteError, Unreachable
+from quillcast.core.messages import Contact
+from quillcast.live.admission.membership import Membership, MembershipResolver
+from quillcast.live.discovery.control import Answerer
+from quillcast.live.discovery.finding import OtherCredential
+from quillcast.live.discovery.rendezvous import Rendezvous
+from quillcast.live.node.presence import Presence, Presences, Setting, listening
+from quillcast.live.storage.store import Store
+from quillcast.live.transport import addresses
+
+_PAUSE_S_MIN, _PAUSE_S_MAX = 0.1, 2.0  # between searches for a network that is waited for; a guess
+
+
+class Startup:
+    """Opens what a node needs, and closes all of it again.
+
+    `listen` is where it was told to listen, `given` the addresses it was told to join through, `answerers` gives what
+    its control socket answers. It waits for a network up to `patience_s`.
+    """
+
+    rendezvous: Rendezvous
+
+    def __init__(
+        self, presences: Presences, setting: Setting, resolver: MembershipResolver,
+        *, listen: tuple[str, int] | None, given: Sequence[str], runtime_dir: Path | None, patience_s: float,
+        answerers: Callable[[], Mapping[str, Answerer]],
+    ) -> None:  # fmt: skip
+        self.resolver, self.given = resolver, given
+        self.opened = asyncio.Event()
+        self._presences, self._setting, self._answerers = presences, setting, answerers
+        self._listen, self._runtime_dir, self._patience_s = listen, runtime_dir, patience_s
+        self._stack = AsyncExitStack()
+        self._store: Store | None = None
+        if self._is_remote and not resolver.expects_membership:
+            raise self._needs_credential()
+
+    async def arrive(self) -> list[Contact]:
+        """Open the node, and find peers to join through. It may have to wait for them. Raises as entering does."""
+        loop = asyncio.get_running_loop()
+        until, pause_s, is_patient = loop.time() + self._patience_s, _PAUSE_S_MIN, self._patience_s > 0
+        while True:
+            try:
+                await self._open()
+                if not is_patient:
+                    self.opened.set()
+                found = await self._find(is_patient=is_patient)
+            except OtherCredential as problem:
+                if self.resolver.adoptable != problem.credential:
+                    raise
+                pause_s = 0.0  # the credential was made just now
+            except Unreachable as problem:
+                if loop.time() >= until or isinstance(problem.__cause__, RemoteError):
+                    raise
+            else:
+                self.opened.set()
+                return found
+            self.opened.clear()
+            await self._stack.aclose()
+            self._stack = AsyncExitStack()
+            await asyncio.sleep(min(pause_s, max(0.0, until - loop.time())))
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX) or _PAUSE_S_MIN
+
+    async def present(self, listener: socket.socket | None, standing: Membership | None) -> Presence:
+        """Open a peer of this node, with its sockets and files."""
+        presence = Presence(self._setting, self.rendezvous, self._store, standing)
+        self._stack.push_async_callback(presence.close)
+        try:
+            await presence.open(listener, self.given, self._answerers())
+        except BaseException:
+            await presence.close()
+            raise
+        return presence
+
+    async def close(self) -> None:
+        """Close all that was opened."""
+        await self._stack.aclose()
+
+    async def _find(self, *, is_patient: bool) -> list[Contact]:
+        presence = self._presences.current
+        may_be_first = presence.membership is None or presence.admits or self._listen is not None
+        return await presence.find(self.given, may_be_first=may_be_first, patient=is_patient)
+
+    async def _open(self) -> None:
+        """Open everything but the network. Nothing is written anywhere before the node listens."""
+        stack = self._stack
+        self.rendezvous = Rendezvous(self._setting.network, self._runtime_dir)
+        listener = self._reserve()
+        if listener is not None:
+            stack.callback(listener.close)
+        if self._setting.data is not None:
+            self._store = Store(self._setting.data)
+            stack.callback(self._store.close)
+        standing = await self.resolver.find(self._setting.live.join_timeout_s)
+        if standing is None and self._is_remote:
+            raise self._needs_credential()
+        self._presences.install(await self.present(listener, standing))
+        if notice := self.rendezvous.notice:
+            self._presences.note(f"{notice}; this peer looks in {self.rendezvous.folder}")
+
+    def _reserve(self) -> socket.socket | None:
+        """A socket that listens at the given address, if one was given. Raises `LocalError`."""
+        if self._listen is None:
+            return None
+        if self._setting.advertised is None:
+            addresses.reached(self._listen[0])
+        return listening(*self._listen)
+
+    @property
+    def _is_remote(self) -> bool:
+        """Must other machines be able to reach this node?"""
+        return is_remote(self._listen, self._setting.advertised)
+
+    def _needs_credential(self) -> LocalError:
+        place = self._setting.advertised or self._listen
+        assert place is not None
+        return addresses.beyond_loopback(addresses.written(*place))
+
+
+def is_remote(*places: tuple[str, int] | None) -> bool:
+    """Is one of these addresses beyond this machine's loopback?"""
+    return not all(addresses.is_loopback(place[0]) for place in places if place is not None)

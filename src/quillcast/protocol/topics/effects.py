@@ -1,0 +1,94 @@
+"""What a part of this layer orders of a part above it. `Scribe` carries each order out at once.
+
+An order is a value: a test of a part compares the orders that one input leads to.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from quillcast.core.messages import Contact
+from quillcast.protocol.topics.messages import Create, FindRoot, Join
+from quillcast.protocol.topics.tree import Tree
+
+
+class FindParent(msgspec.Struct, frozen=True):
+    """The tree has no parent here and needs one: join; `fault` if that follows the loss of a parent."""
+
+    tree: Tree
+    fault: bool = False
+
+
+class LeaveIfIdle(msgspec.Struct, frozen=True):
+    """Something that needed the topic is gone: leave the tree unless something else needs it."""
+
+    tree: Tree
+
+
+class BecomeRoot(msgspec.Struct, frozen=True):
+    """This peer is the closest to the topic: be its root. `publishers` are told once that is settled."""
+
+    tree: Tree
+    how: str
+    publishers: tuple[Contact, ...] = ()
+
+
+class Outdone(msgspec.Struct, frozen=True):
+    """A later term exists than that of this root."""
+
+    tree: Tree
+
+
+class Resign(msgspec.Struct, frozen=True):
+    """Another peer is to be the topic's root: hand it over."""
+
+    tree: Tree
+
+
+class ParentAccepted(msgspec.Struct, frozen=True):
+    """A parent took this peer in: believe the report that it may have sent before."""
+
+    tree: Tree
+    parent: Contact
+
+
+class GapNoticed(msgspec.Struct, frozen=True):
+    """Events of the topic are missing here: look for them."""
+
+    topic: bytes
+
+
+class LeaseEnded(msgspec.Struct, frozen=True):
+    """A lease ended at a root: what it held back may be stable now."""
+
+    tree: Tree
+
+
+class AllStable(msgspec.Struct, frozen=True):
+    """All that this root admitted is stable, and it is about to hand the topic over: it waits for nothing more."""
+
+    tree: Tree
+
+
+class NeighbourLost(msgspec.Struct, frozen=True):
+    """A neighbour is out of reach: publishers here may need another root, and its own publishers may be gone."""
+
+    node: bytes
+
+
+class AwaitRoot(msgspec.Struct, frozen=True):
+    """Somebody asked for the topic's root, and this peer is to be it: answer once it is."""
+
+    topic: bytes
+    request: Join | FindRoot | Create
+
+
+class RootHere(msgspec.Struct, frozen=True):
+    """This peer became the topic's root: its own publishers use it."""
+
+    tree: Tree
+
+
+RootEffect = BecomeRoot | AwaitRoot | RootHere | Outdone | Resign | AllStable
+Effect = FindParent | LeaveIfIdle | ParentAccepted | GapNoticed | LeaseEnded | NeighbourLost | RootEffect
+CarryOut = Callable[[Effect], None]

@@ -1,0 +1,163 @@
+"""What publishers send to the roots at this peer: admitted, sealed into bundles, and acknowledged."""
+
+from collections.abc import Iterable
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.host import Host, Timer
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Dropped
+from quillcast.protocol.security.access import bearer
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.due import DueTopics
+from quillcast.protocol.topics.flow_control import FlowControl
+from quillcast.protocol.topics.messages import Denied, FindRoot, NotRoot, RootIs
+from quillcast.protocol.topics.movement import Movement
+from quillcast.protocol.topics.progress import Progress
+from quillcast.protocol.topics.ring import Ring
+from quillcast.protocol.topics.successors import Successors
+from quillcast.protocol.topics.terms import Terms
+from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.trees import Trees
+
+
+class Seal(Timer, frozen=True):
+    """What publishers sent since the last one goes down the tree as one bundle."""
+
+    topic: bytes
+
+
+class Acknowledge(Timer, frozen=True):
+    """What was sealed is on its way: publishers get their receipts, and those who sent it their credit."""
+
+    topic: bytes
+
+
+class Intake:
+    """Takes publishers' events for the topics that are rooted here."""
+
+    def __init__(
+        self, host: Host, config: TopicConfig, ring: Ring, trees: Trees, terms: Terms, movement: Movement,
+        progress: Progress, flow_control: FlowControl, due: DueTopics, successors: Successors, dispatch: Dispatch,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.ring, self.trees, self.terms = host, config, ring, trees, terms
+        self.movement, self.progress, self.flow_control = movement, progress, flow_control
+        self.due, self.successors = due, successors
+        self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
+        self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once it is sent, by topic
+        dispatch.on_timer(Seal, self.seal)
+        dispatch.on_timer(Acknowledge, self.acknowledge)
+
+    # ---- admission
+
+    def up(self, sender: Contact, bundle: Bundle) -> None:
+        """A publisher's events: admit them, or say who is root."""
+        tree = self.trees.by_topic.get(bundle.topic)
+        if tree is None or tree.root is None:
+            self.host.release(sender.node_id, bundle.size)
+            self.host.trace(Dropped(bundle.topic, bundle.count, "not_root"))
+            self.host.send(sender, NotRoot(bundle.topic, self.successors.of(bundle.topic)))
+            return
+        if tree.descriptor.access and not self._may_publish(tree, sender):
+            self.host.release(sender.node_id, bundle.size)
+            self.host.trace(Dropped(bundle.topic, bundle.count, "denied"))
+            self.host.send(sender, Denied(tree.descriptor))
+            return
+        if tree.root.closing:
+            self.host.release(sender.node_id, bundle.size)
+            tree.root.turn_away(sender, bundle)
+            return
+        self.unsealed.setdefault(bundle.topic, []).append((sender.node_id, bundle.size))
+        tree.root.admit(sender, bundle)
+        self._seal_soon(tree)
+
+    def _may_publish(self, tree: Tree, sender: Contact) -> bool:
+        """Has a peer shown, since this one is root, that it acts for somebody who may?"""
+        who = self.bearers.get(tree.topic, {}).get(sender.node_id, {})
+        return any(tree.descriptor.refusal("publish", one) is None for one in who or {"": None})
+
+    def note_bearers(self, tree: Tree, message: FindRoot) -> None:
+        """On whose behalf a peer publishes, where the topic has a list and they are on it."""
+        node = message.publisher.node_id
+        for warrant in message.warrants if tree.descriptor.access else ():
+            who = bearer(warrant, node, tree.topic)
+            if who and tree.descriptor.refusal("publish", who) is None:
+                shown = self.bearers.setdefault(tree.topic, {})
+                shown.setdefault(node, {})[who] = None
+                if len(shown) > self.config.admissions_max:
+                    del shown[next(iter(shown))]  # it shows its warrant again when it is denied
+
+    def publish_here(self, tree: Tree, bundle: Bundle) -> None:
+        """A publisher of this very peer: no link lies between."""
+        if tree.root is None:
+            self.host.send(self.host.contact, NotRoot(bundle.topic, self.successors.of(bundle.topic)))
+            return
+        if tree.root.closing and not self.trees.closing:  # who leaves has its own admitted to the last
+            tree.root.turn_away(self.host.contact, bundle)
+            return
+        self.unsealed.setdefault(bundle.topic, []).append((self.host.me, bundle.size))
+        self.flow_control.taken_here(bundle.topic, bundle.size)
+        tree.root.admit(self.host.contact, bundle)
+        self._seal_soon(tree)
+
+    def _seal_soon(self, tree: Tree) -> None:
+        """All that came in one turn of the host is sealed together: a lone event leaves at once."""
+        root = tree.root
+        if root is not None and not root.sealing:
+            root.sealing = True
+            self.due.wake(tree)
+            self.host.set_timer(Seal(tree.topic), 0.0)
+
+    def seal(self, timer: Seal) -> None:
+        """The turn in which events were admitted is over."""
+        tree = self.trees.by_topic.get(timer.topic)
+        if tree is not None and tree.root is not None and tree.root.sealing:
+            for bundle in tree.root.seal():
+                self.movement.move(tree, bundle)
+            self.host.set_timer(Acknowledge(timer.topic), 0.0)
+
+    def acknowledge(self, timer: Acknowledge) -> None:
+        """What was sealed is on its way."""
+        tree = self.trees.by_topic.get(timer.topic)
+        if tree is not None and tree.root is not None:
+            self._acknowledge(tree)
+
+    def _acknowledge(self, tree: Tree) -> None:
+        self.progress.send_receipts(tree)
+        for node, size in self.unsealed.pop(tree.topic, ()):
+            self.flow_control.sealed(tree, node, size)
+
+    # ---- a root that goes
+
+    def forget_term(self, tree: Tree) -> tuple[Contact, ...]:
+        """This peer is root no more. Returns those who published to it.
+
+        It stays in the tree for as long as others may lack what it knows of terms that are over.
+        """
+        root = tree.root
+        if root is None:
+            return ()
+        for bundle in root.seal():
+            self.movement.move(tree, bundle)
+        self._acknowledge(tree)
+        tree.root = None
+        if not self.ring.is_closest(tree.topic):
+            self.bearers.pop(tree.topic, None)  # who publishes here again shows its warrants again
+        if (root.index or any(past.end for past in tree.past.values())) and not self.trees.leaving:
+            self.terms.keep(tree)
+        self.flow_control.relieved()
+        self.due.wake(tree)
+        return tuple({admission.contact: None for admission in root.admissions.values()})
+
+    def tell_publishers(self, tree: Tree, publishers: Iterable[Contact]) -> None:
+        """Tell those who published here who is root now, as far as that is known."""
+        for contact in publishers:
+            if tree.root is not None:
+                self.host.send(contact, RootIs(tree.root.term, tree.descriptor))
+            else:
+                self.host.send(contact, NotRoot(tree.topic, self.successors.of(tree.topic)))
+
+    def all_stable(self, now: float) -> bool:
+        """Do all leases cover what this peer admitted as root?"""
+        rooted = [tree for tree in self.trees.by_topic.values() if tree.root is not None]
+        return all(tree.acknowledged_position(now) >= tree.root.index for tree in rooted if tree.root is not None)

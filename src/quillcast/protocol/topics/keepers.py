@@ -1,0 +1,87 @@
+"""The peers that keep a topic's root state: the k closest to it (Scribe, section 3.2)."""
+
+from collections.abc import Container, Iterable
+from typing import Protocol
+
+from quillcast.core.host import Host
+from quillcast.core.messages import Contact
+from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.topics.config import TopicConfig
+
+
+class FailureDetector(Protocol):
+    """Which neighbours the failure detector suspects."""
+
+    @property
+    def doubting(self) -> bool:
+        """Is any neighbour suspected?"""
+        ...
+
+    def suspected(self, node: bytes) -> bool:
+        """Is this one suspected?"""
+        ...
+
+
+class Keepers:
+    """Who keeps which topic's state, and how many of them this peer reaches."""
+
+    def __init__(self, host: Host, config: TopicConfig, overlay: Pastry, neighbours: FailureDetector) -> None:
+        self.host, self.config, self.overlay, self.neighbours = host, config, overlay, neighbours
+
+    @property
+    def count(self) -> int:
+        """How many (k): where the leaf set does not hold the whole ring, no more than all of these peers agree on."""
+        leaf_set = self.overlay.leaf_set
+        return self.config.replicas if len(leaf_set) < leaf_set.size else min(self.config.replicas, leaf_set.size // 2)
+
+    @property
+    def majority(self) -> int:
+        """So many of k are most of them."""
+        return self.count // 2 + 1
+
+    def of(self, topic: bytes) -> list[Contact]:
+        """The peers that keep a topic's state, as far as this one knows: the k closest to it."""
+        return self.overlay.closest(topic, self.count)
+
+    def candidates(self, topic: bytes) -> list[Contact]:
+        """All whom this peer knows near the topic, itself among them, the closest first."""
+        return self.overlay.closest(topic, 1 + len(self.overlay.leaf_set))
+
+    def reachable(self, closest: Iterable[Contact], joining: Container[bytes]) -> list[Contact]:
+        """The first of these up to the k-th that is not joining, without this peer and those that are suspected."""
+        others = [contact for contact in closest if contact.node_id != self.host.me]
+        there = [number for number, contact in enumerate(others, 1) if contact.node_id not in joining]
+        asked = others[: there[self.count - 1]] if len(there) >= self.count else others
+        return [contact for contact in asked if not self.neighbours.suspected(contact.node_id)]
+
+    def doubtful_until(self, topic: bytes, asker: bytes) -> float:
+        """Until when a topic that is new to all who were asked may have been in use: most who would know are gone.
+
+        The peer that asks would not know, nor those that are joining.
+        """
+        since = self.host.now() - self.config.lease_s
+        closest = self.overlay.closest_lately(topic, 1 + len(self.overlay.leaf_set) + self.count, since)
+        there = [(c, at) for c, at in closest if c.node_id != asker and not self.overlay.is_joining(c)]
+        lately = there[: self.count]
+        lost = [at for _, at in lately if at is not None]
+        if len(lately) < self.count or len(lately) - len(lost) >= self.majority:
+            return 0.0
+        return max(lost) + self.config.lease_s
+
+    def partitioned(self, topic: bytes) -> bool:
+        """Is this peer kept from most of the topic's keepers? Those that it lost count for as long as a lease.
+
+        A peer that it only heard of, and that never answered, may have left long ago.
+        """
+        since = self.host.now() - self.config.lease_s
+        if self.overlay.lost_peers.latest <= since and not self.neighbours.doubting:
+            return False
+        lately = self.overlay.closest_lately(topic, self.count, since, met=True)
+        reached = [c for c, lost_at in lately if lost_at is None and not self.neighbours.suspected(c.node_id)]
+        return 2 * len(reached) <= len(lately)
+
+    def are_all(self, topic: bytes, answered: Container[bytes]) -> bool:
+        """Are these all who would know of a later term, with those that were lost within a lease's time?"""
+        since = self.host.now() - self.config.lease_s
+        lately = self.overlay.closest_lately(topic, self.count + 1, since)
+        return all(contact.node_id == self.host.me or contact.node_id in answered for contact, _ in lately)

@@ -1,0 +1,132 @@
+"""How far a topic has come: what this peer reports along its tree links, what is stable, and receipts for publishers.
+
+Reports are told as changes of the links' streams (docs/design.md, decision 4). They are made from time to time, and at
+once when many bytes wait for them.
+"""
+
+from collections.abc import Mapping
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.host import Host
+from quillcast.core.messages import Contact
+from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.topics import link_reports
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.due import DueTopics
+from quillcast.protocol.topics.effects import AllStable, CarryOut
+from quillcast.protocol.topics.fallbacks import Fallbacks
+from quillcast.protocol.topics.flow_control import FlowControl
+from quillcast.protocol.topics.keepers import Keepers
+from quillcast.protocol.topics.messages import Receipts
+from quillcast.protocol.topics.reports import ReportDue, Reports
+from quillcast.protocol.topics.tree import Tree
+
+
+class Progress:
+    """Tells neighbours and publishers how far each topic is, and discards what nobody needs any more."""
+
+    def __init__(
+        self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], streams: Streams, fallbacks: Fallbacks,
+        keepers: Keepers, flow_control: FlowControl, reports: Reports, due: DueTopics, dispatch: Dispatch,
+        carry_out: CarryOut,
+    ) -> None:  # fmt: skip
+        self.host, self.config, self.trees, self.streams = host, config, trees, streams
+        self.fallbacks, self.keepers, self.flow_control = fallbacks, keepers, flow_control
+        self.reports, self.due, self.dispatch, self.carry_out = reports, due, dispatch, carry_out
+        dispatch.on_timer(ReportDue, lambda _: self.report())
+
+    # ---- reports
+
+    def report(self) -> None:
+        """Tell the neighbours in trees what changed since the last report."""
+        for topic in self.reports.take():
+            tree = self.trees.get(topic)
+            if tree is not None:
+                self.due.wake(tree)
+                self.tell(tree)
+
+    def moved(self, tree: Tree, size_bytes: int) -> None:
+        """So many bytes came, were taken here, or became stable. When that is much, all wait for the word of it."""
+        tree.reported_bytes += size_bytes
+        if tree.topic not in self.reports.dirty:
+            self.reports.touch(tree)
+        if tree.reported_bytes >= self.config.report_bytes:
+            self._hurry(tree)
+
+    def _hurry(self, tree: Tree) -> None:
+        self.tell(tree)
+        for contact in tree.neighbours():
+            self.streams.hurry(contact.node_id)
+
+    def tell(self, tree: Tree) -> None:
+        """Report to the parent and the children."""
+        now = self.host.now()
+        tree.reported_bytes = 0
+        if tree.root is not None:
+            self.advance_stable(tree, now)
+        else:
+            self._trim(tree)
+        if tree.parent is not None:
+            self.tell_parent(tree, tree.parent)
+        if tree.children and tree.attached:
+            report = self._parent_report(tree)
+            for child in tree.children.values():
+                self.streams.put(child.contact, tree.topic, report)
+
+    def tell_parent(self, tree: Tree, parent: Contact) -> None:
+        """Report to the parent."""
+        self.streams.put(parent, tree.topic, link_reports.encode(tree.child_report(self.host.now())))
+
+    def tell_child(self, tree: Tree, child: Contact) -> None:
+        """Report to one child."""
+        self.streams.put(child, tree.topic, self._parent_report(tree))
+
+    def _parent_report(self, tree: Tree) -> bytes:
+        return link_reports.encode(tree.parent_report(self.host.me, self.fallbacks.of(tree)))
+
+    # ---- what is stable
+
+    def stable_to(self, tree: Tree, stable: int) -> None:
+        """The parent passes on what the root calls stable."""
+        if stable > tree.stable:
+            tree.stable = stable
+            self.moved(tree, self._trim(tree))
+
+    def advance_stable(self, tree: Tree, now: float) -> None:
+        """The root's minimum over all leases is the stable position."""
+        root = tree.root
+        if root is None:
+            return
+        moved = root.acknowledge_to(tree.acknowledged_position(now), now)
+        tree.stable = root.stable
+        gone_bytes = self._trim(tree)
+        if not moved:
+            return
+        self.send_receipts(tree)
+        self.moved(tree, gone_bytes)
+        if root.closing and root.stable == root.index:
+            self.carry_out(AllStable(tree))
+
+    def _trim(self, tree: Tree) -> int:
+        """Discard what nobody needs any more; how many bytes that was."""
+        gone_bytes = tree.trim(self.host.now()) if len(tree.log) else 0
+        if gone_bytes:
+            self.flow_control.relieved()
+        return gone_bytes
+
+    # ---- receipts
+
+    def send_receipts(self, tree: Tree) -> None:
+        """Tell publishers what was admitted and what is stable, one message per peer."""
+        root = tree.root
+        if root is None or not root.marks:
+            return
+        partitioned = self.keepers.partitioned(tree.topic)
+        if partitioned and tree.descriptor.settings.partition == "wait":
+            return  # what is owed to publishers stays owed
+        for contact, marks in root.receipts().items():
+            message = Receipts(tree.topic, root.term, marks, partitioned)
+            if contact.node_id == self.host.me:
+                self.dispatch.message(contact, message)
+            else:
+                self.host.send(contact, message)

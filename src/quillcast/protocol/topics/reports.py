@@ -1,0 +1,37 @@
+"""Which topics have news for the neighbours in their trees, and when the neighbours are told."""
+
+from quillcast.core.host import Host, Timer
+from quillcast.protocol.topics.tree import Tree
+
+
+class ReportDue(Timer, frozen=True):
+    """Tell the neighbours in trees what changed since the last report."""
+
+
+class Reports:
+    """Marks topics dirty, and sets one timer for all of them. What is told is in `progress.py`."""
+
+    def __init__(self, host: Host, report_s: float) -> None:
+        self.host, self.report_s = host, report_s
+        self.dirty: dict[bytes, None] = {}
+        self.timer_set = False
+        self.reported_at = float("-inf")
+
+    def touch(self, tree: Tree) -> None:
+        """Something about the tree is to be told to its neighbours in the next report."""
+        self.dirty[tree.topic] = None
+        if not self.timer_set:
+            self.timer_set = True
+            due = self.reported_at + self.report_s - self.host.now()
+            self.host.set_timer(ReportDue(), max(0.0, due))  # after a quiet time at once
+
+    def forget(self, tree: Tree) -> None:
+        """The tree is gone: there is nothing to tell about it."""
+        self.dirty.pop(tree.topic, None)
+
+    def take(self) -> list[bytes]:
+        """The report is made now: the topics that it covers."""
+        self.timer_set = False
+        self.reported_at = self.host.now()
+        topics, self.dirty = self.dirty, {}
+        return list(topics)

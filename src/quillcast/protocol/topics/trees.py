@@ -1,0 +1,89 @@
+"""The trees that this peer has a part in: how they are opened and forgotten."""
+
+from collections.abc import Mapping
+
+from quillcast.core.interning import interned
+from quillcast.protocol.forwarding.table import ForwardingTable
+from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.due import DueTopics
+from quillcast.protocol.topics.flow_control import FlowControl
+from quillcast.protocol.topics.forgetting import Forgetting
+from quillcast.protocol.topics.known import KnownTopics
+from quillcast.protocol.topics.reports import Reports
+from quillcast.protocol.topics.terms import Terms
+from quillcast.protocol.topics.tree import OrphanedLease, Tree
+
+
+def linked(streams: Streams, trees: Mapping[bytes, Tree], node: bytes) -> list[Tree]:
+    """The trees in which a neighbour is the parent or a child: it is told something of each."""
+    return [trees[topic] for topic in streams.telling(node)]
+
+
+class Trees:
+    """One tree per topic, and the leases that go on in topics that were forgotten."""
+
+    def __init__(
+        self, table: ForwardingTable[Tree], known: KnownTopics, terms: Terms, due: DueTopics, reports: Reports,
+        flow_control: FlowControl, forgetting: Forgetting,
+    ) -> None:  # fmt: skip
+        self.table, self.known, self.terms, self.due, self.reports = table, known, terms, due, reports
+        self.flow_control, self.forgetting = flow_control, forgetting
+        self.by_topic = table.flows
+        self.left_behind: dict[bytes, dict[bytes, OrphanedLease]] = {}
+        self.closing = False  # this peer is about to leave
+        self.leaving = False
+        forgetting.spare(self.by_topic, self.left_behind)
+
+    def open(self, descriptor: Descriptor) -> Tree:
+        """The topic's tree at this peer, made if there is none."""
+        topic = interned(descriptor.topic)
+        tree = self.by_topic.get(topic)
+        if tree is None:
+            self.known.learn(descriptor)
+            tree = self.table.open(Tree(topic, self.known.descriptors[topic], self.table.budget))
+            tree.orphaned_leases = self.left_behind.pop(topic, tree.orphaned_leases)
+            self.due.wake(tree)
+            self.due.begin()
+        return tree
+
+    def forget(self, tree: Tree) -> None:
+        """The topic has no tree here any more."""
+        self.due.forget(tree.topic)
+        self.reports.forget(tree)
+        self.terms.forget(tree.topic)
+        self.table.close(tree.topic)
+        self.forgetting.note(tree.topic)
+        self.flow_control.relieved()
+
+    def prepare_to_leave(self) -> None:
+        """This peer is about to leave: its roots admit events of its own publishers only."""
+        self.closing = True
+
+    def leave(self) -> None:
+        """This peer leaves: it takes nobody in any more."""
+        self.leaving = True
+
+    # ---- leases in topics that were forgotten
+
+    def leave_behind(self, topic: bytes, leases: dict[bytes, OrphanedLease]) -> None:
+        """Leases go on in a topic that is about to be forgotten."""
+        self.left_behind[topic] = leases
+
+    def leases_left(self, topic: bytes, now: float) -> dict[bytes, OrphanedLease]:
+        """Leases of lost children that this peer has not seen again and that go on."""
+        tree = self.by_topic.get(topic)
+        known = tree.orphaned_leases if tree is not None else self.left_behind.get(topic, {})
+        return {node: lease for node, lease in known.items() if lease.until > now}
+
+    def end_leases(self, now: float) -> None:
+        """Forget those that have ended."""
+        for topic in [topic for topic in self.left_behind if not self.leases_left(topic, now)]:
+            del self.left_behind[topic]
+            self.forgetting.note(topic)
+
+    def prolong_leases(self, until: float) -> None:
+        """This process stood still, and none of them ran out meanwhile."""
+        for leases in self.left_behind.values():
+            for lease in leases.values():
+                lease.until = max(lease.until, until)

@@ -1,0 +1,284 @@
+"""Parts of the topics layer without `Scribe` and `Peer`: each is given those below it, and a list takes its orders."""
+
+from functools import cached_property
+from typing import Any
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.messages import Contact, Message
+from quillcast.protocol.forwarding.table import ForwardingTable
+from quillcast.protocol.neighbours.config import NeighbourConfig, StreamConfig
+from quillcast.protocol.neighbours.neighbours import Neighbours
+from quillcast.protocol.neighbours.streams import Streams
+from quillcast.protocol.overlay.config import OverlayConfig
+from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.topics.admissions import Admissions
+from quillcast.protocol.topics.candidacy import Candidacies
+from quillcast.protocol.topics.changes import SettingsChanges
+from quillcast.protocol.topics.children import ChildrenTables
+from quillcast.protocol.topics.comparing import Comparing
+from quillcast.protocol.topics.config import TopicConfig
+from quillcast.protocol.topics.descriptor import Descriptor, described
+from quillcast.protocol.topics.due import DueTopics
+from quillcast.protocol.topics.effects import Effect
+from quillcast.protocol.topics.fallbacks import Fallbacks
+from quillcast.protocol.topics.flow_control import FlowControl
+from quillcast.protocol.topics.forgetting import Forgetting
+from quillcast.protocol.topics.housekeeping import Housekeeping
+from quillcast.protocol.topics.inspection import Inspection
+from quillcast.protocol.topics.intake import Intake
+from quillcast.protocol.topics.keepers import Keepers
+from quillcast.protocol.topics.known import KnownTopics
+from quillcast.protocol.topics.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.membership import TreeMembership
+from quillcast.protocol.topics.movement import Handlers, Movement
+from quillcast.protocol.topics.progress import Progress
+from quillcast.protocol.topics.publisher import Publisher
+from quillcast.protocol.topics.publishing import Publishing
+from quillcast.protocol.topics.records import TopicRecords
+from quillcast.protocol.topics.rendezvous import Rendezvous
+from quillcast.protocol.topics.repair import TreeRepair
+from quillcast.protocol.topics.replication import Replication
+from quillcast.protocol.topics.reporting import Reporting
+from quillcast.protocol.topics.reports import Reports
+from quillcast.protocol.topics.ring import Answers
+from quillcast.protocol.topics.root import Root
+from quillcast.protocol.topics.subscribing import Subscribing
+from quillcast.protocol.topics.successors import Successors
+from quillcast.protocol.topics.terms import Terms
+from quillcast.protocol.topics.tree import Child, Tree
+from quillcast.protocol.topics.trees import Trees
+from tests.protocol.overlay.world import CODEC
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, RecordingHost
+
+CONFIG = TopicConfig()
+DESCRIPTOR = described("weather")
+
+
+class Line:
+    """A ring on which peers stand in a fixed order for every key; what is routed is noted."""
+
+    def __init__(self, *contacts: Contact, active: bool = True) -> None:
+        self.contacts, self.active = list(contacts), active
+        self.routed: list[tuple[Message, bytes]] = []
+
+    def route(self, message: Message, key: bytes) -> None:
+        self.routed.append((message, key))
+
+    def is_closest(self, key: bytes) -> bool:
+        return self.contacts[0] == ALICE
+
+    def closest(self, key: bytes, count: int) -> list[Contact]:
+        return self.contacts[:count]
+
+
+class Application:
+    """Above the overlay: takes every upcall, and does nothing."""
+
+    def forward(self, message: Any, key: bytes, next_hop: Contact, source: Contact) -> tuple[Message, Contact]:
+        return message, next_hop
+
+    def deliver(self, message: Any, key: bytes, source: Contact) -> None: ...
+    def leaf_set_changed(self) -> None: ...
+
+
+class Parts:
+    """Each part as it is asked for, and with it those below it. `ordered` is what is ordered of parts above."""
+
+    def __init__(self, *ring: Contact) -> None:
+        self.host, self.ring, self.dispatch = RecordingHost(), Line(*(ring or (BOB, ALICE, CAROL))), Dispatch()
+        self.ordered: list[Effect] = []
+        self.table: ForwardingTable[Tree] = ForwardingTable(self.host, 1 << 20)
+        self.trees, self.budget = self.table.flows, self.table.budget
+        self.handlers: dict[bytes, Handlers] = {}
+        self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
+        self.records, self.successors = TopicRecords(), Successors()
+        self.reports, self.due = Reports(self.host, CONFIG.report_s), DueTopics(self.host, CONFIG.housekeeping_s)
+        self.forgetting = Forgetting(self.records.descriptors, CONFIG.idle_topics_max)
+        self.streams = Streams(self.host, StreamConfig())
+        self.neighbours = Neighbours(self.host, NeighbourConfig(), self.streams)
+        self.overlay = Pastry(self.host, OverlayConfig(), self.neighbours, CODEC)
+        self.answers = Answers(self.host, self.ring, self.dispatch)
+        self.fallbacks = Fallbacks(self.host.me, self.ring, CONFIG.fallbacks)
+
+    # ---- what a test puts there and looks at
+
+    @property
+    def timers(self) -> list[Any]:
+        """The timers that were set."""
+        return [timer for timer, _ in self.host.timers]
+
+    @property
+    def sent(self) -> list[tuple[Contact, str]]:
+        """The kinds of the messages that were sent, and to whom."""
+        return [(to, type(message).__name__) for to, message in self.host.sent]
+
+    def alone(self) -> None:
+        """This peer is the first of its ring."""
+        self.overlay.application = Application()
+        self.overlay.join([])
+        del self.host.timers[:], self.host.sent[:]
+
+    def tree(self, descriptor: Descriptor = DESCRIPTOR) -> Tree:
+        """A tree in which this peer has no place yet."""
+        self.records.descriptors[descriptor.topic] = descriptor
+        return self.table.open(Tree(descriptor.topic, descriptor, self.budget))
+
+    def root(self, descriptor: Descriptor = DESCRIPTOR) -> Tree:
+        """A tree whose root is here."""
+        tree = self.tree(descriptor)
+        tree.root = Root(self.host, CONFIG, descriptor, FIRST, 0.0)
+        tree.begin(FIRST, 0, 0.0, 0)
+        return tree
+
+    def child(self, tree: Tree, contact: Contact, acknowledged: int = 0) -> Child:
+        """An entry of the tree's children table."""
+        child = Child(self.host, contact, 0, tree.term, acknowledged)
+        tree.enter(child)
+        return child
+
+    # ---- the parts, from the bottom up
+
+    @cached_property
+    def terms(self) -> Terms:
+        return Terms(self.host, CONFIG.past_terms_s, self.reports, self.due, self.ordered.append)
+
+    @cached_property
+    def flow_control(self) -> FlowControl:
+        return FlowControl(
+            self.host, CONFIG, self.trees, self.budget, self.reports, self.dispatch, self.ordered.append
+        )  # fmt: skip
+
+    @cached_property
+    def keepers(self) -> Keepers:
+        return Keepers(self.host, CONFIG, self.overlay, self.neighbours)
+
+    @cached_property
+    def comparing(self) -> Comparing:
+        return Comparing(
+            self.host, CONFIG, self.overlay, self.keepers, self.records, self.forgetting, self.dispatch
+        )  # fmt: skip
+
+    @cached_property
+    def known(self) -> KnownTopics:
+        return KnownTopics(self.host, self.records, self.trees, self.comparing, self.forgetting)
+
+    @cached_property
+    def open_trees(self) -> Trees:
+        return Trees(
+            self.table, self.known, self.terms, self.due, self.reports, self.flow_control, self.forgetting
+        )  # fmt: skip
+
+    @cached_property
+    def progress(self) -> Progress:
+        return Progress(
+            self.host, CONFIG, self.trees, self.streams, self.fallbacks, self.keepers, self.flow_control, self.reports,
+            self.due, self.dispatch, self.ordered.append,
+        )  # fmt: skip
+
+    @cached_property
+    def movement(self) -> Movement:
+        return Movement(self.host, self.table, self.handlers, self.progress, self.ordered.append)
+
+    @cached_property
+    def subscribing(self) -> Subscribing:
+        return Subscribing(
+            self.host, self.known, self.open_trees, self.reports, self.progress, self.dispatch, self.ordered.append
+        )  # fmt: skip
+
+    @cached_property
+    def children(self) -> ChildrenTables:
+        return ChildrenTables(
+            self.host, CONFIG, self.neighbours, self.streams, self.known, self.open_trees, self.terms, self.fallbacks,
+            self.reports, self.progress, self.answers, self.handlers, self.successors, self.dispatch,
+            self.ordered.append,
+        )  # fmt: skip
+
+    @cached_property
+    def membership(self) -> TreeMembership:
+        return TreeMembership(
+            self.host, CONFIG, self.ring, self.neighbours, self.streams, self.known, self.open_trees, self.terms,
+            self.children, self.subscribing, self.reports, self.progress, self.due, self.handlers, self.dispatch,
+            self.ordered.append,
+        )  # fmt: skip
+
+    @cached_property
+    def reporting(self) -> Reporting:
+        return Reporting(
+            self.host, self.streams, self.trees, self.terms, self.children, self.membership, self.progress,
+            self.reports, self.due, self.ordered.append,
+        )  # fmt: skip
+
+    @cached_property
+    def repair(self) -> TreeRepair:
+        return TreeRepair(
+            self.host, CONFIG, self.ring, self.neighbours, self.streams, self.open_trees, self.children,
+            self.membership, self.reports, self.dispatch, self.ordered.append,
+        )  # fmt: skip
+
+    @cached_property
+    def replication(self) -> Replication:
+        return Replication(
+            self.host, CONFIG, self.overlay, self.keepers, self.known, self.trees, self.terms, self.comparing,
+            self.dispatch,
+        )  # fmt: skip
+
+    @cached_property
+    def intake(self) -> Intake:
+        return Intake(
+            self.host, CONFIG, self.ring, self.open_trees, self.terms, self.movement, self.progress,
+            self.flow_control, self.due, self.successors, self.dispatch,
+        )  # fmt: skip
+
+    @cached_property
+    def transfer(self) -> LeadershipTransfer:
+        return LeadershipTransfer(
+            self.host, CONFIG, self.overlay, self.known, self.open_trees, self.terms, self.membership, self.repair,
+            self.progress, self.intake, self.successors, self.forgetting, self.dispatch, self.ordered.append,
+        )  # fmt: skip
+
+    @cached_property
+    def changes(self) -> SettingsChanges:
+        return SettingsChanges(
+            self.host, CONFIG.receipt_timeout_s, self.ring, self.trees, self.publishers, self.due, self.forgetting
+        )  # fmt: skip
+
+    @cached_property
+    def rendezvous(self) -> Rendezvous:
+        return Rendezvous(
+            self.host, CONFIG, self.ring, self.known, self.trees, self.terms, self.keepers, self.replication,
+            self.membership, self.children, self.progress, self.intake, self.transfer, self.successors, self.changes,
+            self.answers, self.dispatch, self.ordered.append,
+        )  # fmt: skip
+
+    @cached_property
+    def publishing(self) -> Publishing:
+        return Publishing(
+            self.host, CONFIG, self.ring, self.neighbours, self.known, self.trees, self.publishers, self.intake,
+            self.flow_control, self.changes, self.due, self.forgetting, self.dispatch,
+        )  # fmt: skip
+
+    @cached_property
+    def candidacies(self) -> Candidacies:
+        return Candidacies(
+            self.host, CONFIG, self.overlay, self.keepers, self.known, self.open_trees, self.replication,
+            self.rendezvous, self.transfer, self.intake, self.membership, self.forgetting, self.dispatch,
+        )  # fmt: skip
+
+    @cached_property
+    def admissions(self) -> Admissions:
+        return Admissions(self.host, CONFIG, self.trees, self.publishing, self.neighbours, self.dispatch)
+
+    @cached_property
+    def housekeeping(self) -> Housekeeping:
+        return Housekeeping(
+            self.host, CONFIG, self.open_trees, self.due, self.membership, self.children, self.rendezvous,
+            self.admissions, self.publishing, self.changes, self.flow_control, self.reports, self.dispatch,
+            self.ordered.append,
+        )  # fmt: skip
+
+    @cached_property
+    def inspection(self) -> Inspection:
+        return Inspection(
+            self.host, CONFIG.past_terms_s, self.ring, self.known, self.trees, self.publishing.roots,
+            self.flow_control.withheld_by_topic, self.dispatch,
+        )  # fmt: skip

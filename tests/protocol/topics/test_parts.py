@@ -1,0 +1,625 @@
+"""Parts of the topics layer by themselves: one input, then what was sent, set, and ordered of parts above."""
+
+from typing import Any
+
+import pytest
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import DOWN, NO_TERM, Envelope
+from quillcast.core.errors import LocalError
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Mark
+from quillcast.protocol.topics.admissions import Admissions
+from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
+from quillcast.protocol.topics.due import HousekeepingDue
+from quillcast.protocol.topics.effects import (
+    AllStable,
+    AwaitRoot,
+    BecomeRoot,
+    FindParent,
+    GapNoticed,
+    LeaseEnded,
+    LeaveIfIdle,
+    NeighbourLost,
+    Outdone,
+    ParentAccepted,
+    Resign,
+    RootHere,
+)
+from quillcast.protocol.topics.fallbacks import Fallbacks
+from quillcast.protocol.topics.flow_control import FlowControl, PatienceOver
+from quillcast.protocol.topics.forgetting import Forgetting
+from quillcast.protocol.topics.intake import Acknowledge, Seal
+from quillcast.protocol.topics.link_reports import ChildReport, ParentReport, encode
+from quillcast.protocol.topics.membership import JoinTimeout
+from quillcast.protocol.topics.messages import (
+    Accepted,
+    Closed,
+    Created,
+    CutLeases,
+    FindRoot,
+    Join,
+    Leave,
+    NotRoot,
+    Orphaned,
+    Recorded,
+    RecordState,
+    Rejoin,
+    RootIs,
+    StateDigest,
+    StateQuery,
+    StillOpen,
+    Survey,
+    TransferLeadership,
+)
+from quillcast.protocol.topics.reports import ReportDue
+from quillcast.protocol.topics.ring import Answers
+from quillcast.protocol.topics.root import Admission
+from quillcast.protocol.topics.successors import Successors
+from quillcast.protocol.topics.terms import Terms
+from quillcast.protocol.topics.tree import Tree
+from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, Notes, block, down, up
+from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
+
+
+@pytest.fixture
+def world() -> Parts:
+    return Parts()
+
+
+# ---- small tables
+
+
+def test_a_touched_topic_is_reported_at_once_and_then_at_its_rate(world: Parts) -> None:
+    tree = world.tree()
+    world.reports.touch(tree)
+    world.reports.touch(tree)
+    assert world.host.timers == [(ReportDue(), 0.0)]
+    assert world.reports.take() == [tree.topic]
+    assert world.reports.take() == []
+    world.reports.touch(tree)
+    assert world.host.timers[1:] == [(ReportDue(), CONFIG.report_s)]
+
+
+def test_a_topic_that_is_forgotten_is_not_reported(world: Parts) -> None:
+    tree = world.tree()
+    world.reports.touch(tree)
+    world.reports.forget(tree)
+    assert world.reports.take() == []
+
+
+def test_one_timer_serves_all_topics_that_are_due(world: Parts) -> None:
+    world.due.wake(world.tree())
+    world.due.begin()
+    world.due.begin()
+    assert world.host.timers == [(HousekeepingDue(), CONFIG.housekeeping_s)]
+    world.due.stop()
+    world.due.begin()
+    assert world.timers == [HousekeepingDue()] * 2
+
+
+def test_a_former_root_remembers_the_latest_successors_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quillcast.protocol.topics.successors.TOPICS_MAX", 2)
+    successors = Successors()
+    for topic in (b"1", b"2", b"1", b"3"):
+        successors.note(topic, BOB)
+    assert list(successors.by_topic) == [b"1", b"3"]
+    successors.forget(b"1")
+    assert (successors.of(b"1"), successors.of(b"3")) == (None, BOB)
+
+
+def test_an_answer_goes_straight_and_over_the_overlay_when_it_is_asked_for_again(world: Parts) -> None:
+    answers, message = Answers(world.host, world.ring, world.dispatch), StillOpen([])
+    heard: list[Contact] = []
+    world.dispatch.on_message(StillOpen, lambda sender, _: heard.append(sender))
+    answers.tell(BOB, message, again=False)
+    answers.tell(BOB, message, again=True)
+    answers.tell(ALICE, message, again=True)
+    assert world.host.sent == [(BOB, message)]
+    assert world.ring.routed == [(message, BOB.node_id)]
+    assert heard == [ALICE]
+
+
+def test_children_of_a_root_are_named_the_next_root_and_their_siblings(world: Parts) -> None:
+    fallbacks, tree = Fallbacks(ALICE.node_id, world.ring, 3), world.root()
+    world.child(tree, CAROL)
+    world.child(tree, BOB)
+    assert fallbacks.of(tree) == (BOB, CAROL)
+
+
+def test_children_of_a_forwarder_are_named_their_grandparent_first() -> None:
+    world = Parts()
+    tree = world.tree()
+    tree.parent = CAROL
+    world.child(tree, BOB)
+    assert Fallbacks(ALICE.node_id, world.ring, 3).of(tree) == (CAROL, BOB)
+    assert Fallbacks(ALICE.node_id, world.ring, 1).of(tree) == (CAROL,)
+
+
+# ---- terms
+
+
+@pytest.fixture
+def terms(world: Parts) -> Terms:
+    return world.terms
+
+
+def test_a_root_that_hears_of_a_later_term_is_outdone(world: Parts, terms: Terms) -> None:
+    tree = world.root()
+    terms.heard_of(tree, FIRST)
+    assert world.ordered == []
+    terms.heard_of(tree, SECOND)
+    assert world.ordered == [Outdone(tree)]
+    assert tree.heard == SECOND
+
+
+def test_a_peer_that_is_no_root_only_notes_a_later_term(world: Parts, terms: Terms) -> None:
+    tree = world.tree()
+    terms.heard_of(tree, SECOND)
+    assert (tree.heard, world.ordered) == (SECOND, [])
+
+
+def test_a_new_term_is_reported_and_the_one_before_it_is_kept_to_its_end(world: Parts, terms: Terms) -> None:
+    tree = world.tree()
+    terms.enter(tree, FIRST, 0)
+    terms.note_end(tree.topic, FIRST, 7)
+    terms.enter(tree, SECOND, 0)
+    assert (tree.term, tree.past[FIRST].end) == (SECOND, 7)
+    assert world.timers == [ReportDue()]
+
+
+def test_a_peer_stays_in_the_tree_for_a_term_that_is_over(world: Parts, terms: Terms) -> None:
+    tree = world.tree()
+    assert not tree.needed
+    terms.keep(tree)
+    assert tree.needed
+    assert list(world.due.topics) == [tree.topic]
+
+
+# ---- flow control
+
+
+@pytest.fixture
+def flow_control(world: Parts) -> FlowControl:
+    return world.flow_control
+
+
+def fill(world: Parts, tree: Tree, events: int = 3) -> None:
+    """The tree keeps as much as the whole budget, and a byte more."""
+    for index in range(events):
+        tree.move(down(FIRST, index, block(PAUL, index)))
+    world.budget.limit_bytes = world.budget.used_bytes - 1
+
+
+def test_credit_goes_back_at_once_while_there_is_room(world: Parts, flow_control: FlowControl) -> None:
+    flow_control.release(BOB.node_id, 10)
+    assert world.host.released == [(BOB.node_id, 10)]
+
+
+def test_credit_is_held_back_while_the_buffers_are_over_their_budget(world: Parts, flow_control: FlowControl) -> None:
+    tree = world.root()
+    world.child(tree, CAROL)
+    fill(world, tree)
+    flow_control.release(BOB.node_id, 10)
+    assert world.host.released == []
+    assert world.timers == [PatienceOver()]
+    world.budget.limit_bytes *= 2
+    flow_control.relieved()
+    assert world.host.released == [(BOB.node_id, 10)]
+
+
+def test_when_patience_is_over_the_lease_that_holds_back_the_most_is_cut(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child = world.child(tree, CAROL)
+    fill(world, tree)
+    flow_control.hold_back()
+    world.host.time = CONFIG.patience_s
+    world.dispatch.timer(PatienceOver())
+    assert child.cut is not None
+    assert LeaseEnded(tree) in world.ordered
+    assert Mark("lease_cut") in world.host.records
+
+
+def test_a_child_that_keeps_up_itself_is_asked_to_cut_those_below_it(world: Parts, flow_control: FlowControl) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child = world.child(tree, CAROL)
+    fill(world, tree)
+    child.frontier = tree.frontier
+    world.dispatch.message(BOB, CutLeases(tree.topic, FIRST, tree.frontier))
+    assert world.host.sent == [(CAROL, CutLeases(tree.topic, FIRST, tree.frontier))]
+    assert child.cut is None
+
+
+# ---- publishers, as their root knows them
+
+
+class Neighbours:
+    def __init__(self) -> None:
+        self.probed: list[Contact] = []
+
+    def probe(self, contact: Contact) -> None:
+        self.probed.append(contact)
+
+
+class NoPublishers:
+    def not_here(self, publishers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        return publishers
+
+
+def admitting(world: Parts) -> tuple[Admissions, Neighbours]:
+    neighbours = Neighbours()
+    return Admissions(world.host, CONFIG, world.trees, NoPublishers(), neighbours, world.dispatch), neighbours
+
+
+def test_a_publisher_that_says_it_closed_is_forgotten(world: Parts) -> None:
+    admitting(world)
+    tree = world.root()
+    assert tree.root is not None
+    tree.root.admissions[PAUL] = _settled(BOB)
+    world.dispatch.message(BOB, Closed([(tree.topic, PAUL), (b"?" * 16, PAUL)]))
+    assert tree.root.admissions == {}
+
+
+def test_the_peer_of_a_silent_publisher_is_asked_for_it(world: Parts) -> None:
+    admissions, neighbours = admitting(world)
+    tree = world.root()
+    assert tree.root is not None
+    tree.root.admissions[PAUL] = _settled(BOB)
+    for _ in range(2):
+        world.host.time += CONFIG.lease_s
+        admissions.housekeep(world.host.time)
+    assert neighbours.probed == [BOB]
+    assert world.host.sent == [(BOB, StillOpen([(tree.topic, PAUL)]))]
+
+
+def _settled(contact: Contact) -> Admission:
+    """A publisher of whom all is stable."""
+    return Admission(contact, 0, 0.0)
+
+
+# ---- changes of settings
+
+
+def test_who_changes_settings_asks_for_the_root_until_it_answers(world: Parts) -> None:
+    changes = world.changes
+    changes.ask("weather", {"slow": "wait"}, lambda answer: None)
+    asked = (FindRoot(DESCRIPTOR.topic, ALICE, None, NO_TERM), DESCRIPTOR.topic)
+    assert world.ring.routed == [asked]
+    assert world.timers == [HousekeepingDue()]
+    changes.housekeep(CONFIG.receipt_timeout_s)
+    assert world.ring.routed == [asked, asked]
+
+
+def test_the_next_version_is_offered_to_the_root_that_answers(world: Parts) -> None:
+    changes = world.changes
+    answers: list[Any] = []
+    changes.ask("weather", {"slow": "wait"}, answers.append)
+    offer = changes.root_found(DESCRIPTOR)
+    assert offer is not None
+    assert (offer[0].settings.slow, offer[0].version) == ("wait", 2)
+    assert changes.root_found(DESCRIPTOR) is None
+    assert answers == []
+
+
+def test_what_cannot_change_is_refused_without_asking_the_root_further(world: Parts) -> None:
+    changes = world.changes
+    answers: list[Any] = []
+    changes.ask("weather", {"delivery": "best_effort"}, answers.append)
+    assert changes.root_found(DESCRIPTOR) is None
+    assert [type(answer) for answer in answers] == [LocalError]
+
+
+def test_a_root_tells_publishers_and_children_of_a_change(world: Parts) -> None:
+    tree = world.root()
+    assert tree.root is not None
+    tree.root.admissions[PAUL] = _settled(BOB)
+    world.child(tree, CAROL)
+    world.changes.entered(tree)
+    assert world.host.sent == [(BOB, RootIs(FIRST, DESCRIPTOR)), (CAROL, Created(DESCRIPTOR))]
+
+
+# ---- what is known of topics
+
+
+def test_what_supersedes_the_known_settings_is_learned_and_told_to_the_tree(world: Parts) -> None:
+    tree = world.tree()
+    newer = Descriptor("weather", Settings(slow="wait"), version=1)
+    world.known.learn(newer)
+    assert tree.descriptor == world.known.descriptors[tree.topic] == newer
+    world.known.learn(DESCRIPTOR)
+    assert tree.descriptor == newer
+
+
+def test_what_a_peer_only_assumes_of_a_topic_is_no_knowledge(world: Parts) -> None:
+    world.known.learn(DESCRIPTOR)
+    assert world.known.entry(DESCRIPTOR.topic).descriptor is None
+    world.known.enter(DESCRIPTOR.topic, FIRST)
+    entry = world.known.entry(DESCRIPTOR.topic)
+    assert (entry.descriptor, entry.term) == (DESCRIPTOR, FIRST)
+
+
+def test_a_keeper_says_what_it_knows_and_notes_what_it_is_told(world: Parts) -> None:
+    assert world.replication.comparing is world.comparing
+    world.dispatch.message(BOB, RecordState([(DESCRIPTOR, FIRST)]))
+    assert world.known.terms == {DESCRIPTOR.topic: FIRST}
+    assert (BOB, Recorded([(DESCRIPTOR.topic, FIRST, DESCRIPTOR.digest)])) in world.host.sent
+    world.dispatch.message(CAROL, StateQuery([DESCRIPTOR.topic]))
+    assert (CAROL, "StateAnswer") in world.sent
+
+
+def test_a_tree_is_opened_once_and_its_leases_are_found_again(world: Parts) -> None:
+    tree = world.open_trees.open(DESCRIPTOR)
+    assert world.open_trees.open(DESCRIPTOR) is tree
+    child = world.child(tree, BOB)
+    tree.orphan_lease(child, 10.0, [BOB.node_id])
+    leases = tree.orphaned_leases
+    world.open_trees.leave_behind(tree.topic, leases)
+    tree.close(child)
+    world.open_trees.forget(tree)
+    assert (world.trees, world.reports.dirty, world.due.topics) == ({}, {}, {})
+    assert world.open_trees.open(DESCRIPTOR).orphaned_leases == leases
+
+
+# ---- tree membership
+
+
+def test_a_subscription_without_a_tree_looks_for_a_parent(world: Parts) -> None:
+    subscription = world.subscribing.subscribe("weather", Notes())
+    tree = world.trees[DESCRIPTOR.topic]
+    assert world.ordered == [FindParent(tree)]
+    world.subscribing.unsubscribe(subscription)
+    assert world.ordered == [FindParent(tree), LeaveIfIdle(tree)]
+
+
+def test_a_forwarder_that_takes_a_child_in_looks_for_a_parent_itself(world: Parts) -> None:
+    world.children.adopt(Join(DESCRIPTOR.topic, BOB, None, b"", DESCRIPTOR))
+    tree = world.trees[DESCRIPTOR.topic]
+    assert (world.ordered, list(tree.waiting)) == ([FindParent(tree)], [BOB.node_id])
+    assert world.host.sent == []
+
+
+def test_a_root_accepts_a_child_at_once(world: Parts) -> None:
+    tree = world.root()
+    world.children.adopt(Join(tree.topic, BOB, None, DESCRIPTOR.digest))
+    assert list(tree.children) == [BOB.node_id]
+    assert (BOB, "Accepted") in world.sent
+
+
+def test_a_join_is_routed_to_the_topic_until_a_parent_answers(world: Parts) -> None:
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.membership.join(tree)
+    world.membership.timed_out(JoinTimeout(tree.topic, tree.attempt))
+    assert [type(message) for message, _ in world.ring.routed] == [Join, Join]
+    assert [type(timer) for timer in world.timers] == [JoinTimeout, JoinTimeout]
+
+
+def test_the_peer_that_is_the_closest_itself_becomes_root() -> None:
+    world = Parts(ALICE, BOB)
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.membership.join(tree)
+    assert world.ordered == [BecomeRoot(tree, "created")]
+    assert world.ring.routed == []
+
+
+def test_an_accepted_child_tells_its_parent_and_looks_at_what_that_reported(world: Parts) -> None:
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), ()))
+    assert (tree.parent, tree.term) == (BOB, FIRST)
+    assert world.ordered == [ParentAccepted(tree, BOB)]
+
+
+def test_who_is_taken_for_a_child_and_needs_nothing_says_so(world: Parts) -> None:
+    membership, world.host.time = world.membership, 2 * CONFIG.lease_s  # else it may have been restarted
+    membership.accepted(BOB, Accepted(DESCRIPTOR.topic, FIRST, 0, (BOB.node_id,), ()))
+    assert world.host.sent == [(BOB, Leave(DESCRIPTOR.topic))]
+
+
+def test_a_child_report_of_a_later_term_outdoes_the_root(world: Parts) -> None:
+    tree = world.root()
+    world.child(tree, BOB)
+    world.reporting.changed(BOB, tree.topic, encode(ChildReport(FIRST, 0, SECOND)))
+    assert world.ordered == [Outdone(tree)]
+
+
+def test_a_report_of_what_is_missing_here_makes_this_peer_look_for_it(world: Parts) -> None:
+    tree = world.tree()
+    tree.parent = BOB
+    world.reporting.changed(BOB, tree.topic, encode(ParentReport(FIRST, 5, 0, (BOB.node_id,), ())))
+    assert (tree.term, tree.parent_frontier) == (FIRST, 5)
+    assert world.ordered == [GapNoticed(tree.topic)]
+
+
+def test_who_believes_to_be_a_child_where_there_is_no_tree_is_sent_away(world: Parts) -> None:
+    world.reporting.changed(BOB, DESCRIPTOR.topic, encode(ChildReport(FIRST, 0, FIRST)))
+    assert world.host.sent == [(BOB, Orphaned([DESCRIPTOR.topic], ()))]
+
+
+def test_orphans_turn_to_their_fallback_in_one_message(world: Parts) -> None:
+    for name in ("weather", "sport"):
+        tree = world.tree(described(name))
+        world.terms.keep(tree)
+        world.membership.accepted(BOB, Accepted(tree.topic, FIRST, 0, (BOB.node_id,), (CAROL,)))
+    del world.host.sent[:], world.ordered[:]
+    world.repair.lost(BOB)
+    assert world.ordered == [NeighbourLost(BOB.node_id)]
+    ((to, message),) = world.host.sent
+    assert isinstance(message, Rejoin)
+    assert (to, len(message.joins)) == (CAROL, 2)
+
+
+# ---- this peer as a root
+
+
+def test_a_bundle_with_a_gap_before_it_is_moved_and_the_gap_noticed(world: Parts) -> None:
+    tree = world.root()
+    assert world.movement.move(tree, Bundle(Envelope(tree.topic, DOWN, FIRST, 0), (block(PAUL, 0),)))
+    assert world.ordered == []
+    assert world.movement.move(tree, Bundle(Envelope(tree.topic, DOWN, FIRST, 2), (block(PAUL, 2),)))
+    assert world.ordered == [GapNoticed(tree.topic)]
+
+
+def test_publishers_hear_what_is_stable_once_all_leases_cover_it(world: Parts) -> None:
+    tree = world.root()
+    assert tree.root is not None
+    tree.root.admit(BOB, up(0, block(PAUL, 0)))
+    for bundle in tree.root.seal():
+        world.movement.move(tree, bundle)
+    tree.root.closing = True
+    world.progress.advance_stable(tree, world.host.now())
+    assert tree.stable == 1
+    assert world.sent == [(BOB, "Receipts")]
+    assert world.ordered == [AllStable(tree)]
+
+
+def test_who_is_no_root_gives_credit_back_and_says_who_may_be(world: Parts) -> None:
+    world.successors.note(WEATHER, CAROL)
+    bundle = up(0, block(PAUL, 0))
+    world.intake.up(BOB, bundle)
+    assert world.host.released == [(BOB.node_id, bundle.size)]
+    assert world.host.sent == [(BOB, NotRoot(WEATHER, CAROL))]
+
+
+def test_a_root_admits_events_and_seals_them_at_the_end_of_the_turn(world: Parts) -> None:
+    tree = world.root(described("weather"))
+    assert world.intake.trees.by_topic[tree.topic] is tree
+    world.intake.publish_here(tree, up(0, block(PAUL, 0)))
+    world.dispatch.timer(Seal(tree.topic))
+    assert tree.frontier == 1
+    assert [type(timer) for timer in world.timers if isinstance(timer, (Seal, Acknowledge))] == [Seal, Acknowledge]
+
+
+def test_a_root_that_is_outdone_begins_a_later_term_or_hands_over() -> None:
+    for ring, ordered in ((ALICE, BecomeRoot), (BOB, Resign)):
+        world = Parts(ring, CAROL)
+        tree = world.root()
+        world.rendezvous.outdone(tree)
+        assert [type(effect) for effect in world.ordered] == [ordered]
+        assert (tree.root is None) == (ordered is BecomeRoot)
+
+
+def test_a_request_for_a_root_that_this_peer_is_not_yet_waits(world: Parts) -> None:
+    message = FindRoot(DESCRIPTOR.topic, BOB, None, NO_TERM)
+    world.rendezvous.find(message)
+    assert world.ordered == [AwaitRoot(DESCRIPTOR.topic, message)]
+
+
+def test_a_topic_that_is_handed_to_a_peer_that_is_not_the_closest_is_kept(world: Parts) -> None:
+    world.transfer.received(TransferLeadership(DESCRIPTOR, FIRST, 0, 0, FIRST, 0.0))
+    assert list(world.transfer.offers) == [DESCRIPTOR.topic]
+    assert world.known.terms == {DESCRIPTOR.topic: FIRST}
+    assert world.ordered == []
+
+
+# ---- publishers and queries
+
+
+def test_a_publisher_looks_for_the_root(world: Parts) -> None:
+    world.publishing.open("weather", Listener())
+    ((message, key),) = world.ring.routed
+    assert isinstance(message, FindRoot)
+    assert key == DESCRIPTOR.topic
+    world.dispatch.message(CAROL, RootIs(FIRST, DESCRIPTOR))
+    assert world.publishing.roots == {DESCRIPTOR.topic: CAROL}
+
+
+class Listener:
+    def progressed(self) -> None: ...
+    def failed(self, error: Exception) -> None: ...
+
+
+def test_a_question_about_a_tree_is_routed_by_who_has_no_place_in_it(world: Parts) -> None:
+    number = world.inspection.survey("weather")
+    assert [type(message) for message, _ in world.ring.routed] == [Survey]
+    assert world.inspection.surveys == {number: {}}
+
+
+def test_a_root_answers_for_itself_and_asks_its_children(world: Parts) -> None:
+    tree = world.root()
+    world.child(tree, CAROL)
+    assert world.inspection.surveys == {}
+    world.dispatch.message(BOB, Survey(tree.topic, BOB, 1))
+    assert world.sent == [(BOB, "Branch"), (CAROL, "Survey")]
+
+
+# ---- becoming root, forgetting, and what time brings
+
+
+def test_who_is_alone_becomes_root_and_answers_those_who_asked(world: Parts) -> None:
+    world.alone()
+    tree = world.tree()
+    world.terms.keep(tree)
+    world.candidacies.wait(tree.topic, FindRoot(tree.topic, BOB, DESCRIPTOR, NO_TERM))
+    assert tree.root is not None
+    assert world.ordered == [RootHere(tree)]
+    assert (BOB, "RootIs") in world.sent
+    assert world.candidacies.by_topic == {}
+
+
+def test_a_topic_that_nobody_asked_to_be_created_gets_no_root(world: Parts) -> None:
+    world.alone()
+    world.candidacies.wait(DESCRIPTOR.topic, FindRoot(DESCRIPTOR.topic, BOB, None, NO_TERM))
+    assert world.host.sent == [(BOB, NotRoot(DESCRIPTOR.topic, None, unknown=True))]
+    assert world.trees == {}
+
+
+def test_a_neighbour_whose_digest_is_the_same_is_only_answered(world: Parts) -> None:
+    world.comparing.compared(BOB, StateDigest(b""))
+    assert world.host.sent == [(BOB, StateDigest(b"", answer=True))]
+
+
+class Keeping:
+    """Keeps the state of some topics for others."""
+
+    def __init__(self, *topics: bytes) -> None:
+        self.topics = {*topics}
+
+    def may_forget(self, topic: bytes) -> bool:
+        return topic not in self.topics
+
+    def forget(self, topic: bytes) -> None:
+        self.topics.discard(topic)
+
+
+def test_idle_topics_are_forgotten_beyond_a_bound_but_for_those_in_use_or_kept() -> None:
+    known = {bytes([number]): described(f"topic/{number}") for number in range(10)}
+    beside = dict.fromkeys(known, 0)
+    forgetting = Forgetting(known, idle_topics_max=2)
+    forgetting.spare({b"\0": 0})
+    forgetting.keep_for_others(Keeping(b"\1"))
+    forgetting.forget_too(beside)
+    for _ in range(4):
+        forgetting.note(b"?")
+    assert list(known) == list(beside) == [b"\0", b"\1", b"\x08", b"\x09"]
+
+
+def test_a_round_of_housekeeping_looks_at_topics_that_are_due_and_comes_again(world: Parts) -> None:
+    tree = world.root()
+    world.housekeeping.housekeep()
+    assert world.ordered == []
+    world.due.wake(tree)
+    world.housekeeping.housekeep()
+    assert world.ordered == [GapNoticed(tree.topic)]
+    assert world.timers == [HousekeepingDue()] * 2
+
+
+def test_no_round_follows_where_there_is_nothing_to_look_at(world: Parts) -> None:
+    world.due.begin()
+    world.housekeeping.housekeep()
+    assert not world.due.timer_set
+
+
+def test_a_lease_that_ran_out_is_ended_and_told(world: Parts) -> None:
+    tree = world.root()
+    housekeeping = world.housekeeping
+    child = world.child(tree, BOB)
+    tree.orphan_lease(child, 1.0, [BOB.node_id])
+    world.due.wake(tree)
+    world.host.time = 2.0
+    housekeeping.housekeep()
+    assert tree.orphaned_leases == {}
+    assert tree.topic in world.reports.dirty
