@@ -504,6 +504,30 @@ def test_each_lost_position_accounts_for_one_event() -> None:
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 9, "unavailable"), (1, 5, "void")]
 
 
+def test_what_may_have_been_admitted_before_the_subscription_began_is_no_hole_behind_losses_of_earlier_terms() -> None:
+    edge, notes, host = an_edge(since=SECOND, start=5)
+    edge.owe(FIRST, 7, 0)
+    edge.skip(FIRST, [(7, 8)], "unavailable", [Run(7, PAUL, 2, 1)])
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 5)))
+    host.time = 31.0
+    edge.give_up_holes(1.0, NO_LOG)
+    edge.tell_losses()
+    assert notes.lost_ == [(1, 2, 3, "unavailable")], "the second term may have admitted the others before its fifth"
+    assert notes.got == [b"5"]
+
+
+def test_but_it_is_one_behind_losses_that_the_subscription_was_owed_of_its_own_term() -> None:
+    edge, notes, host = an_edge(since=SECOND, start=5)
+    edge.skip(SECOND, [(5, 6)], "unavailable", [Run(5, PAUL, 2, 1)])
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 5)))
+    host.time = 31.0
+    edge.give_up_holes(1.0, NO_LOG)
+    edge.tell_losses()
+    assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 3, "unavailable"), (3, 5, "void")]
+
+
 def test_events_admitted_before_the_subscription_began_are_no_hole() -> None:
     edge, notes, _ = an_edge()
     edge = Edge(edge.host, WEATHER, notes, 0, ordered=True)

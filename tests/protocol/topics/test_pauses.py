@@ -51,6 +51,28 @@ def test_whatever_comes_first_after_a_pause_finds_no_lease_at_its_end(first: Cal
     assert [lease.until > village.peers[root].host.now() + 29 for lease in tree.orphaned_leases.values()] == [True]
 
 
+def test_time_in_which_a_peer_stood_still_is_no_patience_with_those_who_could_not_speak() -> None:
+    village = Village(4)
+    root, other = by_distance(village)[:2]
+    village.subscribe(other, NAME, Reader())
+    publisher = village.publisher(root, NAME)
+    village.run(3)
+    peer, child = village.peers[root], village.world.machines[other].host
+    assert child is not None
+    child.pause()
+    village.publish(root, publisher, b"event")
+    village.run(0.1)
+    peer.table.budget.limit_bytes = 0
+    village.act(root, lambda it: it.scribe.flow_control.hold_back())
+    assert peer.scribe.flow_control.over_since is not None
+    peer.scribe.flow_control.over_since -= 40
+    peer.scribe.due.last_round_at -= 40
+    village.act(root, timer(ReportDue()))
+    assert "lease_cut" not in village.marks
+    village.run(peer.config.topics.patience_s + 0.1)
+    assert village.marks["lease_cut"] == 1
+
+
 def test_a_root_that_stood_still_calls_nothing_stable_for_a_lease_though_all_that_it_knows_have_it() -> None:
     """Another may have been root meanwhile, and have children that this one does not know: the one that is dead now."""
     village = Village(4)

@@ -96,12 +96,13 @@ class EarlierTermCursor(TermCursor):
 class PublisherCursor:
     """A subscriber's place in the events of one publisher."""
 
-    __slots__ = ("before", "began", "delivered", "held", "looked_at_next", "lost", "next", "term")
+    __slots__ = ("before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from", "term")
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that was delivered or reported lost
         self.lost = NO_RANGES  # later sequences that were reported lost
         self.before = NO_RANGES  # sequences before its first event here that were reported lost
+        self.owed_from: int | None = None  # the first sequence reported lost of the subscription's term or a later one
         self.looked_at_next: int | None = -1  # `next` at the last check (`forget_publishers`)
         self.term: Term | None = None  # of its last event
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
@@ -419,6 +420,8 @@ class Edge(Channel):
     def _lose_before(self, cursor: PublisherCursor, publisher: bytes, sequences: Range, term: Term, why: str) -> None:
         """Report the sequences before a publisher's first event here: order forbids their delivery."""
         first, last = sequences
+        if self.since is not None and term >= self.since:
+            cursor.owed_from = first if cursor.owed_from is None else min(first, cursor.owed_from)
         if cursor.began is None or first >= (last := min(last, cursor.began[1])):
             return
         cursor.before = cursor.before or RangeSet()
@@ -634,11 +637,13 @@ class Edge(Channel):
 
         The first of them was owed, and so were those that followed. But if the publisher's first event here is of the
         term in which the subscription began, and that term had admitted others before, then the sequences just before
-        it were admitted before the subscription began, and are not owed.
+        it were admitted before the subscription began, and are not owed. The same may hold for what follows losses of
+        earlier terms alone.
         """
         if not cursor.before or cursor.began is None or (self.start > 0 and cursor.began[0] == self.since):
             return []
-        return cursor.before.missing(cursor.before.start, cursor.began[1])
+        first = cursor.before.start if self.start == 0 else cursor.owed_from
+        return cursor.before.missing(first, cursor.began[1]) if first is not None else []
 
     def _look_for_hole(self, publisher: bytes, cursor: PublisherCursor) -> None:
         """Record whether an event of a publisher is missing before a known one (held, lost, or the first)."""

@@ -171,8 +171,14 @@ class FlowControl:
         if self.over_since is not None and self.host.now() - self.over_since >= self.config.patience_s:
             self.cut()
 
-    def housekeep(self, now: float) -> None:
-        """Look whether the buffers are over their budget, and for how long."""
+    def housekeep(self, now: float, *, paused: bool) -> None:
+        """Look whether the buffers are over their budget, and for how long.
+
+        `paused`: this process stood still until now. Whoever kept up could not say so: patience begins anew.
+        """
+        if paused and self.over_since is not None:
+            self.over_since = now
+            self.host.set_timer(PatienceOver(), self.config.patience_s)
         self.hold_back()
         self._unblock_topics()
         self.patience()

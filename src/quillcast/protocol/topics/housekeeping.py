@@ -73,7 +73,7 @@ class Housekeeping:
         self.changes.housekeep(now)
         self.admissions.housekeep(now)
         self.publishing.housekeep(now)
-        self.flow_control.housekeep(now)
+        self.flow_control.housekeep(now, paused=paused)
 
     def _check_tree(self, tree: Tree, now: float, *, paused: bool) -> None:
         self._end_leases(tree, now, paused=paused)
