@@ -219,7 +219,7 @@ def test_what_cannot_be_is_said_before_anything_is_sent() -> None:
         async with Node(config=QUICK) as node:
             with pytest.raises(quillcast.LocalError, match="has an owner: give credentials="):
                 await node.create("t", publishers=[FRIEND.principal])
-            with pytest.raises(quillcast.LocalError, match="'alice' is no principal"):
+            with pytest.raises(quillcast.LocalError, match="'alice' is not a principal"):
                 await node.create("t", credentials=OWNER, publishers=["alice"])
             with pytest.raises(quillcast.LocalError, match="257 entries are too many"):
                 await node.create("t", credentials=OWNER, publishers=[FRIEND.principal] * 257)
