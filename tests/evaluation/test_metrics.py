@@ -43,13 +43,13 @@ def test_delays_add_up_along_the_tree(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 11, 100])
-@pytest.mark.parametrize("publisher", ["root", "member", "not_quillcast"])
+@pytest.mark.parametrize("publisher", ["root", "member", "stranger"])
 def test_ratios_are_maximum_over_maximum_and_average_over_average(size: int, publisher: str) -> None:
     """Scribe, section 6.1 (the slides slip once: RAD is average over average)."""
     asked = group(size, size)
     tree = scribe(asked)
     strangers = sorted(set(range(300)) - set(asked.members.tolist()))
-    source = {"root": -1, "member": int(asked.members[1]), "not_quillcast": strangers[0]}[publisher]
+    source = {"root": -1, "member": int(asked.members[1]), "stranger": strangers[0]}[publisher]
     origin = int(tree.nodes[0]) if source < 0 else source
     late = naive.delays(OVERLAY, parents_of(tree), None if source < 0 else source)
     receivers = [int(member) for member in asked.members if member != origin]

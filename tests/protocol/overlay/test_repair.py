@@ -380,7 +380,7 @@ def test_a_member_that_did_not_send_its_row_is_probed() -> None:
 def test_announcements_are_added_to_the_tables_unless_out_of_bounds() -> None:
     world = ring_of(2)
     peer, _ = world.alive()
-    stranger = Contact(from_number(number(peer.me) ^ (1 << 127)), "not_quillcast")
+    stranger = Contact(from_number(number(peer.me) ^ (1 << 127)), "stranger:1")
     peer.overlay.receive(stranger, Announce(0.0001))
     assert stranger.node_id in peer.overlay.routing_table
     other = Contact(from_number(number(peer.me) ^ (1 << 126)), "other")

@@ -124,7 +124,7 @@ class Candidacies:
         mine = self.keepers.doubtful_until(candidacy.topic, self.host.me)
         candidacy.doubtful_until = max(candidacy.doubtful_until, round_.doubtful_until, mine)
         waited_s = self.host.now() - candidacy.began_at
-        if any(entry.terms for entry in entries) and waited_s < self.config.transfer_s:
+        if any(entry.is_root for entry in entries) and waited_s < self.config.transfer_s:
             self.host.set_timer(RootCheckDue(candidacy.topic, candidacy.began_at), self.config.ask_s)
         else:
             self._note(candidacy)

@@ -188,7 +188,7 @@ class TransferLeadership(Message, frozen=True, tag=53):
 class RecordState(Message, frozen=True, tag=54):
     """Keep these descriptors and terms in case their root dies (Scribe, section 3.2: the k closest peers do).
 
-    Answer `Kept`, or `Known` where you know better.
+    Answer `Recorded`, or `StateAnswer` if you know better.
     """
 
     entries: list[tuple[Descriptor, Term]]
@@ -309,14 +309,14 @@ class TopicEntry(msgspec.Struct, frozen=True, array_like=True):
     descriptor: Descriptor | None
     term: Term
     """The highest one that it heard of."""
-    terms: bool = False
+    is_root: bool = False
     """It is the topic's root."""
     doubtful_s: float = 0.0
     """For so long may a topic that it does not know have been in use: most who would know were lost lately."""
 
 
 class StateQuery(Message, frozen=True, tag=62):
-    """The sender may be the root of these topics soon. Answer `Known`."""
+    """The sender may be the root of these topics soon. Answer `StateAnswer`."""
 
     topics: list[WireId]
 
