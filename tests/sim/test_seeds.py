@@ -61,6 +61,7 @@ HARD_SEEDS = {
     414268: "a former parent still named a child that was another's by then, and so its lease ended when it was lost",
     430708: "a joining peer waited for a dead one of whose loss nobody told it, for the others had known it before",
     430353: "a parent that kept what its child lacked was taken for silent, as its answers were lost",
+    431352: "a root took a child for slow whose report was a moment behind its last admission, and cut all below it",
     414782: "as 411281: terms of two roots that knew nothing of each other",
     415128: "as 430708: the topic had no root meanwhile, and its orphans' leases ended",
     411281: "newcomers took a topic for a new one whose only replica had died before they came",

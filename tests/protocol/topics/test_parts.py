@@ -232,6 +232,21 @@ def test_a_child_that_keeps_up_itself_is_asked_to_cut_those_below_it(world: Part
     assert child.cut is None
 
 
+def test_a_child_whose_reports_lag_behind_an_admission_is_not_taken_for_slow(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    """No child reports what was admitted just now. If it moved on lately, whoever holds back is below it."""
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child = world.child(tree, CAROL)
+    fill(world, tree)
+    flow_control.hold_back()
+    world.host.time = CONFIG.patience_s
+    child.note_report(ChildReport(FIRST, 0, FIRST, frontier=tree.frontier - 1))
+    world.dispatch.timer(PatienceOver())
+    assert world.host.sent == [(CAROL, CutLeases(tree.topic, FIRST, tree.frontier))]
+    assert child.cut is None
+
+
 # ---- publishers, as their root knows them
 
 

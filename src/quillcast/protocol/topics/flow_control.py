@@ -245,7 +245,7 @@ class FlowControl:
         holder = tree.last(now)
         if holder is None:
             return self._end_hold(tree, now)
-        if isinstance(holder, Child) and holder.frontier >= tree.frontier and not holder.cut_requested_to:
+        if isinstance(holder, Child) and holder.keeps_up(tree.frontier, now) and not holder.cut_requested_to:
             holder.cut_requested_to = tree.frontier  # it keeps up, and somebody below it does not
             self.host.send(holder.contact, CutLeases(tree.topic, tree.term, tree.frontier))
             return False
@@ -291,7 +291,7 @@ class FlowControl:
         for position, holder in list(tree.needs(now)):
             if position >= message.index or is_cut(holder):
                 continue
-            if isinstance(holder, Child) and holder.frontier >= message.index:
+            if isinstance(holder, Child) and holder.keeps_up(message.index, now):
                 self.host.send(holder.contact, message)
             else:
                 self._end(tree, holder, now)

@@ -28,6 +28,7 @@ class Child(LinkChannel):
         "acknowledged_term",
         "cut_requested_to",
         "frontier",
+        "frontier_moved_at",
         "held",
         "moved_at",
         "named_until",
@@ -44,7 +45,7 @@ class Child(LinkChannel):
         self.newcomers: tuple[bytes, ...] = ()  # below it, lately
         self.outdated: tuple[bytes, ...] = ()  # of these, who spoke as this peer's own child since they were named
         self.frontier = acknowledged  # how far it came itself, even if those below it are behind
-        self.moved_at = host.now()  # when `cover` last moved
+        self.moved_at = self.frontier_moved_at = host.now()  # when `acknowledged` and `frontier` last moved
         self.cut_requested_to = 0  # up to here it was asked to end the leases below it that are behind
         self.named_until = 0.0  # it came here from another parent: those above are told so until then
 
@@ -60,10 +61,17 @@ class Child(LinkChannel):
         )
         if self.outdated:
             self.outdated = tuple(node for node in self.outdated if node in report.newcomers)
-        self.frontier = max(report.acknowledged, report.frontier)
+        frontier = max(report.acknowledged, report.frontier)
+        if frontier > self.frontier:
+            self.frontier_moved_at = self.host.now()
+        self.frontier = frontier
         if self.acknowledged >= self.cut_requested_to:
             self.cut_requested_to = 0
         self.spoken = SINCE
+
+    def keeps_up(self, frontier: int, now: float) -> bool:
+        """Does the child itself keep up? Its reports are always a moment behind, so it counts that it moved on lately."""
+        return self.frontier >= frontier or now - self.frontier_moved_at < CATCH_UP_S
 
     def take_up(self, report: ChildReport) -> None:
         """It reported this before it was entered here, and will not repeat it.
