@@ -70,7 +70,7 @@ class Child(LinkChannel):
         self.spoken = SINCE
 
     def keeps_up(self, frontier: int, now: float) -> bool:
-        """Does the child itself keep up? Its reports are always a moment behind, so it counts that it moved on lately."""
+        """Does the child itself keep up? Its reports are a moment behind, so it counts that it moved on lately."""
         return self.frontier >= frontier or now - self.frontier_moved_at < CATCH_UP_S
 
     def take_up(self, report: ChildReport) -> None:
