@@ -233,7 +233,7 @@ class TestWaiting:
     def test_what_is_no_time_is_refused(self, quillcast: Commands, given: str) -> None:
         code, _, err = quillcast.run("sub", "t", f"--wait-for-network={given}")
         assert code == 2
-        assert "is no time: write --wait-for-network=SECONDS, or put it last" in err
+        assert "is not a time: write --wait-for-network=SECONDS, or put it last" in err
 
     def test_ctrl_c_ends_the_waiting(self, quillcast: Commands) -> None:
         waiting = quillcast.start("node", "--wait-for-network")
