@@ -96,13 +96,13 @@ class Comparing:
         self._due_at = None
         if not self.overlay.active or self.stopped:
             return
-        restless = False
+        again = False
         for contact in self._near():
             digest = self._digest(contact.node_id)
             if self._agreed.get(contact.node_id) != digest:
                 self.host.send(contact, StateDigest(digest))
-                restless = True
-        if self._pass_on() or restless:
+                again = True
+        if self._pass_on() or again:
             self._arm(self._wait_s)
             self._wait_s = min(2 * self._wait_s, _MAX_S)
 

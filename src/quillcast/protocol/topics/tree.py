@@ -158,7 +158,7 @@ class Tree(Flow):
         self.keeping_until: float | None = None  # stays till then, for what it knows of a term that is over
         self.heard = NO_TERM
         self.lost_parent = b""
-        self.moved = False  # on its way from one parent to another, be it that none has taken it yet
+        self.moved = False  # between two parents, even if no new one has accepted it yet
         self.joining = False
         self.attempt = 0
         self.reported_bytes = 0
