@@ -24,6 +24,12 @@ LINES = """
     quillcast.protocol.wire
     quillcast.protocol.reliability
     quillcast.protocol.scopes
+    quillcast.protocol.topics.scribe
+    quillcast.protocol.topics.housekeeping quillcast.protocol.topics.inspection
+    quillcast.protocol.topics.publishing
+    quillcast.protocol.topics.root
+    quillcast.protocol.topics.membership
+    quillcast.protocol.topics.state
     quillcast.protocol.topics
     quillcast.protocol.overlay
     quillcast.protocol.forwarding

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import Message
 from quillcast.protocol import wire
-from quillcast.protocol.topics import link_reports
+from quillcast.protocol.topics.state import link_reports
 from tests.fuzz.bytes import ANY_BYTES, FUZZ, damaged, values
 from tests.fuzz.memory import peak_bytes
 

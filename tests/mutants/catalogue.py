@@ -197,7 +197,7 @@ MUTANTS = (
     Mutant(
         "past-terms-not-recalled",
         "A subscription begins at the frontier of every term that its parent knows.",
-        "protocol/topics/membership.py",
+        "protocol/topics/membership/membership.py",
         """        for term, end in message.past:
             self.terms.recall(tree, term, end)
 """,
@@ -207,7 +207,7 @@ MUTANTS = (
     Mutant(
         "named-before-it-spoke",
         "A newcomer is named to those above once it has spoken for those below it, and not before.",
-        "protocol/topics/tree.py",
+        "protocol/topics/state/tree.py",
         "        return (self.contact.node_id, *self.newcomers) if self.spoken else ()\n",
         "        return (self.contact.node_id, *self.newcomers)\n",
         "protocol/topics/test_terms.py::test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it",
@@ -215,7 +215,7 @@ MUTANTS = (
     Mutant(
         "floor-taken-for-stable",
         "What a publisher has discarded counts as stable for nobody.",
-        "protocol/topics/root.py",
+        "protocol/topics/state/root.py",
         "                admission.expected = floor  # the publisher has nothing below that any more\n",
         "                admission.expected = admission.stable = floor\n",
         "protocol/topics/test_root.py::test_a_floor_is_no_word_on_what_is_stable",
@@ -223,7 +223,7 @@ MUTANTS = (
     Mutant(
         "term-used-before-it-is-noted",
         "A root notes its term with most of those who keep the topic's state before it gives positions under it.",
-        "protocol/topics/replication.py",
+        "protocol/topics/root/replication.py",
         "            return 1 + answered >= self.keepers.majority\n",
         "            return True\n",
         "protocol/topics/test_candidacy.py",
@@ -231,7 +231,7 @@ MUTANTS = (
     Mutant(
         "resent-from-where-it-stopped",
         "A publisher sends again what it sent and no root admitted.",
-        "protocol/topics/publisher.py",
+        "protocol/topics/publishing/publisher.py",
         "            self.sent = max(min(self.sent, self.admitted), self.retained[0].first)\n",
         "            self.sent = max(self.sent, self.retained[0].first)\n",
         "protocol/topics/test_publisher.py::test_what_no_receipt_came_for_is_sent_again",
@@ -239,7 +239,7 @@ MUTANTS = (
     Mutant(
         "credit-kept-of-what-is-turned-away",
         "What a root turns away while it hands over has left it: its credit goes back.",
-        "protocol/topics/intake.py",
+        "protocol/topics/root/intake.py",
         """        if tree.root.closing:
             self.host.release(sender.node_id, bundle.size)
 """,
@@ -250,7 +250,7 @@ MUTANTS = (
     Mutant(
         "lease-counted-from-the-last-report",
         "The lease of a lost child is counted from its loss.",
-        "protocol/topics/children.py",
+        "protocol/topics/membership/children.py",
         "tree.orphan_lease(child, self.host.now() + self.config.lease_s, ",
         "tree.orphan_lease(child, child.moved_at + self.config.lease_s, ",
         "protocol/topics/test_terms.py::test_the_lease_of_a_lost_child_is_counted_from_its_loss",
@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "another-terms-word-believed",
         "A lease that spoke last of another term, even a later one, says nothing of this one.",
-        "protocol/topics/tree.py",
+        "protocol/topics/state/tree.py",
         "            yield (lease.acknowledged if lease.acknowledged_term == term else 0), lease\n",
         "            yield (lease.acknowledged if lease.acknowledged_term >= term else 0), lease\n",
         "protocol/topics/test_terms.py::test_a_child_that_speaks_of_a_later_term_says_nothing_of_this_one",
@@ -266,7 +266,7 @@ MUTANTS = (
     Mutant(
         "half-the-keepers-are-enough",
         "An acknowledgement is marked partitioned unless the root reaches more than half of the topic's keepers.",
-        "protocol/topics/keepers.py",
+        "protocol/topics/state/keepers.py",
         "        return 2 * len(reached) <= len(lately)\n",
         "        return 2 * len(reached) < len(lately)\n",
         "protocol/topics/test_candidacy.py::test_a_root_that_cannot_reach_most_keepers_marks_its_acknowledgements",
@@ -274,7 +274,7 @@ MUTANTS = (
     Mutant(
         "awaited-named-to-nobody",
         "A root that hands over names those whom the root before it named, and who have not come.",
-        "protocol/topics/leadership_transfer.py",
+        "protocol/topics/root/leadership_transfer.py",
         "        leases = dict(root.awaited)\n",
         "        leases: dict[bytes, None] = {}\n",
         "protocol/topics/test_terms.py::test_a_root_that_hands_over_names_those_whom_it_waits_for_itself",
@@ -282,7 +282,7 @@ MUTANTS = (
     Mutant(
         "named-by-who-left-and-forgotten",
         "A root that hands over names those whom a forwarder named that left.",
-        "protocol/topics/leadership_transfer.py",
+        "protocol/topics/root/leadership_transfer.py",
         "                leases |= dict.fromkeys(other for other in lease.awaited if other != node)\n",
         "                continue\n",
         "protocol/topics/test_terms.py::test_a_root_that_hands_over_names_those_whom_it_waits_for_itself",
@@ -290,7 +290,7 @@ MUTANTS = (
     Mutant(
         "another-descriptor-noted",
         "A keeper counts that noted this very descriptor, and no other of the same term.",
-        "protocol/topics/replication.py",
+        "protocol/topics/root/replication.py",
         "                    if (term, digest) == (round_.note[1], descriptor.digest):\n",
         "                    if term == round_.note[1]:\n",
         "protocol/topics/test_candidacy.py::test_a_keeper_counts_that_noted_this_very_descriptor_and_no_other",
@@ -298,7 +298,7 @@ MUTANTS = (
     Mutant(
         "loop-not-left",
         "A peer that finds itself above its parent leaves it.",
-        "protocol/topics/reporting.py",
+        "protocol/topics/membership/reporting.py",
         "        if self.host.me in report.path:\n",
         "        if self.host.me in report.path[:1]:\n",
         "protocol/topics/test_terms.py::test_a_peer_that_finds_itself_above_its_parent_leaves_it",
@@ -307,7 +307,7 @@ MUTANTS = (
     Mutant(
         "nobodys-events-admitted",
         "Where a list says who publishes, a root admits nothing of a peer that has not shown on whose behalf it does.",
-        "protocol/topics/intake.py",
+        "protocol/topics/root/intake.py",
         ' for one in who or {"": None})\n',
         " for one in who) or not who\n",
         "protocol/topics/test_candidacy.py::test_a_root_admits_nothing_of_a_peer_that_has_not_shown_on_whose_behalf_it_publishes",

@@ -22,13 +22,13 @@ from quillcast.protocol.overlay import pastry as overlay_layer
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.reliability.recovery import Recovery
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics.changes import CreateDone
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.movement import Handlers
-from quillcast.protocol.topics.publisher import Publisher, PublisherListener
+from quillcast.protocol.topics.publishing.changes import CreateDone
+from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.scribe import Scribe
-from quillcast.protocol.topics.subscription import Subscription
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.movement import Handlers
+from quillcast.protocol.topics.state.subscription import Subscription
+from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.wire import WireCodec
 
 LEAVE_STEP_S = 0.05  # how often a leaving peer checks whether it may go; a guess

@@ -14,8 +14,8 @@ from quillcast.core.loss import Loss
 from quillcast.core.ranges import RangeSet
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.subscription import Subscription
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.subscription import Subscription
 from quillcast.sim.host import SimHost
 
 READER_BYTES = 4096  # payload bytes that may wait for a slow reader; a guess, small so that slowness shows soon

@@ -10,7 +10,7 @@ from quillcast.core.ids import ring_distance, short
 from quillcast.protocol.forwarding.edge import SILENT_MAX
 from quillcast.protocol.forwarding.flow import FORGOTTEN_MAX, TERMS_KEPT_MAX
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.membership import FORMER_MAX
+from quillcast.protocol.topics.membership.membership import FORMER_MAX
 from quillcast.sim.delivery import Delivery
 from quillcast.sim.host import Machine
 from quillcast.sim.leases import bound_s

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.ranges import RangeSet
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.tree import Tree
 
 
 def bundles(tree: Tree) -> Iterator[Bundle]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from quillcast.core.ids import topic_id
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.tree import Tree
 from quillcast.sim import faults
 from quillcast.sim.applications import Reader, Writer
 from quillcast.sim.crowding import Crowding

@@ -4,7 +4,7 @@ from quillcast.core.envelope import Term
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.reliability.messages import Fetch, Unavailable
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import PAUL
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village

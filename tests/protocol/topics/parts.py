@@ -11,42 +11,42 @@ from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.overlay.pastry import Pastry
-from quillcast.protocol.topics.admissions import Admissions
-from quillcast.protocol.topics.candidacy import Candidacies
-from quillcast.protocol.topics.changes import SettingsChanges
-from quillcast.protocol.topics.children import ChildrenTables
-from quillcast.protocol.topics.comparing import Comparing
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, described
-from quillcast.protocol.topics.due import DueTopics
-from quillcast.protocol.topics.effects import Effect
-from quillcast.protocol.topics.fallbacks import Fallbacks
-from quillcast.protocol.topics.flow_control import FlowControl
-from quillcast.protocol.topics.forgetting import Forgetting
 from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
-from quillcast.protocol.topics.intake import Intake
-from quillcast.protocol.topics.keepers import Keepers
-from quillcast.protocol.topics.known import KnownTopics
-from quillcast.protocol.topics.leadership_transfer import LeadershipTransfer
-from quillcast.protocol.topics.membership import TreeMembership
-from quillcast.protocol.topics.movement import Handlers, Movement
-from quillcast.protocol.topics.progress import Progress
-from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.publishing import Publishing
-from quillcast.protocol.topics.records import TopicRecords
-from quillcast.protocol.topics.rendezvous import Rendezvous
-from quillcast.protocol.topics.repair import TreeRepair
-from quillcast.protocol.topics.replication import Replication
-from quillcast.protocol.topics.reporting import Reporting
-from quillcast.protocol.topics.reports import Reports
-from quillcast.protocol.topics.ring import Answers
-from quillcast.protocol.topics.root import Root
-from quillcast.protocol.topics.subscribing import Subscribing
-from quillcast.protocol.topics.successors import Successors
-from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import Child, Tree
-from quillcast.protocol.topics.trees import Trees
+from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.membership import TreeMembership
+from quillcast.protocol.topics.membership.repair import TreeRepair
+from quillcast.protocol.topics.membership.reporting import Reporting
+from quillcast.protocol.topics.membership.subscribing import Subscribing
+from quillcast.protocol.topics.publishing.changes import SettingsChanges
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.publishing.publishing import Publishing
+from quillcast.protocol.topics.root.admissions import Admissions
+from quillcast.protocol.topics.root.candidacy import Candidacies
+from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.root.rendezvous import Rendezvous
+from quillcast.protocol.topics.root.replication import Replication
+from quillcast.protocol.topics.state.comparing import Comparing
+from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.effects import Effect
+from quillcast.protocol.topics.state.fallbacks import Fallbacks
+from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.keepers import Keepers
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.movement import Handlers, Movement
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.records import TopicRecords
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.ring import Answers
+from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.successors import Successors
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Child, Tree
+from quillcast.protocol.topics.state.trees import Trees
 from tests.protocol.overlay.world import CODEC
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, RecordingHost
 
@@ -246,8 +246,8 @@ class Parts:
     def rendezvous(self) -> Rendezvous:
         return Rendezvous(
             self.host, CONFIG, self.ring, self.known, self.trees, self.terms, self.keepers, self.replication,
-            self.membership, self.children, self.progress, self.intake, self.transfer, self.changes,
-            self.answers, self.dispatch, self.ordered.append,
+            self.membership, self.children, self.progress, self.intake, self.transfer, self.answers,
+            self.dispatch, self.ordered.append,
         )  # fmt: skip
 
     @cached_property

@@ -15,9 +15,6 @@ from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.messages import Routed
 from quillcast.protocol.security.access import AccessDenied, entry
-from quillcast.protocol.topics import successors
-from quillcast.protocol.topics.candidacy import WAITING_MAX, RootCheckDue
-from quillcast.protocol.topics.comparing import CompareDue
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.topics.messages import (
@@ -37,8 +34,11 @@ from quillcast.protocol.topics.messages import (
     TopicEntry,
     TransferLeadership,
 )
-from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.replication import RoundsDue
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.root.candidacy import WAITING_MAX, RootCheckDue
+from quillcast.protocol.topics.root.replication import RoundsDue
+from quillcast.protocol.topics.state import successors
+from quillcast.protocol.topics.state.comparing import CompareDue
 from quillcast.sim.host import SimHost
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village, Writer

@@ -14,7 +14,7 @@ from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.protocol.topics.inspection import Walk
 from quillcast.protocol.topics.messages import Join
-from quillcast.protocol.topics.publisher import Publisher
+from quillcast.protocol.topics.publishing.publisher import Publisher
 from quillcast.sim.topology import Constant
 from tests.protocol.topics.village import Reader, Village
 

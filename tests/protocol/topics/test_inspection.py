@@ -2,9 +2,9 @@
 
 from quillcast.protocol.config import Config
 from quillcast.protocol.overlay.config import OverlayConfig
-from quillcast.protocol.topics import lag
-from quillcast.protocol.topics.lag import Unread
 from quillcast.protocol.topics.messages import Branch
+from quillcast.protocol.topics.state import lag
+from quillcast.protocol.topics.state.lag import Unread
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"

@@ -9,29 +9,8 @@ from quillcast.core.envelope import DOWN, NO_TERM, Envelope
 from quillcast.core.errors import LocalError
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
-from quillcast.protocol.topics.admissions import Admissions
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.due import HousekeepingDue
-from quillcast.protocol.topics.effects import (
-    AllStable,
-    AwaitRoot,
-    BecomeRoot,
-    FindParent,
-    GapNoticed,
-    LeaseEnded,
-    LeaveIfIdle,
-    NeighbourLost,
-    Outdone,
-    ParentAccepted,
-    Resign,
-    RootHere,
-)
-from quillcast.protocol.topics.fallbacks import Fallbacks
-from quillcast.protocol.topics.flow_control import FlowControl, PatienceOver
-from quillcast.protocol.topics.forgetting import Forgetting
-from quillcast.protocol.topics.intake import Acknowledge, Seal
-from quillcast.protocol.topics.link_reports import ChildReport, ParentReport, encode
-from quillcast.protocol.topics.membership import JoinTimeout
+from quillcast.protocol.topics.membership.membership import JoinTimeout
 from quillcast.protocol.topics.messages import (
     Accepted,
     Closed,
@@ -52,12 +31,33 @@ from quillcast.protocol.topics.messages import (
     Survey,
     TransferLeadership,
 )
-from quillcast.protocol.topics.reports import ReportDue
-from quillcast.protocol.topics.ring import Answers
-from quillcast.protocol.topics.root import Admission
-from quillcast.protocol.topics.successors import Successors
-from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.root.admissions import Admissions
+from quillcast.protocol.topics.root.intake import Acknowledge, Seal
+from quillcast.protocol.topics.state.due import HousekeepingDue
+from quillcast.protocol.topics.state.effects import (
+    AllStable,
+    AwaitRoot,
+    BecomeRoot,
+    FindParent,
+    GapNoticed,
+    LeaseEnded,
+    LeaveIfIdle,
+    NeighbourLost,
+    Outdone,
+    ParentAccepted,
+    Resign,
+    RootHere,
+)
+from quillcast.protocol.topics.state.fallbacks import Fallbacks
+from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
+from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
+from quillcast.protocol.topics.state.reports import ReportDue
+from quillcast.protocol.topics.state.ring import Answers
+from quillcast.protocol.topics.state.root import Admission
+from quillcast.protocol.topics.state.successors import Successors
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Tree
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, Notes, block, down, up
 from tests.protocol.topics.parts import CONFIG, DESCRIPTOR, Parts
 
@@ -99,7 +99,7 @@ def test_one_timer_serves_all_topics_that_are_due(world: Parts) -> None:
 
 
 def test_a_former_root_remembers_the_latest_successors_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quillcast.protocol.topics.successors.TOPICS_MAX", 2)
+    monkeypatch.setattr("quillcast.protocol.topics.state.successors.TOPICS_MAX", 2)
     successors = Successors()
     for topic in (b"1", b"2", b"1", b"3"):
         successors.note(topic, BOB)

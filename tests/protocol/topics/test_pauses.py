@@ -7,11 +7,11 @@ import pytest
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.host import Timer
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.due import HousekeepingDue
-from quillcast.protocol.topics.link_reports import ChildReport, encode
-from quillcast.protocol.topics.membership import JoinTimeout
-from quillcast.protocol.topics.reports import ReportDue
-from quillcast.protocol.topics.tree import Child, OrphanedLease
+from quillcast.protocol.topics.membership.membership import JoinTimeout
+from quillcast.protocol.topics.state.due import HousekeepingDue
+from quillcast.protocol.topics.state.link_reports import ChildReport, encode
+from quillcast.protocol.topics.state.reports import ReportDue
+from quillcast.protocol.topics.state.tree import Child, OrphanedLease
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 

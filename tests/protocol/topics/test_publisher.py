@@ -4,7 +4,7 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import NO_TERM
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.publisher import DROPPED_RANGES_MAX, Publisher
+from quillcast.protocol.topics.publishing.publisher import DROPPED_RANGES_MAX, Publisher
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, RecordingHost
 
 

@@ -5,8 +5,8 @@ from quillcast.core.trace import Admitted
 from quillcast.protocol.config import Config
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.root import Root
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.root import Root
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"

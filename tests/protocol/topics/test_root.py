@@ -2,7 +2,7 @@
 
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
-from quillcast.protocol.topics.root import Root
+from quillcast.protocol.topics.state.root import Root
 from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, PAULA, RecordingHost, block, up
 
 

@@ -11,12 +11,12 @@ from quillcast.protocol.forwarding.flow import TERMS_KEPT_MAX
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import described
-from quillcast.protocol.topics.link_reports import ChildReport, ParentReport, encode
-from quillcast.protocol.topics.membership import FORMER_MAX
+from quillcast.protocol.topics.membership.membership import FORMER_MAX
 from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, TransferLeadership
-from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.root import UNKNOWN_PEER
-from quillcast.protocol.topics.tree import NEVER, SINCE, Child
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
+from quillcast.protocol.topics.state.root import UNKNOWN_PEER
+from quillcast.protocol.topics.state.tree import NEVER, SINCE, Child
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"

@@ -12,8 +12,8 @@ from quillcast.protocol.overlay.config import OverlayConfig
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Settings, described
-from quillcast.protocol.topics.link_reports import is_leaf
 from quillcast.protocol.topics.messages import Join, Leave, Rejoin
+from quillcast.protocol.topics.state.link_reports import is_leaf
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"

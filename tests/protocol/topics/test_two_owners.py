@@ -7,7 +7,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.live.admission.credentials import Credentials
 from quillcast.protocol.security.access import AccessDenied, entry
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
-from quillcast.protocol.topics.publisher import Publisher
+from quillcast.protocol.topics.publishing.publisher import Publisher
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village, Writer
 

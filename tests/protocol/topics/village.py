@@ -9,9 +9,9 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.loss import Loss
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.subscription import Subscription
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.subscription import Subscription
+from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim.host import Machine, SimHost
 from quillcast.sim.journal import Journal

@@ -409,7 +409,7 @@ class Batcher:
                 if not heard.done():
                     heard.set_result(None)
 
-    # --- the peer's side (`protocol.topics.publisher.PublisherListener`)
+    # --- the peer's side (`protocol.topics.publishing.publisher.PublisherListener`)
 
     def dropped(self, block: Block) -> None:
         writers = {writer.id: writer for writer in self._writers}

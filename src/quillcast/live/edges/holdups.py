@@ -7,7 +7,7 @@ from quillcast.core.messages import Contact
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.inspection import Walk
-from quillcast.protocol.topics.publisher import Publisher
+from quillcast.protocol.topics.publishing.publisher import Publisher
 
 NAMED_MAX = 10  # peers that are named in one text; a guess
 

@@ -18,7 +18,7 @@ from quillcast.live.edges.batcher import EVENT_BYTES, NO_PAYLOADS, Batcher, Wait
 from quillcast.live.edges.holdups import HoldUps
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.peer import Peer
-from quillcast.protocol.topics.publisher import DROPPED_RANGES_MAX
+from quillcast.protocol.topics.publishing.publisher import DROPPED_RANGES_MAX
 
 TIMEOUT_S = 45.0  # longer than a lease: a subscriber that died holds nobody up beyond it
 _WALK_S = 0.5  # of a wait's end, in which peers name who holds it up; a guess: a few round trips per level of the tree

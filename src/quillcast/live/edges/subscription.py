@@ -22,8 +22,8 @@ from quillcast.live.edges.attributes import unpack
 from quillcast.live.runtime.pump import Pump
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import Warrant
-from quillcast.protocol.topics.lag import Unread
-from quillcast.protocol.topics.subscription import Subscription as PeerSubscription
+from quillcast.protocol.topics.state.lag import Unread
+from quillcast.protocol.topics.state.subscription import Subscription as PeerSubscription
 
 LOSSES_MAX = 1000  # reports kept for `Subscription.lost`; a guess
 READ_BYTES_MAX = 4 << 20  # of decoded events that a node keeps for its other subscriptions to a topic; a guess
@@ -126,7 +126,7 @@ class Inbox:
         return self.size_bytes_max - self.size_bytes
 
     def unread(self) -> Unread:
-        """What waits for the application, and what it reads (`protocol.topics.lag.Watched`)."""
+        """What waits for the application, and what it reads (`protocol.topics.state.lag.Watched`)."""
         events = sum(stop - skip for _, skip, stop, *_ in self.blocks)
         if self.current is not None:
             events += length_hint(self.left) + 1  # one is being handled

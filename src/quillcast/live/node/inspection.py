@@ -14,10 +14,10 @@ from quillcast.live.transport.links import Links
 from quillcast.protocol.overlay.routingtable import UNKNOWN
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.security.access import principal
-from quillcast.protocol.topics import lag
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Branch, Lease, Reader
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state import lag
+from quillcast.protocol.topics.state.tree import Tree
 
 RATE_S_MIN = 1.0  # rates are measured over at least this time
 

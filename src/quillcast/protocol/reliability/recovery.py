@@ -26,9 +26,9 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.reliability.gaps import Gap
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, Unavailable
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.link_reports import Held
 from quillcast.protocol.topics.scribe import Scribe
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.link_reports import Held
+from quillcast.protocol.topics.state.tree import Tree
 
 ROOT = b"root"
 """Stands for the root among the sources. The overlay finds it."""

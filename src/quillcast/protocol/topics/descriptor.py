@@ -17,6 +17,9 @@ CHOICES = {
     "slow": ("cut", "wait"),
     "partition": ("go_on", "wait"),
 }
+CHANGEABLE = ("slow", "event_bytes_max")
+"""Settings that can change while events flow."""
+FIRST_CHANGE = 2  # the first version that a change makes: 0 is made by first use, 1 by create
 NAME_BYTES_MAX = 255
 PATTERNS = ("+", "#", "*", ">", "?")
 """Parts of a name that mean any part elsewhere: in MQTT (+ #), in NATS (* >), in shells (* ?)."""
@@ -119,6 +122,18 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def rivals(self, other: "Descriptor") -> bool:
         """Is this another owner's word on the same name, as two halves of a split network may have given?"""
         return bool(self.owner_key and other.owner_key) and self.owner_key != other.owner_key
+
+
+def follows(known: Descriptor, offered: Descriptor) -> bool:
+    """Is this a later word on a topic that stands, and one that changes nothing but what may change live?"""
+    kept = {name: getattr(known.settings, name) for name in CHANGEABLE}
+    return (
+        offered.version >= FIRST_CHANGE
+        and offered.version > known.version
+        and msgspec.structs.replace(offered.settings, **kept) == known.settings
+        and (offered.creator, offered.access, offered.owner_key) == (known.creator, known.access, known.owner_key)
+        and offered.genuine
+    )
 
 
 def described(name: str, settings: Settings | None = None) -> Descriptor:

@@ -4,19 +4,19 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
-from quillcast.protocol.topics.admissions import Admissions
-from quillcast.protocol.topics.changes import SettingsChanges
-from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.due import DueTopics, HousekeepingDue
-from quillcast.protocol.topics.effects import CarryOut, GapNoticed
-from quillcast.protocol.topics.flow_control import FlowControl
-from quillcast.protocol.topics.membership import TreeMembership
-from quillcast.protocol.topics.publishing import Publishing
-from quillcast.protocol.topics.rendezvous import Rendezvous
-from quillcast.protocol.topics.reports import Reports
-from quillcast.protocol.topics.tree import Tree
-from quillcast.protocol.topics.trees import Trees
+from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.membership import TreeMembership
+from quillcast.protocol.topics.publishing.changes import SettingsChanges
+from quillcast.protocol.topics.publishing.publishing import Publishing
+from quillcast.protocol.topics.root.admissions import Admissions
+from quillcast.protocol.topics.root.rendezvous import Rendezvous
+from quillcast.protocol.topics.state.due import DueTopics, HousekeepingDue
+from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
+from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees
 
 PAUSE_ROUNDS = 5  # so many sweeps that did not come mean that this process stood still; a guess, far below a lease
 

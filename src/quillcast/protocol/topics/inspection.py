@@ -17,12 +17,12 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
-from quillcast.protocol.topics import lag
-from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.messages import Branch, Laggards, Lagging, Survey
-from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.ring import Ring
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state import lag
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.tree import Tree
 
 BLOCKED_TOPICS_MAX = 8  # topics that a root names as those it holds back credit for; a guess
 

@@ -1,16 +1,17 @@
 """Scribe: children tables, reverse-path trees, and their repair (Scribe, sections 3.1 and 3.2).
 
 The tree is the union of the subscribers' routes to the topic's rendezvous point. `Scribe` makes this layer's parts,
-passes each input to them, and carries out what they order of parts above them (`effects.py`). A part knows only those
-that are made before it. From the bottom up:
+passes each input to them, and carries out what they order of parts above them (`state/effects.py`). A part knows only
+those that are made before it, and a folder only those before it. From the bottom up:
 
-- state: what is known of topics (`known.py`), the trees here (`trees.py`), the terms of roots (`terms.py`), what to
+- `state/`: what is known of topics (`known.py`), the trees here (`trees.py`), the terms of roots (`terms.py`), what to
   report (`reports.py`, `progress.py`) and how much to keep (`flow_control.py`);
-- tree membership: local subscriptions (`subscribing.py`), this peer as a parent (`children.py`) and as a child
+- `membership/`: local subscriptions (`subscribing.py`), this peer as a parent (`children.py`) and as a child
   (`membership.py`), what neighbours report (`reporting.py`), what follows a loss (`repair.py`);
-- this peer as a root: its state elsewhere (`replication.py`), publishers' events (`intake.py`), and how it becomes, is
-  and ceases to be root (`candidacy.py`, `rendezvous.py`, `leadership_transfer.py`);
-- its publishers (`publishing.py`), and what time brings (`housekeeping.py`).
+- `root/`: this peer as a root: its state elsewhere (`replication.py`), publishers' events (`intake.py`), and how it
+  becomes, is and ceases to be root (`candidacy.py`, `rendezvous.py`, `leadership_transfer.py`);
+- `publishing/`: its own publishers (`publishing.py`), and changes of a topic's settings (`changes.py`);
+- what time brings (`housekeeping.py`), and what others may ask (`inspection.py`).
 
 What travels in the tree is the data path's matter (`protocol.forwarding`).
 """
@@ -29,15 +30,28 @@ from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
-from quillcast.protocol.topics.admissions import Admissions
-from quillcast.protocol.topics.candidacy import Candidacies
-from quillcast.protocol.topics.changes import SettingsChanges
-from quillcast.protocol.topics.children import ChildrenTables
-from quillcast.protocol.topics.comparing import Comparing
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.due import DueTopics
-from quillcast.protocol.topics.effects import (
+from quillcast.protocol.topics.housekeeping import Housekeeping
+from quillcast.protocol.topics.inspection import Inspection
+from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.membership import TreeMembership
+from quillcast.protocol.topics.membership.repair import TreeRepair
+from quillcast.protocol.topics.membership.reporting import Reporting
+from quillcast.protocol.topics.membership.subscribing import Subscribing
+from quillcast.protocol.topics.messages import Accepted, Created, Join, RootIs
+from quillcast.protocol.topics.publishing.changes import SettingsChanges
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.publishing.publishing import Publishing
+from quillcast.protocol.topics.root.admissions import Admissions
+from quillcast.protocol.topics.root.candidacy import Candidacies
+from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.root.rendezvous import Rendezvous
+from quillcast.protocol.topics.root.replication import Replication
+from quillcast.protocol.topics.state.comparing import Comparing
+from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.effects import (
     AllStable,
     AwaitRoot,
     BecomeRoot,
@@ -52,34 +66,22 @@ from quillcast.protocol.topics.effects import (
     Resign,
     RootEffect,
     RootHere,
+    SettingsEntered,
 )
-from quillcast.protocol.topics.fallbacks import Fallbacks
-from quillcast.protocol.topics.flow_control import FlowControl
-from quillcast.protocol.topics.forgetting import Forgetting
-from quillcast.protocol.topics.housekeeping import Housekeeping
-from quillcast.protocol.topics.inspection import Inspection
-from quillcast.protocol.topics.intake import Intake
-from quillcast.protocol.topics.keepers import Keepers
-from quillcast.protocol.topics.known import KnownTopics
-from quillcast.protocol.topics.leadership_transfer import LeadershipTransfer
-from quillcast.protocol.topics.membership import TreeMembership
-from quillcast.protocol.topics.messages import Accepted, Created, Join, RootIs
-from quillcast.protocol.topics.movement import Handlers, Movement
-from quillcast.protocol.topics.progress import Progress
-from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.publishing import Publishing
-from quillcast.protocol.topics.records import TopicRecords
-from quillcast.protocol.topics.rendezvous import Rendezvous
-from quillcast.protocol.topics.repair import TreeRepair
-from quillcast.protocol.topics.replication import Replication
-from quillcast.protocol.topics.reporting import Reporting
-from quillcast.protocol.topics.reports import Reports
-from quillcast.protocol.topics.ring import Answers
-from quillcast.protocol.topics.subscribing import Subscribing
-from quillcast.protocol.topics.successors import Successors
-from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import Tree
-from quillcast.protocol.topics.trees import Trees, linked
+from quillcast.protocol.topics.state.fallbacks import Fallbacks
+from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.keepers import Keepers
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.movement import Handlers, Movement
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.records import TopicRecords
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.ring import Answers
+from quillcast.protocol.topics.state.successors import Successors
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees, linked
 
 _ANSWERS = (Accepted, Created, RootIs)
 """What comes over the overlay where it did not come straight (`Answers.tell`)."""
@@ -171,14 +173,10 @@ class Scribe:
             host, config, overlay, self.known, self.open_trees, self.terms, self.membership, self.repair,
             self.progress, self.intake, self.successors, self.forgetting, dispatch, self.carry_out,
         )  # fmt: skip
-        self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
-        self.changes = SettingsChanges(
-            host, config.receipt_timeout_s, overlay, self.trees, self.publishers, self.due, self.forgetting
-        )  # fmt: skip
         self.rendezvous = Rendezvous(
             host, config, overlay, self.known, self.trees, self.terms, self.keepers, self.replication, self.membership,
-            self.children, self.progress, self.intake, self.leadership_transfer, self.changes,
-            self.answers, dispatch, self.carry_out,
+            self.children, self.progress, self.intake, self.leadership_transfer, self.answers,
+            dispatch, self.carry_out,
         )  # fmt: skip
         self.candidacies = Candidacies(
             host, config, overlay, self.keepers, self.known, self.open_trees, self.replication, self.rendezvous,
@@ -187,6 +185,10 @@ class Scribe:
 
     def _make_publishing(self) -> None:
         host, config, dispatch, overlay = self.host, self.config, self.dispatch, self.overlay
+        self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
+        self.changes = SettingsChanges(
+            host, config.receipt_timeout_s, overlay, self.trees, self.publishers, self.due, self.forgetting
+        )  # fmt: skip
         self.publishing = Publishing(
             host, config, overlay, self.neighbours, self.known, self.trees, self.publishers, self.intake,
             self.flow_control, self.changes, self.due, self.forgetting, dispatch,
@@ -229,6 +231,8 @@ class Scribe:
                 self.candidacies.wait(topic, request)
             case RootHere(tree):
                 self.publishing.root_here(tree)
+            case SettingsEntered(tree):
+                self.changes.entered(tree)
             case Outdone(tree):
                 self.rendezvous.outdone(tree)
             case Resign(tree):

@@ -12,16 +12,10 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.trace import BecameRoot, Mark
-from quillcast.protocol.topics.changes import SettingsChanges, follows
-from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.effects import AwaitRoot, BecomeRoot, CarryOut, Resign, RootHere
-from quillcast.protocol.topics.intake import Intake
-from quillcast.protocol.topics.keepers import Keepers
-from quillcast.protocol.topics.known import KnownTopics
-from quillcast.protocol.topics.leadership_transfer import LeadershipTransfer
-from quillcast.protocol.topics.membership import TreeMembership
+from quillcast.protocol.topics.descriptor import Descriptor, follows
+from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import (
     Create,
     Created,
@@ -31,12 +25,17 @@ from quillcast.protocol.topics.messages import (
     Refused,
     RootIs,
 )
-from quillcast.protocol.topics.progress import Progress
-from quillcast.protocol.topics.replication import Replication, Round
-from quillcast.protocol.topics.ring import Answers, Ring
-from quillcast.protocol.topics.root import Root
-from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.root.replication import Replication, Round
+from quillcast.protocol.topics.state.effects import AwaitRoot, BecomeRoot, CarryOut, Resign, RootHere, SettingsEntered
+from quillcast.protocol.topics.state.keepers import Keepers
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.ring import Answers, Ring
+from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class Rendezvous:
@@ -46,12 +45,12 @@ class Rendezvous:
         self, host: Host, config: TopicConfig, ring: Ring, known: KnownTopics, trees: Mapping[bytes, Tree],
         terms: Terms, keepers: Keepers, replication: Replication, membership: TreeMembership,
         children: ChildrenTables, progress: Progress, intake: Intake, transfer: LeadershipTransfer,
-        changes: SettingsChanges, answers: Answers, dispatch: Dispatch, carry_out: CarryOut,
+        answers: Answers, dispatch: Dispatch, carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.known, self.trees = host, config, ring, known, trees
         self.terms, self.keepers, self.replication = terms, keepers, replication
         self.membership, self.children, self.progress = membership, children, progress
-        self.intake, self.transfer, self.changes = intake, transfer, changes
+        self.intake, self.transfer = intake, transfer
         self.answers, self.dispatch, self.carry_out = answers, dispatch, carry_out
         dispatch.on_routed(Join, self.join)
         dispatch.on_routed(FindRoot, self.find)
@@ -163,7 +162,7 @@ class Rendezvous:
             self.ring.route(message, tree.topic)
             return
         tree.root.noted, tree.root.holders = tree.descriptor, round_.holders
-        self.changes.entered(tree)
+        self.carry_out(SettingsEntered(tree))
         self.answers.tell(message.creator, Created(tree.descriptor, round_.holders), again=message.again)
 
     def join(self, message: Join) -> None:

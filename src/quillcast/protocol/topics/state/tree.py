@@ -11,10 +11,10 @@ from quillcast.protocol.forwarding.channels import CATCH_UP_S, Cut, LinkChannel
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.link_reports import HELD_RANGES_MAX, NEWCOMERS_MAX, ChildReport, Held, ParentReport
 from quillcast.protocol.topics.messages import Have, Join
-from quillcast.protocol.topics.root import UNKNOWN_PEER, Root
-from quillcast.protocol.topics.subscription import Subscription
+from quillcast.protocol.topics.state.link_reports import HELD_RANGES_MAX, NEWCOMERS_MAX, ChildReport, Held, ParentReport
+from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
+from quillcast.protocol.topics.state.subscription import Subscription
 
 NEVER, BEFORE, SINCE = range(3)
 """When a child spoke last: never, or before or since it was entered in the children table."""

@@ -14,8 +14,8 @@ from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Closed, StillOpen
-from quillcast.protocol.topics.root import Root
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.tree import Tree
 
 ASKED_MAX = 1024  # publishers in one question; a guess: 36 kB
 

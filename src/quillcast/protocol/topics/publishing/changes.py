@@ -14,18 +14,13 @@ from quillcast.core.envelope import NO_TERM
 from quillcast.core.errors import LocalError, QuillcastError, UnknownTopic
 from quillcast.core.host import Host
 from quillcast.protocol.security.access import AccessDenied, principal
-from quillcast.protocol.topics.descriptor import Descriptor, described
-from quillcast.protocol.topics.due import DueTopics
-from quillcast.protocol.topics.forgetting import Forgetting
+from quillcast.protocol.topics.descriptor import CHANGEABLE, FIRST_CHANGE, Descriptor, described
 from quillcast.protocol.topics.messages import Created, FindRoot, RootIs
-from quillcast.protocol.topics.publisher import Publisher
-from quillcast.protocol.topics.ring import Ring
-from quillcast.protocol.topics.tree import Tree
-
-LIVE = ("slow", "event_bytes_max")
-"""Settings that can change while events flow."""
-FIRST_VERSION = 2  # 0 is made by first use, 1 by create
-
+from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.tree import Tree
 
 CreateDone = Callable[[Descriptor | QuillcastError], None]
 
@@ -38,18 +33,6 @@ class SettingsChange(NamedTuple):
     done: Callable[[Descriptor | QuillcastError], None]
     sign: Callable[[Descriptor], Descriptor] | None = None
     """How the owner signs what it changed."""
-
-
-def follows(known: Descriptor, offered: Descriptor) -> bool:
-    """Is this a later word on a topic that stands, and one that changes nothing but what may change live?"""
-    kept = {name: getattr(known.settings, name) for name in LIVE}
-    return (
-        offered.version >= FIRST_VERSION
-        and offered.version > known.version
-        and msgspec.structs.replace(offered.settings, **kept) == known.settings
-        and (offered.creator, offered.access, offered.owner_key) == (known.creator, known.access, known.owner_key)
-        and offered.genuine
-    )
 
 
 class SettingsChanges:
@@ -91,7 +74,7 @@ class SettingsChanges:
         if settings == descriptor.settings:
             change.done(descriptor)
             return None
-        version = max(FIRST_VERSION, descriptor.version + 1)
+        version = max(FIRST_CHANGE, descriptor.version + 1)
         newer = msgspec.structs.replace(descriptor, settings=settings, version=version)
         if descriptor.owner_key:
             newer = newer if change.sign is None else change.sign(newer)
@@ -153,7 +136,7 @@ def _not_owner(descriptor: Descriptor) -> AccessDenied:
 
 def _check(descriptor: Descriptor, name: str, value: Any) -> None:
     stands = getattr(descriptor.settings, name)
-    if name not in LIVE and stands != value:
+    if name not in CHANGEABLE and stands != value:
         raise LocalError(
             f"{name} of {descriptor.name!r} cannot change from {stands} to {value} while the "
             f"topic stands: create another topic with {name} = {value}"

@@ -9,7 +9,7 @@ import msgspec
 
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.messages import Create, FindRoot, Join
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class FindParent(msgspec.Struct, frozen=True):
@@ -89,6 +89,12 @@ class RootHere(msgspec.Struct, frozen=True):
     tree: Tree
 
 
-RootEffect = BecomeRoot | AwaitRoot | RootHere | Outdone | Resign | AllStable
+class SettingsEntered(msgspec.Struct, frozen=True):
+    """The root entered settings, and most of those who keep its state noted them: tell the tree and the publishers."""
+
+    tree: Tree
+
+
+RootEffect = BecomeRoot | AwaitRoot | RootHere | SettingsEntered | Outdone | Resign | AllStable
 Effect = FindParent | LeaveIfIdle | ParentAccepted | GapNoticed | LeaseEnded | NeighbourLost | RootEffect
 CarryOut = Callable[[Effect], None]

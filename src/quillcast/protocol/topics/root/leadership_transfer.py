@@ -14,20 +14,20 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark, ResignedRoot
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.effects import BecomeRoot, CarryOut, Outdone
-from quillcast.protocol.topics.forgetting import Forgetting
-from quillcast.protocol.topics.intake import Intake
-from quillcast.protocol.topics.known import KnownTopics
-from quillcast.protocol.topics.link_reports import NEWCOMERS_MAX
-from quillcast.protocol.topics.membership import TreeMembership
+from quillcast.protocol.topics.membership.membership import TreeMembership
+from quillcast.protocol.topics.membership.repair import TreeRepair
 from quillcast.protocol.topics.messages import TransferLeadership
-from quillcast.protocol.topics.progress import Progress
-from quillcast.protocol.topics.repair import TreeRepair
-from quillcast.protocol.topics.root import Root
-from quillcast.protocol.topics.successors import Successors
-from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import Tree
-from quillcast.protocol.topics.trees import Trees
+from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.state.effects import BecomeRoot, CarryOut, Outdone
+from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.successors import Successors
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees
 
 FRONTIERS_MAX = 4096  # publishers that a hand-over tells of, the latest; a guess: 100 kB. Others' events come again
 

@@ -13,14 +13,8 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, principal
-from quillcast.protocol.topics.changes import CreateDone, SettingsChanges
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
-from quillcast.protocol.topics.due import DueTopics
-from quillcast.protocol.topics.flow_control import FlowControl, LocalRoom
-from quillcast.protocol.topics.forgetting import Forgetting
-from quillcast.protocol.topics.intake import Intake
-from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.messages import (
     Closed,
     Create,
@@ -32,9 +26,15 @@ from quillcast.protocol.topics.messages import (
     RootIs,
     StillOpen,
 )
-from quillcast.protocol.topics.publisher import Publisher, PublisherListener
-from quillcast.protocol.topics.ring import Ring
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.publishing.changes import CreateDone, SettingsChanges
+from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
+from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.flow_control import FlowControl, LocalRoom
+from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class SayClosed(Timer, frozen=True):

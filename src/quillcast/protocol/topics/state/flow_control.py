@@ -26,11 +26,11 @@ from quillcast.core.trace import Dropped, Mark
 from quillcast.protocol.forwarding.channels import CATCH_UP_S
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.effects import CarryOut, LeaseEnded
 from quillcast.protocol.topics.messages import CutLeases
-from quillcast.protocol.topics.reports import Reports
-from quillcast.protocol.topics.subscription import Subscription
-from quillcast.protocol.topics.tree import Child, OrphanedLease, Tree, is_cut, is_stalled
+from quillcast.protocol.topics.state.effects import CarryOut, LeaseEnded
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.subscription import Subscription
+from quillcast.protocol.topics.state.tree import Child, OrphanedLease, Tree, is_cut, is_stalled
 
 REPORTS = 10  # so many may pass until a parent hears that somebody far below it has caught up; a guess
 

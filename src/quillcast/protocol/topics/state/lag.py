@@ -10,8 +10,8 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.protocol.topics.messages import Lease, Reader
-from quillcast.protocol.topics.subscription import Subscription
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.subscription import Subscription
+from quillcast.protocol.topics.state.tree import Tree
 
 READERS_MAX = 32  # of a peer in one answer, so that its message stays small; a guess
 LOST_MAX = 64  # likewise

@@ -2,8 +2,8 @@
 
 from quillcast.core.ids import ring_distance
 from quillcast.core.messages import Contact
-from quillcast.protocol.topics.ring import Ring
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class Fallbacks:

@@ -9,12 +9,12 @@ from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
 from quillcast.core.trace import Mark, Named
-from quillcast.protocol.topics.comparing import Comparing
 from quillcast.protocol.topics.descriptor import Descriptor, described
-from quillcast.protocol.topics.forgetting import Forgetting
 from quillcast.protocol.topics.messages import TopicEntry
-from quillcast.protocol.topics.records import TopicRecords
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.comparing import Comparing
+from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.records import TopicRecords
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class KnownTopics:

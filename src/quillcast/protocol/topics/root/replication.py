@@ -17,15 +17,15 @@ from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
-from quillcast.protocol.topics.comparing import Comparing
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.keepers import Keepers
-from quillcast.protocol.topics.known import KnownTopics
 from quillcast.protocol.topics.messages import Recorded, RecordState, StateAnswer, StateQuery, TopicEntry
-from quillcast.protocol.topics.records import pages, send_entries
-from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.comparing import Comparing
+from quillcast.protocol.topics.state.keepers import Keepers
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.records import pages, send_entries
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class RoundsDue(Timer, frozen=True):

@@ -1,7 +1,7 @@
 """The topics in which something passes with time, and the timer by which a peer looks them over."""
 
 from quillcast.core.host import Host, Timer
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class HousekeepingDue(Timer, frozen=True):

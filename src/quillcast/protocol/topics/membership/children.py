@@ -12,24 +12,24 @@ from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import AccessDenied
-from quillcast.protocol.topics import link_reports
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.effects import CarryOut, FindParent, LeaveIfIdle
-from quillcast.protocol.topics.fallbacks import Fallbacks
-from quillcast.protocol.topics.known import KnownTopics
-from quillcast.protocol.topics.links import TreeLinks
+from quillcast.protocol.topics.membership.links import TreeLinks
+from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Accepted, Join, Leave, Orphaned, Refused
-from quillcast.protocol.topics.movement import Handlers
-from quillcast.protocol.topics.progress import Progress
-from quillcast.protocol.topics.reports import Reports
-from quillcast.protocol.topics.ring import Answers
-from quillcast.protocol.topics.root import UNKNOWN_PEER
-from quillcast.protocol.topics.subscribing import denied
-from quillcast.protocol.topics.successors import Successors
-from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import Child, Tree, is_cut
-from quillcast.protocol.topics.trees import Trees
+from quillcast.protocol.topics.state import link_reports
+from quillcast.protocol.topics.state.effects import CarryOut, FindParent, LeaveIfIdle
+from quillcast.protocol.topics.state.fallbacks import Fallbacks
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.movement import Handlers
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.ring import Answers
+from quillcast.protocol.topics.state.root import UNKNOWN_PEER
+from quillcast.protocol.topics.state.successors import Successors
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Child, Tree, is_cut
+from quillcast.protocol.topics.state.trees import Trees
 
 
 class ChildrenTables:

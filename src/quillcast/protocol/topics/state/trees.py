@@ -6,13 +6,13 @@ from quillcast.core.interning import interned
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.due import DueTopics
-from quillcast.protocol.topics.flow_control import FlowControl
-from quillcast.protocol.topics.forgetting import Forgetting
-from quillcast.protocol.topics.known import KnownTopics
-from quillcast.protocol.topics.reports import Reports
-from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import OrphanedLease, Tree
+from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import OrphanedLease, Tree
 
 
 def linked(streams: Streams, trees: Mapping[bytes, Tree], node: bytes) -> list[Tree]:

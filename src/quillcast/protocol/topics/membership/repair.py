@@ -10,17 +10,17 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.security.access import AccessDenied
-from quillcast.protocol.topics import link_reports
-from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import unknown_topic
-from quillcast.protocol.topics.effects import CarryOut, NeighbourLost
-from quillcast.protocol.topics.membership import TreeMembership
+from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import Join, Orphaned, Refused, Rejoin
-from quillcast.protocol.topics.reports import Reports
-from quillcast.protocol.topics.ring import Ring
-from quillcast.protocol.topics.tree import Tree
-from quillcast.protocol.topics.trees import Trees, linked
+from quillcast.protocol.topics.state import link_reports
+from quillcast.protocol.topics.state.effects import CarryOut, NeighbourLost
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees, linked
 
 
 class TreeRepair:

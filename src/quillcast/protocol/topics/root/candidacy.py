@@ -17,17 +17,17 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor, unknown_topic
-from quillcast.protocol.topics.forgetting import Forgetting
-from quillcast.protocol.topics.intake import Intake
-from quillcast.protocol.topics.keepers import Keepers
-from quillcast.protocol.topics.known import KnownTopics
-from quillcast.protocol.topics.leadership_transfer import LeadershipTransfer
-from quillcast.protocol.topics.membership import TreeMembership
+from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import Create, FindRoot, Join
-from quillcast.protocol.topics.rendezvous import Rendezvous
-from quillcast.protocol.topics.replication import Replication, Round
-from quillcast.protocol.topics.tree import Tree
-from quillcast.protocol.topics.trees import Trees
+from quillcast.protocol.topics.root.intake import Intake
+from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
+from quillcast.protocol.topics.root.rendezvous import Rendezvous
+from quillcast.protocol.topics.root.replication import Replication, Round
+from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.keepers import Keepers
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees
 
 WAITING_MAX = 1024  # messages for a peer that is not root yet, per topic; those beyond are sent again. A guess
 Request = Join | FindRoot | Create

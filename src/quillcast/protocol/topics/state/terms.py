@@ -2,10 +2,10 @@
 
 from quillcast.core.envelope import NO_TERM, Term
 from quillcast.core.host import Host
-from quillcast.protocol.topics.due import DueTopics
-from quillcast.protocol.topics.effects import CarryOut, Outdone
-from quillcast.protocol.topics.reports import Reports
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.effects import CarryOut, Outdone
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class Terms:

@@ -15,21 +15,21 @@ from quillcast.core.trace import Attached, Detached, Mark
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
-from quillcast.protocol.topics.children import ChildrenTables
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.due import DueTopics
-from quillcast.protocol.topics.effects import BecomeRoot, CarryOut, ParentAccepted
-from quillcast.protocol.topics.known import KnownTopics
-from quillcast.protocol.topics.links import TreeLinks
+from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.links import TreeLinks
+from quillcast.protocol.topics.membership.subscribing import Subscribing, wishes
 from quillcast.protocol.topics.messages import Accepted, Join, Leave
-from quillcast.protocol.topics.movement import Handlers
-from quillcast.protocol.topics.progress import Progress
-from quillcast.protocol.topics.reports import Reports
-from quillcast.protocol.topics.ring import Ring
-from quillcast.protocol.topics.subscribing import Subscribing, wishes
-from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import OrphanedLease, Tree
-from quillcast.protocol.topics.trees import Trees
+from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.effects import BecomeRoot, CarryOut, ParentAccepted
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.movement import Handlers
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import OrphanedLease, Tree
+from quillcast.protocol.topics.state.trees import Trees
 
 LEASES_NAMED_MAX = 64  # of those below a peer that leaves; a guess
 FORMER_MAX = 16  # former parents that a peer remembers per topic; a guess: more than take it in within a lease's time

@@ -10,16 +10,16 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.protocol.neighbours.streams import Streams
-from quillcast.protocol.topics import link_reports
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.due import DueTopics
-from quillcast.protocol.topics.effects import AllStable, CarryOut
-from quillcast.protocol.topics.fallbacks import Fallbacks
-from quillcast.protocol.topics.flow_control import FlowControl
-from quillcast.protocol.topics.keepers import Keepers
 from quillcast.protocol.topics.messages import Receipts
-from quillcast.protocol.topics.reports import ReportDue, Reports
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state import link_reports
+from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.effects import AllStable, CarryOut
+from quillcast.protocol.topics.state.fallbacks import Fallbacks
+from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.state.keepers import Keepers
+from quillcast.protocol.topics.state.reports import ReportDue, Reports
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class Progress:

@@ -10,16 +10,16 @@ from quillcast.core.interning import interned
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.streams import Streams
-from quillcast.protocol.topics import link_reports
-from quillcast.protocol.topics.children import ChildrenTables
-from quillcast.protocol.topics.due import DueTopics
-from quillcast.protocol.topics.effects import CarryOut, GapNoticed
-from quillcast.protocol.topics.membership import TreeMembership
+from quillcast.protocol.topics.membership.children import ChildrenTables
+from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.messages import Orphaned
-from quillcast.protocol.topics.progress import Progress
-from quillcast.protocol.topics.reports import Reports
-from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import BEFORE, NEVER, Tree
+from quillcast.protocol.topics.state import link_reports
+from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import BEFORE, NEVER, Tree
 
 
 class Reporting:

@@ -9,16 +9,16 @@ from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped
 from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.due import DueTopics
-from quillcast.protocol.topics.flow_control import FlowControl
 from quillcast.protocol.topics.messages import Denied, FindRoot, NotRoot, RootIs
-from quillcast.protocol.topics.movement import Movement
-from quillcast.protocol.topics.progress import Progress
-from quillcast.protocol.topics.ring import Ring
-from quillcast.protocol.topics.successors import Successors
-from quillcast.protocol.topics.terms import Terms
-from quillcast.protocol.topics.tree import Tree
-from quillcast.protocol.topics.trees import Trees
+from quillcast.protocol.topics.state.due import DueTopics
+from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.state.movement import Movement
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.successors import Successors
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees
 
 
 class Seal(Timer, frozen=True):

@@ -8,10 +8,10 @@ from quillcast.core.envelope import REPAIR
 from quillcast.core.host import Host
 from quillcast.core.trace import Repaired
 from quillcast.protocol.forwarding.table import ForwardingTable
-from quillcast.protocol.topics.effects import CarryOut, GapNoticed
 from quillcast.protocol.topics.messages import Join
-from quillcast.protocol.topics.progress import Progress
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class Handlers(Protocol):

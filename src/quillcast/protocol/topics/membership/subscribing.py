@@ -12,13 +12,13 @@ from quillcast.protocol.forwarding.edge import Subscriber, TellLosses
 from quillcast.protocol.forwarding.ledger import Gone
 from quillcast.protocol.security.access import AccessDenied, Warrant, bearer, is_restricted
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.effects import CarryOut, FindParent, LeaveIfIdle
-from quillcast.protocol.topics.known import KnownTopics
-from quillcast.protocol.topics.progress import Progress
-from quillcast.protocol.topics.reports import Reports
-from quillcast.protocol.topics.subscription import Subscription, Wish
-from quillcast.protocol.topics.tree import Tree
-from quillcast.protocol.topics.trees import Trees
+from quillcast.protocol.topics.state.effects import CarryOut, FindParent, LeaveIfIdle
+from quillcast.protocol.topics.state.known import KnownTopics
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.reports import Reports
+from quillcast.protocol.topics.state.subscription import Subscription, Wish
+from quillcast.protocol.topics.state.tree import Tree
+from quillcast.protocol.topics.state.trees import Trees
 
 
 class Subscribing:

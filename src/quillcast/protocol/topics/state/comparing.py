@@ -20,10 +20,10 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
-from quillcast.protocol.topics.forgetting import Forgetting
-from quillcast.protocol.topics.keepers import Keepers
 from quillcast.protocol.topics.messages import StateDigest
-from quillcast.protocol.topics.records import TopicRecords, send_entries
+from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.keepers import Keepers
+from quillcast.protocol.topics.state.records import TopicRecords, send_entries
 
 BUCKETS = 16  # a guess: of a thousand topics some sixty are sent for one that differs
 ENTRIES_MAX = 2048  # sent for one digest; the next one shows what else differs

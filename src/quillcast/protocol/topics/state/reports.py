@@ -1,7 +1,7 @@
 """Which topics have news for the neighbours in their trees, and when the neighbours are told."""
 
 from quillcast.core.host import Host, Timer
-from quillcast.protocol.topics.tree import Tree
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class ReportDue(Timer, frozen=True):
