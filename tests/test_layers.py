@@ -22,16 +22,16 @@ LINES = """
     quillcast.protocol.peer
     quillcast.protocol.config
     quillcast.protocol.wire
-    quillcast.protocol.reliability
     quillcast.protocol.scopes
     quillcast.protocol.topics.scribe
-    quillcast.protocol.topics.housekeeping quillcast.protocol.topics.inspection
+    quillcast.protocol.topics.groups quillcast.protocol.topics.housekeeping quillcast.protocol.topics.inspection
     quillcast.protocol.topics.publishing
     quillcast.protocol.topics.root
     quillcast.protocol.topics.membership
     quillcast.protocol.topics.state
     quillcast.protocol.topics
     quillcast.protocol.overlay
+    quillcast.protocol.reliability
     quillcast.protocol.forwarding
     quillcast.protocol.neighbours
     quillcast.protocol.consensus

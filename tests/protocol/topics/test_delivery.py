@@ -435,9 +435,9 @@ def test_topics_that_get_room_again_together_each_give_their_credit_back_once() 
         flow_control, sender = peer.scribe.flow_control, village.world.machines[writer].node_id
         peer.host.charged[sender] = 20
         flow_control.withheld_by_topic = {topic * 16: deque([(sender, 10)]) for topic in (b"a", b"b")}
-        tree.recall(old, 1, peer.host.now() + 60)
-        tree.settle(old, 1)  # so that it may go at once
-        assert tree.restore(past)
+        tree.flow.recall(old, 1, peer.host.now() + 60)
+        tree.flow.settle(old, 1)  # so that it may go at once
+        assert tree.flow.restore(past)
         assert flow_control.budget.over
         flow_control.relieved()
         assert not flow_control.budget.over
@@ -580,4 +580,4 @@ def test_buffers_that_are_full_by_what_is_taken_at_last_are_told_so_at_once() ->
 
 def kept_by(village: Village, peer: int) -> int:
     tree = village.tree(peer, NAME)
-    return tree.log.size_bytes if tree is not None else 0
+    return tree.flow.log.size_bytes if tree is not None else 0

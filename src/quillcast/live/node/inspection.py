@@ -129,14 +129,14 @@ class Inspector:
             "role": role,
             "parent": None if tree.parent is None else _contact(tree.parent),
             "children": [_contact(child.contact) for child in tree.children.values()],
-            "subscriptions": len(tree.edges),
+            "subscriptions": len(tree.subscriptions),
             "depth": len(tree.path) if tree.attached else None,
             "term": _term(tree.term),
             "frontier": tree.frontier,
             "known_end": end,
             "events": lag.events(tree),
-            "stable": tree.stable,
-            "kept_bytes": tree.log.size_bytes,
+            "stable": tree.flow.current.stable,
+            "kept_bytes": tree.flow.log.size_bytes,
             "readers": [_reader(each, end if reliable else 0) for each in readers],
         }
 

@@ -16,10 +16,11 @@ from quillcast.protocol.topics.messages import Orphaned
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
+from quillcast.protocol.topics.state.holders import BEFORE, NEVER
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.terms import Terms
-from quillcast.protocol.topics.state.tree import BEFORE, NEVER, Tree
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class Reporting:
@@ -97,7 +98,7 @@ class Reporting:
         self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ChildReport
     ) -> None:
         """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
-        if tree is None or not tree.attached or sender.node_id in tree.path or self.children.full(tree, sender.node_id):
+        if tree is None or not tree.attached or sender.node_id in tree.path or self.children.refers(tree, sender):
             self.host.send(sender, Orphaned([topic], tuple(tree.fallbacks) if tree is not None else ()))
             return
         self.host.trace(Mark("child_readopted"))
@@ -106,7 +107,7 @@ class Reporting:
         child.note_report(report)
         self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
-        child.advance(tree.log)
+        child.channel.advance(tree.flow.log)
         self.reports.touch(tree)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
