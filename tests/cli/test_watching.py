@@ -1,4 +1,4 @@
-"""`top` and `check`: what peers do now, and whether they are well, for people and for monitors."""
+"""`top` and `check`: what peers do now, and their health, for people and for monitors."""
 
 import json
 import os

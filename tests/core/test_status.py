@@ -43,7 +43,7 @@ LAG = SubscriberLag(
 TOPIC = TopicStatus(
     "t", "77" * 16, SETTINGS, role="leaf", publishers=1, never_stable=0, events_per_s=1.5,
     parent=PeerContact(BOB, "127.0.0.1:2"), children=(), subscriptions=1, depth=1, term="1.b0b0b0b0", frontier=7,
-    known_end=8, stable=6, events=9, kept_bytes=100, lags=(LAG,),
+    known_end=8, stable=6, events=9, buffered_bytes=100, lags=(LAG,),
 )  # fmt: skip
 NODE = NodeStatus(
     ALICE, "127.0.0.1:1", "test", pid=1, uptime_s=12.5, active=True, credential=None, admits=False, looked_in="/run",

@@ -774,7 +774,7 @@ def test_commands_ask_a_running_node_through_its_control_socket(runtime: Path) -
             assert status.node_id == node.contact.node_id.hex()
             [shown] = await asyncio.to_thread(control.ask, path, "topics", tuple[TopicStatus, ...])
             assert shown.name == "t"
-            assert (await asyncio.to_thread(control.ask, path, "tree", TreeStatus, topic="t")).complete
+            assert await asyncio.to_thread(control.ask, path, "tree", TreeStatus, topic="t") == await node.tree("t")
             with pytest.raises(quillcast.LocalError, match="'nonsense' is not a question; ask one of: status"):
                 await asyncio.to_thread(control.ask, path, "nonsense", object)
             with pytest.raises(quillcast.LocalError, match="topic"):

@@ -110,7 +110,7 @@ def test_peers_show_their_parts_in_a_topic() -> None:
     at_root = TopicStatus(
         NAME, described(NAME).topic.hex(), SETTINGS, role="root", publishers=1, never_stable=0, events_per_s=2.5,
         parent=None, children=(below,), subscriptions=1, depth=0, term=f"1.{above.node_id[:8]}", frontier=2,
-        known_end=2, stable=2, events=2, kept_bytes=0, lags=(up_to_date(above),),
+        known_end=2, stable=2, events=2, buffered_bytes=0, lags=(up_to_date(above),),
     )  # fmt: skip
     assert part(upper) == at_root
     at_leaf = replace(at_root, role="leaf", publishers=0, parent=above, children=(), depth=1, lags=(up_to_date(below),))

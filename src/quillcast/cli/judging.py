@@ -93,8 +93,8 @@ def of_peer(status: NodeStatus, bounds: Bounds) -> Finding:
         "uptime_seconds": status.uptime_s,
     }
     labels, name = {"network": status.network, "peer": status.node_id}, f"peer {status.node_id[:8]}"
-    well = f"{name}: {counted(connected, 'neighbour')}, {counted(len(status.topics), 'topic')}"
-    return _judged(labels, name, well, _peer_troubles(status, connected, bounds), values)
+    healthy = f"{name}: {counted(connected, 'neighbour')}, {counted(len(status.topics), 'topic')}"
+    return _judged(labels, name, healthy, _peer_troubles(status, connected, bounds), values)
 
 
 def _peer_troubles(status: NodeStatus, connected: int, bounds: Bounds) -> Iterator[Trouble]:
@@ -140,7 +140,7 @@ def of_topic(
         "waiting_bytes": sum(lag.waiting_bytes for lag in lags),
     }
     troubles = _topic_troubles(tree, bounds, idle=idle, unresponsive=unresponsive)
-    found = _judged(labels, name, f"{name}: {IDLE if idle else _well(tree)}", troubles, values)
+    found = _judged(labels, name, f"{name}: {IDLE if idle else _healthy(tree)}", troubles, values)
     return msgspec.structs.replace(found, subscribers=tuple(_part(labels, lag) for lag in lags))
 
 
@@ -148,8 +148,8 @@ def _subscriptions(tree: TreeStatus) -> int:
     return sum(peer.subscriptions for peer in tree.peers)
 
 
-def _well(tree: TreeStatus) -> str:
-    """A healthy topic in words."""
+def _healthy(tree: TreeStatus) -> str:
+    """The text for a topic without troubles."""
     last = max(tree.lags, key=lambda lag: lag.behind_events, default=None)
     behind = (
         ""
@@ -246,11 +246,11 @@ def _link_troubles(link: LinkStatus, bounds: Bounds) -> Iterator[Trouble]:
 
 
 def _judged(
-    labels: dict[str, str], name: str, well: str, troubles: Iterable[Trouble], values: dict[str, float]
+    labels: dict[str, str], name: str, healthy: str, troubles: Iterable[Trouble], values: dict[str, float]
 ) -> Finding:
     found = list(troubles)
     if not found:
-        return Finding(labels, State.OK, well, values)
+        return Finding(labels, State.OK, healthy, values)
     return Finding(
         labels, worst(state for state, _ in found), f"{name}: {'; '.join(text for _, text in found)}", values
     )

@@ -79,7 +79,7 @@ def _tables(seen: Activity) -> list[tuple[str, list[str], list[list[str]]]]:
         ("peers", PEERS, [_peer_row(peer) for peer in seen.peers]),
         ("topics", TOPICS, [_topic_row(topic) for topic in topics]),
         ("subscribers that are behind", SUBSCRIBERS, [_lag_row(lag) for lag in seen.subscribers if _is_late(lag)]),
-        ("links that are not well", LINKS, [_link_row(link) for link in seen.links]),
+        ("links with problems", LINKS, [_link_row(link) for link in seen.links]),
     ]
 
 
@@ -170,7 +170,7 @@ def _picture(seen: Activity, size: os.terminal_size, *, coloured: bool) -> str:
     return _HOME + "\r\n".join(click.style(line, **style) + _REST_OF_LINE for line, style in shown) + _BELOW
 
 
-_LEFT = {"peers": 2, "topics": 2, "subscribers that are behind": 3, "links that are not well": 4}
+_LEFT = {"peers": 2, "topics": 2, "subscribers that are behind": 3, "links with problems": 4}
 """How many columns of a table hold words."""
 
 # Control sequences of terminals (ECMA-48, and xterm's alternate screen).

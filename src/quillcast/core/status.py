@@ -211,7 +211,7 @@ class TopicStatus(Topic, frozen=True):
     """The stable position: every live subscriber has the events below this index of the term."""
     events: int = 0
     """Events that the topic is known to have had, under earlier roots too."""
-    kept_bytes: int = 0
+    buffered_bytes: int = 0
     """Size of the events that are buffered here."""
     lags: tuple[SubscriberLag, ...] = ()
     """The subscriptions of this process, compared with what this peer knows; the furthest behind first."""

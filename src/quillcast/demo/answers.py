@@ -29,4 +29,4 @@ class PeerShown(msgspec.Struct, frozen=True):
     children: int
     """In all topics."""
     state: str
-    """`well`, `killed`, `cut off` or `slow`."""
+    """`healthy`, `killed`, `cut off` or `slow`."""

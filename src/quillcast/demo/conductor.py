@@ -279,7 +279,7 @@ class Conductor:
             role=self.kills.role(node),
             publishes=node in assigned.publishers,
             children=len(state.view.children(node, state.dead)),
-            state=next((words for words, those in conditions.items() if node in those), "well"),
+            state=next((words for words, those in conditions.items() if node in those), "healthy"),
         )
 
     # --- the end

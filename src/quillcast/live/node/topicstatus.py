@@ -46,7 +46,7 @@ def _placed(part: TopicStatus, tree: Tree, peer: Peer) -> TopicStatus:
         known_end=tree.known_end,
         stable=tree.stable,
         events=lag.events(tree),
-        kept_bytes=tree.log.size_bytes,
+        buffered_bytes=tree.log.size_bytes,
         lags=tuple(subscriber_lag(part.name, peer.host.me, each, end) for each in found),
     )
 
