@@ -285,7 +285,7 @@ def test_a_line_that_expired_is_refused_by_the_holders_clock(net: Machines) -> N
     first = alice.puppet(listen=f"{alice.host}:0", make_credential=True, live={"token_life_s": 1e-9})
     with pytest.raises(PuppetError, match="its token expired"):
         bob.puppet(join=first.ask("invite"))
-    assert first.ask("status")["counters"]["refused_token"] == 1
+    assert first.ask("status")["counters"]["refused"]["token"] == 1
 
 
 @pytest.mark.slow

@@ -156,13 +156,13 @@ def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
     village.run(1)
     assert (publisher.admitted, publisher.stable) == (1, 0)
     walk = who_lags(village, 0, publisher)
-    assert walk.silent == [village.world.machines[silent].contact]
+    assert walk.unresponsive == [village.world.machines[silent].contact]
     assert (walk.behind, walk.orphaned_leases, walk.hold_s) == ([], {}, 0.0)
     village.run(10)
     walk = who_lags(village, 0, publisher)
     assert list(walk.orphaned_leases) == [village.world.machines[silent].node_id], "its lease goes on"
     assert 10 < walk.orphaned_leases[village.world.machines[silent].node_id] < 30
-    assert (walk.behind, walk.silent) == ([], [])
+    assert (walk.behind, walk.unresponsive) == ([], [])
     village.run(30)  # the lease ends
     assert publisher.stable == 1
 
@@ -210,7 +210,7 @@ def test_who_is_asked_and_has_the_event_is_not_to_blame_though_its_parent_has_no
         child.acknowledged = 0  # as if their word was still on its way
     walk = who_lags(village, 0, publisher)
     assert walk.answered.keys() >= root.children.keys()
-    assert (walk.behind, walk.silent, walk.orphaned_leases) == ([], [], {})
+    assert (walk.behind, walk.unresponsive, walk.orphaned_leases) == ([], [], {})
 
 
 def test_a_slow_subscriber_and_a_root_that_holds_stability_back_are_told_apart() -> None:
@@ -227,7 +227,7 @@ def test_a_slow_subscriber_and_a_root_that_holds_stability_back_are_told_apart()
     village.run(3)
     walk = who_lags(village, writer, publisher)
     assert walk.behind == [village.world.machines[slow].contact]
-    assert (walk.silent, walk.hold_s) == ([], 0.0)
+    assert (walk.unresponsive, walk.hold_s) == ([], 0.0)
     village.kill(old)
     village.run(10)
     walk = who_lags(village, writer, publisher)

@@ -106,7 +106,7 @@ class Presence:
         if self._store is not None:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()
-        self.inspector = Inspector(self.peer, self.links, pump, self.journal)
+        self.inspector = Inspector(self.peer, self.links, pump, self.journal, self.rendezvous.looked_in)
         stack.callback(self.rendezvous.leave, self.contact)
         control = ControlServer(self.rendezvous.control_path(self.contact), answerers)
         await stack.enter_async_context(control)

@@ -54,7 +54,7 @@ class Walk:
         return dict(sorted(known.items()))
 
     @property
-    def silent(self) -> list[Contact]:
+    def unresponsive(self) -> list[Contact]:
         """Who did not answer."""
         return [contact for node, contact in sorted(self.asked.items()) if node not in self.answered]
 
