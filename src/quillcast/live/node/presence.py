@@ -28,6 +28,7 @@ from quillcast.live.node import choices
 from quillcast.live.node.inspection import Inspector
 from quillcast.live.runtime.host import LiveHost, new_incarnation
 from quillcast.live.runtime.pump import Pump
+from quillcast.live.runtime.yielding import Yielding
 from quillcast.live.storage.disk import FileDisk
 from quillcast.live.storage.journal import Journal
 from quillcast.live.storage.memory import Memory, neighbours
@@ -68,7 +69,7 @@ class Presence:
         self, setting: Setting, rendezvous: Rendezvous, store: Store | None, standing: Membership | None
     ) -> None:
         self.setting, self.rendezvous, self.membership = setting, rendezvous, standing
-        self.pump = Pump(asyncio.get_running_loop())
+        self.pump = Pump(asyncio.get_running_loop(), Yielding(setting.live.yield_cpu))
         self.memory: Memory | None = None
         self.journal: Journal | None = None
         self._leave_within_s: float | None = None

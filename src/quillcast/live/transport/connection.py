@@ -191,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         pump = self.context.pump
-        pump.turning = True
+        pump.begin_turn()
         try:
             if self.theirs is None and self._reader.begins_with(count, *_TLS_STARTS):
                 raise HelloRefused("encrypted", _ENCRYPTED)

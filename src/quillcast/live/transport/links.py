@@ -52,7 +52,7 @@ class Links:
         *, tls: Tls | None = None, wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:  # fmt: skip
         self.pump, self.loop, self.codec, self.config = pump, pump.loop, codec, config
-        pump.at_end = self._flush
+        pump.write = self._flush
         self.contact = Contact(identity.node_id, "")
         self.links: dict[bytes, Link] = {}
         self.counters: Counter[str] = Counter()
@@ -184,8 +184,7 @@ class Links:
 
     def _mark_dirty(self, link: Link) -> None:
         """Have the link write at the end of this turn, or outside of a turn, in this iteration of the event loop."""
-        pump = self.pump
-        if not (self._dirty or pump.turning or pump.stepping):
+        if not (self._dirty or self.pump.turning):
             self.loop.call_soon(self._flush)
         self._dirty.append(link)
 
