@@ -38,7 +38,7 @@ def family(peer: ToyPeer, other: ToyPeer) -> int:
     """By what kind of socket a peer is linked with another."""
     connection = peer.links.links[other.contact.node_id].connection
     assert connection is not None
-    own: socket.socket = connection.transport.get_extra_info("socket")
+    own: socket.socket = connection.transport.stream.get_extra_info("socket")
     return own.family
 
 
@@ -156,7 +156,7 @@ def test_a_connection_that_ends_as_it_is_made_closes_its_descriptor_once(
     async def scenario() -> None:
         own, other = socket.socketpair()
         number = own.fileno()
-        await local_ipc.transport(asyncio.get_running_loop(), Hasty, own)
+        await local_ipc.serve(asyncio.get_running_loop(), Hasty, own)
         other.settimeout(10)
         assert await asyncio.to_thread(other.recv, 1) == b""
         taken = os.open(os.devnull, os.O_RDONLY)

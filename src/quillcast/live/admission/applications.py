@@ -20,7 +20,8 @@ from quillcast.live.admission.keyring import MEMBERS_MAX, Keyring
 from quillcast.live.transport import addresses, hello
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameReader, FrameType, frame
 from quillcast.live.transport.hello import Hello, Identity, RefusedThere
-from quillcast.live.transport.tls import TlsProtocol, TlsTransport, applicant_context
+from quillcast.live.transport.tls import TlsTransport, applicant_context
+from quillcast.live.transport.transport import OtherEnd, StreamTransport
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime, fingerprint
 
 _STATEMENT = b"quillcast admission 1\0"
@@ -77,7 +78,7 @@ async def apply(
     try:
         async with asyncio.timeout(timeout_s):
             context = applicant_context()
-            await loop.create_connection(lambda: TlsProtocol(applicant, context, server=False), host, port)
+            await loop.create_connection(lambda: TlsTransport(applicant, context), host, port)
             return await applicant.answer
     except TimeoutError as problem:
         raise Unreachable(f"cannot join through {line.address}: no answer within {timeout_s:g} s") from problem
@@ -94,9 +95,8 @@ async def apply(
 class Applicant:
     """The applicant's end of the connection; `answer` is the result."""
 
-    tls: TlsProtocol | None = None
     opened_here = True
-    transport: asyncio.Transport | None = None
+    transport: TlsTransport | None = None
 
     def __init__(
         self, line: JoinLine, identities: Sequence[Identity], clock_ns: int, answer: "asyncio.Future[Admitted]"
@@ -106,8 +106,12 @@ class Applicant:
         self._authority_key = b""
         self.closing = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, TlsTransport)
+    def plain(self, stream: asyncio.Transport, /) -> StreamTransport:
+        """The transport of its socket."""
+        return StreamTransport(stream, OtherEnd())
+
+    def made(self, transport: TlsTransport, /) -> None:
+        """It has its transport."""
         self.transport = transport
 
     def connection_lost(self, problem: Exception | None) -> None:
@@ -135,9 +139,8 @@ class Applicant:
         """Reject the other side: tell it, and fail here."""
         if self.closing:
             return
-        spoken_to = self.tls is not None and self.tls.handshaken and not isinstance(problem, RefusedThere)
-        if spoken_to and self.transport is not None:
-            self.transport.write(frame(FrameType.REFUSED, str(problem).encode()))
+        if self.transport is not None and not isinstance(problem, RefusedThere):
+            self.transport.write([frame(FrameType.REFUSED, str(problem).encode())])
         self._fail(problem)
         self.close()
 
@@ -160,9 +163,8 @@ class Applicant:
 
     def _greeted(self, theirs: Hello) -> None:
         """Their hello arrived: apply, if they are of the network that the join line names."""
-        assert self.tls is not None
         assert self.transport is not None
-        found, certificate = fingerprint(theirs.authority_key), self.tls.certificate
+        found, certificate = fingerprint(theirs.authority_key), self.transport.certificate
         if found != self._line.fingerprint:
             raise Unadmitted(
                 "fingerprint",
@@ -179,7 +181,7 @@ class Applicant:
         keys = [identity.public_key for identity in self._identities]
         signatures = [identity.sign(_statement(identity.public_key, theirs)) for identity in self._identities]
         application = Application(self._line.token, self._line.network, self._clock_ns, keys, signatures)
-        self.transport.write(frame(FrameType.APPLY, msgspec.msgpack.encode(application)))
+        self.transport.write([frame(FrameType.APPLY, msgspec.msgpack.encode(application))])
 
     def _admitted(self, answer: Admitted) -> None:
         """Certificates arrived: they must be of this network, and for our keys."""

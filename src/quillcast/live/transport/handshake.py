@@ -12,7 +12,7 @@ from quillcast.live.admission.applications import Admissions
 from quillcast.live.runtime.problems import Problems
 from quillcast.live.transport import hello
 from quillcast.live.transport.hello import Hello, Identity
-from quillcast.live.transport.tls import Tls, TlsProtocol
+from quillcast.live.transport.tls import Tls
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
 
 
@@ -33,6 +33,11 @@ class Handshake:
         self.admissions: Admissions | None = None
         """Present at the peer that holds the network's credential; the others turn applicants away."""
 
+    @property
+    def members_only(self) -> bool:
+        """Has the network a credential, so that only its members get links?"""
+        return self.tls is not None
+
     def hello(self, address: str, window_bytes: int, shared_memory: bytes) -> Hello:
         """The first message of a new connection."""
         said = Hello(
@@ -48,11 +53,11 @@ class Handshake:
             clock_ns=self.wall_ns(),
         )
 
-    def check_admitted(self, theirs: Hello, protocol: TlsProtocol | None) -> None:
-        """Raise `Unadmitted` unless TLS has proven that the sender of this hello is the member it claims to be."""
-        if self.tls is None or protocol is None:
+    def check_admitted(self, theirs: Hello, certificate: bytes | None) -> None:
+        """Raise `Unadmitted` unless this certificate proves that the sender of this hello is the member it claims."""
+        if self.tls is None:
             return
-        certificate, now_ns = protocol.certificate, self.wall_ns()
+        now_ns = self.wall_ns()
         if certificate is None:
             raise Unadmitted(
                 "unadmitted", "it was not admitted to this network; it must join with a line that a member prints"

@@ -1,7 +1,5 @@
 """Links: one connection per pair of peers, opened on demand by the first message or bundle.
 
-The connection is TCP, or a Unix socket between peers of one machine (`live.transport.local_ipc`).
-
 If two peers connect to each other at the same time, both keep the connection that the smaller nodeId opened. A link
 that breaks is reported to the peer and removed; the next message opens another.
 """
@@ -22,7 +20,7 @@ from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.patience import Patience, within
 from quillcast.live.runtime.problems import Problems
 from quillcast.live.runtime.pump import Pump
-from quillcast.live.transport import addresses, local_ipc, shared_memory
+from quillcast.live.transport import addresses, local_ipc, sockets
 from quillcast.live.transport.connection import Connection, ConnectionContext, CrowdedOut, Superseded
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, Spare, Unfinished
 from quillcast.live.transport.handshake import Handshake
@@ -30,7 +28,9 @@ from quillcast.live.transport.hello import HelloRefused, Identity
 from quillcast.live.transport.link import ControlCodec, Link, LinkContext
 from quillcast.live.transport.roundtrips import RoundTrips
 from quillcast.live.transport.shared_memory import SharedMemory
+from quillcast.live.transport.shared_transport import Sharing
 from quillcast.live.transport.tls import Tls
+from quillcast.live.transport.transport import TransportLost
 from quillcast.protocol.security.members import Unadmitted
 
 _CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
@@ -68,13 +68,13 @@ class Links:
         self.unfinished = Unfinished(config.unfinished_bytes_max)
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
         self.shared_memory = SharedMemory()
-        self._exports, self._imports = False, config.local_ipc
-        self._sample = self.shared_memory.sample(incarnation) if config.local_ipc else None
+        self._sharing = Sharing(self.shared_memory, incarnation, config, self.counters)
+        self.join = self._sharing.join
         self._servers: list[asyncio.Server] = []
         self._death_watches: set[asyncio.Task[None]] = set()  # check whether processes whose links closed have ended
         self._closing = False
         self._unplugged = False
-        self._links = LinkContext(pump, config, codec, self.shared_memory, self.counters, self._mark_dirty)
+        self._links = LinkContext(pump, config, codec, self.counters, self._mark_dirty)
         self._connections = ConnectionContext(self, self.handshake, pump, config, Spare(), self.unfinished)
 
     # --- orders -------------------------------------------------------------------------------------------------
@@ -162,10 +162,6 @@ class Links:
             link.owed += size_bytes
             if link.owed * _CREDIT_PARTS >= self.config.window_bytes:
                 link.mark_dirty()
-
-    def join(self, parts: list[bytes]) -> bytes | memoryview:
-        """Join the pieces of a block; in shared memory, once some peer imports from this one."""
-        return self.shared_memory.join(parts) if self._exports else b"".join(parts)
 
     def measure(self, to: Contact) -> None:
         """Measure the round trip over the link, as soon as that is open."""
@@ -308,8 +304,9 @@ class Links:
         if link is None:
             link = self.links[contact.node_id] = Link(self._links, contact)
         self._served[connection] = link
-        connection.serve(link, partial(self.bundle_came, link), partial(self.frame_came, link))
-        link.adopt(connection, imports=self._may_open(connection))
+        transport = self._sharing.over(connection.transport, connection.peer)
+        connection.serve(link, transport, partial(self.bundle_came, link), partial(self.frame_came, link))
+        link.adopt(connection)
         self.pump.hand(self.pump.inputs.link_up, link.contact)
         if link.measuring:
             link.measuring = False
@@ -336,12 +333,6 @@ class Links:
                 for message in self.codec.decode_all(content):
                     self.counters["messages_in"] += 1
                     self.pump.hand(self.pump.inputs.message, link.contact, message)
-            case FrameType.SHARED_BUNDLE if link.imports:
-                self._shared_bundle_came(link, content)
-            case FrameType.OPENED if len(content) == NUMBER_BYTES:
-                link.opened_there(int.from_bytes(content, "little"))
-            case FrameType.SHARED_MEMORY if not content and self._sample and link.is_local:
-                link.exports = self._exports = True
             case FrameType.CREDIT if len(content) == NUMBER_BYTES:
                 link.credited(int.from_bytes(content, "little"))
             case FrameType.PING if len(content) == NUMBER_BYTES:
@@ -356,12 +347,7 @@ class Links:
             case FrameType.SUPERSEDED:
                 pass  # it closes now
             case _:
-                raise Malformed(f"a {type_.name} frame of {len(content)} bytes came out of turn")
-
-    def _may_open(self, connection: Connection) -> bool:
-        """Can this process open the shared memory of the one at the other end?"""
-        pid, peer = connection.process, connection.peer
-        return pid > 0 and self._imports and shared_memory.may_open(pid, peer.shared_memory, peer.incarnation)
+                self._transport_frame_came(link, type_, content)
 
     def closed(self, connection: Connection) -> None:
         """A connection ended."""
@@ -372,8 +358,8 @@ class Links:
             return
         if self.links.get(link.contact.node_id) is link:
             self._remove(link)
-            if connection.pid not in (0, os.getpid()) and not connection.closing and not self._closing:
-                task = self.loop.create_task(self._see_if_ended(link.contact, connection.pid))
+            if connection.end.pid not in (0, os.getpid()) and not connection.closing and not self._closing:
+                task = self.loop.create_task(self._see_if_ended(link.contact, connection.end.pid))
                 self._death_watches.add(task)
                 task.add_done_callback(self._death_watches.discard)
         link.lost(connection)
@@ -387,20 +373,22 @@ class Links:
                 self.counters[f"refused_{why}"] += 1
             case _:
                 self.counters["refused_malformed"] += 1
-        self.problems.append(f"closed the link with {connection.other_end}: {problem}")
+        self.problems.append(f"closed the link with {connection.end.name}: {problem}")
 
     # --- within -------------------------------------------------------------------------------------------------
 
-    def _shared_bundle_came(self, link: Link, content: bytes) -> None:
+    def _transport_frame_came(self, link: Link, type_: FrameType, content: bytes) -> None:
+        """A frame arrived that only the transport understands. Raises `Malformed` if it does not, either."""
+        connection = link.connection
+        assert connection is not None
         try:
-            bundle = link.imported(content)
-        except shared_memory.Released as problem:  # its exported blocks are gone: as if the link had broken before
-            assert link.connection is not None
-            self._imports = self._imports and not isinstance(problem, shared_memory.OutOfDescriptors)
-            self.problems.keep(f"lost the link with {link.connection.other_end}: {problem}")
-            link.connection.abort()
+            bundle = connection.transport.unpack(type_, content)
+        except TransportLost as problem:  # as if the link had broken before
+            self.problems.keep(f"lost the link with {connection.end.name}: {problem}")
+            connection.abort()
         else:
-            self.bundle_came(link, bundle)
+            if bundle is not None:
+                self.bundle_came(link, bundle)
 
     async def _see_if_ended(self, contact: Contact, pid: int) -> None:
         """A process closed its link. If that is because it has ended, report the peer as dead at once."""
@@ -426,8 +414,7 @@ class Links:
             await link.established.wait()
 
     def _connection(self, wanted: bytes | None, *, opened_here: bool, curious: bool = False) -> Connection:
-        place = shared_memory.place(self._sample or b"")
-        mine = self.handshake.hello(self.contact.address, self.config.window_bytes, place)
+        mine = self.handshake.hello(self.contact.address, self.config.window_bytes, self._sharing.sample_place)
         return Connection(self._connections, mine, wanted, opened_here=opened_here, curious=curious)
 
     def _ping(self, link: Link) -> None:
@@ -439,17 +426,16 @@ class Links:
             self.pump.hand(self.pump.inputs.measured, link.contact, None)
 
     async def _connect(self, address: str, wanted: bytes | None, *, curious: bool = False) -> Connection:
-        host, port = addresses.parse_loopback(address) if self.handshake.tls is None else addresses.parse(address)
+        members_only = self.handshake.members_only
+        host, port = addresses.parse(address) if members_only else addresses.parse_loopback(address)
         if self._unplugged:
             raise OSError(errno.ENETUNREACH, "unplugged, which is a drill")
         connection = self._connection(wanted, opened_here=True, curious=curious)
-        own = local_ipc.connected(addresses.written(host, port)) if self.config.local_ipc else None
-        if own is not None:
-            await connection.made_by(local_ipc.transport(self.loop, lambda: self._protocol(connection), own))
-        else:
-            await connection.made_by(self.loop.create_connection(lambda: self._protocol(connection), host, port))
+        await connection.made_by(
+            sockets.connect(self.loop, lambda: self._protocol(connection), host, port, local=self.config.local_ipc)
+        )
         try:
-            await (connection.greeted if curious and self.handshake.tls is None else connection.proven)
+            await (connection.proven if members_only or not curious else connection.greeted)
         except Superseded:
             if not curious:
                 raise  # otherwise it is a member that is opening a link to this peer
@@ -461,7 +447,7 @@ class Links:
 
     def _protocol(self, connection: Connection) -> asyncio.BaseProtocol:
         """The protocol of the connection's socket."""
-        return connection if self.handshake.tls is None else self.handshake.tls.protocol(connection)
+        return connection if self.handshake.tls is None else self.handshake.tls.transport(connection)
 
     def _expire(self, connection: Connection) -> None:
         if connection in self._unauthenticated:
@@ -510,7 +496,7 @@ class Links:
     def _broke(self, connection: Connection, problem: Exception) -> None:
         """What waits for a link cannot be written: it ends, with all that waits, and no other one does."""
         self.counters["links_broken"] += 1
-        self.problems.append(f"closed the link with {connection.other_end}: nothing can be written to it: {problem!r}")
+        self.problems.append(f"closed the link with {connection.end.name}: nothing can be written to it: {problem!r}")
         connection.abort()
         self.loop.call_soon(self.closed, connection)  # a transport that is broken may not tell that it closed
 

@@ -26,6 +26,7 @@ from typing import ClassVar
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.errors import Malformed
 from quillcast.live.transport.framing import FRAME_BYTES_MAX
+from quillcast.live.transport.transport import TransportLost
 
 SHARED_BYTES_MIN = 64 << 10
 """Smaller blocks are sent: a copy costs less than the system calls; a guess."""
@@ -41,7 +42,7 @@ _UNHELD = 2  # what `getrefcount` returns for an object that only the deque hold
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-class Released(Exception):
+class Released(TransportLost):
     """The exporter has released the block, usually because its process has ended."""
 
 
