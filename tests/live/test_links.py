@@ -20,7 +20,7 @@ from quillcast.live.transport import hello
 from quillcast.live.transport.connection import Connection
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameType, frame, header
 from quillcast.live.transport.hello import Hello, Identity
-from quillcast.live.transport.transport import StreamTransport
+from quillcast.live.transport.transport import Transport
 from tests.live.toys import Said, ToyPeer, bundle, run, toy
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]
@@ -448,7 +448,7 @@ def test_a_link_that_cannot_be_written_to_ends_alone_and_is_told_once() -> None:
                 alice.say(peer, "hello")
                 await peer.until(lambda peer=peer: peer.texts == ["hello"])
             connection = alice.links.links[bob.contact.node_id].connection
-            connection.transport = StreamTransport(Broken(connection.transport.stream), connection.end)
+            connection.transport = Transport(Broken(connection.transport.stream), connection.end)
             for number in range(3):
                 for peer in others:
                     alice.say(peer, f"{number}")

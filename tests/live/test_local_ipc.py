@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from quillcast.live.config import LiveConfig
-from quillcast.live.runtime.host import new_incarnation
+from quillcast.live.node.host import new_incarnation
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport import links as live_links
 from quillcast.live.transport import local_ipc

@@ -18,7 +18,7 @@ import pytest
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.errors import Malformed
-from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.authority import Authority
 from quillcast.live.config import LiveConfig
 from quillcast.live.transport import local_ipc, shared_memory
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType

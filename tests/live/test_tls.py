@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from quillcast.core.errors import Unreachable
-from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.authority import Authority
 from quillcast.live.admission.keyring import CertifiedIdentity
 from quillcast.live.config import LiveConfig
 from quillcast.live.transport import hello

@@ -14,7 +14,7 @@ from quillcast.live.transport.framing import NUMBER_BYTES, FrameReader, FrameTyp
 from quillcast.live.transport.hello import Hello
 from quillcast.live.transport.shared_memory import Released, SharedMemory
 from quillcast.live.transport.shared_transport import SharedMemoryTransport, Sharing
-from quillcast.live.transport.transport import OtherEnd, Part, StreamTransport, Transport, TransportLost
+from quillcast.live.transport.transport import OtherEnd, Part, Transport, TransportLost
 from tests.live.toys import bundle
 
 LARGE, SMALL = 100_000, 100
@@ -49,8 +49,8 @@ def pair() -> tuple[SharedMemoryTransport, SharedMemoryTransport]:
     """The transports of both ends of a connection, each of which knows that the other can open its memory."""
     one, other = sharing(), sharing()
     ends = (
-        one.over(StreamTransport(Stream(), HERE), hello_of(other)),
-        other.over(StreamTransport(Stream(), HERE), hello_of(one)),
+        one.over(Transport(Stream(), HERE), hello_of(other)),
+        other.over(Transport(Stream(), HERE), hello_of(one)),
     )
     for end, far in (ends, ends[::-1]):
         assert isinstance(end, SharedMemoryTransport)
@@ -83,7 +83,7 @@ def test_small_bundles_travel_the_same_way_by_every_transport() -> None:
     shared, _ = pair()
     sent = bundle(SMALL)
     expected = frame(FrameType.BUNDLE, sent.head + b"".join(block.data for block in sent.blocks))
-    assert packed(StreamTransport(Stream(), ELSEWHERE), sent) == packed(shared, sent) == expected
+    assert packed(Transport(Stream(), ELSEWHERE), sent) == packed(shared, sent) == expected
 
 
 def test_of_large_bundles_the_places_travel() -> None:
@@ -94,16 +94,16 @@ def test_of_large_bundles_the_places_travel() -> None:
 
 
 def test_memory_is_shared_with_processes_of_this_user_that_can_be_opened() -> None:
-    here, below = sharing(), StreamTransport(Stream(), ELSEWHERE)
+    here, below = sharing(), Transport(Stream(), ELSEWHERE)
     assert here.over(below, hello_of(here)) is below
     unreadable = Hello("toys", b"key", "127.0.0.1:1", b"nonce", INCARNATION, 0)
-    one_way = here.over(StreamTransport(Stream(), HERE), unreadable)
+    one_way = here.over(Transport(Stream(), HERE), unreadable)
     with pytest.raises(Malformed, match="a SHARED_BUNDLE frame of 4 bytes came out of turn"):
         one_way.unpack(FrameType.SHARED_BUNDLE, b"what")
 
 
 def test_a_stream_takes_no_frames_of_shared_memory() -> None:
-    plain = StreamTransport(Stream(), ELSEWHERE)
+    plain = Transport(Stream(), ELSEWHERE)
     for type_ in (FrameType.SHARED_MEMORY, FrameType.SHARED_BUNDLE, FrameType.OPENED):
         with pytest.raises(Malformed, match="came out of turn"):
             plain.unpack(type_, b"")
@@ -129,7 +129,7 @@ def test_a_transport_is_finished_when_the_other_side_has_confirmed_what_it_opene
 
 def test_a_stream_is_finished_at_once() -> None:
     said: list[str] = []
-    StreamTransport(Stream(), ELSEWHERE).finish(lambda: said.append("closed"))
+    Transport(Stream(), ELSEWHERE).finish(lambda: said.append("closed"))
     assert said == ["closed"]
 
 

@@ -14,10 +14,10 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import Contact, Message
-from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.authority import Authority
 from quillcast.live.admission.keyring import CertifiedIdentity
 from quillcast.live.config import LiveConfig
-from quillcast.live.runtime.host import new_incarnation
+from quillcast.live.node.host import new_incarnation
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport.hello import Identity
 from quillcast.live.transport.links import Links

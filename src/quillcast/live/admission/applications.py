@@ -14,14 +14,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from quillcast.core.errors import Malformed, RemoteError, Unreachable
 from quillcast.core.messages import Number, decoded
-from quillcast.live.admission.certificates import Authority, authority_key, read_member
+from quillcast.live.admission.authority import Authority
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.keyring import MEMBERS_MAX, Keyring
 from quillcast.live.transport import addresses, hello
+from quillcast.live.transport.certificates import authority_key, read_member
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameReader, FrameType, frame
 from quillcast.live.transport.hello import Hello, Identity, RefusedThere
 from quillcast.live.transport.tls import TlsTransport, applicant_context
-from quillcast.live.transport.transport import OtherEnd, StreamTransport
+from quillcast.live.transport.transport import OtherEnd, Transport
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime, fingerprint
 
 _STATEMENT = b"quillcast admission 1\0"
@@ -106,9 +107,9 @@ class Applicant:
         self._authority_key = b""
         self.closing = False
 
-    def plain(self, stream: asyncio.Transport, /) -> StreamTransport:
+    def plain(self, stream: asyncio.Transport, /) -> Transport:
         """The transport of its socket."""
-        return StreamTransport(stream, OtherEnd())
+        return Transport(stream, OtherEnd())
 
     def made(self, transport: TlsTransport, /) -> None:
         """It has its transport."""

@@ -43,7 +43,7 @@ class Inspector:
             "uptime_s": round(time.monotonic() - self._started_at, 3),
             "active": peer.active,
             "credential": links.handshake.tls.fingerprint if links.handshake.tls is not None else None,
-            "admits": links.handshake.admissions is not None,
+            "admits": links.handshake.answer_application is not None,
             "unauthenticated": links.unauthenticated_count,
             "neighbours": [self._neighbour(link) for link in links.links.values()],
             "leaf_set": [_contact(contact) for contact in peer.overlay.leaf_set],

@@ -23,7 +23,7 @@ from quillcast.live.transport.framing import (
 from quillcast.live.transport.handshake import Handshake
 from quillcast.live.transport.hello import REASON_BYTES_MAX, Hello, HelloRefused, RefusedThere
 from quillcast.live.transport.sockets import transport_of
-from quillcast.live.transport.transport import OtherEnd, StreamTransport, Transport
+from quillcast.live.transport.transport import OtherEnd, Transport
 from quillcast.protocol.security.members import Unadmitted
 
 T = TypeVar("T")
@@ -145,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.made(self.plain(cast("asyncio.Transport", transport)))
 
-    def plain(self, stream: asyncio.Transport) -> StreamTransport:
+    def plain(self, stream: asyncio.Transport) -> Transport:
         """The transport of this connection's socket."""
         return transport_of(stream, self.context.config)
 

@@ -7,10 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from quillcast.core.errors import DiskFailed
-from quillcast.live.admission import certificates
-from quillcast.live.admission.applications import Admissions
 from quillcast.live.runtime.problems import Problems
-from quillcast.live.transport import hello
+from quillcast.live.transport import certificates, hello
 from quillcast.live.transport.hello import Hello, Identity
 from quillcast.live.transport.tls import Tls
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
@@ -30,8 +28,8 @@ class Handshake:
         self.identity, self.network, self.incarnation = identity, network, incarnation
         self.tls, self.wall_ns = tls, wall_ns
         self._counters, self._problems = counters, problems
-        self.admissions: Admissions | None = None
-        """Present at the peer that holds the network's credential; the others turn applicants away."""
+        self.answer_application: Callable[[Hello, bytes], bytes] | None = None
+        """Answers applications for admission at the peer that holds the network's credential; others have none."""
 
     @property
     def members_only(self) -> bool:
@@ -69,12 +67,12 @@ class Handshake:
 
     def admit(self, mine: Hello, application: bytes) -> bytes:
         """The answer to an application for admission. Raises `Unadmitted`."""
-        if self.admissions is None:
+        if self.answer_application is None:
             raise Unadmitted(
                 "token", "this peer cannot admit others; join through the one that holds the network's credential"
             )
         try:
-            answer = self.admissions.admit(mine, application)
+            answer = self.answer_application(mine, application)
         except DiskFailed as problem:
             self._problems.append(str(problem))
             raise Unadmitted("token", "this peer cannot read its tokens; whoever runs it sees why") from problem

@@ -32,7 +32,7 @@ class Sharing:
         return self.memory.join(parts) if self.exports else b"".join(parts)
 
     def over(self, below: Transport, theirs: Hello) -> Transport:
-        """The transport to a peer whose hello is proven: beside shared memory, if it is a process of this user."""
+        """The transport to a peer whose hello is proven: with shared memory, if it is a process of this user."""
         pid = below.end.own_pid
         if not pid:
             return below
@@ -40,36 +40,35 @@ class Sharing:
         return SharedMemoryTransport(below, self, imports=imports)
 
 
-class SharedMemoryTransport:
-    """Bundles of large blocks travel as the places of these blocks in shared memory; all else travels in the stream.
+class SharedMemoryTransport(Transport):
+    """Bundles of large blocks travel as the places of these blocks in shared memory; all else travels below.
 
     Each side says once that it can open the other side's memory, and gets places instead of blocks from then on. The
     exporter keeps a bundle until the importer has confirmed that it has opened it.
     """
 
     def __init__(self, below: Transport, sharing: Sharing, *, imports: bool) -> None:
-        self.stream, self.end, self.certificate = below.stream, below.end, below.certificate
+        super().__init__(below.stream, below.end)
         self.imports = imports  # this process can open the other one's memory
         self.exports = False  # the other process can open this one's
         self.opened = 0  # imported bundles that are not confirmed yet
         self._below, self._sharing = below, sharing
         self._exported: deque[Bundle] = deque()  # kept until the other side has confirmed them
         self._exported_bytes = 0
-        self._exported_bytes_max = _UNCONFIRMED_WINDOWS * sharing.config.window_bytes
-        self._close: Callable[[], None] | None = None  # when all of them are confirmed
+        self._close: Callable[[], None] | None = None  # called when all of them are confirmed
         if imports:
             below.write([frame(FrameType.SHARED_MEMORY)])
 
-    def write(self, parts: list[Part], /) -> None:
+    def write(self, parts: list[Part]) -> None:
         if self.opened:
             parts = [frame(FrameType.OPENED, self.opened.to_bytes(NUMBER_BYTES, "little")), *parts]
             self.opened = 0
         self._below.write(parts)
 
-    def pack(self, bundle: Bundle, parts: list[Part], /) -> int:
+    def pack(self, bundle: Bundle, parts: list[Part]) -> int:
         head = bundle.head
         places = self._export(bundle) if self.exports and bundle.size > SHARED_BYTES_MIN else None
-        if places is None:  # as in `StreamTransport.pack`, inline: this runs for every bundle
+        if places is None:  # as in `Transport.pack`, inline: this runs for every bundle
             size = len(head) + bundle.size - BUNDLE_BYTES
             parts.append(header(size, BUNDLE) + head)
             parts += map(DATA, bundle.blocks)
@@ -78,7 +77,7 @@ class SharedMemoryTransport:
             parts.append(header(size, FrameType.SHARED_BUNDLE) + head + places)
         return HEADER_BYTES + size
 
-    def unpack(self, type_: FrameType, content: bytes, /) -> Bundle | None:
+    def unpack(self, type_: FrameType, content: bytes) -> Bundle | None:
         match type_:
             case FrameType.SHARED_BUNDLE if self.imports:
                 return self._import(content)
@@ -87,10 +86,10 @@ class SharedMemoryTransport:
             case FrameType.SHARED_MEMORY if not content and self._sharing.sample_place:
                 self.exports = self._sharing.exports = True
             case _:
-                return self._below.unpack(type_, content)
+                return super().unpack(type_, content)
         return None
 
-    def finish(self, close: Callable[[], None], /) -> None:
+    def finish(self, close: Callable[[], None]) -> None:
         if not self._exported:
             close()
         elif self._close is None:
@@ -105,7 +104,7 @@ class SharedMemoryTransport:
 
     def _export(self, bundle: Bundle) -> bytes | None:
         """Export the bundle's blocks; returns their places, or None if they must be sent."""
-        if self._exported_bytes > self._exported_bytes_max:
+        if self._exported_bytes > _UNCONFIRMED_WINDOWS * self._sharing.config.window_bytes:
             return None
         places = self._sharing.memory.places(bundle.blocks)
         if places is not None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from quillcast.live.config import LiveConfig
 from quillcast.live.transport import addresses, local_ipc
-from quillcast.live.transport.transport import OtherEnd, StreamTransport
+from quillcast.live.transport.transport import OtherEnd, Transport
 
 
-class TcpTransport(StreamTransport):
+class TcpTransport(Transport):
     """A TCP connection. Bytes that stay unacknowledged for too long end it."""
 
     def __init__(self, stream: asyncio.Transport, config: LiveConfig) -> None:
@@ -22,7 +22,7 @@ class TcpTransport(StreamTransport):
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * config.unanswered_timeout_s))
 
 
-class UnixTransport(StreamTransport):
+class UnixTransport(Transport):
     """A Unix socket to a process of this machine, whose number and user the kernel tells."""
 
     def __init__(self, stream: asyncio.Transport, config: LiveConfig) -> None:
@@ -33,7 +33,7 @@ class UnixTransport(StreamTransport):
         super().__init__(stream, OtherEnd(f"process {pid} of this machine", pid, pid if user == os.geteuid() else 0))
 
 
-def transport_of(stream: asyncio.Transport, config: LiveConfig) -> StreamTransport:
+def transport_of(stream: asyncio.Transport, config: LiveConfig) -> Transport:
     """The transport of a socket that was just connected or accepted."""
     made = UnixTransport if stream.get_extra_info("socket").family == socket.AF_UNIX else TcpTransport
     stream.set_write_buffer_limits(high=config.write_bytes_max)
@@ -41,7 +41,7 @@ def transport_of(stream: asyncio.Transport, config: LiveConfig) -> StreamTranspo
         return made(stream, config)
     except OSError:
         stream.abort()  # its protocol is told next that it ended
-        return StreamTransport(stream, OtherEnd())
+        return Transport(stream, OtherEnd())
 
 
 async def connect(

@@ -15,9 +15,9 @@ import ssl
 from typing import Protocol, cast
 
 from quillcast.core.errors import RemoteError
-from quillcast.live.admission import certificates
+from quillcast.live.transport import certificates
 from quillcast.live.transport.hello import HelloRefused, Identity
-from quillcast.live.transport.transport import Part, StreamTransport
+from quillcast.live.transport.transport import Part, Transport
 from quillcast.protocol.security.members import fingerprint
 
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, which the ssl module has no name for
@@ -44,7 +44,7 @@ class Secured(Protocol):
     opened_here: bool
     closing: bool
 
-    def plain(self, stream: asyncio.Transport, /) -> StreamTransport: ...
+    def plain(self, stream: asyncio.Transport, /) -> Transport: ...
     def made(self, transport: "TlsTransport", /) -> None: ...
     def connection_lost(self, problem: Exception | None, /) -> None: ...
     def pause_writing(self) -> None: ...
@@ -78,7 +78,7 @@ def applicant_context() -> ssl.SSLContext:
     return context
 
 
-class TlsTransport(asyncio.BufferedProtocol, StreamTransport):
+class TlsTransport(asyncio.BufferedProtocol, Transport):
     """The transport of a connection, and the protocol of its socket. The connection reads and writes plain bytes."""
 
     def __init__(self, connection: Secured, context: ssl.SSLContext) -> None:
@@ -90,15 +90,11 @@ class TlsTransport(asyncio.BufferedProtocol, StreamTransport):
         self._first = -1
         self._handshaken = self._failed = False
 
-    @property
-    def certificate(self) -> bytes | None:
-        return self._tls.getpeercert(binary_form=True) if self._handshaken else None
-
     # --- the socket's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         plain = self.connection.plain(cast("asyncio.Transport", transport))
-        self.stream, self.end = plain.stream, plain.end
+        Transport.__init__(self, plain.stream, plain.end)
         self.connection.made(self)
         self._advance()
 
@@ -129,7 +125,7 @@ class TlsTransport(asyncio.BufferedProtocol, StreamTransport):
 
     # --- the connection's side
 
-    def write(self, parts: list[Part], /) -> None:
+    def write(self, parts: list[Part]) -> None:
         """Encrypt and send, in pieces."""
         if not self._handshaken:
             self._backlog += parts
@@ -160,7 +156,7 @@ class TlsTransport(asyncio.BufferedProtocol, StreamTransport):
         try:
             if not self._handshaken:
                 self._tls.do_handshake()
-                self._handshaken = True
+                self._handshaken, self.certificate = True, self._tls.getpeercert(binary_form=True)
                 backlog, self._backlog = self._backlog, []
                 self.write(backlog)
             self._read()

@@ -1,17 +1,9 @@
-"""How one connection carries frames: the interface of all transports.
-
-A connection gets its transport when it is made, and nothing else asks which one that is:
-
-- `sockets.TcpTransport` and `sockets.UnixTransport`: everything travels in the socket's stream;
-- `tls.TlsTransport`, over one of these: what is written is encrypted;
-- `shared_transport.SharedMemoryTransport`, over any of these: places of large blocks travel, and the blocks stay.
-"""
+"""How one connection carries frames: the interface of all transports, and what they have in common."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Protocol
 
 from quillcast.core.bundle import BUNDLE_BYTES, Bundle
 from quillcast.core.errors import Malformed
@@ -38,70 +30,44 @@ class TransportLost(Exception):
     """Something that the other side sent cannot be had any more: as if the connection had ended before."""
 
 
-class Transport(Protocol):
-    """Carries frames to and from the other end of one connection."""
+class Transport:
+    """Carries frames to and from the other end of one connection, which gets it when it is made.
 
-    stream: asyncio.Transport
-    """The socket's. It says how much waits to be sent and whether it is closing; only the transport writes to it."""
-    end: OtherEnd
+    Here everything travels in the stream. That holds for TCP and Unix sockets (`live.transport.sockets`). TLS encrypts
+    what is written (`live.transport.tls`). Between processes of one user, large blocks stay in shared memory
+    (`live.transport.shared_transport`).
+    """
 
-    @property
-    def certificate(self) -> bytes | None:
-        """The other side's certificate, whose key is proven; None if it showed none."""
-        ...
-
-    def write(self, parts: list[Part], /) -> None:
-        """Send these bytes, in order. They are whole frames."""
-        ...
-
-    def pack(self, bundle: Bundle, parts: list[Part], /) -> int:
-        """Append the frame that carries a bundle to `parts`; returns how many bytes that is."""
-        ...
-
-    def unpack(self, type_: FrameType, content: bytes, /) -> Bundle | None:
-        """Process a frame of this kind of transport; returns the bundle, if it carries one.
-
-        Raises `Malformed` if the frame is not of this kind of transport, and `TransportLost`.
-        """
-        ...
-
-    def finish(self, close: Callable[[], None], /) -> None:
-        """Call `close` when the other side has taken all that does not travel in the stream; or after a while."""
-        ...
-
-    def close(self) -> None:
-        """Close the stream when everything written has been sent, and release what is kept for the other side."""
-        ...
-
-
-class StreamTransport:
-    """Everything travels in the stream."""
-
-    stream: asyncio.Transport
-    end: OtherEnd
+    certificate: bytes | None = None
+    """The other side's certificate, once its key is proven."""
 
     def __init__(self, stream: asyncio.Transport, end: OtherEnd) -> None:
         self.stream, self.end = stream, end
+        """The stream says how much waits to be sent, and whether it is closing. Only the transport writes to it."""
 
-    @property
-    def certificate(self) -> bytes | None:
-        return None
-
-    def write(self, parts: list[Part], /) -> None:
+    def write(self, parts: list[Part]) -> None:
+        """Send these bytes, which are whole frames, in order."""
         self.stream.writelines(parts)
 
-    def pack(self, bundle: Bundle, parts: list[Part], /) -> int:
+    def pack(self, bundle: Bundle, parts: list[Part]) -> int:
+        """Append the frame that carries a bundle to `parts`; returns how many bytes that is."""
         head = bundle.head
         size = len(head) + bundle.size - BUNDLE_BYTES
         parts.append(header(size, BUNDLE) + head)
         parts += map(DATA, bundle.blocks)
         return HEADER_BYTES + size
 
-    def unpack(self, type_: FrameType, content: bytes, /) -> Bundle | None:
+    def unpack(self, type_: FrameType, content: bytes) -> Bundle | None:
+        """Process a frame of this kind of transport; returns the bundle, if it carries one.
+
+        Raises `Malformed` if the frame is not of this kind of transport, and `TransportLost`.
+        """
         raise Malformed(f"a {type_.name} frame of {len(content)} bytes came out of turn")
 
-    def finish(self, close: Callable[[], None], /) -> None:
+    def finish(self, close: Callable[[], None]) -> None:
+        """Call `close` when the other side has taken all that does not travel in the stream; or after a while."""
         close()
 
     def close(self) -> None:
+        """Close the stream when everything written has been sent, and release what is kept for the other side."""
         self.stream.close()
