@@ -63,7 +63,7 @@ def test_peers_of_one_machine_are_linked_by_a_unix_socket() -> None:
 def test_a_peer_that_has_none_is_reached_by_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with toy() as alice:
-            monkeypatch.setattr(toys, "NEARBY", False)
+            monkeypatch.setattr(toys, "LOCAL_IPC", False)
             async with toy() as bob:
                 assert await exchange(alice, bob) == socket.AF_INET
             async with toy() as bob:

@@ -167,7 +167,7 @@ def test_peers_linked_by_tcp_send(monkeypatch: pytest.MonkeyPatch) -> None:
             await bob.until(lambda: len(bob.bundles) == 1)
             assert (imported(bob), payloads(bob)) == ([False], [bytes(SIZE)])
 
-    monkeypatch.setattr(toys, "NEARBY", False)
+    monkeypatch.setattr(toys, "LOCAL_IPC", False)
     run(scenario())
 
 
@@ -539,14 +539,14 @@ def test_a_peer_that_exports_something_else_than_it_says_is_cut_off(what: str, t
     run(scenario())
 
 
-@pytest.mark.parametrize("nearby_", [True, False])
+@pytest.mark.parametrize("by_local_ipc", [True, False])
 def test_a_peer_that_confirms_too_much_or_exports_unasked_is_cut_off(
-    nearby_: bool, monkeypatch: pytest.MonkeyPatch
+    by_local_ipc: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
-            if nearby_:
+            if by_local_ipc:
                 frames(link, FrameType.OPENED, (1).to_bytes(NUMBER_BYTES, "little"))
                 await is_cut_off(bob, alice, "1 bundles were confirmed, but only 0 are exported")
             else:
@@ -557,7 +557,7 @@ def test_a_peer_that_confirms_too_much_or_exports_unasked_is_cut_off(
                 await bob.until(lambda: len(bob.losses) == 2)
                 assert "a SHARED_MEMORY frame of 0 bytes came out of turn" in bob.links.problems[-1]
 
-    monkeypatch.setattr(toys, "NEARBY", nearby_)
+    monkeypatch.setattr(toys, "LOCAL_IPC", by_local_ipc)
     run(scenario())
 
 

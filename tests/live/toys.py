@@ -26,7 +26,7 @@ from quillcast.protocol.security.members import NONCE_BYTES
 
 TOPIC = b"t" * 16
 PATIENCE_S = 20.0  # a test that waits longer fails; nothing is expected to take so long
-NEARBY = True  # toys are linked as peers of one machine are; the fixture `way` changes that
+LOCAL_IPC = True  # toys are linked as peers of one machine are; the fixture `way` changes that
 
 
 class Said(Message, frozen=True, tag=1):
@@ -114,7 +114,7 @@ async def toy(
     pump = Pump(asyncio.get_running_loop())
     tls = membership and Tls(membership.identity, membership.certificate, membership.authority)
     identity = membership.identity if membership else identity or Identity.new()
-    config = msgspec.structs.replace(config or LiveConfig(), local_ipc=NEARBY)
+    config = msgspec.structs.replace(config or LiveConfig(), local_ipc=LOCAL_IPC)
     links = Links(pump, identity, network, new_incarnation(), ToyCodec, config, tls=tls, wall_ns=wall_ns)
     await links.listen("127.0.0.1", port)
     peer = pump.inputs = ToyPeer(links)
