@@ -95,8 +95,10 @@ class Pump:
         """Phases 2 to 5."""
         while True:
             try:
-                self._settle()
+                if self._deferred:
+                    self._settle()
             finally:
+                self.turning = False
                 events_left = self.write()
             if not self._deferred:
                 break
@@ -112,13 +114,10 @@ class Pump:
     def _settle(self) -> None:
         """Handle the inputs that are deferred by now. What they defer waits until the links have written."""
         self.turning = True
-        try:
-            for _ in range(len(self._deferred)):
-                handler, args = self._deferred.popleft()
-                if not self.closed:
-                    self.call(handler, *args)
-        finally:
-            self.turning = False
+        for _ in range(len(self._deferred)):
+            handler, args = self._deferred.popleft()
+            if not self.closed:
+                self.call(handler, *args)
 
     def _deliver(self) -> None:
         """Run handlers in order. One that publishes may add more; those come last."""
