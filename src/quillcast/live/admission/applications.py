@@ -22,7 +22,6 @@ from quillcast.live.transport.certificates import authority_key, read_member
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameReader, FrameType, frame
 from quillcast.live.transport.hello import Hello, Identity, RefusedThere
 from quillcast.live.transport.tls import TlsTransport, applicant_context
-from quillcast.live.transport.transport import OtherEnd, Transport
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime, fingerprint
 
 _STATEMENT = b"quillcast admission 1\0"
@@ -106,10 +105,6 @@ class Applicant:
         self._reader = FrameReader(FRAME_BYTES_MAX)
         self._authority_key = b""
         self.closing = False
-
-    def plain(self, stream: asyncio.Transport, /) -> Transport:
-        """The transport of its socket."""
-        return Transport(stream, OtherEnd())
 
     def made(self, transport: TlsTransport, /) -> None:
         """It has its transport."""

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.x509.oid import NameOID
 
 from quillcast.core.errors import LocalError
-from quillcast.live.transport.certificates import NONCE_OID, pem
+from quillcast.live.transport.certificates import NONCE_OID, pem, secret_pem
 from quillcast.protocol.security.members import NONCE_BYTES, fingerprint, member_id
 
 MEMBER_DAYS = 3650  # a guess: revocation, not expiry, ends a membership
@@ -58,10 +58,7 @@ class Authority:
     @property
     def pem(self) -> bytes:
         """The bytes to store, which must be kept secret."""
-        key = self._key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        return key + pem(self.certificate)
+        return secret_pem(self._key) + pem(self.certificate)
 
     def admit(self, public_key: bytes, now_ns: int, nonce: bytes | None = None) -> bytes:
         """A member's certificate for a peer's key. The nonce, and so its place on the ring, is drawn here."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from quillcast.protocol.security.members import NONCE_BYTES, Member, Unadmitted, fingerprint
 
@@ -48,6 +48,13 @@ def read_member(certificate: bytes, by: bytes) -> Member:
         raise Unadmitted("certificate", "its certificate is none of a peer")
     from_ns, until_ns = _ns(read.not_valid_before_utc), _ns(read.not_valid_after_utc)
     return Member(key.public_bytes_raw(), nonce, from_ns, until_ns)
+
+
+def secret_pem(key: Ed25519PrivateKey) -> bytes:
+    """A secret key in the format of OpenSSL's files, without a password."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def pem(certificate: bytes) -> bytes:

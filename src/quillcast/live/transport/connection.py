@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeVar, cast
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, RemoteError
-from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport import hello
 from quillcast.live.transport.framing import (
@@ -22,8 +21,7 @@ from quillcast.live.transport.framing import (
 )
 from quillcast.live.transport.handshake import Handshake
 from quillcast.live.transport.hello import REASON_BYTES_MAX, Hello, HelloRefused, RefusedThere
-from quillcast.live.transport.sockets import transport_of
-from quillcast.live.transport.transport import OtherEnd, Transport
+from quillcast.live.transport.transport import UNKNOWN, Transport
 from quillcast.protocol.security.members import Unadmitted
 
 T = TypeVar("T")
@@ -45,23 +43,18 @@ class Keeper(Protocol):
 
     def opened(self, connection: "Connection", /) -> None:
         """Somebody connected; nobody knows yet who."""
-        ...
 
     def is_welcome(self, connection: "Connection", /) -> bool:
         """Is this the connection to keep, of several to the same peer?"""
-        ...
 
     def proved(self, connection: "Connection", /) -> None:
         """Both proofs are valid. The keeper has the connection serve a link, or closes it."""
-        ...
 
     def refused(self, connection: "Connection", problem: RemoteError | CrowdedOut, /) -> None:
         """The connection is closed for what came on it."""
-        ...
 
     def closed(self, connection: "Connection", /) -> None:
         """The connection has ended."""
-        ...
 
 
 class Receiver(Protocol):
@@ -69,15 +62,12 @@ class Receiver(Protocol):
 
     def arrives(self, size_bytes: int, /) -> None:
         """Part of a bundle of this size has arrived. Raises `Malformed` if it overdraws the credit."""
-        ...
 
     def pause(self) -> None:
         """The socket accepts no more bytes for now."""
-        ...
 
     def resume(self) -> None:
         """The socket accepts bytes again."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +77,8 @@ class ConnectionContext:
     keeper: Keeper
     handshake: Handshake
     pump: Pump
-    config: LiveConfig
+    plain: Callable[[asyncio.Transport], Transport]
+    """Makes the transport of a socket."""
     spare: Spare
     unfinished: Unfinished
 
@@ -97,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
 
     transport: Transport
     receiver: Receiver | None = None
-    end = OtherEnd()
+    end = UNKNOWN
 
     def __init__(
         self, context: ConnectionContext, mine: Hello, wanted: bytes | None, *, opened_here: bool, curious: bool = False
@@ -143,11 +134,7 @@ class Connection(asyncio.BufferedProtocol):
             raise
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.made(self.plain(cast("asyncio.Transport", transport)))
-
-    def plain(self, stream: asyncio.Transport) -> Transport:
-        """The transport of this connection's socket."""
-        return transport_of(stream, self.context.config)
+        self.made(self.context.plain(cast("asyncio.Transport", transport)))
 
     def made(self, transport: Transport) -> None:
         """The connection has its transport: say hello."""

@@ -28,11 +28,9 @@ class ControlCodec(Protocol):
 
     def encode_all(self, messages: list[Message], /) -> bytes:
         """The messages as bytes."""
-        ...
 
     def decode_all(self, data: bytes, /) -> list[Any]:
         """The messages of these bytes. Raises `Malformed`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.patience import Patience, within
 from quillcast.live.runtime.problems import Problems
 from quillcast.live.runtime.pump import Pump
-from quillcast.live.transport import addresses, local_ipc, sockets
+from quillcast.live.transport import addresses, local_ipc
 from quillcast.live.transport.connection import Connection, ConnectionContext, CrowdedOut, Superseded
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, Spare, Unfinished
 from quillcast.live.transport.handshake import Handshake
@@ -30,7 +30,7 @@ from quillcast.live.transport.roundtrips import RoundTrips
 from quillcast.live.transport.shared_memory import SharedMemory
 from quillcast.live.transport.shared_transport import Sharing
 from quillcast.live.transport.tls import Tls
-from quillcast.live.transport.transport import TransportLost
+from quillcast.live.transport.transport import TransportLost, connect, transport_of
 from quillcast.protocol.security.members import Unadmitted
 
 _CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
@@ -74,8 +74,9 @@ class Links:
         self._death_watches: set[asyncio.Task[None]] = set()  # check whether processes whose links closed have ended
         self._closing = False
         self._unplugged = False
+        self._plain = partial(transport_of, config=config)
         self._links = LinkContext(pump, config, codec, self.counters, self._mark_dirty)
-        self._connections = ConnectionContext(self, self.handshake, pump, config, Spare(), self.unfinished)
+        self._connections = ConnectionContext(self, self.handshake, pump, self._plain, Spare(), self.unfinished)
 
     # --- orders -------------------------------------------------------------------------------------------------
 
@@ -202,7 +203,8 @@ class Links:
         if self.links.get(link.contact.node_id) is link and link.connection is None:
             self.counters["links_failed"] += 1
             if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
-                self._note_shortage()
+                if _SHORTAGE not in self.problems:
+                    self.problems.append(_SHORTAGE)
             elif not isinstance(problem, ConnectionRefusedError):  # that peer has ended: this is normal
                 gone = isinstance(problem, HelloRefused) and problem.why == "identity"
                 note = (
@@ -212,10 +214,6 @@ class Links:
             if link.opening is not None:
                 link.opening.cancel()
             self._remove(link)
-
-    def _note_shortage(self) -> None:
-        if _SHORTAGE not in self.problems:
-            self.problems.append(_SHORTAGE)
 
     def unplug(self) -> None:
         """Simulate a pulled cable: all links break, and none can be opened until `plug_in`."""
@@ -266,15 +264,12 @@ class Links:
             connection.abort()
             return
         if len(self._unauthenticated) >= self.config.unauthenticated_max:
-            self._refuse(next(iter(self._unauthenticated)))
+            oldest = next(iter(self._unauthenticated))  # it has had the most time
+            del self._unauthenticated[oldest]
+            self.counters["unauthenticated_refused"] += 1
+            oldest.abort()
         self._unauthenticated[connection] = None
         Patience(self.loop, self.config.connect_timeout_s, partial(self._expire, connection))
-
-    def _refuse(self, connection: Connection) -> None:
-        """There are too many unauthenticated connections: close the oldest, which has had the most time."""
-        del self._unauthenticated[connection]
-        self.counters["unauthenticated_refused"] += 1
-        connection.abort()
 
     def is_welcome(self, connection: Connection) -> bool:
         """If both sides connected at the same time, both keep the connection that the smaller nodeId opened."""
@@ -432,7 +427,7 @@ class Links:
             raise OSError(errno.ENETUNREACH, "unplugged, which is a drill")
         connection = self._connection(wanted, opened_here=True, curious=curious)
         await connection.made_by(
-            sockets.connect(self.loop, lambda: self._protocol(connection), host, port, local=self.config.local_ipc)
+            connect(self.loop, lambda: self._protocol(connection), host, port, local=self.config.local_ipc)
         )
         try:
             await (connection.proven if members_only or not curious else connection.greeted)
@@ -447,7 +442,7 @@ class Links:
 
     def _protocol(self, connection: Connection) -> asyncio.BaseProtocol:
         """The protocol of the connection's socket."""
-        return connection if self.handshake.tls is None else self.handshake.tls.transport(connection)
+        return connection if self.handshake.tls is None else self.handshake.tls.transport(connection, self._plain)
 
     def _expire(self, connection: Connection) -> None:
         if connection in self._unauthenticated:

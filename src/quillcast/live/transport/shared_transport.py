@@ -13,6 +13,7 @@ from quillcast.live.transport.hello import Hello
 from quillcast.live.transport.shared_memory import SHARED_BYTES_MIN, SharedMemory
 from quillcast.live.transport.transport import DATA, Part, Transport
 
+_PIECES_MAX = 256  # more are joined first: copied twice, but in two pieces; a guess
 _UNCONFIRMED_WINDOWS = 2  # windows of exported bundles that may be unconfirmed; beyond that bundles are sent
 
 
@@ -29,7 +30,10 @@ class Sharing:
 
     def join(self, parts: list[bytes]) -> bytes | memoryview:
         """Join the pieces of a block; in shared memory, once some peer imports from this one."""
-        return self.memory.join(parts) if self.exports else b"".join(parts)
+        if not self.exports:
+            return b"".join(parts)
+        pieces = parts if len(parts) < _PIECES_MAX else [b"".join(parts)]
+        return self.memory.lay(pieces) or b"".join(pieces)
 
     def over(self, below: Transport, theirs: Hello) -> Transport:
         """The transport to a peer whose hello is proven: with shared memory, if it is a process of this user."""

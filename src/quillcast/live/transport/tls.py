@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import ssl
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from quillcast.core.errors import RemoteError
@@ -44,7 +45,6 @@ class Secured(Protocol):
     opened_here: bool
     closing: bool
 
-    def plain(self, stream: asyncio.Transport, /) -> Transport: ...
     def made(self, transport: "TlsTransport", /) -> None: ...
     def connection_lost(self, problem: Exception | None, /) -> None: ...
     def pause_writing(self) -> None: ...
@@ -66,9 +66,9 @@ class Tls:
         self._server.num_tickets = 0
         self._client = _context(ssl.PROTOCOL_TLS_CLIENT, pem, authority)
 
-    def transport(self, connection: Secured) -> "TlsTransport":
-        """The transport between the connection and its socket."""
-        return TlsTransport(connection, self._client if connection.opened_here else self._server)
+    def transport(self, connection: Secured, plain: Callable[[asyncio.Transport], Transport]) -> "TlsTransport":
+        """The transport between the connection and its socket, whose stream gets the transport that `plain` makes."""
+        return TlsTransport(connection, self._client if connection.opened_here else self._server, plain)
 
 
 def applicant_context() -> ssl.SSLContext:
@@ -81,8 +81,10 @@ def applicant_context() -> ssl.SSLContext:
 class TlsTransport(asyncio.BufferedProtocol, Transport):
     """The transport of a connection, and the protocol of its socket. The connection reads and writes plain bytes."""
 
-    def __init__(self, connection: Secured, context: ssl.SSLContext) -> None:
-        self.connection = connection
+    def __init__(
+        self, connection: Secured, context: ssl.SSLContext, plain: Callable[[asyncio.Transport], Transport] = Transport
+    ) -> None:
+        self.connection, self._plain = connection, plain
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=not connection.opened_here)
         self._raw = memoryview(bytearray(_RAW_BYTES))
@@ -93,7 +95,7 @@ class TlsTransport(asyncio.BufferedProtocol, Transport):
     # --- the socket's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        plain = self.connection.plain(cast("asyncio.Transport", transport))
+        plain = self._plain(cast("asyncio.Transport", transport))
         Transport.__init__(self, plain.stream, plain.end)
         self.connection.made(self)
         self._advance()
