@@ -15,8 +15,8 @@ import uvloop
 from quillcast.live.config import LiveConfig
 from quillcast.live.node.host import new_incarnation
 from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport import addresses, local_ipc
 from quillcast.live.transport import links as live_links
-from quillcast.live.transport import local_ipc
 from quillcast.live.transport.hello import Identity
 from quillcast.live.transport.links import Links
 from tests.live import toys
@@ -114,7 +114,7 @@ def test_who_is_reached_at_a_port_that_leads_elsewhere_is_reached_through_it() -
         )
         with socket.create_server(("127.0.0.1", 0)) as tunnel:
             port = tunnel.getsockname()[1]
-            await links.listen("127.0.0.1", 0, reached_at=("127.0.0.1", port))
+            await links.serve(addresses.listener("127.0.0.1", 0), reached_at=("127.0.0.1", port))
             assert links.contact.address == f"127.0.0.1:{port}"
             assert local_ipc.connected(links.contact.address) is None
         await links.close()

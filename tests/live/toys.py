@@ -19,6 +19,7 @@ from quillcast.live.admission.keyring import CertifiedIdentity
 from quillcast.live.config import LiveConfig
 from quillcast.live.node.host import new_incarnation
 from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport import addresses
 from quillcast.live.transport.hello import Identity
 from quillcast.live.transport.links import Links
 from quillcast.live.transport.tls import Tls
@@ -116,7 +117,7 @@ async def toy(
     identity = membership.identity if membership else identity or Identity.new()
     config = msgspec.structs.replace(config or LiveConfig(), local_ipc=LOCAL_IPC)
     links = Links(pump, identity, network, new_incarnation(), ToyCodec, config, tls=tls, wall_ns=wall_ns)
-    await links.listen("127.0.0.1", port)
+    await links.serve(addresses.listener("127.0.0.1", port))
     peer = pump.inputs = ToyPeer(links)
     try:
         yield peer

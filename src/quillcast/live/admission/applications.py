@@ -80,14 +80,8 @@ async def apply(
             context = applicant_context()
             await loop.create_connection(lambda: TlsTransport(applicant, context), host, port)
             return await applicant.answer
-    except TimeoutError as problem:
-        raise Unreachable(f"cannot join through {line.address}: no answer within {timeout_s:g} s") from problem
-    except ConnectionRefusedError as problem:
-        raise Unreachable(f"cannot join through {line.address}: nobody listens there") from problem
-    except OSError as problem:
-        raise Unreachable(f"cannot join through {line.address}: {problem.strerror or problem}") from problem
-    except RemoteError as problem:
-        raise Unreachable(f"cannot join through {line.address}: {problem}") from problem
+    except (OSError, RemoteError) as problem:
+        raise Unreachable(f"cannot join through {line.address}: {addresses.why(problem)}") from problem
     finally:
         applicant.close()
 

@@ -80,15 +80,11 @@ class Links:
 
     # --- orders -------------------------------------------------------------------------------------------------
 
-    async def listen(self, host: str, port: int, *, reached_at: tuple[str, int] | None = None) -> None:
-        """Accept links at this address; port 0 takes any. Raises `OSError`.
+    async def serve(self, listener: socket.socket, *, reached_at: tuple[str, int] | None = None) -> None:
+        """Accept links on a listening socket, which is closed along with the links.
 
         `reached_at` is the address that others are given, if it is a different one; its port 0 means the same port.
         """
-        await self.serve(addresses.listener(host, port), reached_at=reached_at)
-
-    async def serve(self, listener: socket.socket, *, reached_at: tuple[str, int] | None = None) -> None:
-        """Accept links on a listening socket, which is closed along with the links."""
         server = await self.loop.create_server(self._accept, sock=listener)
         self._servers.append(server)
         bound = addresses.bound(server)
@@ -498,14 +494,7 @@ class Links:
 
 def _unreachable(address: str, problem: Exception) -> Unreachable:
     """Why there is no link to an address, in one line."""
-    match problem:
-        case Unreachable():
-            return problem
-        case ConnectionRefusedError():
-            return Unreachable(f"cannot reach {address}: nobody listens there")
-        case TimeoutError():
-            return Unreachable(f"cannot reach {address}: no answer in time; does a firewall let TCP to it through?")
-        case OSError():
-            return Unreachable(f"cannot reach {address}: {problem.strerror or problem}")
-        case _:
-            return Unreachable(f"cannot link with {address}: {problem}")
+    if isinstance(problem, Unreachable):
+        return problem
+    verb = "reach" if isinstance(problem, OSError) else "link with"
+    return Unreachable(f"cannot {verb} {address}: {addresses.why(problem)}")
