@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from collections import Counter
 from typing import Any
 
@@ -14,7 +15,14 @@ from quillcast.live.transport.framing import NUMBER_BYTES, FrameReader, FrameTyp
 from quillcast.live.transport.hello import Hello
 from quillcast.live.transport.shared_memory import Released, SharedMemory
 from quillcast.live.transport.shared_transport import SharedMemoryTransport, Sharing
-from quillcast.live.transport.transport import OtherEnd, Part, Transport, TransportLost
+from quillcast.live.transport.transport import (
+    OtherEnd,
+    Part,
+    Transport,
+    TransportLost,
+    UnixTransport,
+    transport_of,
+)
 from tests.live.toys import bundle
 
 LARGE, SMALL = 100_000, 100
@@ -26,9 +34,15 @@ INCARNATION = b"8 bytes."
 class Stream(asyncio.Transport):
     """Notes what is written to it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.written, self.closed = b"", False
+    def __init__(self, own: socket.socket | None = None) -> None:
+        super().__init__(extra={"socket": own})
+        self.written, self.closed, self.aborted = b"", False, False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """It takes everything."""
+
+    def abort(self) -> None:
+        self.aborted = True
 
     def writelines(self, list_of_data: Any) -> None:
         self.written += b"".join(list_of_data)
@@ -77,6 +91,24 @@ def packed(transport: Transport, sent: Bundle) -> bytes:
     assert size == sum(map(len, parts))
     transport.write(parts)
     return b"".join(parts)
+
+
+def test_a_socket_that_ended_before_it_had_a_transport_is_aborted() -> None:
+    """Its protocol is told by the event loop; until then it writes to a stream that takes nothing."""
+    own, other = socket.socketpair()
+    for each in (own, other):
+        each.close()
+    stream = Stream(own)
+    assert type(transport_of(stream, LiveConfig())) is Transport
+    assert stream.aborted
+
+
+def test_a_unix_socket_knows_the_process_at_its_other_end() -> None:
+    own, other = socket.socketpair()
+    with own, other:
+        transport = transport_of(Stream(own), LiveConfig())
+    assert isinstance(transport, UnixTransport)
+    assert transport.end == OtherEnd(f"process {os.getpid()} of this machine", os.getpid(), os.getpid())
 
 
 def test_small_bundles_travel_the_same_way_by_every_transport() -> None:
