@@ -1,6 +1,13 @@
 """The policy of yielding the CPU, with a clock and a CPU of its own."""
 
+from pathlib import Path
+
+import pytest
+
+import quillcast
+from quillcast.live.node import presence
 from quillcast.live.runtime.yielding import LONG_S, PAUSE_S, Yielding
+from tests.live.toys import run
 
 
 class Cpu:
@@ -61,3 +68,20 @@ def test_yielding_can_be_turned_off() -> None:
     policy = cpu.policy(enabled=False)
     cpu.now += 1000 * PAUSE_S
     assert not cpu.yielded(policy, SHORT)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_node_yields_as_its_setting_says(enabled: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made: list[bool] = []
+
+    def policy(enabled: bool) -> Yielding:
+        made.append(enabled)
+        return Yielding(enabled)
+
+    async def scenario() -> None:
+        async with quillcast.Node(runtime_dir=tmp_path, live=quillcast.LiveConfig(yield_cpu=enabled)):
+            assert made == [enabled]
+
+    monkeypatch.setattr(presence, "Yielding", policy)
+    run(scenario())

@@ -4,8 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-import msgspec
-
 from quillcast.core.errors import DiskFailed
 from quillcast.live.runtime.problems import Problems
 from quillcast.live.transport import certificates, hello
@@ -38,18 +36,11 @@ class Handshake:
 
     def hello(self, address: str, window_bytes: int, shared_memory: bytes) -> Hello:
         """The first message of a new connection."""
-        said = Hello(
+        authority_key, clock_ns = (b"", 0) if self.tls is None else (self.tls.authority_key, self.wall_ns())
+        return Hello(
             self.network, self.identity.public_key, address, hello.nonce(), self.incarnation, window_bytes,
-            shared_memory=shared_memory,
+            self.identity.issuer_nonce, authority_key, clock_ns, shared_memory,
         )  # fmt: skip
-        if self.tls is None:
-            return said
-        return msgspec.structs.replace(
-            said,
-            issuer_nonce=self.identity.issuer_nonce,
-            authority_key=self.tls.authority_key,
-            clock_ns=self.wall_ns(),
-        )
 
     def check_admitted(self, theirs: Hello, certificate: bytes | None) -> None:
         """Raise `Unadmitted` unless this certificate proves that the sender of this hello is the member it claims."""

@@ -6,6 +6,7 @@ that breaks is reported to the peer and removed; the next message opens another.
 
 import asyncio
 import errno
+import math
 import os
 import socket
 import time
@@ -237,8 +238,7 @@ class Links:
         open_ += self._ending
         await asyncio.gather(*tasks, return_exceptions=True)
         if open_:
-            wait_s = self.config.close_timeout_s
-            wait_s = wait_s if timeout_s is None else min(timeout_s, wait_s)
+            wait_s = min(self.config.close_timeout_s, math.inf if timeout_s is None else timeout_s)
             await asyncio.wait([connection.ended for connection in open_], timeout=wait_s)
         for connection in open_:
             connection.abort()
