@@ -39,6 +39,7 @@ LINES = """
     quillcast.core
 """
 RANKS = {entry: rank for rank, line in enumerate(LINES.strip().splitlines()) for entry in line.split()}
+LIVE_FOLDERS = [{"node"}, {"edges", "storage"}, {"admission"}, {"discovery"}, {"transport"}, {"runtime"}]  # likewise
 PACKAGES = {"quillcast", "quillcast.__main__", "quillcast.protocol"}  # modules that are no layer
 
 OUTSIDE_WORLD = {"asyncio", "datetime", "io", "logging", "os", "pathlib", "secrets", "selectors", "shutil", "signal"}
@@ -90,6 +91,26 @@ def test_each_layer_imports_only_what_stands_below_it() -> None:
         if not may_import(name, imported)
     ]
     assert broken == []
+
+
+def test_each_folder_of_live_imports_only_what_stands_below_it() -> None:
+    broken = [
+        f"{name} imports {imported}"
+        for name, tree in modules()
+        for imported in imports(tree)
+        if (mine := live_rank(name)) is not None and (other := live_rank(imported)) is not None
+        if folder(name) != folder(imported) and other <= mine
+    ]
+    assert broken == []
+
+
+def live_rank(name: str) -> int | None:
+    return next((rank for rank, folders in enumerate(LIVE_FOLDERS) if folder(name) in folders), None)
+
+
+def folder(name: str) -> str:
+    """`transport` of `quillcast.live.transport.links`; empty for whatever is not in `live`."""
+    return name.split(".")[2] if name.startswith("quillcast.live.") else ""
 
 
 def import_graph() -> dict[str, list[str]]:

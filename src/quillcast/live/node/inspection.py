@@ -4,7 +4,6 @@ import asyncio
 import os
 import time
 from collections import Counter
-from typing import Any
 
 from quillcast.core.status import (
     Counters,
@@ -53,7 +52,7 @@ class Inspector:
             uptime_s=round(time.monotonic() - self._started_at, 3),
             active=peer.active,
             credential=tls.fingerprint if tls is not None else None,
-            admits=links.handshake.admissions is not None,
+            admits=links.handshake.answer_application is not None,
             looked_in=self._looked_in,
             unauthenticated=links.unauthenticated_count,
             neighbours=tuple(link_status(link, peer) for link in links.links.values()),
@@ -130,7 +129,7 @@ def link_status(link: Link, peer: Peer) -> LinkStatus:
     )
 
 
-def counters(counted: Counter[str], table: ForwardingTable[Any]) -> Counters:
+def counters(counted: Counter[str], table: ForwardingTable) -> Counters:
     """What the links and the forwarding table counted."""
     refused = {name: count for name, count in sorted(counted.items()) if name.startswith(REFUSED)}
     return Counters(
