@@ -22,7 +22,7 @@ from typing import Any
 from actors import Process, ask_all
 
 PEERS = 16
-TOPICS, SECONDS = (1, 100, 10_000), (20.0, 20.0)  # still, and while subscriptions change
+TOPICS, SECONDS = (1, 100, 10_000), (10.0, 10.0)  # still, and while subscriptions change
 QUICK_TOPICS, QUICK_SECONDS = (1, 100, 500), (5.0, 2.0)
 SETTLE_S, QUICK_SETTLE_S = 20.0, 3.0  # from the last subscription to the measurement: until what it set off is over
 CHANGING = 0.01  # of the subscriptions, every second
