@@ -1,9 +1,11 @@
-"""Delay from publishing to the handler, one publisher and one subscriber in processes of their own, at a fixed rate.
+"""Delay from publishing a lone event to the call of the handler, from one process to another, at a fixed rate.
 
-quillcast: through a forwarder, which is the topic's root, in a third process. zenoh, pyzmq, cyclonedds and iceoryx2:
-linked directly, and in rows of their own through a process in the middle. nats-py, paho-mqtt and redis: through their
-servers. The subscriber of `iceoryx2, polling` looks all the time, which takes a whole core. Systems take turns in every
-round; a row is the median of the rounds. What is missing on this machine is named.
+quillcast's events go through a forwarder in a third process, the topic's root. zenoh, pyzmq, cyclonedds and iceoryx2
+connect the two processes directly; rows of their own have a process between them. nats-py, paho-mqtt and redis go
+through their servers. The subscriber of iceoryx2 that polls takes a whole core.
+
+Systems take turns in every round, and a row is the median of its rounds. A system that is missing on this machine has a
+row that says so.
 """
 
 from actors import running

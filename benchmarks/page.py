@@ -169,14 +169,14 @@ def _details(results: Results) -> list[str]:
     lines: list[str] = []
     for name, result in results.items():
         busy = f"Before it, others used {result['load_percent']:.0f} % of the processor."
-        lines += ["", f"## {name}", "", f"{_first_line(name)} {busy}", "", *_rows(result["results"])]
+        lines += ["", f"## {name}", "", *_words(name), "", busy, "", *_rows(result["results"])]
     return lines[1:]
 
 
-def _first_line(program: str) -> str:
-    """What the program says that it measures."""
+def _words(program: str) -> list[str]:
+    """What the program says that it measures, and how."""
     tree = ast.parse((FOLDER / f"{program}.py").read_text())
-    return (ast.get_docstring(tree) or "").partition("\n\n")[0].replace("\n", " ")
+    return (ast.get_docstring(tree) or "").splitlines()
 
 
 def _rows(rows: list[Row]) -> list[str]:

@@ -1,15 +1,19 @@
-"""Events per second from a publisher to a subscriber, each a process, through the public API of each system.
+"""Events per second from one process to another at full speed, through the public API of each system.
 
-A handler is called with every event, a `bytes` object, as the APIs of all these systems do. `quillcast, batch` takes
-what is there at once in a loop, and `quillcast, awaited` awaits every event at both ends. quillcast: reliable, through
-a forwarder in a third process, the root of the topic; every process writes its journal but where the row says
-otherwise. zenoh, pyzmq, cyclonedds and iceoryx2: linked directly; rows of their own go through a router (a process with
-a session in router mode) or a forwarder (XSUB to XPUB). nats-py, paho-mqtt and redis: through their servers. Every
-queue is bounded, and full ones hold publishers up, except with `cyclonedds, best effort`, which drops: its rate is of
-what came, and `lost_share` tells what did not. The systems take turns in every round, each alone on the machine with
-processes of its own; a row is the median of the rounds. The clock runs at the subscriber, from the first event that
-counts to the last; processor time is that of all processes of a system together, memory the peak of each. What is
-missing on this machine is named.
+The subscriber's handler is called with each event, as `bytes`. In the row `quillcast, batch` a loop takes all events
+that have arrived; in `quillcast, awaited` there is one `await` per event at both ends.
+
+quillcast's topic is reliable, and its root is a forwarder in a third process. All processes write a journal, unless the
+row says otherwise. zenoh, pyzmq, cyclonedds and iceoryx2 connect the two processes directly; rows of their own have a
+router (a zenoh session in router mode) or a forwarder (XSUB to XPUB) between them. nats-py, paho-mqtt and redis go
+through their servers.
+
+Every queue is bounded, and a full one holds the publisher back. Only `cyclonedds, best effort` drops events: its rate
+counts those that arrived, and `lost_share` is the share of those that did not.
+
+Systems take turns in every round, each alone and in new processes. A row is the median of its rounds. The subscriber
+measures the time from the first event to the last. CPU time is the sum over all processes of a system, and memory the
+peak of each. A system that is missing on this machine has a row that says so.
 """
 
 import time
