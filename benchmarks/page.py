@@ -169,7 +169,16 @@ def _details(results: Results) -> list[str]:
     lines: list[str] = []
     for name, result in results.items():
         busy = f"Before it, others used {result['load_percent']:.0f} % of the processor."
-        lines += ["", f"## {name}", "", *_words(name), "", busy, "", *_rows(result["results"])]
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            *_words(name),
+            "",
+            f"{busy} {result.get('about', '')}".strip(),
+            "",
+            *_rows(result["results"]),
+        ]
     return lines[1:]
 
 
