@@ -49,7 +49,6 @@ def main() -> None:
         took_s = round(time.monotonic() - began_s)
         result = {"machine": machine, "took_s": took_s, "load_percent": load_percent, "about": about, "results": rows}
         kept.keep("compare", result, [*PROGRAMS, "compare"])
-        kept.draw()
 
 
 def _options() -> argparse.Namespace:

@@ -29,18 +29,18 @@ PROGRAMS = (*PUBLISHED, *OTHERS)
 
 def main() -> None:
     options = _options()
-    if not options.draw:
-        machine, began_s, results = kept.machine(), time.monotonic(), []
-        print(", ".join(f"{name} {value}" for name, value in machine.items()))
-        for name in options.programs or (PROGRAMS if options.all else PUBLISHED):
-            results.append({"machine": machine, **_run(name, quick=options.quick)})
-            if options.write:
-                kept.keep(name, results[-1], [*PROGRAMS, "compare"])
-        print(f"measured in {(time.monotonic() - began_s) / 60:.1f} minutes")
-        if options.json:
-            print(json.dumps({"benchmarks": results}))
-    if options.draw or options.write:
-        kept.draw()
+    if options.draw:
+        return kept.draw()
+    machine, began_s, results = kept.machine(), time.monotonic(), []
+    print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    for name in options.programs or (PROGRAMS if options.all else PUBLISHED):
+        results.append({"machine": machine, **_run(name, quick=options.quick)})
+        if options.write:
+            kept.keep(name, results[-1], [*PROGRAMS, "compare"])
+    print(f"measured in {(time.monotonic() - began_s) / 60:.1f} minutes")
+    if options.json:
+        print(json.dumps({"benchmarks": results}))
+    return None
 
 
 def _options() -> argparse.Namespace:
