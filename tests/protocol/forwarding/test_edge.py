@@ -420,6 +420,17 @@ def test_adjacent_losses_are_one_report_whatever_is_delivered_between() -> None:
     assert notes.got == [b"a", b"2"]
 
 
+def test_losses_that_follow_from_one_another_are_one_report() -> None:
+    """Buffers with room again take the next events, which may fill them up in the next turn."""
+    edge, notes, host = an_edge()
+    edge.skip(FIRST, [(0, 2)], "cut", [Run(0, PAUL, 0, 2)])
+    ((_, delay_s),) = host.timers
+    assert delay_s > 0, "later than the turns that come at once"
+    edge.skip(FIRST, [(2, 3)], "cut", [Run(2, PAUL, 2, 1)])
+    assert len(host.timers) == 1
+    assert notes.lost_ == [(1, 0, 3, "cut")]
+
+
 def test_events_between_losses_and_the_first_delivered_event_are_lost_too() -> None:
     edge, notes, host = an_edge()
     edge.begin(SECOND, 0)

@@ -54,7 +54,7 @@ class Subscriber(Protocol):
 
 
 class TellLosses(Timer, frozen=True):
-    """A turn in which a subscriber lost something has ended."""
+    """A subscriber lost something a moment ago."""
 
     topic: bytes
     number: int
@@ -65,6 +65,7 @@ _NO_FIRSTS: list[int] = []
 
 
 SILENT_MAX = 1024  # silent publishers that an edge remembers; a guess: 200 kB
+TELL_LOSSES_S = 0.01  # what a loss leads to has happened by then; a guess: several turns of a busy event loop
 DELIVERED_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: terms overlap for seconds
 
 
@@ -450,10 +451,13 @@ class Edge(Channel):
             cursor.lost = NO_RANGES
 
     def _report(self, loss: Loss) -> None:
-        """Report a loss before what follows it, at the end of this turn at the latest, so that ranges merge."""
+        """Report a loss before what follows it, and otherwise in a moment, so that ranges merge.
+
+        One loss may lead to the next: buffers with room again take more events, which may fill them up at once.
+        """
         if not self.losses:
             self.losses = {}
-            self.host.set_timer(TellLosses(self.topic, self.number), 0.0)
+            self.host.set_timer(TellLosses(self.topic, self.number), TELL_LOSSES_S)
         place = (loss.publisher, "") if loss.publisher else (loss.term, loss.why)
         _, ranges = self.losses.setdefault(place, (loss, RangeSet()))
         ranges.add(loss.first, loss.last)
