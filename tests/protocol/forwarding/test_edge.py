@@ -410,6 +410,30 @@ def test_events_admitted_before_the_subscription_are_not_waited_for() -> None:
     assert notes.lost_ == []
 
 
+def an_edge_that_passed_over_events() -> tuple[Edge, Notes]:
+    """It got Paul's first event from an earlier term, and the one numbered 9 from its own: the others seem not owed."""
+    edge, notes, _ = an_edge(since=SECOND, start=5)
+    edge.owe(FIRST, 2, 0)
+    edge.take(down(FIRST, 2, block(PAUL, 0)))
+    edge.take(down(SECOND, 5, block(PAUL, 9)))
+    return edge, notes
+
+
+def test_but_they_are_reported_if_they_arrive_after_later_ones() -> None:
+    edge, notes = an_edge_that_passed_over_events()
+    edge.take(down(FIRST, 3, block(PAUL, 1), block(PAUL, 2)))
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 2), block(PAUL, 3)))
+    assert notes.got == [b"0", b"9"]
+    assert notes.lost_ == [(1, 1, 4, "late")], "each once"
+
+
+def test_or_if_nobody_has_them_any_more() -> None:
+    edge, notes = an_edge_that_passed_over_events()
+    edge.skip(FIRST, [(3, 5)], "unavailable", [Run(3, PAUL, 1, 2)], [Run(0, PAUL, 2, 8)])
+    assert notes.lost_ == [(1, 1, 3, "unavailable")], "its own term held one of them, but before it began"
+
+
 def test_adjacent_losses_are_one_report_whatever_is_delivered_between() -> None:
     edge, notes, _ = an_edge()
     edge.skip(FIRST, [(0, 1)], "unavailable", [Run(0, PAUL, 0, 1)])

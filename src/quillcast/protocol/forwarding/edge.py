@@ -97,11 +97,15 @@ class EarlierTermCursor(TermCursor):
 class PublisherCursor:
     """A subscriber's place in the events of one publisher."""
 
-    __slots__ = ("before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from", "term")
+    __slots__ = (
+        "before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from", "passed_over",
+        "term",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that was delivered or reported lost
         self.lost = NO_RANGES  # later sequences that were reported lost
+        self.passed_over = NO_RANGES  # earlier sequences that seemed not to be owed (`Edge._expect`)
         self.before = NO_RANGES  # sequences before its first event here that were reported lost
         self.owed_from: int | None = None  # the first sequence reported lost of the subscription's term or a later one
         self.looked_at_next: int | None = -1  # `next` at the last check (`forget_publishers`)
@@ -390,7 +394,10 @@ class Edge(Channel):
         for run in gone:
             lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
         for publisher, those in lost.items():
-            self._lose_events(publisher, difference(those, again.get(publisher, NO_RANGES)), term, why)
+            cursor = self.publishers.get(publisher)
+            passed_over = cursor.passed_over if cursor is not None else NO_RANGES
+            elsewhere = RangeSet(difference(again.get(publisher, NO_RANGES), passed_over))
+            self._lose_events(publisher, difference(those, elsewhere), term, why)
         return [piece for hole in holes for piece in known.missing(*hole)]
 
     def _doubt(self, loss: Loss, term_cursor: TermCursor) -> None:
@@ -410,8 +417,7 @@ class Edge(Channel):
             for hole in (*self._never_delivered(cursor, first, min(last, cursor.next or 0)), *ahead):
                 self._report(Loss(term, *hole, why, publisher))
             cursor.lost.add(first, last)
-            if not self.ordered:
-                _note_delivered(cursor, first, last)
+            self._note_reported(cursor, first, last)
         if cursor.next is not None:
             self._pass_lost(cursor, cursor.next)
         if cursor.held:
@@ -511,7 +517,7 @@ class Edge(Channel):
         The block begins at `index` of a term; `done` of its events came before.
         """
         cursor = self.publishers.get(block.publisher) or self._meet(block.publisher)
-        expected = self._expected(cursor, block.first + done, term)
+        expected = self._expect(cursor, block.first + done, term)
         if block.first > expected and (cursor.term != term or not self._stood_in(cursor, expected, block.first)):
             self._hold(cursor, block, term, index)
             return
@@ -582,17 +588,19 @@ class Edge(Channel):
         self.publishers[publisher] = cursor = PublisherCursor()
         return cursor
 
-    def _expected(self, cursor: PublisherCursor, first: int, term: Term) -> int:
+    def _expect(self, cursor: PublisherCursor, first: int, term: Term) -> int:
         """The sequence of a publisher that is due when the one at `first` arrives in a term.
 
         If its last event was of a term before the one in which the subscription began, and this event is of that term,
-        then what lies between was admitted before the subscription, and is not owed.
+        then what lies between was admitted before the subscription, and is not owed. It is remembered, because another
+        term may turn out to hold it.
         """
         expected = cursor.next
         if expected is None or not self.ordered:
             expected = max(first, expected or 0)
-        elif term == self.since and cursor.term is not None and cursor.term < term:
-            expected = max(first, expected)
+        elif term == self.since and cursor.term is not None and cursor.term < term and first > expected:
+            cursor.passed_over = RangeSet([*cursor.passed_over, *cursor.lost.missing(expected, first)])
+            expected = first
         return cursor.lost.contiguous_from(expected) if cursor.lost else expected
 
     def _stood_in(self, cursor: PublisherCursor, first: int, last: int) -> bool:
@@ -618,15 +626,26 @@ class Edge(Channel):
         if repeats:
             self.host.trace(Repeated(self.topic, "edge", repeats))
         for begin, end in overtaken:
-            self._report(Loss(cursor.term or NO_TERM, begin, end, "overtaken", block.publisher))
-            _note_delivered(cursor, begin, end)
+            why = "late" if self.ordered else "overtaken"
+            self._report(Loss(cursor.term or NO_TERM, begin, end, why, block.publisher))
+            self._note_reported(cursor, begin, end)
+
+    def _note_reported(self, cursor: PublisherCursor, first: int, last: int) -> None:
+        """Sequences before the next one were reported lost."""
+        if cursor.passed_over:
+            cursor.passed_over.discard(first, last)
+        if not self.ordered:
+            _note_delivered(cursor, first, last)
 
     def _never_delivered(self, cursor: PublisherCursor, first: int, last: int) -> list[Range]:
-        """Sequences that an unordered subscriber is owed, and that were neither delivered nor reported lost.
+        """Sequences before the next one that are owed, and that were neither delivered nor reported lost.
 
-        If later terms readmit events, it is owed them from the publisher's first one on.
+        An unordered subscriber is owed, if later terms readmit events, those from the publisher's first one on. An
+        ordered one has them all, except for what seemed not to be owed and turns out to be.
         """
-        if self.ordered or cursor.delivered is None or cursor.began is None:
+        if self.ordered:
+            return cursor.passed_over.within(first, last)
+        if cursor.delivered is None or cursor.began is None:
             return []
         return cursor.delivered.missing(max(first, cursor.began[1]) if self.readmits else first, last)
 
