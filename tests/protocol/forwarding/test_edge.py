@@ -552,6 +552,17 @@ def test_what_may_have_been_admitted_before_the_subscription_began_is_no_hole_be
     assert notes.got == [b"5"]
 
 
+def test_nor_what_a_term_between_may_have_admitted_before_the_subscription_began() -> None:
+    edge, notes, host = an_edge(since=THIRD)
+    edge.owe(FIRST, 3, stable=5)
+    edge.owe(SECOND, 5, stable=0)
+    edge.take(down(THIRD, 0, block(PAUL, 9)))
+    edge.skip(FIRST, [(3, 5)], "unavailable", [Run(3, PAUL, 2, 2)])
+    host.time = 31.0
+    edge.give_up_holes(1.0, NO_LOG)
+    assert notes.lost_ == [(1, 2, 4, "unavailable")], "the second term may have admitted the others before its fifth"
+
+
 def test_but_it_is_one_behind_losses_that_the_subscription_was_owed_of_its_own_term() -> None:
     edge, notes, host = an_edge(since=SECOND, start=5)
     edge.skip(SECOND, [(5, 6)], "unavailable", [Run(5, PAUL, 2, 1)])

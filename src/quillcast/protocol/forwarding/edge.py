@@ -107,7 +107,7 @@ class PublisherCursor:
         self.lost = NO_RANGES  # later sequences that were reported lost
         self.passed_over = NO_RANGES  # earlier sequences that seemed not to be owed (`Edge._expect`)
         self.before = NO_RANGES  # sequences before its first event here that were reported lost
-        self.owed_from: int | None = None  # the first sequence reported lost of the subscription's term or a later one
+        self.owed_from: int | None = None  # the first one reported lost of a term from `Edge.owed_in_part` on
         self.looked_at_next: int | None = -1  # `next` at the last check (`forget_publishers`)
         self.term: Term | None = None  # of its last event
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
@@ -133,10 +133,10 @@ class Edge(Channel):
         "losses",
         "number",
         "ordered",
+        "owed_in_part",
         "publishers",
         "readmits",
         "since",
-        "start",
         "subscriber",
         "topic",
     )  # fmt: skip
@@ -150,7 +150,7 @@ class Edge(Channel):
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
         self.readmits = True  # does a new term readmit what is not stable? Not in a best-effort topic
         self.since: Term | None = None  # the term in which the subscription began
-        self.start = 0  # its first position in that term
+        self.owed_in_part = NO_TERM  # the latest term up to that one of which it is owed the last part only
         self.latest: TermCursor | None = None
         self.publishers: dict[bytes, PublisherCursor] = EMPTY
         self.holes: dict[bytes, float] = EMPTY  # publishers with a hole, and since when
@@ -210,8 +210,10 @@ class Edge(Channel):
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on. Any new term may fill holes."""
         if self.since is None:
-            self.since, self.start = term, start
+            self.since = term
         if self.term_cursor(term) is None:
+            if start > 0 and term <= self.since:
+                self.owed_in_part = max(self.owed_in_part, term)
             kind = EarlierTermCursor if term < self.since else TermCursor
             self.latest = kind(term, start, self.latest)
             for publisher in self.holes:
@@ -427,7 +429,7 @@ class Edge(Channel):
     def _lose_before(self, cursor: PublisherCursor, publisher: bytes, sequences: Range, term: Term, why: str) -> None:
         """Report the sequences before a publisher's first event here: order forbids their delivery."""
         first, last = sequences
-        if self.since is not None and term >= self.since:
+        if term >= self.owed_in_part:
             cursor.owed_from = first if cursor.owed_from is None else min(first, cursor.owed_from)
         if cursor.began is None or first >= (last := min(last, cursor.began[1])):
             return
@@ -658,15 +660,15 @@ class Edge(Channel):
     def _holes_before(self, cursor: PublisherCursor) -> list[Range]:
         """The sequences between those reported lost before its first event here, and that event.
 
-        The first of them was owed, and so were those that followed. But if the publisher's first event here is of the
-        term in which the subscription began, and that term had admitted others before, then the sequences just before
-        it were admitted before the subscription began, and are not owed. The same may hold for what follows losses of
-        earlier terms alone.
+        The first of them was owed, and so were those that followed, unless they were admitted between, in the part of a
+        term that is not owed. This may be if the publisher's first event here is of that term, or if those reported
+        lost are of earlier terms alone.
         """
-        if not cursor.before or cursor.began is None or (self.start > 0 and cursor.began[0] == self.since):
+        if not cursor.before or cursor.began is None or cursor.owed_from is None:
             return []
-        first = cursor.before.start if self.start == 0 else cursor.owed_from
-        return cursor.before.missing(first, cursor.began[1]) if first is not None else []
+        if cursor.began[0] == self.owed_in_part:
+            return []
+        return cursor.before.missing(cursor.owed_from, cursor.began[1])
 
     def _look_for_hole(self, publisher: bytes, cursor: PublisherCursor) -> None:
         """Record whether an event of a publisher is missing before a known one (held, lost, or the first)."""
