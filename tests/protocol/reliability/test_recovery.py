@@ -1,11 +1,12 @@
 """Which ranges are requested from whom, and when they are given up: one peer of a small network and its subscriber."""
 
-from quillcast.core.envelope import Term
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import REPAIR, Envelope, Term
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.reliability.messages import Fetch, Unavailable
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import PAUL
+from tests.protocol.recording import PAUL, block
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 
@@ -15,9 +16,9 @@ class Reading:
 
     def __init__(self) -> None:
         self.village = Village(4)
-        self.root, self.peer, sibling = by_distance(self.village)[:3]
+        self.root, self.peer, self.sibling = by_distance(self.village)[:3]
         self.reader = Reader()
-        for peer, reader in ((self.peer, self.reader), (sibling, Reader())):
+        for peer, reader in ((self.peer, self.reader), (self.sibling, Reader())):
             self.village.subscribe(peer, NAME, reader)
         self.village.run(5)
 
@@ -75,6 +76,25 @@ def test_ranges_of_a_past_term_that_nobody_has_are_given_up_after_the_time_of_a_
     assert reading.told == []
     village.run(20)
     assert reading.told == [(0, 3)]
+
+
+def test_what_a_peer_discarded_of_a_past_term_it_gets_again_from_a_neighbour_for_those_who_ask() -> None:
+    reading = Reading()
+    village, term = reading.village, Term(reading.tree.term.counter, bytes(16))
+    root, sibling = village.tree(reading.root, NAME), village.tree(reading.sibling, NAME)
+    assert root is not None
+    assert sibling is not None
+    for peer, tree in ((reading.root, root), (reading.sibling, sibling)):
+        village.act(peer, lambda peer, tree=tree: peer.scribe.terms.recall(tree, term, 3))
+    root.give_up(term, [(0, 3)])
+    kept = Bundle(Envelope(TOPIC, REPAIR, term, 0), (block(PAUL, 0, b"a", b"b", b"c"),))
+    village.act(reading.sibling, lambda peer: peer.scribe.movement.move(sibling, kept))
+    village.run(5)
+    assert root.past[term].kept() == []
+    asker = village.world.machines[reading.peer].contact
+    village.act(reading.root, lambda peer: peer.message(asker, Fetch(TOPIC, term, [(0, 3)])))
+    village.run(5)
+    assert root.past[term].kept() == reading.tree.past[term].kept() == [(0, 3)]
 
 
 def test_requests_over_a_lost_link_are_not_answered_over_the_next() -> None:

@@ -36,9 +36,11 @@ class Past:
         self.asked = NO_RANGES  # indexes that neighbours asked for and that never arrived here
 
     def ask(self, ranges: Iterable[Range]) -> None:
-        """Neighbours miss these indexes, and so does this peer, which now wants them on their behalf."""
+        """Neighbours miss these indexes. This peer misses or has discarded them, and now wants them on their behalf."""
         self.asked = self.asked or RangeSet()
-        self.asked.update(ranges)
+        for first, last in ranges:
+            self.asked.add(first, last)
+            self.seen.discard(first, last)
 
     def wanted(self) -> list[Range]:
         """The indexes that neighbours asked for and that are still missing."""

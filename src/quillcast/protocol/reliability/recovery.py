@@ -268,11 +268,21 @@ class Recovery:
         if due and found:
             self._send_without_credit(to, found.pop(0))
         self._send(to, topic, term, found)
+        if within_reach := self._kept_beyond(tree, term, released, to):
+            released, missing = difference(released, RangeSet(within_reach)), [*missing, *within_reach]
         if released or missing:
             absent = RangeSet([*released, *missing]).ranges()
             self.host.send(to, Unavailable(topic, term, absent, tuple(released), tuple(tree.runs(term, absent))))
         if missing and tree.note_wanted(term, missing, to.node_id):
             self.look_soon(topic)
+
+    def _kept_beyond(self, tree: Tree, term: Term, released: list[Range], asker: Contact) -> list[Range]:
+        """What this peer discarded of a past term, and another neighbour keeps: it gets it again, to pass it on."""
+        if not released or term not in tree.past or tree.waits_for(term):
+            return []
+        reports = (held for contact, held in self._reported(tree) if contact != asker)
+        kept = RangeSet(r for held in reports for held_term, _, ranges, _ in held if held_term == term for r in ranges)
+        return intersection(released, kept)
 
     def _send_without_credit(self, to: Contact, bundle: Bundle) -> None:
         """Send a bundle even without credit, but only one at a time, until some credit has been returned."""
