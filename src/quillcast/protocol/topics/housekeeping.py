@@ -104,6 +104,8 @@ class Housekeeping:
 
     def _discard_past_terms(self, tree: Tree, now: float) -> None:
         for term in tree.overdue(now):
+            if self._may_come_again(tree, term, now):
+                continue
             for edge in tree.edges.values():
                 if lacking := edge.lacking(term, tree.past[term]):
                     edge.skip(term, lacking, "unavailable", tree.runs(term, lacking), tree.later_runs(term))
@@ -115,6 +117,17 @@ class Housekeeping:
             waits = any(edge.lacking(term, past) for term, past in tree.past.items())  # for what may fill a hole
             if not waits and edge.give_up_holes(now - self.config.lease_s, tree.log):
                 self.reports.touch(tree)
+
+    def _may_come_again(self, tree: Tree, term: Term, now: float) -> bool:
+        """May publishers that were held back send what a subscriber here lacks again? It is awaited for another lease.
+
+        What others kept of the term may have filled the root's buffers until now.
+        """
+        past = tree.past[term]
+        if tree.descriptor.settings.slow != "wait" or not past.until <= now < past.until + self.config.lease_s:
+            return False
+        lacking = [lost for edge in tree.edges.values() for lost in edge.lacking(term, past)]
+        return bool(tree.may_be_readmitted(term, lacking))
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
         """A subscriber that publishers wait for has it still to take."""
