@@ -132,6 +132,17 @@ def test_nor_does_it_get_a_report_if_nobody_keeps_those_events() -> None:
     )
 
 
+def test_but_it_gets_one_if_no_later_term_can_have_admitted_them_before_it_began() -> None:
+    """Their publisher discarded them: otherwise the later terms, of which it is owed all, would have had them."""
+    edge, notes, _ = an_edge(since=SECOND)
+    edge.owe(FIRST, 3, 1)
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 4)))
+    edge.take(down(FIRST, 3, block(PAUL, 3)))
+    assert notes.got == [b"4"]
+    assert notes.lost_ == [(1, 3, 4, "late")]
+
+
 def test_events_from_before_a_subscription_that_are_sent_again_are_not_reported_lost() -> None:
     edge, notes, _ = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 1)))

@@ -443,11 +443,14 @@ class Edge(Channel):
         """The part of a run at a position of an earlier term that is older than this subscription.
 
         The publisher sent whatever the term's root had not declared stable to the later roots, in order. So these
-        events were also in a later term, before the publisher's first event here.
+        events were also in a later term, before the publisher's first event here. But if every later term is owed
+        whole, the publisher no longer had them.
         """
         cursor, term_cursor = self.publishers.get(publisher), self.term_cursor(term)
         first, last = sequences
-        if cursor is None or cursor.began is None or not isinstance(term_cursor, EarlierTermCursor):
+        if cursor is None or cursor.began is None or term >= self.owed_in_part:
+            return first, first
+        if not isinstance(term_cursor, EarlierTermCursor):
             return first, first
         first = min(last, max(first, first + term_cursor.stable - at))
         return first, max(first, min(last, cursor.began[1]))
