@@ -247,6 +247,20 @@ def test_a_child_whose_reports_lag_behind_an_admission_is_not_taken_for_slow(
     assert child.cut is None
 
 
+def test_a_child_that_caught_up_is_asked_to_cut_those_below_it_that_did_not(world: Parts) -> None:
+    """Otherwise all others below it would have no lease for as long as one of them is behind."""
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child = world.child(tree, CAROL)
+    fill(world, tree)
+    mark = tree.frontier
+    tree.end_lease(child, world.host.now())
+    for frontier in (mark - 1, mark, mark):
+        world.reporting.changed(CAROL, tree.topic, encode(ChildReport(FIRST, 1, FIRST, frontier=frontier)))
+    assert world.host.sent == [(CAROL, CutLeases(tree.topic, FIRST, mark))]
+    world.reporting.changed(CAROL, tree.topic, encode(ChildReport(FIRST, mark, FIRST, frontier=mark)))
+    assert child.cut is None
+
+
 # ---- publishers, as their root knows them
 
 
