@@ -550,6 +550,18 @@ def test_each_lost_position_accounts_for_one_event() -> None:
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 9, "unavailable"), (1, 5, "void")]
 
 
+def test_an_event_that_another_term_recovers_accounts_for_one_too() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0), block(PAULA, 0, b"a")))
+    edge.skip(FIRST, [(2, 4)], "unavailable")
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 1), block(PAUL, 2), block(PAULA, 2, b"c")))
+    assert notes.recovered == [b"1", b"2"]
+    host.time = 31.0
+    edge.give_up_holes(1.0, NO_LOG)
+    assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 4, "unavailable"), (1, 2, "void")]
+
+
 def test_what_may_have_been_admitted_before_the_subscription_began_is_no_hole_behind_losses_of_earlier_terms() -> None:
     edge, notes, host = an_edge(since=SECOND, start=5)
     edge.owe(FIRST, 7, 0)

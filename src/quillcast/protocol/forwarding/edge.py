@@ -357,7 +357,7 @@ class Edge(Channel):
     def _void(self, publisher: bytes, cursor: PublisherCursor, waiting: RangeSet) -> None:
         """Report what is missing before a known event as lost, unless it was reported by its positions."""
         for first, last in difference(self._holes_before(cursor), waiting):
-            if self._was_told(cursor.term or NO_TERM, last - first):
+            if self._was_told(publisher, cursor.term or NO_TERM, last - first):
                 cursor.before.add(first, last)
             self._lose_before(cursor, publisher, (first, last), cursor.term or NO_TERM, "void")
         next_ = cursor.next or 0
@@ -365,7 +365,7 @@ class Edge(Channel):
         known += [(first, cursor.term or NO_TERM) for first, _ in cursor.lost.within(next_, cursor.lost.end)]
         if known and not waiting.within(next_, min(known)[0]):
             end, term = min(known)
-            if self._was_told(term, end - next_):
+            if self._was_told(publisher, term, end - next_):
                 cursor.lost = RangeSet([(next_, end), *cursor.lost])
             self._lose_events(publisher, [(next_, end)], term, "void")
 
@@ -614,9 +614,9 @@ class Edge(Channel):
             return False
         return self.doubts.stood_in(cursor.term, sum(end - begin for begin, end in cursor.lost.missing(first, last)))
 
-    def _was_told(self, term: Term, events: int) -> bool:
+    def _was_told(self, publisher: bytes, term: Term, events: int) -> bool:
         """Were `events` missing events of a publisher, before one of a term, reported by their positions?"""
-        return self.doubts is not None and self.doubts.account_for(term, events)
+        return self.doubts is not None and self.doubts.account_for(publisher, term, events)
 
     def _hold(self, cursor: PublisherCursor, block: Block, term: Term, index: int) -> None:
         """Keep a block behind a hole, because the missing events may be in transit under another term."""
