@@ -63,10 +63,10 @@ class Doubts:
                 found.update((first - index, last - index) for first, last in here)
                 known = doubt.most if index + count >= doubt.positions.end else known
             elif doubt.looks < OLD_LOOKS:
-                here = max(0, min(doubt.most - known, count))
-                found.add(0, here)
+                marked = max(0, min(doubt.most - known, count))
+                found.add(0, marked)
                 if publisher not in doubt.holed:  # otherwise those were the missing ones, rather than these
-                    doubt.open = max(0, doubt.open - here)
+                    doubt.open = max(0, doubt.open - marked)
                 known = min(known + count, doubt.most) if doubted < term else known
             doubt.met[publisher] = known
         return found.ranges()
