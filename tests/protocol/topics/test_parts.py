@@ -247,6 +247,15 @@ def test_a_child_whose_reports_lag_behind_an_admission_is_not_taken_for_slow(
     assert child.cut is None
 
 
+def test_what_a_child_was_asked_to_cut_in_one_term_says_nothing_of_the_next(world: Parts) -> None:
+    child = world.child(world.root(), CAROL)
+    child.cut_requested_to = 50
+    child.note_report(ChildReport(FIRST, 5, FIRST))
+    assert child.cut_requested_to == 50
+    child.note_report(ChildReport(SECOND, 5, SECOND))
+    assert child.cut_requested_to == 0
+
+
 def test_a_child_that_caught_up_is_asked_to_cut_those_below_it_that_did_not(world: Parts) -> None:
     """Otherwise all others below it would have no lease for as long as one of them is behind."""
     tree = world.root(Descriptor("weather", Settings(slow="cut")))
