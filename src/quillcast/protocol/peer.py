@@ -160,7 +160,9 @@ class Peer:
         if not self.scribe.leaving and (now >= by or self._safe_to_leave(now)):
             self.scribe.leave()
             self.overlay.leave()  # children are served until they have moved
-        if self.scribe.leaving and (not self.scribe.trees or now >= by):
+        transfer = self.scribe.leadership_transfer
+        transfer.tell_others()
+        if self.scribe.leaving and (not (self.scribe.trees or transfer.unconfirmed) or now >= by):
             self.left = True
             self.host.trace(Stopped())
             return

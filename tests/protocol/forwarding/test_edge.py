@@ -42,7 +42,7 @@ def test_all_bundles_behind_a_gap_are_delivered_in_order_once_it_is_filled() -> 
     assert notes.got == [b"%d" % index for index in range(1000)]
     line = edge.term_cursor(FIRST)
     assert line is not None
-    assert (line.next, line.waiting, line.firsts) == (1000, {}, [])
+    assert (line.next, line.waiting, line.waiting.firsts) == (1000, {}, [])
 
 
 def test_an_event_that_a_new_root_readmits_is_delivered_once() -> None:
@@ -131,6 +131,17 @@ def test_nor_does_it_get_a_report_if_nobody_keeps_those_events() -> None:
     assert notes.lost_ == [(1, 0, 1, "unavailable"), (1, 7, 9, "unavailable")], (
         "nothing arrived from the other publisher"
     )
+
+
+def test_but_it_gets_one_if_no_later_term_can_have_admitted_them_before_it_began() -> None:
+    """Their publisher discarded them: otherwise the later terms, of which it is owed all, would have had them."""
+    edge, notes, _ = an_edge(since=SECOND)
+    edge.owe(FIRST, 3, 1)
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 4)))
+    edge.take(down(FIRST, 3, block(PAUL, 3)))
+    assert notes.got == [b"4"]
+    assert notes.lost_ == [(1, 3, 4, "late")]
 
 
 def test_events_from_before_a_subscription_that_are_sent_again_are_not_reported_lost() -> None:
@@ -411,6 +422,30 @@ def test_events_admitted_before_the_subscription_are_not_waited_for() -> None:
     assert notes.lost_ == []
 
 
+def an_edge_that_passed_over_events() -> tuple[Edge, Notes]:
+    """It got Paul's first event from an earlier term, and the one numbered 9 from its own: the others seem not owed."""
+    edge, notes, _ = an_edge(since=SECOND, start=5)
+    edge.owe(FIRST, 2, 0)
+    edge.take(down(FIRST, 2, block(PAUL, 0)))
+    edge.take(down(SECOND, 5, block(PAUL, 9)))
+    return edge, notes
+
+
+def test_but_they_are_reported_if_they_arrive_after_later_ones() -> None:
+    edge, notes = an_edge_that_passed_over_events()
+    edge.take(down(FIRST, 3, block(PAUL, 1), block(PAUL, 2)))
+    edge.begin(THIRD, 0)
+    edge.take(down(THIRD, 0, block(PAUL, 2), block(PAUL, 3)))
+    assert notes.got == [b"0", b"9"]
+    assert notes.lost_ == [(1, 1, 4, "late")], "each once"
+
+
+def test_or_if_nobody_has_them_any_more() -> None:
+    edge, notes = an_edge_that_passed_over_events()
+    edge.skip(FIRST, [(3, 5)], "unavailable", [Run(3, PAUL, 1, 2)], [Run(0, PAUL, 2, 8)])
+    assert notes.lost_ == [(1, 1, 3, "unavailable")], "its own term held one of them, but before it began"
+
+
 def test_adjacent_losses_are_one_report_whatever_is_delivered_between() -> None:
     edge, notes, _ = an_edge()
     edge.skip(FIRST, [(0, 1)], "unavailable", [Run(0, PAUL, 0, 1)])
@@ -419,6 +454,17 @@ def test_adjacent_losses_are_one_report_whatever_is_delivered_between() -> None:
     edge.take(down(FIRST, 3, block(PAUL, 2)))
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 2)]
     assert notes.got == [b"a", b"2"]
+
+
+def test_losses_that_follow_from_one_another_are_one_report() -> None:
+    """Buffers with room again take the next events, which may fill them up in the next turn."""
+    edge, notes, host = an_edge()
+    edge.skip(FIRST, [(0, 2)], "cut", [Run(0, PAUL, 0, 2)])
+    ((_, delay_s),) = host.timers
+    assert delay_s > 0, "later than the turns that come at once"
+    edge.skip(FIRST, [(2, 3)], "cut", [Run(2, PAUL, 2, 1)])
+    assert len(host.timers) == 1
+    assert notes.lost_ == [(1, 0, 3, "cut")]
 
 
 def test_events_between_losses_and_the_first_delivered_event_are_lost_too() -> None:
@@ -505,6 +551,18 @@ def test_each_lost_position_accounts_for_one_event() -> None:
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 9, "unavailable"), (1, 5, "void")]
 
 
+def test_an_event_that_another_term_recovers_accounts_for_one_too() -> None:
+    edge, notes, host = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0), block(PAULA, 0, b"a")))
+    edge.skip(FIRST, [(2, 4)], "unavailable")
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 1), block(PAUL, 2), block(PAULA, 2, b"c")))
+    assert notes.recovered == [b"1", b"2"]
+    host.time = 31.0
+    edge.give_up_holes(1.0, NOTHING)
+    assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 4, "unavailable"), (1, 2, "void")]
+
+
 def test_what_may_have_been_admitted_before_the_subscription_began_is_no_hole_behind_losses_of_earlier_terms() -> None:
     edge, notes, host = an_edge(since=SECOND, start=5)
     edge.owe(FIRST, 7, 0)
@@ -516,6 +574,17 @@ def test_what_may_have_been_admitted_before_the_subscription_began_is_no_hole_be
     edge.tell_losses()
     assert notes.lost_ == [(1, 2, 3, "unavailable")], "the second term may have admitted the others before its fifth"
     assert notes.got == [b"5"]
+
+
+def test_nor_what_a_term_between_may_have_admitted_before_the_subscription_began() -> None:
+    edge, notes, host = an_edge(since=THIRD)
+    edge.owe(FIRST, 3, stable=5)
+    edge.owe(SECOND, 5, stable=0)
+    edge.take(down(THIRD, 0, block(PAUL, 9)))
+    edge.skip(FIRST, [(3, 5)], "unavailable", [Run(3, PAUL, 2, 2)])
+    host.time = 31.0
+    edge.give_up_holes(1.0, NOTHING)
+    assert notes.lost_ == [(1, 2, 4, "unavailable")], "the second term may have admitted the others before its fifth"
 
 
 def test_but_it_is_one_behind_losses_that_the_subscription_was_owed_of_its_own_term() -> None:

@@ -257,6 +257,29 @@ def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
     assert cut.is_over(20, 30, now=5.5)
 
 
+def test_what_a_child_was_asked_to_cut_in_one_term_says_nothing_of_the_next(world: Parts) -> None:
+    child = world.child(world.root(), CAROL)
+    child.cut_requested_to = 50
+    child.note_report(ChildReport(FIRST, 5, FIRST))
+    assert child.cut_requested_to == 50
+    child.note_report(ChildReport(SECOND, 5, SECOND))
+    assert child.cut_requested_to == 0
+
+
+def test_a_child_that_caught_up_is_asked_to_cut_those_below_it_that_did_not(world: Parts) -> None:
+    """Otherwise all others below it would have no lease for as long as one of them is behind."""
+    tree = world.root(Descriptor("weather", Settings(slow="cut")))
+    child = world.child(tree, CAROL)
+    fill(world, tree)
+    mark = tree.frontier
+    tree.end_lease(child, world.host.now())
+    for frontier in (mark - 1, mark, mark):
+        world.reporting.changed(CAROL, tree.topic, encode(ChildReport(FIRST, 1, FIRST, frontier=frontier)))
+    assert world.host.sent == [(CAROL, CutLeases(tree.topic, FIRST, mark))]
+    world.reporting.changed(CAROL, tree.topic, encode(ChildReport(FIRST, mark, FIRST, frontier=mark)))
+    assert child.cut is None
+
+
 # ---- publishers, as their root knows them
 
 

@@ -84,9 +84,11 @@ class EndedStream(Stream, gc=False, eq=False, kw_only=True):
         return cls(live.term, seen=seen, ledger=live.ledger, end=max(end, seen.end), bundles=bundles, until=until)
 
     def ask(self, ranges: Iterable[Range]) -> None:
-        """Neighbours miss these indexes, and so does this peer, which now wants them on their behalf."""
+        """Neighbours miss these indexes. This peer misses or has discarded them, and now wants them on their behalf."""
         self.asked = self.asked or RangeSet()
-        self.asked.update(ranges)
+        for first, last in ranges:
+            self.asked.add(first, last)
+            self.seen.discard(first, last)
 
     def wanted(self) -> list[Range]:
         """The indexes that neighbours asked for and that are still missing."""

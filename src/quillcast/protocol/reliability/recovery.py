@@ -252,12 +252,23 @@ class Recovery:
         if due and verdict.held:
             self._send_without_credit(to, verdict.held.pop(0))
         self._send(to, topic, term, verdict.held)
-        if verdict.released or verdict.missing:
-            absent = RangeSet([*verdict.released, *verdict.missing]).ranges()
+        released, missing = verdict.released, verdict.missing
+        if within_reach := self._kept_beyond(group, term, released, to):
+            released, missing = difference(released, RangeSet(within_reach)), [*missing, *within_reach]
+        if released or missing:
+            absent = RangeSet([*released, *missing]).ranges()
             runs = tuple(group.flow.runs(term, absent))
-            self.host.send(to, Unavailable(topic, term, absent, tuple(verdict.released), runs))
-        if verdict.missing and self.groups.asked_for(group, term, verdict.missing, to.node_id):
+            self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs))
+        if missing and self.groups.asked_for(group, term, missing, to.node_id):
             self.look_soon(topic)
+
+    def _kept_beyond(self, group: Group, term: Term, released: list[Range], asker: Contact) -> list[Range]:
+        """What this peer discarded of an ended term, and another member holds: it gets it again, to pass it on."""
+        if not released or term not in group.flow.past or group.flow.waits_for(term):
+            return []
+        reports = (member.held for member in group.members() if member.contact != asker)
+        kept = RangeSet(r for held in reports for held_term, _, ranges, _ in held if held_term == term for r in ranges)
+        return intersection(released, kept)
 
     def _send_without_credit(self, to: Contact, bundle: Bundle) -> None:
         """Send a bundle even without credit, but only one at a time, until some credit has been returned."""

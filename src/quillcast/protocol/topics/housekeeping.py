@@ -105,6 +105,8 @@ class Housekeeping:
     def _discard_past_terms(self, tree: Tree, now: float) -> None:
         flow = tree.flow
         for term in flow.overdue(now):
+            if self._may_come_again(tree, term, now):
+                continue
             flow.give_up_owed(term)
             if self._may_forget(tree, term):
                 flow.forget(term)
@@ -114,6 +116,17 @@ class Housekeeping:
             waits = any(edge.lacking(term, past.seen, past.end) for term, past in flow.past.items())
             if not waits and edge.give_up_holes(now - self.config.lease_s, edge.channel.untaken(flow.log)):
                 self.reports.touch(tree)
+
+    def _may_come_again(self, tree: Tree, term: Term, now: float) -> bool:
+        """May publishers that were held back send what a subscriber here lacks again? It is awaited for another lease.
+
+        What others kept of the term may have filled the root's buffers until now.
+        """
+        past = tree.flow.past[term]
+        if tree.descriptor.settings.slow != "wait" or not past.until <= now < past.until + self.config.lease_s:
+            return False
+        lacking = [lost for edge in tree.subscriptions for lost in edge.lacking(term, past.seen, past.end)]
+        return bool(tree.flow.may_be_readmitted(term, lacking))
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
         """A subscriber that publishers wait for has it still to take."""

@@ -280,6 +280,7 @@ class Scribe:
                 self.leadership_transfer.resign(tree)
             self.children.dismiss(tree)
             self.membership.leave_if_idle(tree)
+        self.leadership_transfer.leave()
 
     # ---- upcalls of the overlay
 

@@ -95,7 +95,7 @@ class Subscribing:
             self.progress.moved(tree, log.bytes_between(first, channel.cursor))
 
     def tell_losses(self, timer: TellLosses) -> None:
-        """The turn in which a subscription lost something is over."""
+        """A subscription lost something a moment ago."""
         tree = self.trees.by_topic.get(timer.topic)
         for subscription in tree.subscriptions if tree is not None else ():
             if subscription.number == timer.number:

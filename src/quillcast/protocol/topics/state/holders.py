@@ -79,6 +79,8 @@ class Child(PeerSink):
         """What the child says holds."""
         if (report.term, report.acknowledged) > (self.acknowledged_term, self.acknowledged):
             self.moved_at = self.host.now()
+        if report.term != self.acknowledged_term:
+            self.cut_requested_to = 0
         self.acknowledged_term, self.acknowledged, self.held, self.newcomers = (
             interned(report.term),
             report.acknowledged,

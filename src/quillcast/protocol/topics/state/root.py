@@ -59,7 +59,6 @@ class Root:
         "marks",
         "noted",
         "paused_until",
-        "reliable",
         "sealed",
         "sealing",
         "stable",
@@ -71,8 +70,7 @@ class Root:
 
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float) -> None:
         self.host, self.config, self.term = host, config, term
-        self.topic = descriptor.topic
-        self.adapt(descriptor)
+        self.topic, self.descriptor = descriptor.topic, descriptor
         self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
         self.began_at = host.now()
         self.followed = NO_TERM  # the term that was handed over to this one
@@ -103,7 +101,7 @@ class Root:
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by this descriptor from now on."""
-        self.descriptor, self.reliable = descriptor, descriptor.settings.reliable
+        self.descriptor = descriptor
 
     def admit(self, sender: Contact, bundle: Bundle) -> None:
         """Admit what a publisher sent, in sequence; it waits to be sealed."""
@@ -117,7 +115,7 @@ class Root:
             admission.contact, admission.active, admission.gone_at = sender, True, None
             if admission.expected < floor:
                 admission.expected = floor  # the publisher has nothing below that any more
-            if not self.reliable:
+            if not self.descriptor.settings.reliable:
                 admission.expected = max(admission.expected, block.first)
             self.marks.setdefault(block.publisher, False)
             if block.last <= admission.expected:
