@@ -155,9 +155,13 @@ class Performer:
                 renewed += 1
             await asyncio.sleep(STEP_S if changing else seconds)
         after, passed_s = self.node.traffic(), time.monotonic() - began_s
-        carried = {name: (after[name] - before[name]) / passed_s for name in ("messages_in", "bytes_out")}
+        then, now = before.counters, after.counters
+        carried = {
+            "messages_in": (now.messages_in - then.messages_in) / passed_s,
+            "bytes_out": (now.bytes_out - then.bytes_out) / passed_s,
+        }
         cpu_s = (time.process_time() - cpu_s) / passed_s
-        return {**carried, "links": after["links"], "cpu_s": cpu_s, "rss_bytes": rss_bytes()}
+        return {**carried, "links": after.links, "cpu_s": cpu_s, "rss_bytes": rss_bytes()}
 
 
 def rss_bytes() -> int:

@@ -68,6 +68,14 @@ HARD_SEEDS = {
     411324: "a joining peer asked only once whom a near one knows, and waited long for an answer that was lost",
     400484: "an event went out as recovered before the report that it may have been lost",
     310667: "what the subscription's term had admitted before it began was told lost as a void hole",
+    443465: "events of an earlier term that a later one had overtaken were dropped as repeats",
+    443569: "as 310667: a term between had admitted it",
+    448313: "what a peer had discarded of a past term was behind it, at a neighbour that nobody else could ask",
+    446670: "a past term filled the root's buffers until what its publisher held for a subscriber was given up",
+    451788: "events beyond a partition that their publisher had discarded were taken for sent again",
+    450908: "all keepers of a topic were beyond a partition, and a former one had given them what it knew before",
+    455998: "a child that had caught up had no lease again for as long as somebody below it was behind",
+    440610: "a loss that followed at once from another was a report of its own",
     310733: "as 310667, for a subscription that knew of the earlier term",
 }
 

@@ -1,11 +1,15 @@
 """Which ranges are requested from whom, and when they are given up: one peer of a small network and its subscriber."""
 
-from quillcast.core.envelope import Term
+import pytest
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import REPAIR, Envelope, Term
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.reliability.messages import Fetch, Unavailable
+from quillcast.protocol.topics.descriptor import Settings
 from quillcast.protocol.topics.state.tree import Tree
-from tests.protocol.recording import PAUL
+from tests.protocol.recording import PAUL, block
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 
@@ -13,11 +17,13 @@ from tests.protocol.topics.village import Reader, Village
 class Reading:
     """A subscriber below a root, with a sibling."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
         self.village = Village(4)
-        self.root, self.peer, sibling = by_distance(self.village)[:3]
+        self.root, self.peer, self.sibling = by_distance(self.village)[:3]
+        if settings is not None:
+            self.village.act(self.root, lambda peer: peer.create(NAME, settings, lambda answer: None))
         self.reader = Reader()
-        for peer, reader in ((self.peer, self.reader), (sibling, Reader())):
+        for peer, reader in ((self.peer, self.reader), (self.sibling, Reader())):
             self.village.subscribe(peer, NAME, reader)
         self.village.run(5)
 
@@ -75,6 +81,42 @@ def test_ranges_of_a_past_term_that_nobody_has_are_given_up_after_the_time_of_a_
     assert reading.told == []
     village.run(20)
     assert reading.told == [(0, 3)]
+
+
+@pytest.mark.parametrize(("slow", "told_after_s"), [("cut", 70), ("wait", 100)])
+def test_events_that_may_be_admitted_again_are_awaited_longer_if_publishers_may_be_held_back(
+    slow: str, told_after_s: float
+) -> None:
+    reading = Reading(Settings(slow=slow))
+    village, counter = reading.village, reading.tree.term.counter
+    slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
+    village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
+    village.run(5)
+    village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
+    reading.tree.flow.learn_runs(slept_through, [Run(0, PAUL, 100, 3)])
+    village.run(told_after_s - 30)
+    assert reading.told == []
+    village.run(30)
+    assert reading.told == [(100, 103)]
+
+
+def test_what_a_peer_discarded_of_a_past_term_it_gets_again_from_a_neighbour_for_those_who_ask() -> None:
+    reading = Reading()
+    village, term = reading.village, Term(reading.tree.term.counter, bytes(16))
+    root, sibling = village.tree(reading.root, NAME), village.tree(reading.sibling, NAME)
+    assert root is not None
+    assert sibling is not None
+    for peer, tree in ((reading.root, root), (reading.sibling, sibling)):
+        village.act(peer, lambda peer, tree=tree: peer.scribe.terms.recall(tree, term, 3))
+    root.flow.past[term].give_up([(0, 3)])
+    kept = Bundle(Envelope(TOPIC, REPAIR, term, 0), (block(PAUL, 0, b"a", b"b", b"c"),))
+    village.act(reading.sibling, lambda peer: peer.table.move(sibling.flow, kept))
+    village.run(5)
+    assert root.flow.past[term].kept() == []
+    asker = village.world.machines[reading.peer].contact
+    village.act(reading.root, lambda peer: peer.message(asker, Fetch(TOPIC, term, [(0, 3)])))
+    village.run(5)
+    assert root.flow.past[term].kept() == reading.tree.flow.past[term].kept() == [(0, 3)]
 
 
 def test_requests_over_a_lost_link_are_not_answered_over_the_next() -> None:

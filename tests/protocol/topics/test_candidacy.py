@@ -532,6 +532,19 @@ def test_a_newcomer_among_the_keepers_is_given_what_it_should_keep() -> None:
     assert TOPIC in village.peers[newcomer].scribe.known.terms
 
 
+def test_a_former_keeper_gives_what_it_keeps_again_when_all_who_had_it_are_beyond_a_partition() -> None:
+    village = Village(6, config=Config(topics=TopicConfig(replicas=1)))
+    *_, former = ring = by_distance(village)
+    create(village, former)
+    village.run(3)
+    term = village.peers[ring[0]].scribe.known.terms[TOPIC]
+    village.act(former, lambda peer: peer.scribe.known.enter(TOPIC, term))
+    village.run(10)
+    village.world.cut(lambda a, b: (a in ring[:3]) != (b in ring[:3]))
+    village.run(15)
+    assert village.peers[ring[3]].scribe.known.entry(TOPIC).term == term
+
+
 def test_neighbours_that_agreed_say_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     village = Village(8)
     create(village, 3)

@@ -5,6 +5,8 @@ import pytest
 from quillcast.core.bundle import Block
 from quillcast.core.envelope import Position
 from quillcast.protocol.topics.messages import Leave
+from tests.protocol.topics.test_terms import NAME as TENNIS
+from tests.protocol.topics.test_terms import by_distance
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "letters"
@@ -57,6 +59,31 @@ def test_what_everybody_had_is_stable_soon_though_all_leave(
                 village.kill(number)
     assert all(village.peers[number].left for number in numbers)
     assert publisher.stable == 1
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.005, 0.02, 0.03, 0.06, 0.5])
+def test_somebody_knows_what_a_topic_had_though_its_root_leaves_together_with_the_next_one(after_s: float) -> None:
+    village = Village(3)
+    root, successor, other = by_distance(village)
+    village.subscribe(successor, TENNIS, Reader())
+    village.run(3)
+    publisher = village.publisher(root, TENNIS)
+    village.run(1)
+    village.publish(root, publisher, b"one")
+    village.run(3)
+    village.act(root, lambda peer: peer.leave())
+    village.run(after_s)
+    village.act(successor, lambda peer: peer.leave())
+    for _ in range(40):
+        village.run(0.05)
+        for leaver in (root, successor):
+            if village.peers[leaver].left and leaver in village.alive():
+                village.kill(leaver)
+    assert village.alive() == [other]
+    reader = Reader()
+    village.subscribe(other, TENNIS, reader, start="earliest")
+    village.run(5)
+    assert [loss.count for loss in reader.losses] == [1]
 
 
 def test_a_lease_below_a_peer_that_forgot_everything_goes_on() -> None:

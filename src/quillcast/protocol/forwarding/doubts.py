@@ -19,13 +19,14 @@ OLD_LOOKS = 2
 class Doubt:
     """The lost positions of a term whose events are unknown."""
 
-    __slots__ = ("looks", "met", "most", "open", "positions")
+    __slots__ = ("holed", "looks", "met", "most", "open", "positions")
 
     def __init__(self) -> None:
         self.positions = RangeSet()
         self.most = 0  # how many events of one publisher may have been there and were not delivered yet
         self.open = 0  # positions for which no event has arrived, nor been found missing
         self.met: dict[bytes, int] = {}  # by publisher: how many of its next events arrived since that may be those
+        self.holed: dict[bytes, None] = {}  # publishers that missing events there were ascribed to
         self.looks = 0  # checks since the last of them was reported (`age`)
 
 
@@ -62,7 +63,10 @@ class Doubts:
                 found.update((first - index, last - index) for first, last in here)
                 known = doubt.most if index + count >= doubt.positions.end else known
             elif doubt.looks < OLD_LOOKS:
-                found.add(0, min(doubt.most - known, count))
+                marked = max(0, min(doubt.most - known, count))
+                found.add(0, marked)
+                if publisher not in doubt.holed:  # otherwise those were the missing ones, rather than these
+                    doubt.open = max(0, doubt.open - marked)
                 known = min(known + count, doubt.most) if doubted < term else known
             doubt.met[publisher] = known
         return found.ranges()
@@ -75,7 +79,7 @@ class Doubts:
         doubt.open = max(0, doubt.open - events)
         return True
 
-    def account_for(self, term: Term, events: int) -> bool:
+    def account_for(self, publisher: bytes, term: Term, events: int) -> bool:
         """Were `events` missing events of a publisher, before one of this term, reported by their positions?
 
         Each position accounts for one event. The events were in that term or in an earlier one.
@@ -86,6 +90,8 @@ class Doubts:
         for doubt in doubts:
             events -= (here := min(events, doubt.open))
             doubt.open -= here
+            if here:
+                doubt.holed[publisher] = None
         return True
 
     def age(self, publishers: Collection[bytes]) -> None:
@@ -96,6 +102,7 @@ class Doubts:
         for doubt in self.terms.values():
             doubt.looks += 1
             doubt.met = {publisher: count for publisher, count in doubt.met.items() if publisher in publishers}
+            doubt.holed = {publisher: None for publisher in doubt.holed if publisher in publishers}
 
     def keep(self, keep: Callable[[Term], bool]) -> None:
         """Forget the terms of which no peer keeps anything."""

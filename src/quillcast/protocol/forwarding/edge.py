@@ -4,8 +4,7 @@ The positions of each term are taken in order and without gaps. Across terms an 
 root readmits what was not known to be stable. The publisher's sequence detects such repeats.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -19,11 +18,9 @@ from quillcast.core.interning import EMPTY
 from quillcast.core.loss import Loss
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
-from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.channels import Sink
 from quillcast.protocol.forwarding.doubts import Doubts
-from quillcast.protocol.forwarding.flow import Past
 from quillcast.protocol.forwarding.ledger import Gone, Run, runs_of, sequences_of, within
-from quillcast.protocol.forwarding.log import Log
 
 
 class Subscriber(Protocol):
@@ -54,55 +51,71 @@ class Subscriber(Protocol):
 
 
 class TellLosses(Timer, frozen=True):
-    """A turn in which a subscriber lost something has ended."""
+    """A subscriber lost something a moment ago."""
 
     topic: bytes
     number: int
 
 
-_NO_BACKLOG: deque[Bundle] = deque()
-_NO_FIRSTS: list[int] = []
-
-
 SILENT_MAX = 1024  # silent publishers that an edge remembers; a guess: 200 kB
+TELL_LOSSES_S = 0.01  # what a loss leads to has happened by then; a guess: several turns of a busy event loop
 DELIVERED_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: terms overlap for seconds
 
 
-class TermCursor:
-    """A subscriber's place in one term: the next index, and what arrived beyond a gap. `older` is another cursor.
+class Waiting(dict[int, Bundle]):
+    """Bundles beyond a gap, by their first index; `firsts` is a heap of these."""
 
-    `firsts` is a heap of the first indexes of the waiting bundles.
-    """
+    __slots__ = ("firsts",)
 
-    __slots__ = ("firsts", "given_up", "next", "older", "term", "waiting")
+    def __init__(self) -> None:
+        super().__init__()
+        self.firsts: list[int] = []
 
-    def __init__(self, term: Term, start: int, older: "TermCursor | None") -> None:
-        self.term, self.next, self.older = term, start, older
-        self.given_up = NO_RANGES
-        self.waiting: dict[int, Bundle] = EMPTY
-        self.firsts = _NO_FIRSTS
+    def add(self, bundle: Bundle) -> None:
+        """Keep a bundle. A later one from the same index takes its place."""
+        first = bundle.envelope.first
+        if first not in self:
+            heappush(self.firsts, first)
+        self[first] = bundle
+
+    def take_next(self, index: int) -> Bundle | None:
+        """Take the first bundle out, if it begins at an index or before."""
+        return self.pop(heappop(self.firsts)) if self.firsts and self.firsts[0] <= index else None
 
 
-class EarlierTermCursor(TermCursor):
+_NONE_WAIT = Waiting()  # shared by all cursors without a gap
+
+
+class TermCursor(msgspec.Struct, gc=False, eq=False):
+    """A subscriber's place in one term: the next index, and what arrived beyond a gap. `older` is another cursor."""
+
+    term: Term
+    next: int
+    older: "TermCursor | None"
+    given_up: RangeSet = NO_RANGES
+    waiting: Waiting = msgspec.field(default_factory=lambda: _NONE_WAIT)
+
+
+class EarlierTermCursor(TermCursor, gc=False, eq=False):
     """The cursor of a term from before the subscription. Its root declared it stable below `stable`."""
 
-    __slots__ = ("stable",)
-
-    def __init__(self, term: Term, start: int, older: TermCursor | None) -> None:
-        super().__init__(term, start, older)
-        self.stable = 0
+    stable: int = 0
 
 
 class PublisherCursor:
     """A subscriber's place in the events of one publisher."""
 
-    __slots__ = ("before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from", "term")
+    __slots__ = (
+        "before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from", "passed_over",
+        "term",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that was delivered or reported lost
         self.lost = NO_RANGES  # later sequences that were reported lost
+        self.passed_over = NO_RANGES  # earlier sequences that seemed not to be owed (`Edge._expect`)
         self.before = NO_RANGES  # sequences before its first event here that were reported lost
-        self.owed_from: int | None = None  # the first sequence reported lost of the subscription's term or a later one
+        self.owed_from: int | None = None  # the first one reported lost of a term from `Edge.owed_in_part` on
         self.looked_at_next: int | None = -1  # `next` at the last check (`forget_publishers`)
         self.term: Term | None = None  # of its last event
         self.began: tuple[Term, int] | None = None  # term and sequence of its first event here
@@ -116,11 +129,10 @@ class PublisherCursor:
             self.before = RangeSet(self.lost.within(0, first))
 
 
-class Edge(Channel):
-    """The channel to one local subscriber. Most of its state is created by the first event."""
+class Edge(Sink):
+    """The sink of a channel to one local subscriber. Most of its state is created by the first event."""
 
     __slots__ = (
-        "backlog",
         "doubts",
         "holes",
         "host",
@@ -128,85 +140,50 @@ class Edge(Channel):
         "losses",
         "number",
         "ordered",
+        "owed_in_part",
         "publishers",
         "readmits",
         "since",
-        "start",
         "subscriber",
         "topic",
     )  # fmt: skip
 
-    def __init__(
-        self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, *, ordered: bool, number: int = 0
-    ) -> None:
+    owed = True
+
+    def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, *, ordered: bool, number: int = 0) -> None:
         """`number` distinguishes the subscriptions of one peer in trace records."""
-        super().__init__(cursor)
         self.number = number
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
         self.readmits = True  # does a new term readmit what is not stable? Not in a best-effort topic
         self.since: Term | None = None  # the term in which the subscription began
-        self.start = 0  # its first position in that term
+        self.owed_in_part = NO_TERM  # the latest term up to that one of which it is owed the last part only
         self.latest: TermCursor | None = None
         self.publishers: dict[bytes, PublisherCursor] = EMPTY
         self.holes: dict[bytes, float] = EMPTY  # publishers with a hole, and since when
-        self.backlog = _NO_BACKLOG  # bundles of earlier terms that wait for room
         self.doubts: Doubts | None = None  # lost positions whose events are unknown
         self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = EMPTY  # to report, with the first
 
-    def turn(self, log: Log) -> None:
-        """A new term begins in the log: set aside what was not taken of the old one for lack of room."""
-        for serial in range(self.cursor, log.end):
-            bundle = log.at(serial)
-            if bundle is not None:
-                if self.backlog is _NO_BACKLOG:
-                    self.backlog = deque()
-                self.backlog.append(bundle)
-        self.cursor = log.end
+    def room(self) -> int:
+        return self.subscriber.room()
 
-    def advance(self, log: Log) -> None:
-        """Take what waits, the backlog first."""
-        room = self.subscriber.room
-        while self.backlog and room() > 0:
-            self.take(self.backlog.popleft())
-        while not self.backlog and self.cursor < log.end and room() > 0:
-            bundle = log.at(self.cursor)
-            self.cursor += 1
-            if bundle is not None:
-                self.take(bundle)
+    def waiting(self, term: Term) -> Iterable[Bundle]:
+        term_cursor = self.term_cursor(term)
+        return term_cursor.waiting.values() if term_cursor is not None else ()
 
-    def pass_over(self, term: Term, gone: list[Bundle]) -> None:
-        """Report at once that what was not taken is lost: the buffer was full and this subscriber behind."""
-        runs = [run for bundle in gone for run in runs_of(bundle)]
-        self.skip(term, [(bundle.envelope.first, bundle.last) for bundle in gone], "cut", runs)
-
-    def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
-        """What waits here for room is lost. What waits behind a gap is delivered now."""
+    def gaps_before(self, term: Term, last: int) -> list[Range]:
         term_cursor = self.term_cursor(term)
         if term_cursor is None:
-            return
-        freed = {id(bundle): None for bundle in gone}
-        lost = [(b.envelope.first, b.last) for b in self.backlog if id(b) in freed]
-        if lost:
-            self.backlog = deque(bundle for bundle in self.backlog if id(bundle) not in freed)
-        waiting = [(first, bundle.last) for first, bundle in term_cursor.waiting.items() if id(bundle) in freed]
-        if waiting:
-            here = RangeSet((first, bundle.last) for first, bundle in term_cursor.waiting.items())
-            lost += here.missing(term_cursor.next, max(last for _, last in waiting))
-        if lost:
-            self.skip(term, sorted(lost), "cut", runs, later)
-
-    def waits_for(self, term: Term) -> bool:
-        """Does anything of a past term wait here?"""
-        term_cursor = self.term_cursor(term)
-        return term_cursor is not None and (
-            bool(term_cursor.waiting) or any(b.envelope.term == term for b in self.backlog)
-        )
+            return []
+        here = RangeSet((first, bundle.last) for first, bundle in term_cursor.waiting.items())
+        return here.missing(term_cursor.next, last)
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on. Any new term may fill holes."""
         if self.since is None:
-            self.since, self.start = term, start
+            self.since = term
         if self.term_cursor(term) is None:
+            if start > 0 and term <= self.since:
+                self.owed_in_part = max(self.owed_in_part, term)
             kind = EarlierTermCursor if term < self.since else TermCursor
             self.latest = kind(term, start, self.latest)
             for publisher in self.holes:
@@ -233,12 +210,11 @@ class Edge(Channel):
         if isinstance(term_cursor, EarlierTermCursor):
             term_cursor.stable = max(term_cursor.stable, stable)
 
-    def lacking(self, term: Term, past: Past) -> list[Range]:
-        """The ranges of a past term that this subscriber is owed and that never arrived."""
+    def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
         term_cursor = self.term_cursor(term)
         if term_cursor is None or not self.readmits:
             return []
-        return [r for gap in past.seen.missing(term_cursor.next, past.end) for r in term_cursor.given_up.missing(*gap)]
+        return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
     def forget(self, keep: Callable[[Term], bool]) -> None:
         """Forget the cursors of terms that nobody keeps any more."""
@@ -275,7 +251,8 @@ class Edge(Channel):
             return
         if bundle.envelope.first > term_cursor.next:
             if self.ordered:
-                _wait(term_cursor, bundle)
+                term_cursor.waiting = term_cursor.waiting or Waiting()
+                term_cursor.waiting.add(bundle)
                 return
             self._drop(term, term_cursor, bundle.envelope.first)
         self._run(bundle, term_cursor)
@@ -328,13 +305,13 @@ class Edge(Channel):
                 self._report(Loss(term, first, last, "start"))
         self.tell_losses()
 
-    def give_up_holes(self, before: float, log: Log) -> bool:
+    def give_up_holes(self, before: float, untaken: Iterable[Bundle]) -> bool:
         """Give up holes that are older than a time, because nothing will fill them. Returns whether there were any.
 
-        Holes that are filled by what waits for the subscriber, here or in the log, are kept.
+        Holes that are filled by what waits for room (`untaken`) are kept.
         """
         old = [publisher for publisher, since in self.holes.items() if since < before]
-        waiting = sequences_of(run for bundle in self._waiting(log) for run in runs_of(bundle)) if old else {}
+        waiting = sequences_of(run for bundle in untaken for run in runs_of(bundle)) if old else {}
         for publisher in old:
             self.host.trace(Mark("void_hole"))
             since = self.holes[publisher]
@@ -343,14 +320,10 @@ class Edge(Channel):
                 self.holes[publisher] = since
         return bool(old)
 
-    def _waiting(self, log: Log) -> Iterator[Bundle]:
-        yield from self.backlog
-        yield from (bundle for serial in range(self.cursor, log.end) if (bundle := log.at(serial)) is not None)
-
     def _void(self, publisher: bytes, cursor: PublisherCursor, waiting: RangeSet) -> None:
         """Report what is missing before a known event as lost, unless it was reported by its positions."""
         for first, last in difference(self._holes_before(cursor), waiting):
-            if self._was_told(cursor.term or NO_TERM, last - first):
+            if self._was_told(publisher, cursor.term or NO_TERM, last - first):
                 cursor.before.add(first, last)
             self._lose_before(cursor, publisher, (first, last), cursor.term or NO_TERM, "void")
         next_ = cursor.next or 0
@@ -358,7 +331,7 @@ class Edge(Channel):
         known += [(first, cursor.term or NO_TERM) for first, _ in cursor.lost.within(next_, cursor.lost.end)]
         if known and not waiting.within(next_, min(known)[0]):
             end, term = min(known)
-            if self._was_told(term, end - next_):
+            if self._was_told(publisher, term, end - next_):
                 cursor.lost = RangeSet([(next_, end), *cursor.lost])
             self._lose_events(publisher, [(next_, end)], term, "void")
 
@@ -389,7 +362,10 @@ class Edge(Channel):
         for run in gone:
             lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
         for publisher, those in lost.items():
-            self._lose_events(publisher, difference(those, again.get(publisher, NO_RANGES)), term, why)
+            cursor = self.publishers.get(publisher)
+            passed_over = cursor.passed_over if cursor is not None else NO_RANGES
+            elsewhere = RangeSet(difference(again.get(publisher, NO_RANGES), passed_over))
+            self._lose_events(publisher, difference(those, elsewhere), term, why)
         return [piece for hole in holes for piece in known.missing(*hole)]
 
     def _doubt(self, loss: Loss, term_cursor: TermCursor) -> None:
@@ -409,8 +385,7 @@ class Edge(Channel):
             for hole in (*self._never_delivered(cursor, first, min(last, cursor.next or 0)), *ahead):
                 self._report(Loss(term, *hole, why, publisher))
             cursor.lost.add(first, last)
-            if not self.ordered:
-                _note_delivered(cursor, first, last)
+            self._note_reported(cursor, first, last)
         if cursor.next is not None:
             self._pass_lost(cursor, cursor.next)
         if cursor.held:
@@ -420,7 +395,7 @@ class Edge(Channel):
     def _lose_before(self, cursor: PublisherCursor, publisher: bytes, sequences: Range, term: Term, why: str) -> None:
         """Report the sequences before a publisher's first event here: order forbids their delivery."""
         first, last = sequences
-        if self.since is not None and term >= self.since:
+        if term >= self.owed_in_part:
             cursor.owed_from = first if cursor.owed_from is None else min(first, cursor.owed_from)
         if cursor.began is None or first >= (last := min(last, cursor.began[1])):
             return
@@ -434,11 +409,14 @@ class Edge(Channel):
         """The part of a run at a position of an earlier term that is older than this subscription.
 
         The publisher sent whatever the term's root had not declared stable to the later roots, in order. So these
-        events were also in a later term, before the publisher's first event here.
+        events were also in a later term, before the publisher's first event here. But if every later term is owed
+        whole, the publisher no longer had them.
         """
         cursor, term_cursor = self.publishers.get(publisher), self.term_cursor(term)
         first, last = sequences
-        if cursor is None or cursor.began is None or not isinstance(term_cursor, EarlierTermCursor):
+        if cursor is None or cursor.began is None or term >= self.owed_in_part:
+            return first, first
+        if not isinstance(term_cursor, EarlierTermCursor):
             return first, first
         first = min(last, max(first, first + term_cursor.stable - at))
         return first, max(first, min(last, cursor.began[1]))
@@ -450,10 +428,13 @@ class Edge(Channel):
             cursor.lost = NO_RANGES
 
     def _report(self, loss: Loss) -> None:
-        """Report a loss before what follows it, at the end of this turn at the latest, so that ranges merge."""
+        """Report a loss before what follows it, and otherwise in a moment, so that ranges merge.
+
+        One loss may lead to the next: buffers with room again take more events, which may fill them up at once.
+        """
         if not self.losses:
             self.losses = {}
-            self.host.set_timer(TellLosses(self.topic, self.number), 0.0)
+            self.host.set_timer(TellLosses(self.topic, self.number), TELL_LOSSES_S)
         place = (loss.publisher, "") if loss.publisher else (loss.term, loss.why)
         _, ranges = self.losses.setdefault(place, (loss, RangeSet()))
         ranges.add(loss.first, loss.last)
@@ -486,8 +467,7 @@ class Edge(Channel):
 
     def _resume(self, term_cursor: TermCursor) -> None:
         term_cursor.next = term_cursor.given_up.contiguous_from(term_cursor.next)
-        while term_cursor.firsts and term_cursor.firsts[0] <= term_cursor.next:
-            bundle = term_cursor.waiting.pop(heappop(term_cursor.firsts))
+        while (bundle := term_cursor.waiting.take_next(term_cursor.next)) is not None:
             if bundle.last > term_cursor.next:
                 self._run(bundle, term_cursor)
             term_cursor.next = term_cursor.given_up.contiguous_from(term_cursor.next)
@@ -507,7 +487,7 @@ class Edge(Channel):
         The block begins at `index` of a term; `done` of its events came before.
         """
         cursor = self.publishers.get(block.publisher) or self._meet(block.publisher)
-        expected = self._expected(cursor, block.first + done, term)
+        expected = self._expect(cursor, block.first + done, term)
         if block.first > expected and (cursor.term != term or not self._stood_in(cursor, expected, block.first)):
             self._hold(cursor, block, term, index)
             return
@@ -578,17 +558,19 @@ class Edge(Channel):
         self.publishers[publisher] = cursor = PublisherCursor()
         return cursor
 
-    def _expected(self, cursor: PublisherCursor, first: int, term: Term) -> int:
+    def _expect(self, cursor: PublisherCursor, first: int, term: Term) -> int:
         """The sequence of a publisher that is due when the one at `first` arrives in a term.
 
         If its last event was of a term before the one in which the subscription began, and this event is of that term,
-        then what lies between was admitted before the subscription, and is not owed.
+        then what lies between was admitted before the subscription, and is not owed. It is remembered, because another
+        term may turn out to hold it.
         """
         expected = cursor.next
         if expected is None or not self.ordered:
             expected = max(first, expected or 0)
-        elif term == self.since and cursor.term is not None and cursor.term < term:
-            expected = max(first, expected)
+        elif term == self.since and cursor.term is not None and cursor.term < term and first > expected:
+            cursor.passed_over = RangeSet([*cursor.passed_over, *cursor.lost.missing(expected, first)])
+            expected = first
         return cursor.lost.contiguous_from(expected) if cursor.lost else expected
 
     def _stood_in(self, cursor: PublisherCursor, first: int, last: int) -> bool:
@@ -597,9 +579,9 @@ class Edge(Channel):
             return False
         return self.doubts.stood_in(cursor.term, sum(end - begin for begin, end in cursor.lost.missing(first, last)))
 
-    def _was_told(self, term: Term, events: int) -> bool:
+    def _was_told(self, publisher: bytes, term: Term, events: int) -> bool:
         """Were `events` missing events of a publisher, before one of a term, reported by their positions?"""
-        return self.doubts is not None and self.doubts.account_for(term, events)
+        return self.doubts is not None and self.doubts.account_for(publisher, term, events)
 
     def _hold(self, cursor: PublisherCursor, block: Block, term: Term, index: int) -> None:
         """Keep a block behind a hole, because the missing events may be in transit under another term."""
@@ -614,15 +596,26 @@ class Edge(Channel):
         if repeats:
             self.host.trace(Repeated(self.topic, "edge", repeats))
         for begin, end in overtaken:
-            self._report(Loss(cursor.term or NO_TERM, begin, end, "overtaken", block.publisher))
-            _note_delivered(cursor, begin, end)
+            why = "late" if self.ordered else "overtaken"
+            self._report(Loss(cursor.term or NO_TERM, begin, end, why, block.publisher))
+            self._note_reported(cursor, begin, end)
+
+    def _note_reported(self, cursor: PublisherCursor, first: int, last: int) -> None:
+        """Sequences before the next one were reported lost."""
+        if cursor.passed_over:
+            cursor.passed_over.discard(first, last)
+        if not self.ordered:
+            _note_delivered(cursor, first, last)
 
     def _never_delivered(self, cursor: PublisherCursor, first: int, last: int) -> list[Range]:
-        """Sequences that an unordered subscriber is owed, and that were neither delivered nor reported lost.
+        """Sequences before the next one that are owed, and that were neither delivered nor reported lost.
 
-        If later terms readmit events, it is owed them from the publisher's first one on.
+        An unordered subscriber is owed, if later terms readmit events, those from the publisher's first one on. An
+        ordered one has them all, except for what seemed not to be owed and turns out to be.
         """
-        if self.ordered or cursor.delivered is None or cursor.began is None:
+        if self.ordered:
+            return cursor.passed_over.within(first, last)
+        if cursor.delivered is None or cursor.began is None:
             return []
         return cursor.delivered.missing(max(first, cursor.began[1]) if self.readmits else first, last)
 
@@ -635,15 +628,15 @@ class Edge(Channel):
     def _holes_before(self, cursor: PublisherCursor) -> list[Range]:
         """The sequences between those reported lost before its first event here, and that event.
 
-        The first of them was owed, and so were those that followed. But if the publisher's first event here is of the
-        term in which the subscription began, and that term had admitted others before, then the sequences just before
-        it were admitted before the subscription began, and are not owed. The same may hold for what follows losses of
-        earlier terms alone.
+        The first of them was owed, and so were those that followed, unless they were admitted between, in the part of a
+        term that is not owed. This may be if the publisher's first event here is of that term, or if those reported
+        lost are of earlier terms alone.
         """
-        if not cursor.before or cursor.began is None or (self.start > 0 and cursor.began[0] == self.since):
+        if not cursor.before or cursor.began is None or cursor.owed_from is None:
             return []
-        first = cursor.before.start if self.start == 0 else cursor.owed_from
-        return cursor.before.missing(first, cursor.began[1]) if first is not None else []
+        if cursor.began[0] == self.owed_in_part:
+            return []
+        return cursor.before.missing(cursor.owed_from, cursor.began[1])
 
     def _look_for_hole(self, publisher: bytes, cursor: PublisherCursor) -> None:
         """Record whether an event of a publisher is missing before a known one (held, lost, or the first)."""
@@ -652,16 +645,6 @@ class Edge(Channel):
             self.holes.setdefault(publisher, self.host.now())
         else:
             self.holes.pop(publisher, None)
-
-
-def _wait(term_cursor: TermCursor, bundle: Bundle) -> None:
-    """Keep a bundle until the gap before it is filled."""
-    first = bundle.envelope.first
-    if not term_cursor.waiting:
-        term_cursor.waiting, term_cursor.firsts = {}, []
-    if first not in term_cursor.waiting:
-        heappush(term_cursor.firsts, first)
-    term_cursor.waiting[first] = bundle
 
 
 def _note_delivered(cursor: PublisherCursor, first: int, last: int) -> None:

@@ -84,7 +84,7 @@ class Housekeeping:
             self.membership.join(tree)
         if tree.keeping_until is not None and tree.keeping_until <= now:
             tree.keeping_until = None
-        if not tree.past:  # a topic that was handed over for nothing is let go, too
+        if not tree.flow.past:  # a topic that was handed over for nothing is let go, too
             self.membership.leave_if_idle(tree)
 
     def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
@@ -103,22 +103,34 @@ class Housekeeping:
             tree.ended = {node: until for node, until in tree.ended.items() if until > now} or EMPTY
 
     def _discard_past_terms(self, tree: Tree, now: float) -> None:
-        for term in tree.overdue(now):
-            for edge in tree.edges.values():
-                if lacking := edge.lacking(term, tree.past[term]):
-                    edge.skip(term, lacking, "unavailable", tree.runs(term, lacking), tree.later_runs(term))
+        flow = tree.flow
+        for term in flow.overdue(now):
+            if self._may_come_again(tree, term, now):
+                continue
+            flow.give_up_owed(term)
             if self._may_forget(tree, term):
-                tree.forget(term)
+                flow.forget(term)
             self.reports.touch(tree)  # what waited for it covers more now
-        for edge in tree.edges.values():
-            edge.forget(lambda term: term == tree.term or term in tree.past or term in tree.forgotten)
-            waits = any(edge.lacking(term, past) for term, past in tree.past.items())  # for what may fill a hole
-            if not waits and edge.give_up_holes(now - self.config.lease_s, tree.log):
+        for edge in tree.subscriptions:
+            edge.forget(flow.knows)
+            waits = any(edge.lacking(term, past.seen, past.end) for term, past in flow.past.items())
+            if not waits and edge.give_up_holes(now - self.config.lease_s, edge.channel.untaken(flow.log)):
                 self.reports.touch(tree)
+
+    def _may_come_again(self, tree: Tree, term: Term, now: float) -> bool:
+        """May publishers that were held back send what a subscriber here lacks again? It is awaited for another lease.
+
+        What others kept of the term may have filled the root's buffers until now.
+        """
+        past = tree.flow.past[term]
+        if tree.descriptor.settings.slow != "wait" or not past.until <= now < past.until + self.config.lease_s:
+            return False
+        lacking = [lost for edge in tree.subscriptions for lost in edge.lacking(term, past.seen, past.end)]
+        return bool(tree.flow.may_be_readmitted(term, lacking))
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
         """A subscriber that publishers wait for has it still to take."""
-        return tree.descriptor.settings.slow == "cut" or not tree.waits_for(term)
+        return tree.descriptor.settings.slow == "cut" or not tree.flow.waits_for(term)
 
     def _forget_publishers(self, now: float) -> None:
         """Publishers that are gone for good are forgotten; they keep what is not stable for `retain_s` at most."""
@@ -126,6 +138,6 @@ class Housekeeping:
             return
         self.publishers_at = now
         for tree in self.trees.by_topic.values():
-            if tree.descriptor.settings.slow == "cut" or tree.stable >= tree.frontier:
-                for edge in tree.edges.values():
+            if tree.descriptor.settings.slow == "cut" or tree.flow.current.stable >= tree.frontier:
+                for edge in tree.subscriptions:
                     edge.forget_publishers()

@@ -185,6 +185,13 @@ class TransferLeadership(Message, frozen=True, tag=53):
     """... and those of which nobody wants anything any more."""
 
 
+class Transferred(Message, frozen=True, tag=69):
+    """I know now what the root of this term knew: if you leave, you need not tell anybody else."""
+
+    topic: WireId
+    term: Term
+
+
 class RecordState(Message, frozen=True, tag=54):
     """Keep these descriptors and terms in case their root dies (Scribe, section 3.2: the k closest peers do).
 
@@ -358,6 +365,6 @@ class Closed(Message, frozen=True, tag=66):
 
 MESSAGES: tuple[type[Message], ...] = (
     Have, Join, Rejoin, Accepted, Refused, Leave, Orphaned, Create, Created, FindRoot, RootIs, NotRoot, Receipts,
-    TransferLeadership, RecordState, Laggards, Lagging, Survey, Branch, Denied, CutLeases, Closed, StillOpen,
-    StateQuery, StateAnswer, Recorded, StateDigest,
+    TransferLeadership, Transferred, RecordState, Laggards, Lagging, Survey, Branch, Denied, CutLeases, Closed,
+    StillOpen, StateQuery, StateAnswer, Recorded, StateDigest,
 )  # fmt: skip

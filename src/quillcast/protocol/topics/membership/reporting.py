@@ -12,14 +12,15 @@ from quillcast.core.trace import Mark
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
-from quillcast.protocol.topics.messages import Orphaned
+from quillcast.protocol.topics.messages import CutLeases, Orphaned
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
+from quillcast.protocol.topics.state.holders import BEFORE, NEVER, Child
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.terms import Terms
-from quillcast.protocol.topics.state.tree import BEFORE, NEVER, Tree
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class Reporting:
@@ -81,11 +82,19 @@ class Reporting:
         tree.speaks_here(sender.node_id)
         if report.term == tree.term:
             tree.catch_up(child, report.acknowledged, self.host.now())
+            self._cut_below(tree, child)
         if first or report.newcomers:
             self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
         if tree.root is not None:
             self.progress.advance_stable(tree, self.host.now())  # publishers wait for this word
+
+    def _cut_below(self, tree: Tree, child: Child) -> None:
+        """A child whose lease was cut has caught up itself: cut those below it that have not, and nobody else."""
+        mark = child.cut.mark if child.cut is not None else 0
+        if child.acknowledged < mark <= child.frontier and child.cut_requested_to < mark:
+            child.cut_requested_to = mark
+            self.host.send(child.contact, CutLeases(tree.topic, tree.term, mark))
 
     def take_up_parent(self, tree: Tree, parent: Contact) -> None:
         """A new parent's report may have come before its answer to the Join; it will not repeat it either."""
@@ -97,7 +106,7 @@ class Reporting:
         self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ChildReport
     ) -> None:
         """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
-        if tree is None or not tree.attached or sender.node_id in tree.path or self.children.full(tree, sender.node_id):
+        if tree is None or not tree.attached or sender.node_id in tree.path or self.children.refers(tree, sender):
             self.host.send(sender, Orphaned([topic], tuple(tree.fallbacks) if tree is not None else ()))
             return
         self.host.trace(Mark("child_readopted"))
@@ -106,7 +115,7 @@ class Reporting:
         child.note_report(report)
         self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
-        child.advance(tree.log)
+        child.channel.advance(tree.flow.log)
         self.reports.touch(tree)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:

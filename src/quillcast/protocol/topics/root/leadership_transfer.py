@@ -16,7 +16,7 @@ from quillcast.protocol.overlay.pastry import Pastry
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.membership import TreeMembership
 from quillcast.protocol.topics.membership.repair import TreeRepair
-from quillcast.protocol.topics.messages import TransferLeadership
+from quillcast.protocol.topics.messages import TransferLeadership, Transferred
 from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.state.effects import BecomeRoot, CarryOut, Outdone
 from quillcast.protocol.topics.state.forgetting import Forgetting
@@ -58,6 +58,15 @@ class Offer(NamedTuple):
         return self.message.term
 
 
+class HandOver:
+    """What a peer that leaves told others of a topic, and that nobody has confirmed yet."""
+
+    def __init__(self, message: TransferLeadership) -> None:
+        self.message = message
+        self.told: dict[bytes, None] = {}
+        self.told_at = 0.0  # the last of them
+
+
 class LeadershipTransfer:
     """A peer's part in hand-overs, as the root that goes and as the one that comes."""
 
@@ -71,8 +80,10 @@ class LeadershipTransfer:
         self.progress, self.intake, self.successors = progress, intake, successors
         self.forgetting, self.carry_out = forgetting, carry_out
         self.offers: dict[bytes, Offer] = {}  # what was handed over that this peer is not root of yet
+        self.unconfirmed: dict[bytes, HandOver] = {}
         forgetting.spare(self.offers)
-        dispatch.on_message(TransferLeadership, lambda _, message: self.received(message))
+        dispatch.on_message(TransferLeadership, self._handed_over)
+        dispatch.on_message(Transferred, lambda _, message: self.confirmed(message))
         dispatch.on_timer(TransferDue, self.due)
         dispatch.on_timer(LookAgain, self.look_again)
 
@@ -158,8 +169,8 @@ class LeadershipTransfer:
         to = others[0]
         publishers = self.intake.forget_term(tree)
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
-        self.host.send(to, self._last_words(tree, root, to))
-        for bundle in tree.holding(tree.term, [(root.stable, root.index)]):
+        self._tell(to, self._last_words(tree, root, to))
+        for bundle in tree.flow.holding(tree.term, [(root.stable, root.index)]):
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges
             self.host.carry(to, bundle)
@@ -170,6 +181,50 @@ class LeadershipTransfer:
             self.repair.follow(tree, to)
         elif not tree.needed:
             self.membership.close(tree)
+
+    # ---- a peer that leaves
+
+    def leave(self) -> None:
+        """What was handed to this peer, which is not root yet, goes to somebody else."""
+        for topic, offer in list(self.offers.items()):
+            del self.offers[topic]
+            if _says_anything(offer.message):
+                self._tell_next(self._unconfirmed(self._as_of_now(offer)))
+
+    def _tell(self, to: Contact, message: TransferLeadership) -> None:
+        """Tell another peer what is known of a topic. If this one leaves, it stays until the other has confirmed."""
+        if self.trees.leaving and _says_anything(message):
+            hand_over = self._unconfirmed(message)
+            hand_over.told[to.node_id], hand_over.told_at = None, self.host.now()
+        self.host.send(to, message)
+
+    def _unconfirmed(self, message: TransferLeadership) -> HandOver:
+        hand_over = self.unconfirmed[message.descriptor.topic] = HandOver(message)
+        return hand_over
+
+    def tell_others(self) -> None:
+        """Whoever was told and does not confirm may have left as well: tell the next closest, if there is one."""
+        for hand_over in list(self.unconfirmed.values()):
+            if self.host.now() - hand_over.told_at >= self.config.ask_s:
+                self._tell_next(hand_over)
+
+    def _tell_next(self, hand_over: HandOver) -> None:
+        topic = hand_over.message.descriptor.topic
+        closest = self.overlay.closest(topic, 1 + len(self.overlay.leaf_set))
+        told = {self.host.me, *hand_over.told}
+        to = next((contact for contact in closest if contact.node_id not in told), None)
+        if to is None:
+            del self.unconfirmed[topic]
+            return
+        hand_over.told[to.node_id], hand_over.told_at = None, self.host.now()
+        self.successors.note(topic, to)
+        self.host.send(to, hand_over.message)
+
+    def confirmed(self, message: Transferred) -> None:
+        """Another peer knows what this one did of a topic."""
+        hand_over = self.unconfirmed.get(message.topic)
+        if hand_over is not None and hand_over.message.term == message.term:
+            del self.unconfirmed[message.topic]
 
     def _last_words(self, tree: Tree, root: Root, to: Contact) -> TransferLeadership:
         now = self.host.now()
@@ -187,8 +242,8 @@ class LeadershipTransfer:
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
-            tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:], tree.past_ends(),
-            tuple(tree.forgotten.items()),
+            tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:], tree.flow.past_ends(),
+            tuple(tree.flow.forgotten.items()),
         )  # fmt: skip
 
     def _follows(self, tree: Tree, root: Root) -> bool:
@@ -204,6 +259,12 @@ class LeadershipTransfer:
 
     # ---- the root that comes
 
+    def _handed_over(self, sender: Contact, message: TransferLeadership) -> None:
+        if self.trees.leaving:
+            return  # the sender will tell somebody else
+        self.received(message)
+        self.host.send(sender, Transferred(message.descriptor.topic, message.term))
+
     def received(self, message: TransferLeadership) -> None:
         """A topic was handed to this peer: be its root, or keep what the last one knew for whoever is."""
         self.known.learn(message.descriptor)
@@ -218,7 +279,7 @@ class LeadershipTransfer:
             self._enter_term(tree, message)
         for term, end in message.past:
             self.terms.recall(tree, term, end)
-        tree.note_forgotten(message.forgotten)
+        tree.flow.note_forgotten(message.forgotten)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:
@@ -235,8 +296,11 @@ class LeadershipTransfer:
             if not self.overlay.is_closest(topic):
                 del self.offers[topic]
                 self.forgetting.note(topic)
-                hold_s = max(0.0, offer.hold_until - self.host.now())
-                self.host.send(self.overlay.closest(topic, 1)[0], msgspec.structs.replace(offer.message, hold_s=hold_s))
+                self.host.send(self.overlay.closest(topic, 1)[0], self._as_of_now(offer))
+
+    def _as_of_now(self, offer: Offer) -> TransferLeadership:
+        hold_s = max(0.0, offer.hold_until - self.host.now())
+        return msgspec.structs.replace(offer.message, hold_s=hold_s)
 
     def _enter_term(self, tree: Tree, message: TransferLeadership) -> None:
         """The buffer of the term that ended follows: be this peer root or not, that may be the last copy."""
@@ -263,3 +327,8 @@ class LeadershipTransfer:
         if not root.awaited:
             root.hold_until = offer.hold_until
         root.frontiers = dict(offer.message.frontiers)
+
+
+def _says_anything(message: TransferLeadership) -> bool:
+    """Did the topic have any events?"""
+    return bool(message.index or message.past)

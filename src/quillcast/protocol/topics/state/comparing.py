@@ -6,7 +6,7 @@ the same one, it is sent again, ever more slowly. So a quiet network compares no
 known nodeId and no memory is given all that it should keep.
 
 A peer that is no longer among the k closest gives what it keeps to those that are, until all of them have it: several
-may have come at once, who ask each other in vain.
+may have come at once, who ask each other in vain. It does so again when none of them is left, as beyond a partition.
 """
 
 from collections.abc import Iterable
@@ -52,7 +52,7 @@ class Comparing:
         self._changed: dict[bytes, None] = {}  # topics to be entered (again)
         self._agreed: dict[bytes, bytes] = {}
         self._strays: dict[bytes, dict[bytes, None]] = {}  # topics that others are to keep, and who of them does
-        self._given: dict[bytes, int] = {}  # the marks of topics that others keep by now
+        self._given: dict[bytes, tuple[int, list[Contact]]] = {}  # the marks of topics that others keep by now, and who
         self._wait_s = _FIRST_S
         self._number = 0
         self._due_at: float | None = None
@@ -137,10 +137,11 @@ class Comparing:
         entries: dict[Contact, list[tuple[Descriptor, Term]]] = {}
         given: list[bytes] = []
         for topic, holders in list(self._strays.items()):
-            lacking = [contact for contact in self.keepers.of(topic) if contact.node_id not in holders]
+            keepers = self.keepers.of(topic)
+            lacking = [contact for contact in keepers if contact.node_id not in holders]
             if not lacking:
                 del self._strays[topic]
-                self._given[topic] = self._entered[topic]
+                self._given[topic] = self._entered[topic], keepers
                 given.append(topic)
             for contact in lacking:
                 entry = self.records.descriptors[topic], self.records.terms[topic]
@@ -192,11 +193,17 @@ class Comparing:
         if self.host.contact in keepers:
             self._strays.pop(topic, None)
             self._given.pop(topic, None)
-        elif self._given.get(topic) != new:
+        elif not self._others_keep(topic, new, keepers):
+            self._given.pop(topic, None)
             self._strays.setdefault(topic, {})
         for node in self._others(keepers):
             parts = self._digests.setdefault(node, [0] * BUCKETS)
             parts[_bucket(topic)] ^= change
+
+    def _others_keep(self, topic: bytes, mark: int, keepers: list[Contact]) -> bool:
+        """Did this peer give a topic's state to others, and is one of them left to give it to those who came since?"""
+        given, holders = self._given.get(topic, (0, []))
+        return given == mark and any(contact in keepers for contact in holders)
 
     def _others(self, keepers: list[Contact]) -> list[bytes]:
         """Who keeps a topic's state together with this peer; nobody if this one need not keep it."""
