@@ -83,16 +83,16 @@ class Channel:
 
     def advance(self, log: Log) -> None:
         """Pass on what waits, the backlog first, as far as there is room."""
-        room = self.sink.room
+        room, take = self.sink.room, self.sink.take if self.filter is None else self._take_filtered
         while self.backlog and room() > 0:
-            self._pass(self.backlog.popleft())
+            take(self.backlog.popleft())
         while self.cursor < log.end and not self.backlog and room() > 0:
             bundle = log.at(self.cursor)
             self.cursor += 1
             if bundle is not None:
-                self._pass(bundle)
+                take(bundle)
 
-    def _pass(self, bundle: Bundle) -> None:
+    def _take_filtered(self, bundle: Bundle) -> None:
         entering = bundle if self.filter is None else self.filter(bundle)
         if entering is not None:
             self.sink.take(entering)

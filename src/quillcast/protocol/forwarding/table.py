@@ -10,7 +10,7 @@
 from typing import Protocol
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import REPAIR, Term
+from quillcast.core.envelope import NO_TERM, REPAIR, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped, Repaired, Repeated
@@ -72,9 +72,11 @@ class ForwardingTable:
     def arrive(self, sender: Contact, bundle: Bundle) -> None:
         """A neighbour's bundle arrived: pass it on, and return its credit now or when the buffers have room."""
         envelope, listener, flow = bundle.envelope, self.listener, self.flows.get(bundle.envelope.topic)
-        if flow is not None and envelope.term > flow.term:
+        if flow is not None and envelope.term > flow.current.term:
             listener.new_term(flow, envelope.term)
-        if flow is None or not flow.begun:  # nor is it known yet from where on this peer is owed the topic
+        if (
+            flow is None or flow.current.term is NO_TERM
+        ):  # it is not known yet from where on this peer is owed the topic
             self.host.release(sender.node_id, bundle.size)
             self._drop(bundle, "no_flow")
             return
@@ -89,7 +91,7 @@ class ForwardingTable:
 
     def move(self, flow: Flow, bundle: Bundle) -> bool:
         """Record a bundle's range and hand it to the flow's channels. False if it was stopped, a repeat or stale."""
-        if flow.topic in self.entrances:
+        if self.entrances and flow.topic in self.entrances:
             entering = self.entrances[flow.topic](bundle)
             if entering is None:
                 return False
@@ -104,7 +106,7 @@ class ForwardingTable:
             return self._repeat(bundle)
         if not flow.keeps and flow.discard_all():
             self._drop(bundle, "no_room")
-        if stream.has_gap:
+        if len(stream.seen.starts) > 1:
             self.listener.gap(flow)
         self._moved(flow, bundle)
         return True
