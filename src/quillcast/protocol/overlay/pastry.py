@@ -220,7 +220,8 @@ class Pastry:
     def _meet(self, contact: Contact) -> None:
         """Remember the latest peers that spoke, even if they are in no table: a lonely peer may reach no others."""
         self.departed.pop(contact.node_id, None)
-        self.acquaintances.pop(contact.node_id, None)
+        if contact.node_id in self.acquaintances and contact.node_id != next(reversed(self.acquaintances)):
+            del self.acquaintances[contact.node_id]
         self.acquaintances[contact.node_id] = contact
         if len(self.acquaintances) > self.config.remembered_max:
             del self.acquaintances[next(iter(self.acquaintances))]

@@ -34,7 +34,7 @@ class Housekeeping:
         self.admissions, self.publishing, self.changes = admissions, publishing, changes
         self.flow_control, self.reports, self.carry_out = flow_control, reports, carry_out
         self.publishers_at = host.now()
-        dispatch.on_timer(HousekeepingDue, lambda _: self.housekeep())
+        dispatch.on_alarm(HousekeepingDue, self.housekeep)
 
     def housekeep(self) -> None:
         """Look over what may have changed, and come again while there is any topic or publisher."""

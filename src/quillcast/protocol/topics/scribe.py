@@ -91,6 +91,15 @@ _ANSWERS = (Accepted, Created, RootIs)
 class Scribe:
     """One peer's part in the topic trees."""
 
+    __slots__ = (
+        "admissions", "answers", "candidacies", "changes", "children", "comparing", "config", "descriptors",
+        "dispatch", "due", "flow_control", "forgetting", "handlers", "host", "housekeeping", "inspection",
+        "intake", "keepers", "known", "leadership_transfer", "membership", "neighbours", "open_trees",
+        "overlay", "placement", "policy", "progress", "publishers", "publishing", "recovery", "rendezvous",
+        "repair", "replication", "reporting", "reports", "rivals", "streams", "subscribing", "successors",
+        "table", "terms", "trees", "turn",
+    )  # fmt: skip
+
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, neighbours: Neighbours, streams: Streams,
         table: ForwardingTable, policy: ForwardingPolicy, dispatch: Dispatch,

@@ -33,7 +33,7 @@ class Progress:
         self.host, self.config, self.trees, self.streams = host, config, trees, streams
         self.placement, self.keepers, self.flow_control = placement, keepers, flow_control
         self.reports, self.due, self.dispatch, self.carry_out = reports, due, dispatch, carry_out
-        dispatch.on_timer(ReportDue, lambda _: self.report())
+        dispatch.on_alarm(ReportDue, self.report)
 
     # ---- reports
 
