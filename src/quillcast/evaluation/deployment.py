@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 TOPOLOGY, PEERS, ROUTING, WORKLOAD = "topology", "peers", "routing", "workload"
 SURVIVORS = "survivors"  # present if there is churn
-PARTS = (TOPOLOGY, PEERS, ROUTING, WORKLOAD)
 
 
 class Arrays(NamedTuple):
@@ -72,7 +71,7 @@ class Deployment:
     """The location of a deployment's arrays.
 
     Args:
-        shipped: contains a folder for each of `PARTS`.
+        shipped: contains a folder for each part.
         seed: decides the members of groups.
     """
 

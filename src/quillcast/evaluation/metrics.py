@@ -42,11 +42,6 @@ def delays_ms(tables: Tables, tree: Tree, source: int = -1) -> Floats:
     return _tree_delays(tables, tree.nodes, tree.parent, source)
 
 
-def ip_delays_ms(tables: Tables, source: int, members: Ints) -> Floats:
-    """The arrival time of a packet from the source at each member by the shortest path, float32 [members]."""
-    return _direct_delays(tables, source, members)
-
-
 def ratios(tables: Tables, trees: list[Tree], source: int = -1) -> Ratios:
     """Delays of a group's events relative to IP multicast from the same source.
 
@@ -76,14 +71,6 @@ def _tree_delays(tables: Tables, nodes: Ints, parent: Ints, source: Whole) -> Fl
     for node in range(1, len(nodes)):
         above = parent[node]
         late[node] = late[above] + delay(tables, nodes[above], nodes[node])
-    return late
-
-
-@njit(cache=True)
-def _direct_delays(tables: Tables, source: Whole, members: Ints) -> Floats:
-    late = np.empty(len(members), np.float32)
-    for at in range(len(members)):
-        late[at] = delay(tables, source, members[at])
     return late
 
 
