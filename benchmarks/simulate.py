@@ -29,10 +29,10 @@ from quillcast.core.loss import Loss
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.wire import WireCodec
+from quillcast.sim.applications import peer_of
 from quillcast.sim.host import Machine
 from quillcast.sim.journal import Journal
 from quillcast.sim.network import Network
-from quillcast.sim.observed import peer_of
 from quillcast.sim.topology import TransitStub
 from quillcast.sim.world import World, derived
 

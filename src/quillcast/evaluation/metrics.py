@@ -93,13 +93,9 @@ def _sums(tables: Tables, nodes: Ints, parent: Ints, member: Flags, source: Whol
 
 
 def add_node_stress(tree: Tree, tables_count: Ints, entries_count: Ints, forwarded: Counts) -> None:
-    """Add a tree's load on its peers.
+    """Add a tree's load on its peers: non-empty children tables, the entries in them, and messages sent for one event.
 
-    Args:
-        tree: one group's tree, or a share of it.
-        tables_count: children tables that are not empty, int32 [peers].
-        entries_count: entries in them, int32 [peers].
-        forwarded: messages that a peer sends for one event of every group, float64 [peers].
+    The first two are int32 [peers], `forwarded` is float64 [peers].
     """
     _add_node_stress(tree.nodes, tree.parent, tree.weight, tree.extra, tables_count, entries_count, forwarded)
 
@@ -109,13 +105,8 @@ def add_link_stress(
 ) -> None:
     """Add the messages that one event of the group sends over physical links.
 
-    Args:
-        topology: a graph, or a matrix, where only the access links are known.
-        peers: their places.
-        tree: one group's tree, or a share of it.
-        messages_core: over links between routers, float64 [links].
-        messages_access: over the link between a peer and its place, float64 [peers].
-        source: the peer that sends to the root; -1 for the root itself.
+    `messages_core` is for links between routers, float64 [links]; `messages_access` for the link between a peer and its
+    place, float64 [peers]. `source` sends to the root; -1 is the root itself.
     """
     edges = np.stack([tree.nodes[tree.parent[1:]], tree.nodes[1:]], axis=1)
     for pairs in (edges, tree.extra):

@@ -19,12 +19,7 @@ WORDS = {"rad": "average over average delay of IP multicast", "rmd": "maximum ov
 
 
 def ratios(policies: Mapping[str, Sequence[float]], name: str) -> str:
-    """The share of groups by their ratio of delays, for each policy.
-
-    Args:
-        policies: the ratio of every group, by policy.
-        name: `rad` or `rmd`.
-    """
+    """The share of groups by their ratio of delays (`rad` or `rmd`), for each policy."""
     figure, axes = new_figure(5.6, 3.4)
     for at, (policy, values) in enumerate(policies.items()):
         known = np.sort(np.array(values)[~np.isnan(np.array(values))])
@@ -40,13 +35,7 @@ def ratios(policies: Mapping[str, Sequence[float]], name: str) -> str:
 
 
 def node_stress(policies: Mapping[str, Histograms], name: str, what: str) -> str:
-    """The number of peers by load.
-
-    Args:
-        policies: histograms, by policy.
-        name: `tables` or `entries`.
-        what: words for it.
-    """
+    """The number of peers by load (`tables` or `entries`), for each policy. `what` labels the axis."""
     figure, axes = new_figure(5.6, 3.4)
     for at, (policy, histograms) in enumerate(policies.items()):
         counts = histograms[KIND_PEER, name]
