@@ -185,12 +185,22 @@ def told(row: Row) -> str:
 
 
 def draw(rows: list[Row], path: Path) -> None:
-    """The curve, as a picture."""
-    from quillcast.evaluation.report.charts import growth
+    """The curve, as a picture: the time by the number of peers, next to N log N from each first point."""
+    import numpy as np
 
-    whole = [(row["peers"], row["seconds"]) for row in rows]
-    kernels = [(row["peers"], sum(row[f"{stage}_s"] for stage in KERNEL_STAGES)) for row in rows]
-    path.write_text(growth({"whole run": whole, "trees, delays and stress": kernels}), "utf-8")
+    from quillcast.pipeline.pictures import COLOURS, INK, new_figure, svg_of
+
+    parts = {"whole run": ("seconds",), "trees, delays and stress": [f"{stage}_s" for stage in KERNEL_STAGES]}
+    peers = np.array([row["peers"] for row in rows], float)
+    figure, axes = new_figure(6.4, 3.8)
+    for colour, (what, names) in zip(COLOURS, parts.items(), strict=False):
+        seconds = np.array([sum(row[name] for name in names) for row in rows])
+        bound = seconds[0] * (peers * np.log(peers)) / (peers[0] * np.log(peers[0]))
+        axes.plot(peers, seconds, label=what, marker="o", markersize=4, linewidth=1.8, color=colour)
+        axes.plot(peers, bound, color=colour, linewidth=0.9, linestyle=(0, (1, 2)), label="N log N")
+    axes.set(xscale="log", yscale="log", xlabel="peers", ylabel="seconds")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, frameon=False, labelcolor=INK, fontsize=8)
+    path.write_text(svg_of(figure, "growth").replace("currentColor", "#808080"), "utf-8")  # legible on light and dark
 
 
 def report_cores(rows: list[Row], *, as_json: bool) -> None:

@@ -14,9 +14,12 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from multiprocessing import get_context
 from random import Random
 from typing import Any
+
+from ideal import ideal_hops, ideal_stretch
 
 from quillcast.core.bundle import Block
 from quillcast.core.envelope import Position
@@ -26,12 +29,11 @@ from quillcast.core.loss import Loss
 from quillcast.protocol.config import Config
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.wire import WireCodec
+from quillcast.sim.applications import peer_of
 from quillcast.sim.host import Machine
-from quillcast.sim.ideal import ideal_hops, ideal_stretch
 from quillcast.sim.journal import Journal
 from quillcast.sim.network import Network
-from quillcast.sim.observed import peer_of
-from quillcast.sim.topology import TransitStub, walk_s
+from quillcast.sim.topology import TransitStub
 from quillcast.sim.world import World, derived
 
 SEED = 1
@@ -142,7 +144,7 @@ def routes(world: World, peers: int, b: int, l: int) -> dict[str, float]:  # noq
         while (hop := peer_at(world, way[-1]).overlay.next_hop(key)) is not None:
             way.append(number_of[hop.node_id])
         hops += len(way) - 1
-        route_s += walk_s(world.network.topology, way)
+        route_s += sum(world.network.delay_s(here, there) for here, there in pairwise(way))
         direct_s += world.network.delay_s(way[0], way[-1]) if len(way) > 1 else 0.0
     ids = [machine.node_id for machine in world.machines]
     return {

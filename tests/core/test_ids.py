@@ -32,13 +32,6 @@ def test_topics_of_different_creators_differ() -> None:
     assert len({ids.topic_id("a"), ids.topic_id("a", "b"), ids.topic_id("b"), ids.topic_id("", "a")}) == 4
 
 
-def test_a_creator_rooted_topic_lies_next_to_its_creator() -> None:
-    creator = ids.node_id(b"key")
-    topic = ids.creator_rooted_topic_id("rooms/1", creator)
-    assert topic[:8] == creator[:8]
-    assert topic != ids.creator_rooted_topic_id("rooms/2", creator)
-
-
 def test_publisher_ids_differ_by_publisher_and_incarnation() -> None:
     node = ids.node_id(b"key")
     made = [ids.publisher_id(node, life, number) for life in (b"a" * 8, b"b" * 8) for number in range(3)]

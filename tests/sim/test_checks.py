@@ -12,9 +12,8 @@ from quillcast.core.trace import Admitted
 from quillcast.protocol.topics.config import MIB
 from quillcast.protocol.topics.descriptor import Settings, described
 from quillcast.sim import checks, delivery, leases
-from quillcast.sim.applications import Event, Heard, Reader, Told
+from quillcast.sim.applications import Event, Heard, Reader, Told, peer_of
 from quillcast.sim.leases import MEET_S
-from quillcast.sim.observed import peer_of
 from quillcast.sim.reach import Span
 from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.simulation import Simulation

@@ -8,7 +8,6 @@ import asyncio
 import ctypes
 import os
 import time
-from types import TracebackType
 
 _COUNT_BYTES = 8
 
@@ -45,7 +44,7 @@ class Beat:
             self._tick(loop, loop.time())
         return self
 
-    async def __aexit__(self, kind: type | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._timer is not None:
             asyncio.get_running_loop().remove_reader(self._timer)
             os.close(self._timer)

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 import msgspec
 
+from quillcast.cli.asking import peers_here
 from quillcast.cli.options import JSON, Place
 from quillcast.cli.peering import Peering, alone, looked, peering
 from quillcast.cli.running import run
-from quillcast.core.errors import LocalError, Unreachable
+from quillcast.core.errors import LocalError
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.discovery import control
 from quillcast.live.discovery.rendezvous import Rendezvous
@@ -91,14 +92,8 @@ def _log(problem: str) -> None:
 def _invitation(network: str) -> str:
     """A new join line from a peer of this machine that can admit others."""
     place = Rendezvous(network)
-    entries = place.entries()
-    if not entries:
-        raise Unreachable(
-            f"no peer of the network {network!r} runs on this machine; start one with: quillcast node; "
-            f"looked in {place.looked_in}"
-        )
     problem = None
-    for entry in entries:
+    for entry in peers_here(network):
         try:
             return control.ask(place.control_path(entry.contact), "invite", str)
         except LocalError as refused:

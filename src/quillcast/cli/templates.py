@@ -10,11 +10,7 @@ _NAMES = re.compile(rb"\{\{ *(count|time|time_ns|random) *\}\}")
 
 
 class Template:
-    """Replaces the known placeholders, and leaves all other text unchanged.
-
-    Args:
-        filled: if False, nothing is replaced.
-    """
+    """Replaces the known placeholders if `filled`, and leaves all other text unchanged."""
 
     def __init__(self, *, filled: bool) -> None:
         self._filled = filled

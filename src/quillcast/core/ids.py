@@ -12,7 +12,6 @@ ID_BYTES = 16
 ID_BITS = 8 * ID_BYTES
 RING = 1 << ID_BITS
 
-Id = bytes
 NodeId = NewType("NodeId", bytes)
 TopicId = NewType("TopicId", bytes)
 PublisherId = NewType("PublisherId", bytes)
@@ -30,11 +29,6 @@ def node_id(public_key: bytes) -> NodeId:
 def topic_id(name: str, creator: str = NETWORK_CREATOR) -> TopicId:
     """The hash of the topic's name and its creator's name (Scribe, section 3.1, topic management)."""
     return TopicId(hashlib.sha256(f"topic\0{creator}\0{name}".encode()).digest()[:ID_BYTES])
-
-
-def creator_rooted_topic_id(name: str, creator: NodeId) -> TopicId:
-    """64 bits of the creator's nodeId, then 64 bits of the hash of the name, so that the creator is the root."""
-    return TopicId(creator[:8] + hashlib.sha256(b"topic\0" + name.encode()).digest()[:8])
 
 
 def publisher_id(node: NodeId, incarnation: bytes, number: int = 0) -> PublisherId:

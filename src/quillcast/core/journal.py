@@ -120,12 +120,9 @@ def beginning() -> bytes:
 
 
 class Ledger:
-    """The records that a process has noted and not yet encoded.
+    """The records that a process has noted and not yet encoded, at most `rows_max`.
 
-    Args:
-        peer: nodeId of the writer.
-        started_ns: when its process opened the journal, nanoseconds since 1970 UTC.
-        rows_max: how many records may be noted before they are encoded.
+    `started_ns` says when the process opened the journal, in nanoseconds since 1970 UTC.
     """
 
     def __init__(self, peer: bytes, started_ns: int, rows_max: int) -> None:

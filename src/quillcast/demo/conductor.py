@@ -65,14 +65,7 @@ class Plan(NamedTuple):
 
 
 class Conductor:
-    """Runs the network from its first peer to its last.
-
-    Args:
-        plan: the options of the demo.
-        state: kept up to date for the display.
-        display: told what happens.
-        on_stream: called when publishing begins.
-    """
+    """Runs the network from its first peer to its last. Calls `on_stream` when publishing begins."""
 
     def __init__(self, plan: Plan, state: State, display: Display, on_stream: Callable[[], object]) -> None:
         self.plan, self.state, self.display, self.on_stream = plan, state, display, on_stream

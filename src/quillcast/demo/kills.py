@@ -27,13 +27,7 @@ STOP_S, RUN_S = 0.4, 0.1  # a slow peer is stopped and runs in turns: a fifth of
 
 
 class Kills:
-    """Chooses victims from the live tree, strikes them, and watches the repairs.
-
-    Args:
-        state: what is known of the demo.
-        display: told what happens.
-        processes: the peers, by nodeId.
-    """
+    """Chooses victims from the live tree, strikes them, and watches the repairs."""
 
     def __init__(self, state: State, display: Display, processes: Mapping[bytes, PeerProcess]) -> None:
         self.state, self.display, self.processes = state, display, processes

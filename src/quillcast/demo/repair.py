@@ -13,13 +13,9 @@ def counted(children: int, trees: int) -> str:
 
 
 class Repair:
-    """The links and roots that trees lose by a strike, and their replacements.
+    """The links and roots that trees lose when `victim` is struck, and their replacements.
 
-    Args:
-        watch: the view of the journals, kept up to date by others.
-        victim: who is struck.
-        dead: who was already dead.
-        since_ns: when, on the journals' clock. Older records do not belong to this repair.
+    The `dead` were dead before. Records before `since_ns`, on the journals' clock, do not belong to this repair.
     """
 
     def __init__(self, watch: Watch, victim: bytes, dead: Collection[bytes], since_ns: int) -> None:

@@ -15,12 +15,9 @@ from quillcast.core.trace import (
     Delivered,
     Detached,
     LeafSetChanged,
-    Lost,
     Named,
     Published,
-    Repeated,
     ResignedRoot,
-    Stopped,
     Subscribed,
     Unsubscribed,
 )
@@ -69,8 +66,6 @@ class Watch:
         self.topics: dict[bytes, TopicView] = {}
         self.active: dict[bytes, None] = {}
         self.leaf_sets: dict[bytes, set[bytes]] = {}
-        self.stopped: dict[bytes, None] = {}
-        self.repeated_count = self.lost_count = 0
 
     def look(self) -> list[Entry]:
         """Read what was written since the last look, and return it."""
@@ -110,8 +105,6 @@ class Watch:
         match record:
             case Activated():
                 self.active[peer] = None
-            case Stopped():
-                self.stopped[peer] = None
             case LeafSetChanged(joined, left):
                 leaf_set = self.leaf_sets.setdefault(peer, set())
                 leaf_set.update(joined)
@@ -132,10 +125,6 @@ class Watch:
                 view.subscribers[peer] = None
             case Unsubscribed():
                 view.subscribers.pop(peer, None)
-            case Repeated(where="edge", count=count):
-                self.repeated_count += count
-            case Lost(first=first, last=last):
-                self.lost_count += last - first
             case _:
                 _place(view, entry)
 

@@ -23,11 +23,9 @@ _FORWARDS = -2  # in `where`: a peer that was not in the tree and is now a forwa
 
 
 class Survivors(NamedTuple):
-    """The peers that survive.
+    """The peers that survive: their routing tables, and the new number of each former peer.
 
-    Args:
-        tables: the routing tables of the survivors, who are renumbered.
-        renumbered: the new number of each peer, int32 [peers]; -1 for the dead.
+    `renumbered` is int32 [peers], with -1 for the dead.
     """
 
     tables: Tables
@@ -70,13 +68,9 @@ def load(folder: Path, topology: Topology) -> Survivors:
 
 
 def repair(alive: Survivors, tree: Tree, key: int, where: Ints) -> Repair:
-    """Repair one tree.
+    """Repair one group's tree as it was before the deaths.
 
-    Args:
-        alive: the survivors.
-        tree: the tree before the deaths.
-        key: the key of the group.
-        where: scratch space: an int32 for each survivor, all -1, and again so afterwards.
+    `where` is scratch space: an int32 for each survivor, all -1, and again so afterwards.
     """
     counts, times = _repair(alive.tables, alive.renumbered, tree.nodes, tree.parent, tree.member, np.uint64(key), where)
     killed, cut_off, orphans, messages = counts.tolist()

@@ -31,12 +31,9 @@ def arrow_schema(schema: str) -> pa.Schema:
 
 
 def record_batch(schema: str, values: dict[str, Any], count: int) -> pa.RecordBatch:
-    """A batch of these columns. A single value is used for all rows.
+    """A batch of `count` rows. A single value is used for all of them.
 
-    Args:
-        schema: a schema of `schemas`.
-        values: by column; for a column of arrays, a list of arrays, in which None is null.
-        count: the number of rows.
+    A column of arrays is a list of arrays, in which None is null.
     """
     arrays = []
     for told in schema.split(", "):

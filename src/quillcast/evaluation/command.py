@@ -35,12 +35,8 @@ def evaluate_command(
 ) -> dict[str, Any]:
     """Run an experiment, show its progress and results, and return the result.
 
-    Args:
-        experiment: the experiment.
-        output: the run's folder; None: a folder named after the experiment, or that of a stopped run.
-        master: where Spark runs.
-        remote: a Spark Connect server to use instead.
-        as_json: print everything for people to standard error.
+    Without `output`, the run's folder is named after the experiment, or is that of a stopped run. With `as_json`,
+    everything for people goes to standard error.
     """
     path = output or folder_of(experiment)
     progress, console = Console(stderr=True), console_for(as_json=as_json)

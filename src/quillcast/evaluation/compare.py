@@ -12,14 +12,10 @@ OF_RUN = ("nodes", "groups", "seed")
 
 
 def compare(runs: Sequence[Path]) -> dict[str, Any]:
-    """The results of runs, and the ratio of each figure that several have to the first run's.
-
-    Args:
-        runs: their folders.
+    """The results of the runs in these folders, and the ratio of each figure that several have to the first run's.
 
     Returns `runs`, a list of results with their `folder`; and `figures`, rows of `policy`, `figure`, `values` (one for
-    each run, None if missing) and `over_first`.
-    Raises `LocalError` for a folder without a finished run.
+    each run, None if missing) and `over_first`. Raises `LocalError` for a folder without a finished run.
     """
     results = [read_result(path) | {"folder": str(path)} for path in runs]
     policies = dict.fromkeys(policy for result in results for policy in result["policies"])

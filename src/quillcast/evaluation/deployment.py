@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 TOPOLOGY, PEERS, ROUTING, WORKLOAD = "topology", "peers", "routing", "workload"
 SURVIVORS = "survivors"  # present if there is churn
-PARTS = (TOPOLOGY, PEERS, ROUTING, WORKLOAD)
 
 
 class Arrays(NamedTuple):
@@ -36,9 +35,7 @@ class Arrays(NamedTuple):
 class Shipped:
     """A folder that is visible where a task runs, or is shipped there by Spark.
 
-    Args:
-        folder: its absolute path.
-        archive: the name of Spark's archive; empty if all machines see the folder.
+    `archive` is the name of Spark's archive; empty if all machines see the folder.
     """
 
     folder: str
@@ -69,12 +66,7 @@ def ship(spark: "SparkSession", folder: Path, archive: Path) -> Shipped:
 
 @dataclass(frozen=True)
 class Deployment:
-    """The location of a deployment's arrays.
-
-    Args:
-        shipped: contains a folder for each of `PARTS`.
-        seed: decides the members of groups.
-    """
+    """The location of a deployment's arrays, and the seed that decides the members of groups."""
 
     shipped: Shipped
     seed: int

@@ -201,14 +201,7 @@ def split(policies: str) -> tuple[str, ...]:
 
 
 def parse(text: str, origin: str) -> Experiment:
-    """The experiment that a TOML text describes.
-
-    Args:
-        text: the file's content.
-        origin: the file's name, for errors and as the experiment's name.
-
-    Raises `LocalError`.
-    """
+    """The experiment that a TOML text describes. `origin` names it, in errors too. Raises `LocalError`."""
     try:
         told = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

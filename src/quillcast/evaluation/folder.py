@@ -25,13 +25,10 @@ _UNFINISHED, _NOTE, _LOCK = "unfinished", "_made.json", ".lock"
 
 
 class Folder:
-    """The parts of one experiment's run.
+    """The parts of one experiment's run, in a folder that is created if it does not exist.
 
-    Args:
-        path: the folder; created if it does not exist.
-        experiment: its experiment. Policies may be added later, and reuse the earlier parts.
-
-    Raises `LocalError` if it contains something else, or another process is using it.
+    Policies may be added later, and reuse the earlier parts. Raises `LocalError` if the folder contains something else,
+    or another process is using it.
     """
 
     def __init__(self, path: Path, experiment: Experiment) -> None:

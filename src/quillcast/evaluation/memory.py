@@ -54,9 +54,3 @@ class Watch:
             self.peak_bytes = max(self.peak_bytes, resident_bytes(os.getpid()))
             if self._over.wait(EVERY_S):
                 return
-
-
-def age_s() -> float:
-    """The age of this process: the whole time its user has waited."""
-    ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
-    return float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")

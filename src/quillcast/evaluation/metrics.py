@@ -42,11 +42,6 @@ def delays_ms(tables: Tables, tree: Tree, source: int = -1) -> Floats:
     return _tree_delays(tables, tree.nodes, tree.parent, source)
 
 
-def ip_delays_ms(tables: Tables, source: int, members: Ints) -> Floats:
-    """The arrival time of a packet from the source at each member by the shortest path, float32 [members]."""
-    return _direct_delays(tables, source, members)
-
-
 def ratios(tables: Tables, trees: list[Tree], source: int = -1) -> Ratios:
     """Delays of a group's events relative to IP multicast from the same source.
 
@@ -80,14 +75,6 @@ def _tree_delays(tables: Tables, nodes: Ints, parent: Ints, source: Whole) -> Fl
 
 
 @njit(cache=True)
-def _direct_delays(tables: Tables, source: Whole, members: Ints) -> Floats:
-    late = np.empty(len(members), np.float32)
-    for at in range(len(members)):
-        late[at] = delay(tables, source, members[at])
-    return late
-
-
-@njit(cache=True)
 def _sums(tables: Tables, nodes: Ints, parent: Ints, member: Flags, source: Whole, origin: Whole) -> Counts:
     """Sum and maximum of the members' delays, then both by IP multicast."""
     late = _tree_delays(tables, nodes, parent, source)
@@ -106,13 +93,9 @@ def _sums(tables: Tables, nodes: Ints, parent: Ints, member: Flags, source: Whol
 
 
 def add_node_stress(tree: Tree, tables_count: Ints, entries_count: Ints, forwarded: Counts) -> None:
-    """Add a tree's load on its peers.
+    """Add a tree's load on its peers: non-empty children tables, the entries in them, and messages sent for one event.
 
-    Args:
-        tree: one group's tree, or a share of it.
-        tables_count: children tables that are not empty, int32 [peers].
-        entries_count: entries in them, int32 [peers].
-        forwarded: messages that a peer sends for one event of every group, float64 [peers].
+    The first two are int32 [peers], `forwarded` is float64 [peers].
     """
     _add_node_stress(tree.nodes, tree.parent, tree.weight, tree.extra, tables_count, entries_count, forwarded)
 
@@ -122,13 +105,8 @@ def add_link_stress(
 ) -> None:
     """Add the messages that one event of the group sends over physical links.
 
-    Args:
-        topology: a graph, or a matrix, where only the access links are known.
-        peers: their places.
-        tree: one group's tree, or a share of it.
-        messages_core: over links between routers, float64 [links].
-        messages_access: over the link between a peer and its place, float64 [peers].
-        source: the peer that sends to the root; -1 for the root itself.
+    `messages_core` is for links between routers, float64 [links]; `messages_access` for the link between a peer and its
+    place, float64 [peers]. `source` sends to the root; -1 is the root itself.
     """
     edges = np.stack([tree.nodes[tree.parent[1:]], tree.nodes[1:]], axis=1)
     for pairs in (edges, tree.extra):

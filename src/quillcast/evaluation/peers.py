@@ -15,12 +15,7 @@ PEERS_MAX = 2**31 - 1
 
 
 def attach(topology: Topology, count: int, seed: int) -> Peers:
-    """Peers with random nodeIds at random places.
-
-    Args:
-        topology: peers are at its attachable places, all equally likely.
-        count: the number of peers.
-        seed: equal seeds give equal peers.
+    """Peers with random nodeIds at random attachable places, all equally likely. Equal seeds give equal peers.
 
     Raises `LocalError` if the count is not from 1 to 2^31 - 1.
     """
@@ -35,10 +30,8 @@ def attach(topology: Topology, count: int, seed: int) -> Peers:
 def clusters(topology: Topology, peers: Peers, *, count: int | None = None) -> Peers:
     """The same peers in domains found from measured delays, instead of the topology's true labels.
 
-    Args:
-        topology: where they are attached; delays between its places are what peers would measure.
-        peers: the peers. Those at one place share a domain.
-        count: the number of clusters of places; by default a tenth of the places (`topology.clusters`).
+    Peers at one place share a domain. `count` is the number of clusters of places, a tenth of them by default
+    (`topology.clusters`).
     """
     found = clusters_of(topology.delay_ms, topology.coordinates, count)
     return replace(peers, domain=found[peers.place])

@@ -25,18 +25,10 @@ SHOWN = ("rad.median", "rad.max", "rmd.median", "messages_over_ip", "children_pe
 
 
 class Wish(NamedTuple):
-    """A deployment that needs a policy.
+    """A deployment that needs a policy. Everything has the meaning that it has in an experiment.
 
-    Args:
-        peers: the number of peers.
-        groups: the number of groups.
-        topology: as in an experiment.
-        size: members of each group; None: by the papers' law.
-        members: as in an experiment.
-        children_max: the most children of a peer in a group; None: any number.
-        link_stress_max: the most messages on a core link, relative to IP multicast; None: any number.
-        policies: the policies to choose from; empty: `candidates`.
-        seed: of all random choices.
+    Without `size`, group sizes follow the papers' law. None as a bound means any number: of children of a peer in a
+    group, and of messages on a core link relative to IP multicast. Without `policies`, it is one of `candidates`.
     """
 
     peers: int

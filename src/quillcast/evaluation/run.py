@@ -43,15 +43,10 @@ def evaluate(
 ) -> dict[str, Any]:
     """Run an experiment, or the missing parts of it.
 
-    Args:
-        experiment: the experiment.
-        path: the run's folder, maybe from a stopped run of the same experiment.
-        shown: told the progress.
-        master: where Spark runs.
-        remote: a Spark Connect server to use instead, such as sc://host.
-
-    Returns the result, which is also in the folder with the report: see docs/commands.md.
-    Raises `LocalError` for an invalid experiment, `DiskFailed` on a disk error; complete parts are kept.
+    `path` is the run's folder, maybe from a stopped run of the same experiment; `remote` a Spark Connect server to use
+    instead of `master`, such as sc://host. Returns the result, which is also in the folder with the report (see
+    docs/commands.md). Raises `LocalError` for an invalid experiment, `DiskFailed` on a disk error; complete parts are
+    kept.
     """
     check(experiment, remote)
     began_s = time.monotonic()
@@ -140,14 +135,7 @@ def spark_home() -> str:
 
 
 class _Run:
-    """One process's work on a run.
-
-    Args:
-        experiment: the experiment.
-        folder: where its parts are kept.
-        shown: told the progress.
-        start: starts Spark.
-    """
+    """One process's work on a run. `start` starts Spark."""
 
     def __init__(
         self, experiment: Experiment, folder: Folder, shown: Display, start: "Callable[[], SparkSession]"
@@ -399,11 +387,7 @@ def _deployment_table(
 
 
 class _Later:
-    """Starts Spark in the background.
-
-    Args:
-        start: starts it.
-    """
+    """Starts Spark in the background."""
 
     def __init__(self, start: "Callable[[], SparkSession]") -> None:
         self._start = start

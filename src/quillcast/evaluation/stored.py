@@ -21,13 +21,9 @@ from quillcast.evaluation.columns import Batches, Work, arrow_schema, record_bat
 
 
 def mapped(rows: DataFrame, work: Work, schema: str, into: Path | None) -> DataFrame:
-    """Apply a function to each partition.
+    """Apply `work` to each partition; `schema` is that of its results.
 
-    Args:
-        rows: its input.
-        work: the function.
-        schema: of its results.
-        into: where tasks write the results, so that the returned rows name files; None: return the results themselves.
+    With `into`, tasks write the results there, and the returned rows name files.
     """
     if into is None:
         return in_tasks(rows, work, schema)
@@ -56,11 +52,7 @@ def _settle(stage: str) -> None:
 def write(batches: Batches, schema: str, folder: Path, number: int | None = None) -> Batches:
     """Write a task's rows as one file, completely or not at all. Yields a row of `schemas.FILES`, or none without rows.
 
-    Args:
-        batches: the rows.
-        schema: their schema.
-        folder: of the table.
-        number: of the file; None: that of the task's partition.
+    `number` is that of the file; by default that of the task's partition.
     """
     if number is None:
         context = TaskContext.get()

@@ -29,13 +29,7 @@ def blocks(count: int) -> int:
 
 
 def partials(kind: str, figures: Sequence[npt.NDArray[Any]], first_block: int) -> Batches:
-    """A task's share of the sums, as rows of `schemas.PARTIALS`.
-
-    Args:
-        kind: what is counted.
-        figures: an array for each figure, with a number for each peer or link.
-        first_block: of this kind.
-    """
+    """A task's share of the sums (`schemas.PARTIALS`), from an array per figure with a number for each peer or link."""
     for block in range(blocks(len(figures[0]))):
         parts = [figure[block * BLOCK : (block + 1) * BLOCK] for figure in figures]
         touched = parts[0] != 0
@@ -81,15 +75,11 @@ def added(
     schema: str,
     into: Path | None = None,
 ) -> DataFrame:
-    """The sums of all tasks.
+    """The sums of all tasks, from rows of `schemas.PARTIALS`; blocks of each kind follow those of the previous kind.
 
-    Args:
-        parts: rows of `schemas.PARTIALS`; blocks of each kind follow those of the previous kind.
-        counts: the number of peers or links of each kind.
-        figures: the maximum number of figures.
-        rows: makes rows of `schema` from a kind, numbers, and their sums, float64 [figures, numbers].
-        schema: of the result.
-        into: where tasks write it themselves (`stored`).
+    `counts` is the number of peers or links of each kind, `figures` the most figures of one. `rows` makes rows of
+    `schema` from a kind, numbers, and their sums, float64 [figures, numbers]. With `into`, tasks write them there
+    (`stored`).
     """
     first_block, number = {}, 0
     for kind, count in counts.items():

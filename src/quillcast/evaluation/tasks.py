@@ -29,11 +29,7 @@ def share(sizes: npt.NDArray[np.int32], peers: int) -> float:
 
 
 def tasks(sizes: npt.NDArray[np.int32], peers: int) -> npt.NDArray[np.int32]:
-    """The task of each group.
-
-    Args:
-        sizes: members of the groups, descending.
-        peers: the number of peers in the deployment.
+    """The task of each group, from the groups' sizes, descending, and the number of peers in the deployment.
 
     A large group is a task of its own. Consecutive small groups share a task.
     """

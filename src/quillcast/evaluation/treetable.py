@@ -43,11 +43,7 @@ class _Row(NamedTuple):
 
 
 def tree_rows(trees: Iterable[tuple[int, int, Tree]]) -> Batches:
-    """Trees as rows of `schemas.TREES`.
-
-    Args:
-        trees: the group, the number of the tree, and the tree.
-    """
+    """Trees as rows of `schemas.TREES`, each given with its group and number."""
     waiting: list[_Row] = []
     nodes = 0
     for group, number, tree in trees:
@@ -85,14 +81,10 @@ def _batch(rows: list[_Row]) -> pa.RecordBatch:
 
 
 def whole_trees(batches: Batches, peers: int) -> Iterator[tuple[int, int, Tree]]:
-    """Each tree of a partition with its group and number.
+    """Each tree of a partition with its group and number, from rows of `schemas.TREES`.
 
-    Args:
-        batches: rows of `schemas.TREES`, where `state` and `joins` may be left out. The parts of a tree are
-    consecutive, as in the result of `tree_rows`.
-        peers: the number of peers in the deployment.
-
-    Raises ValueError if a partition has an incomplete tree.
+    `state` and `joins` may be left out. The parts of a tree are consecutive, as in the result of `tree_rows`; raises
+    ValueError if one is incomplete.
     """
     place = np.empty(peers, np.int32)
     parts: list[dict[str, Any]] = []

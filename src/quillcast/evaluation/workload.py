@@ -63,12 +63,7 @@ def power_law(
 ) -> Workload:
     """Group sizes floor(N r^-1.25 + 0.5) for the ranks r from 1 (the evaluation of Scribe); no group is empty.
 
-    Args:
-        peers: N, the size of the largest group.
-        groups: the number of groups.
-        exponent: how fast sizes fall.
-        placement: see `Workload`.
-        spread: see `Workload`.
+    N, the size of the largest group, is the number of peers.
     """
     ranks = np.arange(1, groups + 1, dtype=np.float64)
     sizes = np.maximum(np.floor(peers * ranks**-exponent + 0.5), 1).astype(np.int32)
@@ -224,14 +219,7 @@ def creator(group: Group) -> int:
 
 
 def publishers(kind: Publishers, group: Group, root: int, count: int = 1) -> Ints:
-    """The peers that publish a group's events, int32.
-
-    Args:
-        kind: `root`: the group's root; `creator`: the member that created the group; `members`: some members.
-        group: the group.
-        root: of the group's tree.
-        count: the number of publishing members; fewer if the group is smaller.
-    """
+    """The peers that publish a group's events, int32: its root, the creator, or at most `count` members."""
     if kind == "root":
         return np.array([root], np.int32)
     if kind == "creator":

@@ -53,15 +53,11 @@ class Audit:
 
 
 def audit(spark: SparkSession, folder: Path, kills: Sequence[Kill] = (), *, end_ns: int | None = None) -> Audit:
-    """Audit the journals below a folder.
+    """Audit the journals below a folder, which every executor must see.
 
-    Args:
-        spark: the session.
-        folder: where the journals are; every executor must see it.
-        kills: peers that were killed on purpose. A peer that died otherwise counts as alive, and misses its events.
-        end_ns: records after this time are ignored. None: the time of the last event's record.
-
-    Raises `LocalError` if there are no journals.
+    `kills` are the peers that were killed on purpose. A peer that died otherwise counts as alive, and misses its
+    events. Records after `end_ns` are ignored; by default it is the time of the last event's record. Raises
+    `LocalError` if there are no journals.
     """
     paths = journal_files(folder)
     everything = read_records(spark, paths).cache()

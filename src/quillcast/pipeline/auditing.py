@@ -31,16 +31,11 @@ def run_audit(
     report: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Findings:
-    """Audit the journals below a folder on Spark.
+    """Audit the journals below a folder on Spark, and write the HTML report if `report` says where.
 
-    Args:
-        folder: where the journals are.
-        run: kills, end and names; None: what `run.json` in the folder says, if there is one.
-        master: where Spark runs.
-        report: where to write the HTML report, if at all.
-        say: told what is being done, for people who wait.
-
-    Raises `LocalError` if there are no journals, and if Spark or its Java machine is missing.
+    Without `run`, kills, end and names are those of `run.json` in the folder, if there is one. `say` is told what is
+    being done, for people who wait. Raises `LocalError` if there are no journals, and if Spark or its Java machine is
+    missing.
     """
     extras.require("an audit", *extras.SPARK, *(() if report is None else extras.REPORT))
     from quillcast.pipeline.audit import audit

@@ -28,13 +28,8 @@ def spark_session(
 ) -> "SparkSession":
     """The process's Spark session, created on the first call.
 
-    Args:
-        master: where Spark runs: `local[n]` or a cluster's address.
-        short: for commands that take seconds, and for tests. False for long jobs, where the last stage of Java's
-    compiler is worth its cost.
-        config: further Spark settings, which override the ones made here.
-
-    Raises `NotInstalled` or `NoJava`, which say what to install.
+    `short` is for commands that take seconds, and for tests; in long jobs the last stage of Java's compiler is worth
+    its cost. `config` overrides the settings made here. Raises `NotInstalled` or `NoJava`, which say what to install.
     """
     extras.require("Spark", "pyspark")
     from pyspark.sql import SparkSession

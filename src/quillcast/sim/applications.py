@@ -80,13 +80,13 @@ class Reader:
         self._queued = 0.0
         self._looked_at = 0.0
         self._waited_for = False
-        self._subscription: Subscription = _peer(host).subscribe(topic, self)
+        self._subscription: Subscription = peer_of(host).subscribe(topic, self)
 
     # --- called by the peer
 
     def started(self, position: Position) -> None:
         self.started_at, self.start = self.host.world.now, position
-        past = _peer(self.host).scribe.trees[topic_id(self.topic)].flow.past
+        past = peer_of(self.host).scribe.trees[topic_id(self.topic)].flow.past
         self.knew = {term: each.end for term, each in past.items()}
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:
@@ -125,7 +125,7 @@ class Reader:
         """Unsubscribe."""
         if self.ended_at is None and self.host.alive:
             self.ended_at = self.host.world.now
-            _peer(self.host).unsubscribe(self._subscription)
+            peer_of(self.host).unsubscribe(self._subscription)
 
     def slow_down(self, bytes_per_s: float, for_s: float) -> None:
         """Process only this many bytes per second for a while; 0 means none."""
@@ -144,7 +144,7 @@ class Reader:
 
     def _drained(self) -> None:
         if self.ended_at is None:
-            _peer(self.host).drained(self._subscription)
+            peer_of(self.host).drained(self._subscription)
 
 
 class WriterListener(Protocol):
@@ -176,7 +176,7 @@ class Writer:
         self.never_stable = RangeSet()  # events that the publisher reported as dropped at a bound
         self.held_back = 0
         self.failures: list[QuillcastError] = []
-        self.publisher: Publisher = _peer(host).publisher(topic, self, warrant)
+        self.publisher: Publisher = peer_of(host).publisher(topic, self, warrant)
         self._opened = True
 
     # --- called by the peer
@@ -234,7 +234,8 @@ class Writer:
         return self.host.alive
 
 
-def _peer(host: SimHost) -> Peer:
+def peer_of(host: SimHost) -> Peer:
+    """The peer that a host runs."""
     peer = host.peer
     assert isinstance(peer, Peer)
     return peer

@@ -24,8 +24,6 @@ import msgspec
 from quillcast.core.errors import LocalError
 from quillcast.sim.network import Quality
 
-RETRY_S = 0.2  # how long a fault waits if its selector names nobody yet
-
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
     """Happens at `at_s`. With `when`, it happens at the first such moment after that.

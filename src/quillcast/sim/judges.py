@@ -56,7 +56,7 @@ class Judges:
             return
         if self._began_under_a_rival(reader, writer, written):
             return
-        told, now = self.told(reader, event), self.run.world.now
+        told, now = told_of(self.run, reader, event), self.run.world.now
         slow = self.leases.slow(reader, written, now) or self._may_be_cut(reader, writer, written if told else None)
         if cuts(self.run, plan) and slow:
             return  # its lease ended first
@@ -210,13 +210,9 @@ class Judges:
         """The writer with this publisher."""
         return next(writer for writer in self.run.writers if writer.publisher.id == publisher)
 
-    def told(self, reader: Reader, event: Event) -> str:
-        """Why a reader was told that it lost an event; empty if it was not told."""
-        return told_of(self.run, reader, event)
-
 
 def cuts(run: Observed, plan: TopicPlan) -> bool:
-    """How an event's loss was reported to a reader, by name or by position; empty if it was not."""
+    """Whether slow subscribers are cut: by the plan, or by default settings that some peer of the tree still uses."""
     topic = run.topics[plan.name]
     trees = (peer.scribe.trees.get(topic) for _, peer in run.running())
     current = (tree.descriptor for tree in trees if tree is not None and tree.root is not None)

@@ -7,9 +7,9 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.tree import Tree
 from quillcast.sim import faults
-from quillcast.sim.applications import Reader, Writer
+from quillcast.sim.applications import Reader, Writer, peer_of
 from quillcast.sim.crowding import Crowding
-from quillcast.sim.host import Machine, SimHost
+from quillcast.sim.host import Machine
 from quillcast.sim.ledger import Ledger
 from quillcast.sim.reach import Reach
 from quillcast.sim.scenario import Scenario
@@ -78,13 +78,6 @@ class Observed:
                 return [machine.number for machine, _ in self.running() if machine.node_id in nodes]
             case _:  # leaves
                 return [number for number, tree in trees.items() if not tree.children and tree.parent is not None]
-
-
-def peer_of(host: SimHost) -> Peer:
-    """The peer that a host runs."""
-    peer = host.peer
-    assert isinstance(peer, Peer)
-    return peer
 
 
 def _term(tree: Tree) -> tuple[int, bytes]:

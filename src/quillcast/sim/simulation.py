@@ -11,13 +11,13 @@ from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.wire import WireCodec
 from quillcast.sim import checks, faults
-from quillcast.sim.applications import Reader, Writer
+from quillcast.sim.applications import Reader, Writer, peer_of
 from quillcast.sim.host import Machine, SimHost
 from quillcast.sim.journal import Journal
 from quillcast.sim.judges import Judges
 from quillcast.sim.leases import MEET_S
 from quillcast.sim.network import Cut, Network, Quality, one_way, partition
-from quillcast.sim.observed import Observed, peer_of
+from quillcast.sim.observed import Observed
 from quillcast.sim.owner import Credentials
 from quillcast.sim.scenario import Reading, Scenario, TopicPlan, Writing
 from quillcast.sim.store import Files
@@ -33,16 +33,10 @@ REST_S, RESTS_MAX = 1.0, 10  # a run is extended until no tree has changed for t
 
 
 class Simulation(Observed):
-    """Runs a scenario under a seed, and checks what must hold.
+    """Runs a scenario under a seed, which determines all random choices, and checks what must hold.
 
-    Args:
-        scenario: what happens.
-        seed: determines all random choices.
-        codec: encodes messages; None shares the objects.
-        share_bundles: pass bundles by reference.
-        journal: where trace records go.
-        watch: called with every process that starts, before its first input.
-        policy: the forwarding policy of all peers; None for Scribe's tree.
+    `watch` is called with every process that starts, before its first input. `policy` is the forwarding policy of all
+    peers; None for Scribe's tree. `codec`, `share_bundles` and `journal` are those of `Surroundings`.
     """
 
     def __init__(

@@ -3,7 +3,6 @@
 import csv
 from collections.abc import Sequence
 from importlib import resources
-from itertools import pairwise
 from math import dist, inf
 from random import Random
 from typing import NamedTuple, Protocol
@@ -208,8 +207,3 @@ def _fraction(seed: int, a: int, b: int) -> float:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = ((mixed ^ (mixed >> shift)) * factor) & 0xFFFFFFFFFFFFFFFF
     return (mixed ^ (mixed >> 31)) / 2**64
-
-
-def walk_s(topology: Topology, route: Sequence[int]) -> float:
-    """Seconds that a message takes along a route of machines."""
-    return sum(topology.delay_s(a, b) for a, b in pairwise(route))

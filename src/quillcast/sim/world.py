@@ -29,15 +29,8 @@ class Broken(AssertionError):
 class World(Surroundings):
     """Everything in a simulation: the queue, the clock, the network, the machines.
 
-    Args:
-        seed: determines all random choices in this world.
-        network: delays and disturbances between machines.
-        start: creates a peer for a process that starts.
-        codec: encodes messages; None shares the message objects, which is faster and less realistic.
-        window_bytes: credit for bundles of each ordered pair of peers.
-        share_bundles: pass bundles by reference instead of as bytes.
-        journal: where trace records go.
-        after_step: called after every step of a peer.
+    `seed` determines all random choices, `start` creates a peer for a process that starts, and `after_step` is called
+    after every step of a peer. The others are those of `Surroundings`.
     """
 
     def __init__(

@@ -45,13 +45,7 @@ MODIFIERS = {
 
 
 class EvaluatedPolicy:
-    """A policy with its modifiers.
-
-    Args:
-        name: as people write it.
-        kernel: builds the trees.
-        modifiers: change them, one after another.
-    """
+    """A policy that builds trees, and its modifiers, which change them one after another."""
 
     def __init__(self, name: str, kernel: PolicyKernel, modifiers: list[Modifier]) -> None:
         self.name, self.kernel, self.modifiers = name, kernel, modifiers
@@ -62,13 +56,7 @@ class EvaluatedPolicy:
         return self.kernel.needs_load or any(modifier.needs_load for modifier in self.modifiers)
 
     def trees(self, tables: Tables, group: Group, load: Load | None = None) -> list[Tree]:
-        """The trees for the group's events.
-
-        Args:
-            tables: routing tables.
-            group: the group.
-            load: `load()` of all groups, added up; needed if `needs_load` is true.
-        """
+        """The trees for the group's events. If `needs_load` is true, pass `load()` of all groups, added up."""
         if self.needs_load and load is None:
             raise ValueError(f"{self.name} needs the load of all groups")
         return self._modified(tables, group, self.kernel.trees(tables, group, load), load)
@@ -88,12 +76,8 @@ class EvaluatedPolicy:
     def joined(self, tables: Tables, group: Group, nodes: Ints, parents: Ints, load: Load | None = None) -> list[Tree]:
         """The same as `trees`, from the results of `Splittable.routes` for parts of the members, in their order.
 
-        Args:
-            tables: routing tables.
-            group: the group.
-            nodes: peers on the routes, int32; those on routes of several parts are repeated.
-            parents: the next hop of each, int32; -1 for the root.
-            load: as for `trees`.
+        `nodes` are the peers on the routes, those of several parts repeated; `parents` the next hop of each, -1 for the
+        root.
         """
         if self.splittable is None:
             raise ValueError(f"{self.name} cannot split groups")

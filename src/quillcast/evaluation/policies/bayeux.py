@@ -45,11 +45,7 @@ def surrogate(tables: Tables, key: Word) -> Whole:
 def tapestry_hop(tables: Tables, peer: Whole, level: Whole, key: Word) -> tuple[Whole, Whole]:
     """The next hop of a message to the key, and how many digits are resolved there; the peer itself if it is the root.
 
-    Args:
-        tables: routing tables.
-        peer: where the message is.
-        level: how many digits of the surrogate's id this peer is known to share.
-        key: the destination.
+    `level` is how many digits of the surrogate's id the peer is known to share.
     """
     while True:
         low, high = _range(tables, peer, level)

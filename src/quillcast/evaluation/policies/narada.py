@@ -120,11 +120,7 @@ def _utility(latency: Floats, distance: npt.NDArray[np.float64], node: Whole, ot
 def _drop(before: Flags, linked: Flags, degree: npt.NDArray[np.int64], hop: Ints) -> None:
     """Each member in turn drops the link that both ends use least, if its use is small and the mesh stays whole.
 
-    Args:
-        before: the links whose use is known.
-        linked: the current links; changed.
-        degree: the number of links of each member; changed.
-        hop: next hops over `before`.
+    `before` are the links whose use is known, with the next hops over them. Changes `linked` and `degree`.
     """
     count = len(linked)
     uses = np.zeros((count, count), np.int32)

@@ -13,19 +13,13 @@ if TYPE_CHECKING:
 
 Histograms = Mapping[tuple[str, str], Counts]
 
-_GREY = "#808080"  # for a picture without a page: readable on light and dark backgrounds
 POINTS_MAX = 400  # of a curve; more are not visible
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)))  # line styles for colours that are used again
 WORDS = {"rad": "average over average delay of IP multicast", "rmd": "maximum over maximum delay of IP multicast"}
 
 
 def ratios(policies: Mapping[str, Sequence[float]], name: str) -> str:
-    """The share of groups by their ratio of delays, for each policy.
-
-    Args:
-        policies: the ratio of every group, by policy.
-        name: `rad` or `rmd`.
-    """
+    """The share of groups by their ratio of delays (`rad` or `rmd`), for each policy."""
     figure, axes = new_figure(5.6, 3.4)
     for at, (policy, values) in enumerate(policies.items()):
         known = np.sort(np.array(values)[~np.isnan(np.array(values))])
@@ -41,13 +35,7 @@ def ratios(policies: Mapping[str, Sequence[float]], name: str) -> str:
 
 
 def node_stress(policies: Mapping[str, Histograms], name: str, what: str) -> str:
-    """The number of peers by load.
-
-    Args:
-        policies: histograms, by policy.
-        name: `tables` or `entries`.
-        what: words for it.
-    """
+    """The number of peers by load (`tables` or `entries`), for each policy. `what` labels the axis."""
     figure, axes = new_figure(5.6, 3.4)
     for at, (policy, histograms) in enumerate(policies.items()):
         counts = histograms[KIND_PEER, name]
@@ -75,26 +63,6 @@ def link_stress(policies: Mapping[str, Histograms]) -> str:
     axes.set_ylabel("messages")
     _legend(axes, len(policies) + 1)
     return svg_of(figure, "links")
-
-
-def growth(costs: Mapping[str, Sequence[tuple[int, float]]]) -> str:
-    """How the time in seconds grows with the number of peers, next to N log N from each first point. A separate file.
-
-    Args:
-        costs: by label, the number of peers and seconds, ascending.
-    """
-    figure, axes = new_figure(6.4, 3.8)
-    for at, (what, points) in enumerate(costs.items()):
-        peers, seconds = (np.array(column, float) for column in zip(*points, strict=True))
-        axes.plot(peers, seconds, label=what, marker="o", markersize=4, **_style(at))  # type: ignore[arg-type]
-        bound = seconds[0] * (peers * np.log(peers)) / (peers[0] * np.log(peers[0]))
-        axes.plot(peers, bound, color=_style(at)["color"], linewidth=0.9, linestyle=(0, (1, 2)), label="N log N")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("peers")
-    axes.set_ylabel("seconds")
-    _legend(axes, 2 * len(costs))
-    return svg_of(figure, "growth").replace("currentColor", _GREY)
 
 
 def _by_rank(histograms: Histograms, name: str) -> tuple[list[float], list[float]]:

@@ -26,11 +26,7 @@ class Comparison(NamedTuple):
 
 
 def summary(delays: Mapping[str, Sequence[float]], histograms: Mapping[tuple[str, str], Counts]) -> Figures:
-    """The figures of a policy.
-
-    Args:
-        delays: columns `rad`, `rmd` and `children_max` of `schemas.DELAYS`.
-        histograms: by kind and figure of `schemas.HISTOGRAMS`.
+    """The figures of a policy, from columns of `schemas.DELAYS`, and histograms by kind and figure.
 
     Unknown figures are None, such as those of core links if the topology is not a graph.
     """
@@ -59,10 +55,7 @@ def summary(delays: Mapping[str, Sequence[float]], histograms: Mapping[tuple[str
 
 
 def of_churn(repairs: Mapping[str, Sequence[float]]) -> Figures:
-    """The figures of churn.
-
-    Args:
-        repairs: columns of `schemas.CHURN`.
+    """The figures of churn, from columns of `schemas.CHURN`.
 
     Sums over groups; the messages of a mean orphan; the median and the maximum over groups of the longest wait.
     """

@@ -20,14 +20,8 @@ PACKAGES = ("quillcast", "pyspark", "numba", "numpy", "pyarrow", "matplotlib")
 class Outcome(NamedTuple):
     """Everything that the page shows.
 
-    Args:
-        experiment: the experiment.
-        network: the topology's description, with what was repaired in it.
-        result: the result of the run.
-        comparisons: published figures with ours.
-        delays: columns of `schemas.DELAYS`, by policy.
-        histograms: by policy.
-        worst: the tree to draw.
+    `network` describes the topology and what was repaired in it; `comparisons` are published figures beside ours;
+    `delays` are columns of `schemas.DELAYS`; `worst` is the tree to draw.
     """
 
     experiment: Experiment

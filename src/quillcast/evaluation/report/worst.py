@@ -35,14 +35,7 @@ class Worst(NamedTuple):
 
 
 def find(delays: Path, trees: Path, deployment: Deployment, policy: str) -> Worst | None:
-    """The tree with the worst ratio of averages that is small enough to be fetched; None if there is none.
-
-    Args:
-        delays: the table of one policy.
-        trees: that of the same policy.
-        deployment: the deployment.
-        policy: its name.
-    """
+    """A policy's tree with the worst ratio of averages that is small enough to be fetched; None if there is none."""
     all_rows = parquet.read_table(delays)
     fit = all_rows.filter((compute.field("nodes") <= NODES_MAX) & ~compute.field("rad").is_nan())
     if not fit.num_rows:

@@ -53,8 +53,7 @@ def tables(
     ones; `join`, what joining finds (`joining`); or given tables, int32 [peers, rows, 2**b] with -1 for an empty cell.
         seed: of the choice among equally near peers, and of samples.
 
-    Raises:
-        LocalError: for impossible numbers, or an unknown quality.
+    Raises `LocalError` for impossible numbers, or an unknown quality.
     """
     if digit_bits < 1 or ID_BITS % digit_bits:
         raise LocalError(f"digits of {digit_bits} bits: use 1, 2, 4 or 8, which divide the id's {ID_BITS}")

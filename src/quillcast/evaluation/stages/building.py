@@ -27,12 +27,8 @@ def trees(
 ) -> DataFrame:
     """The trees of groups under a policy (`schemas.TREES`), in a partition for each task.
 
-    Args:
-        groups: the result of `groups`, or part of it.
-        deployment: the deployment.
-        policy: such as "scribe+remover(64)"; see `policies.parse`.
-        load: where `save_load` wrote, for a policy that `needs_load`.
-        into: where tasks write the table themselves; the result then names its files (`stored`).
+    `load` is where `save_load` wrote, for a policy that `needs_load`. With `into`, tasks write the table there
+    themselves, and the result names its files (`stored`).
     """
     builder = policies.parse(policy)
     if builder.needs_load and load is None:
@@ -109,11 +105,7 @@ def build_trees(numbers: Sequence[int], deployment: Deployment, policy: str, loa
 
 
 def edges(trees: DataFrame) -> DataFrame:
-    """A row for each message that an event causes, and one for each root (`schemas.EDGES`).
-
-    Args:
-        trees: the result of `trees`, or read from a table.
-    """
+    """A row for each message that an event causes, and one for each root (`schemas.EDGES`)."""
     carried = trees.selectExpr("group", "tree", "weight", "inline(arrays_zip(nodes, parents, member))").selectExpr(
         "group", "tree", "nodes as node", "parents as parent", "member", "false as redundant", "weight"
     )

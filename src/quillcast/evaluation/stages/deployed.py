@@ -20,10 +20,7 @@ SLICE_ROWS = 1 << 19  # of a batch that a kernel passes to Spark
 def places(spark: SparkSession, deployment: Deployment, into: Path | None = None) -> DataFrame:
     """The places of the topology (`schemas.PLACES`).
 
-    Args:
-        spark: the session.
-        deployment: the deployment.
-        into: where tasks write the table themselves; the result then names its files (`stored`).
+    With `into`, tasks write the table there themselves, and the result names its files (`stored`).
     """
 
     def rows(first: int, last: int) -> Columns:

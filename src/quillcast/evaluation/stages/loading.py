@@ -41,13 +41,7 @@ def loads(groups: DataFrame, deployment: Deployment, policy: str, into: Path | N
 
 
 def save_load(path: Path, count: int, folder: Path) -> None:
-    """Write a table of `schemas.LOADS` as arrays that all processes of a machine can map.
-
-    Args:
-        path: the table.
-        count: the number of peers.
-        folder: where to write them.
-    """
+    """Write a table of `schemas.LOADS`, for `count` peers, as arrays that all processes of a machine can map."""
     table = parquet.read_table(path)
     load = Load.none(count)
     peers = table["peer"].to_numpy()

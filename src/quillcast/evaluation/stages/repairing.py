@@ -12,13 +12,9 @@ from quillcast.evaluation.stages.grouped import by_group
 
 
 def repairs(trees: DataFrame, deployment: Deployment, survivors: Shipped, into: Path | None = None) -> DataFrame:
-    """The repair of the trees after many deaths (`schemas.CHURN`).
+    """The repair of the trees after many deaths (`schemas.CHURN`); the other arguments are those of `delays`.
 
-    Args:
-        trees: as for `delays`.
-        deployment: the deployment of the trees.
-        survivors: where `deployment.make_survivors` wrote.
-        into: where tasks write the table themselves; the result then names its files (`stored`).
+    `survivors` is where `deployment.make_survivors` wrote.
     """
 
     def work(batches: Batches) -> Batches:

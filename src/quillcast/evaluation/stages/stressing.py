@@ -65,11 +65,9 @@ def burden(batches: Batches, deployment: Deployment, publishers: Publishers) -> 
 
 
 def histograms(stress: DataFrame, into: Path | None = None) -> DataFrame:
-    """The number of peers and links by load (`schemas.HISTOGRAMS`).
+    """The number of peers and links by load (`schemas.HISTOGRAMS`), from the result of `stress` or its files.
 
-    Args:
-        stress: the result of `stress`, or its files.
-        into: where tasks write the table themselves; the result then names its files (`stored`).
+    With `into`, tasks write the table there themselves, and the result names its files (`stored`).
     """
     figures = schemas.columns(schemas.STRESS)[2:]
 

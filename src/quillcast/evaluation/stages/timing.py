@@ -22,11 +22,8 @@ def delays(
 ) -> DataFrame:
     """Delays of each group's events, relative to IP multicast from the same source (`schemas.DELAYS`).
 
-    Args:
-        trees: the result of `trees`, or read from a table with `SETTINGS`, or the files of one.
-        deployment: the deployment of the trees.
-        publishers: the kind of publishers.
-        into: where tasks write the table themselves; the result then names its files (`stored`).
+    `trees` are the result of `trees`, or read from a table with `SETTINGS`, or the files of one. With `into`, tasks
+    write the table there themselves, and the result names its files (`stored`).
     """
     return stored.mapped(trees, lambda batches: measure(batches, deployment, publishers), schemas.DELAYS, into)
 

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from quillcast.evaluation.chance import mix
-from quillcast.evaluation.network import Floats, Ints, Topology
+from quillcast.evaluation.network import Floats, Ints
 
 PLACES_PER_CLUSTER = 10  # on average, like routers in the stub domains of the papers' network
 MEASURED_MAX = 6_000  # places measured against each other; others join the cluster of the nearest of these
@@ -43,11 +43,6 @@ def numbered(labels: Any) -> Ints:
     ranks = np.empty(len(first), np.int32)
     ranks[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
     return ranks[inverse]
-
-
-def delays_between(topology: Topology, sources: Any, targets: Any) -> Floats:
-    """One-way delays in ms between places, float32 [sources, targets]."""
-    return _between(topology.delay_ms, topology.coordinates, sources, targets)
 
 
 def _between(delay_ms: Floats, coordinates: Floats, sources: Any, targets: Any) -> Floats:

@@ -31,6 +31,8 @@ EXCHANGE_KM = 50.0  # a guess: operators with routers this near to each other ex
 SECONDS_BELOW = 2.0  # a smaller median round trip must be in seconds, unless the caller says otherwise
 EARTH_KM = 6371.0
 
+_NONE = np.zeros((0, 0), np.float32)
+
 _MISSING = {"", "-", "nan", "na", "null", "none", "inf"}
 
 
@@ -120,29 +122,30 @@ def _square(cells: list[list[str]]) -> Matrix:
 def of_round_trips(
     rtt_ms: Matrix, name: str, *, place_names: list[str] | None = None, domain: Ints | None = None
 ) -> Topology:
-    """A topology from measured round trips; a one-way delay is half of one.
+    """A topology from measured round trips, float64 [places, places]; a one-way delay is half of one.
 
-    Args:
-        rtt_ms: float64 [places, places]; NaN, a negative number or, between two places, zero: not measured.
-        name: for people; the repairs are added.
-        place_names: one per place, or None.
-        domain: true labels, int32 [places], or None: clusters of places near each other.
-
-    Raises `LocalError` if a place has no measurement that connects it to the others.
+    NaN, a negative number or, between two places, zero means not measured; repairs are added to the name. Without
+    `domain`, the domains are clusters of places near each other. Raises `LocalError` if a place has no measurement that
+    connects it to the others.
     """
     repaired, notes = repair(rtt_ms, name)
-    delay_ms = (repaired / 2).astype(np.float32)
-    nowhere = np.zeros((0, 0), np.float32)
+    described = "; ".join([f"{name}, {len(repaired):,} places", *notes])
+    return _without_links((repaired / 2).astype(np.float32), _NONE, described, domain, place_names)
+
+
+def _without_links(
+    delay_ms: Floats, coordinates: Floats, name: str, domain: Ints | None = None, place_names: list[str] | None = None
+) -> Topology:
     return Topology(
         delay_ms=delay_ms,
-        coordinates=nowhere,
+        coordinates=coordinates,
         via=np.zeros((0, 0), np.uint16),
         link_ends=np.zeros((0, 2), np.int32),
         link_ms=np.zeros(0, np.float32),
-        domain=clusters_of(delay_ms, nowhere) if domain is None else domain,
-        attachable=np.arange(len(delay_ms), dtype=np.int32),
+        domain=clusters_of(delay_ms, coordinates) if domain is None else domain,
+        attachable=np.arange(len(delay_ms) or len(coordinates), dtype=np.int32),
         access_ms=ACCESS_MS,
-        name="; ".join([f"{name}, {len(delay_ms):,} places", *notes]),
+        name=name,
         place_names=place_names or [],
     )
 
@@ -192,19 +195,7 @@ def _points(text: str, stem: str) -> Topology:
     coordinates = np.array([[float(axis.text or "") for axis in node.findall("coord")] for node in nodes], np.float32)
     if coordinates.ndim != 2 or not coordinates.size:
         raise ValueError("its nodes have no coordinates")
-    nothing = np.zeros((0, 0), np.float32)
-    return Topology(
-        delay_ms=nothing,
-        coordinates=coordinates,
-        via=np.zeros((0, 0), np.uint16),
-        link_ends=np.zeros((0, 2), np.int32),
-        link_ms=np.zeros(0, np.float32),
-        domain=clusters_of(nothing, coordinates),
-        attachable=np.arange(len(coordinates), dtype=np.int32),
-        access_ms=ACCESS_MS,
-        name=f"{stem}, {len(coordinates):,} points",
-        place_names=[],
-    )
+    return _without_links(_NONE, coordinates, f"{stem}, {len(coordinates):,} points")
 
 
 # Graphs of routers
@@ -220,28 +211,19 @@ def of_links(
     place_names: list[str] | None = None,
     routers: int,
 ) -> Topology:
-    """A topology from links; traffic takes shortest paths.
+    """A topology from links, int32 [links, 2], and their one-way delays; traffic takes shortest paths.
 
-    Args:
-        link_ends: the routers at the ends of each link, int32 [links, 2].
-        link_ms: its one-way delay, float32 [links].
-        name: for people.
-        domain: true labels, int32 [routers], or None: clusters of routers near each other.
-        attachable: routers that peers attach to, int32; None: all.
-        place_names: one per router, or None.
-        routers: the number of routers.
-
-    Raises `LocalError` if the graph is disconnected or too large.
+    Without `domain`, the domains are clusters of routers near each other. Without `attachable`, peers attach to all
+    routers. Raises `LocalError` if the graph is disconnected or too large.
     """
     delay_ms, via = all_pairs(link_ends, link_ms, routers, name)
-    nowhere = np.zeros((0, 0), np.float32)
     return Topology(
         delay_ms=delay_ms,
-        coordinates=nowhere,
+        coordinates=_NONE,
         via=via,
         link_ends=link_ends,
         link_ms=link_ms,
-        domain=clusters_of(delay_ms, nowhere) if domain is None else domain,
+        domain=clusters_of(delay_ms, _NONE) if domain is None else domain,
         attachable=np.arange(routers, dtype=np.int32) if attachable is None else attachable,
         access_ms=ACCESS_MS,
         name=f"{name}, {routers:,} routers, {len(link_ends):,} links",

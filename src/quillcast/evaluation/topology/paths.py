@@ -15,13 +15,8 @@ LINKS_MAX = 65_536  # a link is identified by 16 bits
 def all_pairs(link_ends: Ints, link_ms: Floats, routers: int, name: str) -> tuple[Floats, Any]:
     """Delays between all routers, and the last link of each path: float32 and uint16 [routers, routers].
 
-    Args:
-        link_ends: the routers at the ends of each link, int32 [links, 2].
-        link_ms: its one-way delay, the same both ways, float32 [links].
-        routers: the number of routers.
-        name: of the graph, for errors.
-
-    Raises `LocalError` if there are more routers than `ROUTERS_MAX`, more links than `LINKS_MAX`, or the graph is
+    `link_ends` is int32 [links, 2], `link_ms` the one-way delay of each, the same both ways; errors have the graph's
+    name. Raises `LocalError` if there are more routers than `ROUTERS_MAX`, more links than `LINKS_MAX`, or the graph is
     disconnected.
     """
     if routers > ROUTERS_MAX or len(link_ends) > LINKS_MAX:

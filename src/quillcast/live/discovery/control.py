@@ -11,7 +11,6 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import msgspec
@@ -53,9 +52,7 @@ class ControlServer:
             raise LocalError(f"no control socket at {self.path}: {problem.strerror or problem}") from problem
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         assert self._server is not None
         self._server.close()
         self.path.unlink(missing_ok=True)

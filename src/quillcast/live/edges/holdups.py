@@ -1,7 +1,5 @@
 """Finds out which peers hold up an acknowledgement, by asking along the topic's tree, and names them for people."""
 
-from types import TracebackType
-
 from quillcast.core.ids import short
 from quillcast.core.messages import Contact
 from quillcast.live.runtime.pump import Pump
@@ -26,9 +24,7 @@ class HoldUps:
     def __enter__(self) -> "HoldUps":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._number is not None:
             del self._peer.scribe.inspection.walks[self._number]
 

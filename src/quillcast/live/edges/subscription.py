@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from functools import partial
 from itertools import repeat
 from operator import length_hint
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -248,9 +247,7 @@ class Subscription(Generic[Item]):
     async def __aenter__(self) -> "Subscription[Item]":
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     def __aiter__(self) -> AsyncIterator[Item]:

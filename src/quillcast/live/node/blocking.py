@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from itertools import chain
-from types import TracebackType
 from typing import Any, TypeVar
 
 from quillcast.core.errors import LocalError
@@ -49,9 +48,7 @@ class BlockingNode:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.leave()
 
     def start(self) -> None:
@@ -182,9 +179,7 @@ class BlockingPublisher:
     def __enter__(self) -> "BlockingPublisher":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def publish(
@@ -250,9 +245,7 @@ class BlockingSubscription:
     def __enter__(self) -> "BlockingSubscription":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __iter__(self) -> Iterator[Event]:

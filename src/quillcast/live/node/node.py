@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, overload
 
 from quillcast.core.errors import LocalError, NotJoined
@@ -147,9 +146,7 @@ class Node:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.leave()
 
     async def start(self) -> None:

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from benchmarks.ideal import ideal_hops, ideal_stretch
 from quillcast.core.ids import ID_BYTES
-from quillcast.sim.ideal import ideal_hops, ideal_stretch
 from quillcast.sim.topology import TransitStub
 
 
