@@ -199,10 +199,12 @@ class Recovery:
     def _may_be_readmitted(self, tree: Tree, term: Term, gone: list[Range]) -> RangeSet:
         """The positions, of those that nobody has, whose events may be admitted again.
 
-        If the events at a position are unknown, they may be among the missing events of the current term.
+        If the events at a position are unknown, they may be among the missing events of the current term, or their
+        publishers may be held back.
         """
         awaited, present = tree.may_be_readmitted(term, gone), self.gaps.get((tree.topic, tree.term))
-        if present is not None and intersection(present.confirmed, tree.missing(tree.known_end)):
+        incomplete = present is not None and bool(intersection(present.confirmed, tree.missing(tree.known_end)))
+        if incomplete or tree.may_be_late(self.host.now(), self.config.lease_s):
             known = RangeSet((run.at, run.at + run.events) for run in tree.runs(term, gone))
             awaited.update(difference(gone, known))
         return awaited

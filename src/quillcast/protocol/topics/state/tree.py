@@ -128,6 +128,8 @@ class Tree(Flow):
         "ended",
         "fallbacks",
         "heard",
+        "held_back",
+        "held_back_until",
         "joining",
         "keeping_until",
         "lost_parent",
@@ -159,6 +161,8 @@ class Tree(Flow):
         self.parent_frontier = 0
         self.keeping_until: float | None = None  # stays till then, for what it knows of a term that is over
         self.heard = NO_TERM
+        self.held_back = False  # does the root hold publishers back?
+        self.held_back_until = float("-inf")  # ... or when did that end?
         self.lost_parent = b""
         self.moved = False  # between two parents, even if no new one has accepted it yet
         self.joining = False
@@ -429,6 +433,17 @@ class Tree(Flow):
             if lease.until > now:
                 yield lease
 
+    def note_held_back(self, now: float, *, held_back: bool) -> bool:
+        """The root holds publishers back, or does so no more. True if that is news."""
+        if held_back == self.held_back:
+            return False
+        self.held_back, self.held_back_until = held_back, now
+        return True
+
+    def may_be_late(self, now: float, within_s: float) -> bool:
+        """May events be late because publishers are held back, or were until a while ago?"""
+        return self.held_back or now < self.held_back_until + within_s
+
     def held(self) -> Held:
         """How far past terms went and what is kept of them, for neighbours that lack some of it."""
         past_terms = sorted(self.past.items())
@@ -444,7 +459,9 @@ class Tree(Flow):
 
     def parent_report(self, me: bytes, fallbacks: tuple[Contact, ...]) -> ParentReport:
         """What to tell the children."""
-        return ParentReport(self.term, self.frontier, self.stable, self.path_here(me), fallbacks, self.held())
+        return ParentReport(
+            self.term, self.frontier, self.stable, self.path_here(me), fallbacks, self.held(), self.held_back
+        )
 
     def check_place(self, me: bytes) -> None:
         """Raise AssertionError unless the peer's place in the tree and its channels agree with each other."""
