@@ -75,6 +75,8 @@ HARD_SEEDS = {
     451788: "events beyond a partition that their publisher had discarded were taken for sent again",
     450908: "all keepers of a topic were beyond a partition, and a former one had given them what it knew before",
     455998: "a child that had caught up had no lease again for as long as somebody below it was behind",
+    460311: "events that a later term would bring were taken for some that had been reported by their positions",
+    465077: "publishers were held back, and what they kept was given up meanwhile",
     440610: "a loss that followed at once from another was a report of its own",
     310733: "as 310667, for a subscription that knew of the earlier term",
 }

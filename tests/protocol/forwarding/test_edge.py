@@ -397,6 +397,18 @@ def test_events_readmitted_by_a_later_term_are_not_lost_with_an_earlier_one() ->
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 1), (3, 4)]
 
 
+def test_events_that_a_later_term_brings_are_waited_for_though_others_were_reported_by_their_positions() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.skip(FIRST, [(1, 2), (3, 4)], "cut", [Run(1, PAUL, 1, 1)], [Run(0, PAUL, 1, 1)])
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    assert notes.got == [b"0"]
+    edge.take(down(SECOND, 0, block(PAUL, 1)))
+    assert notes.got == [b"0", b"1", b"2"]
+    assert notes.lost_ == [(1, 3, 4, "cut")]
+
+
 def test_a_hole_waits_again_when_another_term_begins() -> None:
     edge, notes, host = an_edge()
     edge.take(down(FIRST, 0, block(PAUL, 0)))

@@ -59,6 +59,9 @@ class Circles:
     def ask_root(self, group: Group, message: Message) -> None:
         raise AssertionError("Bob is the root")
 
+    def may_be_late(self, group: Group) -> bool:
+        return False
+
     def is_pressed(self) -> bool:
         return False
 

@@ -257,6 +257,21 @@ def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
     assert cut.is_over(20, 30, now=5.5)
 
 
+def test_those_below_are_told_while_a_topic_that_waits_holds_its_publishers_back(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    fill(world, tree)
+    flow_control.sealed(tree, BOB.node_id, 10)
+    assert tree.parent_report(world.host.me, ()).held_back
+    assert tree.topic in world.reports.dirty
+    world.budget.limit_bytes *= 4
+    flow_control.relieved()
+    assert not tree.parent_report(world.host.me, ()).held_back
+    assert tree.may_be_late(world.host.time + 9, 10.0)
+    assert not tree.may_be_late(world.host.time + 10, 10.0)
+
+
 def test_what_a_child_was_asked_to_cut_in_one_term_says_nothing_of_the_next(world: Parts) -> None:
     child = world.child(world.root(), CAROL)
     child.cut_requested_to = 50

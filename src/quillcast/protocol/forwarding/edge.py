@@ -16,7 +16,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host, Timer
 from quillcast.core.interning import EMPTY
 from quillcast.core.loss import Loss
-from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Sink
 from quillcast.protocol.forwarding.doubts import Doubts
@@ -106,13 +106,14 @@ class PublisherCursor:
     """A subscriber's place in the events of one publisher."""
 
     __slots__ = (
-        "before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from", "passed_over",
-        "term",
+        "awaited", "before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from",
+        "passed_over", "term",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that was delivered or reported lost
         self.lost = NO_RANGES  # later sequences that were reported lost
+        self.awaited = NO_RANGES  # sequences lost with one term that arrive with a later one
         self.passed_over = NO_RANGES  # earlier sequences that seemed not to be owed (`Edge._expect`)
         self.before = NO_RANGES  # sequences before its first event here that were reported lost
         self.owed_from: int | None = None  # the first one reported lost of a term from `Edge.owed_in_part` on
@@ -323,7 +324,7 @@ class Edge(Sink):
     def _void(self, publisher: bytes, cursor: PublisherCursor, waiting: RangeSet) -> None:
         """Report what is missing before a known event as lost, unless it was reported by its positions."""
         for first, last in difference(self._holes_before(cursor), waiting):
-            if self._was_told(publisher, cursor.term or NO_TERM, last - first):
+            if self._was_told(publisher, cursor.term or NO_TERM, (first, last)):
                 cursor.before.add(first, last)
             self._lose_before(cursor, publisher, (first, last), cursor.term or NO_TERM, "void")
         next_ = cursor.next or 0
@@ -331,7 +332,7 @@ class Edge(Sink):
         known += [(first, cursor.term or NO_TERM) for first, _ in cursor.lost.within(next_, cursor.lost.end)]
         if known and not waiting.within(next_, min(known)[0]):
             end, term = min(known)
-            if self._was_told(publisher, term, end - next_):
+            if self._was_told(publisher, term, (next_, end)):
                 cursor.lost = RangeSet([(next_, end), *cursor.lost])
             self._lose_events(publisher, [(next_, end)], term, "void")
 
@@ -347,6 +348,7 @@ class Edge(Sink):
                 del self.publishers[publisher]
         for cursor in self.publishers.values():
             cursor.looked_at_next = cursor.next
+            cursor.awaited = cursor.awaited if cursor.awaited.end > (cursor.next or 0) else NO_RANGES
         if self.doubts is not None:
             self.doubts.age(self.publishers)
 
@@ -362,9 +364,9 @@ class Edge(Sink):
         for run in gone:
             lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
         for publisher, those in lost.items():
-            cursor = self.publishers.get(publisher)
-            passed_over = cursor.passed_over if cursor is not None else NO_RANGES
-            elsewhere = RangeSet(difference(again.get(publisher, NO_RANGES), passed_over))
+            cursor = self.publishers.get(publisher) or self._meet(publisher)
+            elsewhere = RangeSet(difference(again.get(publisher, NO_RANGES), cursor.passed_over))
+            cursor.awaited = RangeSet([*cursor.awaited, *intersection(those, elsewhere)]) or NO_RANGES
             self._lose_events(publisher, difference(those, elsewhere), term, why)
         return [piece for hole in holes for piece in known.missing(*hole)]
 
@@ -575,13 +577,16 @@ class Edge(Sink):
 
     def _stood_in(self, cursor: PublisherCursor, first: int, last: int) -> bool:
         """May missing events between two of a publisher's in a term have been at its doubted positions?"""
-        if self.doubts is None or cursor.term is None:
+        if self.doubts is None or cursor.term is None or cursor.awaited.within(first, last):
             return False
         return self.doubts.stood_in(cursor.term, sum(end - begin for begin, end in cursor.lost.missing(first, last)))
 
-    def _was_told(self, publisher: bytes, term: Term, events: int) -> bool:
-        """Were `events` missing events of a publisher, before one of a term, reported by their positions?"""
-        return self.doubts is not None and self.doubts.account_for(publisher, term, events)
+    def _was_told(self, publisher: bytes, term: Term, sequences: Range) -> bool:
+        """Were missing events of a publisher, before one of a term, reported by their positions?"""
+        first, last = sequences
+        if self.doubts is None or self.publishers[publisher].awaited.within(first, last):
+            return False
+        return self.doubts.account_for(publisher, term, last - first)
 
     def _hold(self, cursor: PublisherCursor, block: Block, term: Term, index: int) -> None:
         """Keep a block behind a hole, because the missing events may be in transit under another term."""

@@ -77,6 +77,10 @@ class Groups(Protocol):
         """Take a request to the root of the topic."""
         ...
 
+    def may_be_late(self, group: Group) -> bool:
+        """May events come later than usual, because publishers are held back or were until lately?"""
+        ...
+
     def is_pressed(self) -> bool:
         """Are the buffers over their budget, so that whoever has missing events may lack the credit to send them?"""
         ...

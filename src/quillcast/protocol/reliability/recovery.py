@@ -182,11 +182,13 @@ class Recovery:
     def _may_be_readmitted(self, group: Group, term: Term, gone: list[Range]) -> RangeSet:
         """The positions, of those that nobody has, whose events may be admitted again.
 
-        If the events at a position are unknown, they may be among the missing events of the current term.
+        If the events at a position are unknown, they may be among the missing events of the current term, or their
+        publishers may be held back.
         """
         flow = group.flow
         awaited, present = flow.may_be_readmitted(term, gone), self.gaps.get((flow.topic, flow.term))
-        if present is not None and intersection(present.confirmed, self._missing(group)):
+        incomplete = present is not None and bool(intersection(present.confirmed, self._missing(group)))
+        if incomplete or self.groups.may_be_late(group):
             known = RangeSet((run.at, run.at + run.events) for run in flow.runs(term, gone))
             awaited.update(difference(gone, known))
         return awaited

@@ -83,6 +83,9 @@ class TreeGroups:
     def ask_root(self, group: Group, message: Message) -> None:
         self.ring.route(message, group.flow.topic)
 
+    def may_be_late(self, group: Group) -> bool:
+        return self.trees[group.flow.topic].may_be_late(self.flow_control.host.now(), self.flow_control.config.lease_s)
+
     def is_pressed(self) -> bool:
         return self.flow_control.budget.over
 

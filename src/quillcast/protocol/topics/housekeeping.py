@@ -4,6 +4,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
+from quillcast.core.ranges import RangeSet, difference
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
@@ -114,19 +115,29 @@ class Housekeeping:
         for edge in tree.subscriptions:
             edge.forget(flow.knows)
             waits = any(edge.lacking(term, past.seen, past.end) for term, past in flow.past.items())
-            if not waits and edge.give_up_holes(now - self.config.lease_s, edge.channel.untaken(flow.log)):
+            before = now - self.config.lease_s - self._late_s(tree, now)
+            if not waits and edge.give_up_holes(before, edge.channel.untaken(flow.log)):
                 self.reports.touch(tree)
 
     def _may_come_again(self, tree: Tree, term: Term, now: float) -> bool:
-        """May publishers that were held back send what a subscriber here lacks again? It is awaited for another lease.
+        """May publishers that were held back send what a subscriber here lacks again? It is awaited for some time.
 
-        What others kept of the term may have filled the root's buffers until now.
+        What others kept of the term may have filled the root's buffers until now. A root does not wait: what it keeps
+        itself may be what holds its publishers back.
         """
-        past = tree.flow.past[term]
-        if tree.descriptor.settings.slow != "wait" or not past.until <= now < past.until + self.config.lease_s:
+        flow, past = tree.flow, tree.flow.past[term]
+        if tree.descriptor.settings.slow != "wait" or tree.root is not None:
+            return False
+        if not past.until <= now < past.until + max(self.config.lease_s, self._late_s(tree, now)):
             return False
         lacking = [lost for edge in tree.subscriptions for lost in edge.lacking(term, past.seen, past.end)]
-        return bool(tree.flow.may_be_readmitted(term, lacking))
+        known = RangeSet((run.at, run.at + run.events) for run in flow.runs(term, lacking))
+        unknown = difference(lacking, known) if tree.may_be_late(now, self.config.lease_s) else []
+        return bool(unknown or flow.may_be_readmitted(term, lacking))
+
+    def _late_s(self, tree: Tree, now: float) -> float:
+        """For how much longer to wait for events, because publishers are held back or were until a lease ago."""
+        return self.config.past_terms_s if tree.may_be_late(now, self.config.lease_s) else 0.0
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
         """A subscriber that publishers wait for has it still to take."""

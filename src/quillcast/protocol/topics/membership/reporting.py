@@ -134,6 +134,8 @@ class Reporting:
             self.reports.touch(tree)
         tree.follow_path(interned(report.path))
         tree.fallbacks, tree.parent_held = interned(report.fallbacks), report.held
+        if tree.note_held_back(self.host.now(), held_back=report.held_back):
+            self.reports.touch(tree)
         self.terms.heard_of(tree, term)
         if term > tree.term:
             self.terms.enter(tree, term, 0)
