@@ -526,6 +526,27 @@ def test_a_bundle_with_a_gap_before_it_is_moved_and_the_gap_noticed(world: Parts
     assert world.ordered == [GapNoticed(tree.topic)]
 
 
+def test_a_bundle_of_a_later_term_that_ends_a_peers_part_in_the_topic_is_dropped(world: Parts) -> None:
+    """A root that hears of a later term hands over, and may have no more use for the topic."""
+    tree = world.root()
+    bundle = Bundle(Envelope(tree.topic, DOWN, SECOND, 0), (block(PAUL, 0),))
+    world.ordered = Forgetful(world, tree)
+    world.arrivals.carry_out = world.terms.carry_out = world.ordered.append
+    world.table.arrive(BOB, bundle)
+    assert (world.table.flows, world.budget.used_bytes) == ({}, 0)
+    assert world.host.released == [(BOB.node_id, bundle.size)]
+
+
+class Forgetful(list[object]):
+    """Carries out the first order in the shortest way: the topic is forgotten."""
+
+    def __init__(self, world: Parts, tree: Tree) -> None:
+        self.world, self.tree = world, tree
+
+    def append(self, effect: object) -> None:
+        self.world.open_trees.forget(self.tree)
+
+
 def test_publishers_hear_what_is_stable_once_all_leases_cover_it(world: Parts) -> None:
     tree = world.root()
     assert tree.root is not None

@@ -299,6 +299,20 @@ class Edge(Sink):
             self._doubt(Loss(term, first, last, why), term_cursor)
         self._resume(term_cursor)
 
+    def exclude(self, bundle: Bundle) -> None:
+        term_cursor = self.term_cursor(bundle.envelope.term)
+        if term_cursor is None:
+            return
+        for run in runs_of(bundle):  # later events of the publisher do not wait for these
+            cursor = self.publishers.get(run.publisher) or self._meet(run.publisher)
+            cursor.lost = cursor.lost or RangeSet()
+            cursor.lost.add(run.first, run.first + run.events)
+            if cursor.next is not None:
+                self._pass_lost(cursor, cursor.next)
+        term_cursor.given_up = term_cursor.given_up or RangeSet()
+        term_cursor.given_up.add(bundle.envelope.first, bundle.last)
+        self._resume(term_cursor)
+
     def miss(self, gone: Iterable[Gone]) -> None:
         """The subscriber asked for the earliest events: report those that are no longer kept."""
         for term, ranges, runs in gone:

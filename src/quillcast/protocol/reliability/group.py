@@ -26,9 +26,8 @@ class Group(Protocol):
 
     flow: Flow
 
-    @property
-    def known_end(self) -> int:
-        """How far the current term is known to have gone, even if its events never came here."""
+    def known_end(self, term: Term) -> int:
+        """How far a live term is known to have gone, even if its events never came here."""
         ...
 
     @property

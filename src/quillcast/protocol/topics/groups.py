@@ -20,9 +20,8 @@ class TreeGroup:
     def __init__(self, tree: Tree, me: bytes, neighbours: Neighbours) -> None:
         self.tree, self.flow, self.me, self.neighbours = tree, tree.flow, me, neighbours
 
-    @property
-    def known_end(self) -> int:
-        return self.tree.known_end
+    def known_end(self, term: Term) -> int:
+        return self.tree.known_end if term == self.tree.term else 0
 
     @property
     def upstream(self) -> Contact | None:

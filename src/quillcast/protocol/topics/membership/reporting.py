@@ -115,7 +115,7 @@ class Reporting:
         child.note_report(report)
         self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
-        child.channel.advance(tree.flow.log)
+        tree.flow.serve(child.channel)
         self.reports.touch(tree)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:

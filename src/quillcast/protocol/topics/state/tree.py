@@ -27,7 +27,7 @@ class Tree:
 
     `flow` is the topic's entry in the forwarding table, which the data path reads. The rest is Scribe's.
     A peer may be a leaf of ten thousand: what a leaf has none of is `EMPTY`, until `enter`, `await_parent`,
-    `begin_later` or `depart` enters something.
+    `begin_later` or `orphan_lease` enters something.
     """
 
     __slots__ = (
