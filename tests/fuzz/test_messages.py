@@ -54,7 +54,7 @@ def test_the_messages_of_a_frame_come_back_in_order(messages: list[Message]) -> 
 
 @FUZZ
 @given(ANY_CLAIM)
-def test_a_claim_comes_back_as_it_was_made(claim: link_reports.LinkReport) -> None:
+def test_a_link_report_is_decoded_as_it_was_encoded(claim: link_reports.LinkReport) -> None:
     assert link_reports.decode(link_reports.encode(claim)) == claim
 
 
@@ -82,7 +82,7 @@ def test_a_damaged_frame_of_messages_is_another_or_malformed(data: bytes) -> Non
 
 @FUZZ
 @given(damaged(ANY_CLAIM.map(link_reports.encode)))
-def test_a_damaged_claim_is_another_or_malformed(data: bytes) -> None:
+def test_a_damaged_link_report_is_another_one_or_malformed(data: bytes) -> None:
     readable(data)
 
 
@@ -95,5 +95,5 @@ def test_a_field_of_a_later_version_is_skipped_however_deep_it_is(data: bytes, d
 
 
 @pytest.mark.parametrize("data", HUGE)
-def test_a_size_that_is_only_claimed_costs_no_memory(data: bytes) -> None:
+def test_an_announced_size_alone_costs_no_memory(data: bytes) -> None:
     assert peak_bytes(lambda: readable(data)) < 1 << 20
