@@ -160,7 +160,7 @@ def peer_that_tells(answer: object, network: str, folder: Path) -> Iterator[None
 
 @pytest.mark.live
 def test_a_peer_of_another_version_is_reported_in_one_line(quillcast: Commands, tmp_path: Path) -> None:
-    """A later one may have more fields. One that lacks a field, or has another type, is not understood."""
+    """A later one may have more fields. One without a field, or of another type, is not understood."""
     arguments = ["--runtime-dir", str(tmp_path)]
     later = {**msgspec.to_builtins(STATUS), "added_later": 7}
     with peer_that_tells(later, "test", tmp_path):

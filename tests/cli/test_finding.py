@@ -69,7 +69,7 @@ def test_a_credential_that_another_process_took_an_identity_of_is_not_taken_back
     for keyring in (maker, other):
         keyring.add([admit_here(authority, lambda: 10**18)])
     maker.unmake_authority()
-    assert other.claim() is not None
+    assert other.lock_identity() is not None
     fresh = Keyring(tmp_path / "fresh" / "keys")
     fresh.make_authority("test", 10**18)
     Keyring(fresh.folder).unmake_authority()

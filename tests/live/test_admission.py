@@ -69,7 +69,7 @@ def test_a_token_gives_certificates_that_links_take(tmp_path: Path) -> None:
             joined = Keyring(tmp_path / "bob")
             joined.trust(admitted.authority)
             joined.add([(bobs[0].secret, admitted.certificates[0])])
-            membership = joined.claim()
+            membership = joined.lock_identity()
             async with toy(membership=membership) as bob:
                 bob.say(alice, "let in")
                 await alice.until(lambda: alice.texts == ["let in"])

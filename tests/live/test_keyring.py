@@ -92,13 +92,13 @@ def test_an_identity_serves_one_process_at_a_time(tmp_path: Path) -> None:
     keyring = Keyring(tmp_path)
     authority = keyring.make_authority("lab", NOW)
     keyring.add([admit_here(authority, lambda: NOW) for _ in range(2)])
-    first, second = keyring.claim(), keyring.claim()
+    first, second = keyring.lock_identity(), keyring.lock_identity()
     assert first is not None
     assert second is not None
-    assert keyring.claim() is None
+    assert keyring.lock_identity() is None
     assert first.identity.node_id != second.identity.node_id
     first.close()
-    again = Keyring(tmp_path).claim()
+    again = Keyring(tmp_path).lock_identity()
     assert again is not None
     assert again.identity.node_id == first.identity.node_id
     assert keyring.take() is None  # both are in use

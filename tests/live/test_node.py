@@ -564,7 +564,7 @@ def test_a_single_contact_needs_no_list() -> None:
     run(scenario())
 
 
-def test_waiting_for_an_acknowledgement_that_a_topic_lacks_publishes_nothing() -> None:
+def test_waiting_for_an_acknowledgement_that_a_topic_does_not_give_publishes_nothing() -> None:
     async def scenario() -> None:
         async with Node() as node:
             publisher = node.publisher("t")

@@ -118,7 +118,7 @@ def test_peers_show_their_parts_in_a_topic() -> None:
 
 
 def up_to_date(peer: PeerContact) -> SubscriberLag:
-    """A subscription that lacks nothing."""
+    """A subscription that is not behind."""
     return SubscriberLag(
         NAME, peer.node_id, name="", number=1, behind_events=0, behind_s=0.0, stalled_s=0.0, waiting_events=0,
         waiting_bytes=0,

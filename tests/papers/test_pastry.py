@@ -1,4 +1,4 @@
-"""What the Scribe paper says about Pastry (section 2), claim by claim. Text in quotes is the paper's."""
+"""What the Scribe paper says about Pastry (section 2), statement by statement. Text in quotes is the paper's."""
 
 from collections import Counter
 from itertools import pairwise

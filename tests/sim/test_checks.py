@@ -471,12 +471,12 @@ def test_what_never_becomes_stable_is_found(sound: Simulation) -> None:
         publisher.stable += 1
 
 
-def test_a_leaf_set_that_lacks_a_peer_is_found(sound: Simulation) -> None:
+def test_a_missing_peer_in_a_leaf_set_is_found(sound: Simulation) -> None:
     leaf_set = peer_of(sound.world.machines[3].host).overlay.leaf_set  # type: ignore[arg-type]
     gone = leaf_set.remove(sound.world.machines[0].node_id)
     assert gone is not None
     try:
-        with pytest.raises(Broken, match=rf"peer 3 .* lacks \['{gone.node_id[:4].hex()}'\]"):
+        with pytest.raises(Broken, match=rf"peer 3 .* misses \['{gone.node_id[:4].hex()}'\]"):
             checks.check_leaf_sets(sound)
     finally:
         leaf_set.add(gone)

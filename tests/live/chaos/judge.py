@@ -227,7 +227,7 @@ def exaggerated(history: History, bounds: Bounds) -> Iterator[Violation]:
 
 
 def bereft(history: History, bounds: Bounds) -> Iterator[Violation]:
-    """A healthy reader lacks only what a writer that was killed or cut off had to itself."""
+    """A healthy reader misses only events that nobody but a killed or cut-off writer had."""
     for reader in filter(history.healthy, history.readers.values()):
         if not history.reliable(reader):
             continue

@@ -113,9 +113,9 @@ def test_equal_link_reports_are_one_object() -> None:
     village = village_with(12)
     nodes = [village.world.machines[peer].node_id for peer in village.alive()]
     streams = [village.peers[peer].streams for peer in village.alive()]
-    claims = [claim for each in streams for node in nodes for claim in each.telling(node).values()]
-    assert len(claims) == 2 * 12 * (PEERS - 1), "parent and child tell each other of each topic"
-    assert len({id(claim) for claim in claims}) == len(set(claims)) < len(claims) / 2
+    reports = [report for each in streams for node in nodes for report in each.telling(node).values()]
+    assert len(reports) == 2 * 12 * (PEERS - 1), "parent and child tell each other of each topic"
+    assert len({id(report) for report in reports}) == len(set(reports)) < len(reports) / 2
 
 
 def test_what_neighbours_tell_of_a_topic_is_kept_under_the_id_that_is_there_already() -> None:

@@ -188,8 +188,8 @@ def test_a_child_has_come_once_it_speaks_for_those_below_it() -> None:
     village.act(root, lambda peer: peer.message(contacts[forwarder], left))
     village.act(root, lambda peer: peer.scribe.children.enter(tree, contacts[child], 5))
     assert [list(lease.awaited) for lease in tree.orphaned_leases.values()] == [[contacts[child].node_id]]
-    claim = ChildReport(tree.term, 2, tree.term)
-    village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(claim)))
+    report = ChildReport(tree.term, 2, tree.term)
+    village.act(root, lambda peer: peer.scribe.changed(contacts[child], TOPIC, encode(report)))
     assert not tree.orphaned_leases
 
 
@@ -317,7 +317,7 @@ def test_former_parents_are_remembered_to_a_bound_and_for_as_long_as_a_lease() -
     village.run(60)
     host.resume()
     village.run(2)
-    assert joining.former[TOPIC].keys() >= {*parents[2:]}, "nobody's lease ran out while this process stood still"
+    assert joining.former[TOPIC].keys() >= {*parents[2:]}, "no lease ran out while this process was paused"
     village.run(32)
     assert joining.former == {}
 
@@ -636,8 +636,8 @@ def test_a_report_about_a_later_term_says_nothing_about_this_one() -> None:
     tree = village.tree(root, NAME)
     assert tree is not None
     assert tree.acknowledged_position(village.world.now) == 4
-    claimed = tree.children[village.world.machines[child].node_id]
-    claimed.acknowledged_term = Term(tree.term.counter + 1, tree.term.node)
+    entry = tree.children[village.world.machines[child].node_id]
+    entry.acknowledged_term = Term(tree.term.counter + 1, tree.term.node)
     assert tree.acknowledged_position(village.world.now) == 0
 
 
@@ -651,8 +651,8 @@ def test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it() -> None:
     join = Join(TOPIC, contact, Have(tree.term, 5), b"", described(NAME), moved=True)
     village.act(above, lambda peer: peer.scribe.children.adopt(join))
     assert tree.child_report(village.world.now).newcomers == (), "what it has itself may be more than they have"
-    claim = ChildReport(tree.term, 2, tree.term)
-    village.act(above, lambda peer: peer.scribe.changed(contact, TOPIC, encode(claim)))
+    report = ChildReport(tree.term, 2, tree.term)
+    village.act(above, lambda peer: peer.scribe.changed(contact, TOPIC, encode(report)))
     assert tree.child_report(village.world.now).newcomers == (contact.node_id,)
 
 
@@ -730,8 +730,8 @@ def test_a_peer_that_finds_itself_above_its_parent_leaves_it() -> None:
     assert tree is not None
     assert tree.parent == parent
     me = village.world.machines[child].node_id
-    claim = ParentReport(tree.term, 0, 0, (b"r" * 16, me, parent.node_id), ())
-    village.act(child, lambda peer: peer.scribe.changed(parent, TOPIC, encode(claim)))
+    report = ParentReport(tree.term, 0, 0, (b"r" * 16, me, parent.node_id), ())
+    village.act(child, lambda peer: peer.scribe.changed(parent, TOPIC, encode(report)))
     assert tree.parent is None
     village.run(3)
     assert tree.attached
