@@ -166,7 +166,7 @@ def listening(*begins: Term, keeps: bool = True) -> tuple[ForwardingTable, Liste
     return table, listener, host
 
 
-def test_what_arrives_goes_to_every_channel_and_the_control_plane_is_told() -> None:
+def test_bundles_go_to_every_channel_and_the_control_plane_is_notified() -> None:
     table, listener, host = listening()
     table.arrive(PAULS, down(FIRST, 0, block(PAUL, 0)))
     assert [to for to, _ in host.carried] == [BOB, CAROL]
@@ -174,7 +174,7 @@ def test_what_arrives_goes_to_every_channel_and_the_control_plane_is_told() -> N
     assert host.released == [], "the control plane returns the credit, when the buffers have room"
 
 
-def test_a_repeat_tells_nobody_and_takes_no_credit() -> None:
+def test_a_repeat_notifies_no_listener_and_takes_no_credit() -> None:
     table, listener, host = listening()
     bundle = down(FIRST, 0, block(PAUL, 0))
     for _ in range(2):
@@ -201,7 +201,7 @@ def test_a_bundle_of_an_unknown_topic_is_dropped_and_its_credit_returned() -> No
     assert host.released == [(PAULS.node_id, bundle.size)]
 
 
-def test_a_gap_is_told_and_so_is_the_repair_that_fills_its_front() -> None:
+def test_a_gap_is_reported_and_so_is_the_repair_that_fills_its_front() -> None:
     table, listener, _ = listening()
     table.arrive(PAULS, down(FIRST, 2, block(PAUL, 2)))
     assert ("gap",) not in listener.heard, "nothing came before: the start of a flow is what its parent says"
@@ -257,7 +257,7 @@ def test_what_one_live_term_releases_stays_of_the_other() -> None:
     table.check()
 
 
-def test_a_channel_that_is_behind_takes_each_live_term_in_order_and_is_told_of_what_went() -> None:
+def test_a_channel_that_is_behind_takes_each_live_term_in_order_and_learns_what_was_discarded() -> None:
     table, flow, host = a_table()
     notes = Notes()
     edge, notes.space = Edge(host, WEATHER, notes, ordered=True), 0
@@ -277,7 +277,7 @@ def test_a_channel_that_is_behind_takes_each_live_term_in_order_and_is_told_of_w
     assert notes.got == [b"0 of 1", b"1 of 1", b"1 of 2"]
 
 
-def test_one_live_term_ends_and_the_other_goes_on() -> None:
+def test_one_live_term_ends_and_the_other_continues() -> None:
     table, flow, host = two_live_terms()
     flow.end(SECOND, until=60.0)
     assert (flow.term, flow.past[SECOND].kept()) == (FIRST, [(0, 3)])

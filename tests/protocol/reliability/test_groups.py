@@ -105,7 +105,7 @@ def test_what_is_missing_at_two_checks_is_requested_from_one_member_after_anothe
     assert world.asked[1:] == [(CAROL, [(0, 3)])]
 
 
-def test_a_range_is_given_up_once_upstream_released_it_and_nobody_has_it() -> None:
+def test_a_range_is_given_up_once_upstream_released_it_and_no_peer_has_it() -> None:
     world = World()
     world.circle.end = 3
     world.look()
