@@ -213,7 +213,7 @@ def _options(name: str, folder: Path) -> tuple[Options, Options]:
             if variant.startswith("TLS"):
                 options["credential"] = _credential(folder)
             if variant.endswith("TCP"):
-                options["nearby"] = False
+                options["local_ipc"] = False
             return options, options
         case "zenoh", variant:
             tls = {"tls": certificates(folder)} if variant == "TLS" else {}
@@ -224,6 +224,9 @@ def _options(name: str, folder: Path) -> tuple[Options, Options]:
             return {"mode": modes[0], "listen": endpoint, **tls}, {"mode": modes[1], "connect": endpoint, **tls}
         case "cyclonedds", _:
             options = {"configuration": CYCLONEDDS.format(tag=folder.name)}
+            return options, options
+        case "iceoryx2", _:
+            options = {"place": folder.name}
             return options, options
         case "pyzmq", "forwarder":
             ends = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
@@ -297,11 +300,11 @@ def _server(name: str, port: int, folder: Path) -> Iterator[int]:
             settings.write_text(f"listen: 127.0.0.1:{port}\nmax_pending: 1GB\n{tls}")
             arguments = ["-c", str(settings)]
         case "mosquitto":
-            settings.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n")
+            settings.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 1000000\n")
             arguments = ["-c", str(settings)]
         case _:
             arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
-            arguments += ["--client-output-buffer-limit", "pubsub 0 0 0"]
+            arguments += ["--client-output-buffer-limit", "pubsub 1gb 0 0"]
     command = [program(what) or what, *arguments]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder) as server:
         try:

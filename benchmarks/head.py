@@ -3,6 +3,8 @@
 import argparse
 import json
 import statistics
+import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -25,11 +27,15 @@ def parser(doc: str | None, systems: Iterable[str] = ()) -> argparse.ArgumentPar
 
 
 def in_turns(systems: list[str], rounds: int, measure: Callable[[str], Row]) -> dict[str, list[Row]]:
-    """Every system once in every round; those that are missing here are left out."""
+    """Every system once in every round; those that are missing here are left out. Progress goes to standard error."""
     runs: dict[str, list[Row]] = {system: [] for system in systems if missing(system) is None}
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
         for system, made in runs.items():
+            began_s = time.monotonic()
             made.append(measure(system))
+            print(
+                f"round {number} of {rounds}: {system}, {time.monotonic() - began_s:.1f} s", file=sys.stderr, flush=True
+            )
     return runs
 
 

@@ -1,37 +1,50 @@
-"""Delay from publishing to the handler, one publisher and one subscriber in processes of their own, at a fixed rate.
+"""Delay from publishing a lone event to the call of the handler, from one process to another, at a fixed rate.
 
-quillcast: through a forwarder, which is the topic's root, in a third process. zenoh and pyzmq: linked directly, and in
-rows of their own through a process in the middle. nats-py, paho-mqtt and redis: through their servers. Systems take
-turns in every round; a row is the median of the rounds. What is missing on this machine is named.
+quillcast's events go through the topic's root. It is a forwarder in a third process, or one of the two in the row
+`quillcast, two peers`. zenoh, pyzmq, cyclonedds and iceoryx2 connect the two processes directly; rows of their own have
+a process between them. nats-py, paho-mqtt and redis go through their servers. The subscriber of iceoryx2 that polls
+takes a whole core.
+
+Systems take turns in every round, and a row is the median of its rounds. A system that is missing on this machine has a
+row that says so.
 """
 
 from actors import running
 from clients import COMMON
 from head import Row, in_turns, median, missing_rows, parser, peaks, tell
 
-SYSTEMS = (
+COMPARED = (
     *COMMON,
-    "quillcast, TCP",
+    "quillcast, two peers",
     "quillcast, no journal",
-    "quillcast, TLS",
-    "zenoh, Unix socket",
+    "quillcast, TCP",
+    "quillcast, TLS over TCP",
     "zenoh, router",
     "pyzmq, forwarder",
+    "cyclonedds",
+    "cyclonedds, best effort",
+    "iceoryx2",
+    "iceoryx2, polling",
 )
 RATE_PER_S, RATE_PER_S_MAX, SIZE_BYTES = 1000.0, 100_000.0, 100
-ROUNDS, SECONDS = 9, 2.0
+ROUNDS, SECONDS = 5, 1.5
 QUICK_ROUNDS, QUICK_SECONDS = 1, 1.0
 WARM_UP = 200  # events
 
 
 def main() -> None:
-    options = parser(__doc__, SYSTEMS)
+    options = parser(__doc__, COMPARED)
     options.add_argument("--rate", type=float, default=RATE_PER_S, help="events a second")
+    options.add_argument("--rounds", type=int, help=f"rounds of each system ({ROUNDS})")
     given = options.parse_args()
     if not 0 < given.rate <= RATE_PER_S_MAX:
         options.error(f"argument --rate: {given.rate:g} is not above 0 and at most {RATE_PER_S_MAX:,.0f}")
+    if given.rounds is not None and given.rounds < 1:
+        options.error("there is at least one round")
     rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if given.quick else (ROUNDS, SECONDS)
-    runs = in_turns(given.systems, rounds, lambda system: measure(system, given.rate, int(given.rate * seconds)))
+    runs = in_turns(
+        given.systems, given.rounds or rounds, lambda system: measure(system, given.rate, int(given.rate * seconds))
+    )
     rows = [_row(system, given.rate, each) for system, each in runs.items()]
     tell("latency", rows + missing_rows(given.systems), given)
 

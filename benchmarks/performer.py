@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
 from clients import PATIENCE_S, STRIDE, SYSTEMS, Client, Publish
 
 from quillcast.cli.beat import Beat
@@ -91,7 +92,7 @@ class Performer:
 
     async def tree(self, topic: str) -> dict[str, Any]:
         """The topic's tree (quillcast)."""
-        tree: dict[str, Any] = await self.client.node.tree(topic)  # type: ignore[attr-defined]
+        tree: dict[str, Any] = msgspec.to_builtins(await self.client.node.tree(topic))  # type: ignore[attr-defined]
         return tree
 
     # --- delays

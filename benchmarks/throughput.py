@@ -1,12 +1,19 @@
-"""Events per second from a publisher to a subscriber, each a process, through the public API of each system.
+"""Events per second from one process to another at full speed, through the public API of each system.
 
-quillcast: through a forwarder in a third process, the root of the topic, which is reliable; every process writes its
-journal but where the row says otherwise. zenoh and pyzmq: linked directly, and in rows of their own through a router
-(a process with a session in router mode) or a forwarder (XSUB to XPUB). nats-py, paho-mqtt and redis: through their
-servers. Full queues hold publishers up in all of them. The systems take turns in every round, each alone on the machine
-with processes of its own; a row is the median of the rounds. The clock runs at the subscriber, from the first event
-that counts to the last; processor time is that of all processes of a system together, memory the peak of each. What is
-missing on this machine is named.
+The subscriber's handler is called with each event, as `bytes`. In the row `quillcast, batch` a loop takes all events
+that have arrived; in `quillcast, awaited` there is one `await` per event at both ends.
+
+quillcast's topic is reliable. Its root is a forwarder in a third process, or one of the two in `quillcast, two peers`.
+All processes write a journal, unless the row says otherwise. zenoh, pyzmq, cyclonedds and iceoryx2 connect the two
+processes directly; rows of their own have a router (a zenoh session in router mode) or a forwarder (XSUB to XPUB)
+between them. nats-py, paho-mqtt and redis go through their servers.
+
+Every queue is bounded, and a full one holds the publisher back. Only `cyclonedds, best effort` drops events: its rate
+counts those that arrived, and `lost_share` is the share of those that did not.
+
+Systems take turns in every round, each alone and in new processes. A row is the median of its rounds. The subscriber
+measures the time from the first event to the last. CPU time is the sum over all processes of a system, and memory the
+peak of each. A system that is missing on this machine has a row that says so.
 """
 
 import time
@@ -14,13 +21,27 @@ from collections.abc import Callable
 from typing import Any
 
 from actors import Running, name_of, running
-from clients import PATIENCE_S, SYSTEMS
+from clients import COMMON, PATIENCE_S
 from head import Row, in_turns, median, missing_rows, parser, peaks, tell
 
+COMPARED = (
+    *COMMON,
+    "quillcast, two peers",
+    "quillcast, no journal",
+    "quillcast, TCP",
+    "quillcast, TLS over TCP",
+    "zenoh, router",
+    "cyclonedds",
+    "cyclonedds, best effort",
+    "iceoryx2",
+    "iceoryx2, polling",
+    "quillcast, batch",
+    "quillcast, awaited",
+)
 SIZES = (16, 100, 1000, 10_000)
 ROUNDS, QUICK_ROUNDS = 3, 1
-SECONDS, QUICK_SECONDS = 4.0, 0.3
-WARM_UP_S = 0.5
+SECONDS, QUICK_SECONDS = 1.0, 0.2
+WARM_UP_S = 0.3
 EVENTS_MIN = 1000
 
 
@@ -39,7 +60,7 @@ def measure(name: str, sizes: list[int], seconds: float) -> dict[int, Row]:
 
 
 def _options() -> Any:
-    options = parser(__doc__, SYSTEMS)
+    options = parser(__doc__, COMPARED)
     options.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES", help="payloads to measure")
     options.add_argument("--rounds", type=int, help=f"rounds per size ({ROUNDS})")
     options.add_argument("--seconds", type=float, help=f"length of one measurement ({SECONDS})")
@@ -66,16 +87,17 @@ class Stage:
             self._check_tree(topic)
 
     def _check_tree(self, topic: str) -> None:
-        """Events have to go from the publisher to the forwarder, and from there to the subscriber."""
-        assert self.system.middle is not None
-        root, leaf = self.system.middle.first["id"], self.subscriber.first["id"]
+        """Events have to go from the publisher to the root, and from there to the subscriber if it is another."""
+        leaf, middle = self.subscriber.first["id"], self.system.middle
+        root = middle.first["id"] if middle is not None else leaf
+        wanted = {(root, None), (leaf, root if root != leaf else None)}
         until = time.monotonic() + PATIENCE_S
         while True:  # peers that have just joined may still have to agree on the root
-            tree = self.system.middle.ask("tree", topic=topic)
-            if {(peer["node_id"], peer["parent"]) for peer in tree["peers"]} == {(root, None), (leaf, root)}:
+            tree = (middle or self.subscriber).ask("tree", topic=topic)
+            if {(peer["node_id"], peer["parent"]) for peer in tree["peers"]} == wanted:
                 return
             if time.monotonic() > until:
-                raise SystemExit(f"the tree is not publisher, forwarder, subscriber: {tree}")
+                raise SystemExit(f"the tree is not {wanted}: {tree}")
             time.sleep(0.1)
 
     def measure(self, size_bytes: int, seconds: float, *, warmed_up: Callable[[], object] = lambda: None) -> Row:
@@ -94,6 +116,7 @@ class Stage:
         cpu_s_per_million = {role: 1e6 * figures["cpu_s"] / count for role, figures in used.items()}
         return {
             **taken,
+            "lost_share": taken["lost"] / count,
             "settings": self.system.settings,
             "used": used,
             "by_role": cpu_s_per_million,
@@ -111,6 +134,7 @@ def _row(system: str, size_bytes: int, runs: list[Row]) -> Row:
         "cpu_s_per_million_by_role": by_role,
         "peak_rss_bytes": peaks(run["used"] for run in runs),
         "lost": max(run["lost"] for run in runs),
+        "lost_share": median(runs, "lost_share", 3),
         "rounds": len(runs),
         "settings": runs[0]["settings"],
     }

@@ -1,18 +1,20 @@
 """Generates docs/reference.md from the docstrings of quillcast's public names. `--check` only checks the page."""
 
 import argparse
+import ast
 import inspect
 import re
 import sys
 import textwrap
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import quillcast
+from quillcast.core import status
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 CHAPTERS = {
@@ -21,6 +23,21 @@ CHAPTERS = {
     "Access": ["Credentials"],
     "Settings": ["Config", "LiveConfig"],
 }
+STATUS = """What peers tell of themselves, in Python and as JSON.
+
+| in Python | command with `--json` | struct |
+| --- | --- | --- |
+| `Node.status()` | `status` | `NodeStatus` |
+| `Node.tree(topic)` | `tree` | `TreeStatus` |
+| `Node.traffic()` | | `Traffic` |
+| | `topic list`, `topic show` | `TopicSummary` |
+| | `topic create`, `topic set` | `Topic` |
+| | `top` | `Activity` |
+
+They are frozen `msgspec` structs: `msgspec.to_builtins(node.status())` makes plain values. Ids are hexadecimal. Times
+are in seconds unless the name ends in `_ms`, and sizes in bytes. Those that `quillcast` does not export are in
+`quillcast.core.status`. A later version may add fields.
+"""
 MADE_BY_NODES = {"Publisher", "Subscription", "BlockingPublisher", "BlockingSubscription"}
 NODES_SIDE = {"open", "end", "serve"}  # called by the node, not by applications
 HEAD = """# Reference
@@ -47,11 +64,13 @@ def main() -> None:
 def page() -> str:
     """The whole page."""
     errors = sorted(name for name in quillcast.__all__ if is_error(getattr(quillcast, name)))
-    listed = {*errors, *chain.from_iterable(CHAPTERS.values()), "__version__", "blocking"}
+    statuses = status_structs()
+    listed = {*errors, *chain.from_iterable(CHAPTERS.values()), *statuses, "__version__", "blocking"}
     more = sorted(set(quillcast.__all__) - listed)
     parts = [HEAD]
     for chapter, names in {**CHAPTERS, **({"More": more} if more else {})}.items():
         parts += [f"## {chapter}\n", *[part for name in names for part in described(name, getattr(quillcast, name))]]
+    parts += ["## Status\n", STATUS, *chain.from_iterable(map(field_table, statuses.values()))]
     parts += ["## Errors\n", *error_table(errors)]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -116,6 +135,27 @@ def prose(thing: Any) -> str:
             listing = listing and line.startswith("    ")
             lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def status_structs() -> dict[str, ast.ClassDef]:
+    """The structs of `core.status`, in their order there."""
+    classes = [each for each in ast.parse(inspect.getsource(status)).body if isinstance(each, ast.ClassDef)]
+    return {each.name: each for each in classes if each.name != status.Status.__name__}
+
+
+def field_table(struct: ast.ClassDef) -> Iterator[str]:
+    """A struct with a table of its fields."""
+    yield f"### {struct.name}\n"
+    base = ast.unparse(struct.bases[0])
+    more = "" if base == status.Status.__name__ else f" It has the fields of `{base}`, too."
+    yield f"{ast.get_docstring(struct)}{more}\n"
+    yield "| field | type | meaning |\n| --- | --- | --- |"
+    for field, below in pairwise(struct.body):
+        match field, below:
+            case ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(meaning))):
+                kind = ast.unparse(field.annotation).replace("|", "\\|")
+                yield f"| `{ast.unparse(field.target)}` | `{kind}` | {meaning} |"
+    yield ""
 
 
 def error_table(names: list[str]) -> Iterator[str]:

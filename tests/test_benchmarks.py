@@ -5,24 +5,36 @@ import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
+DOCS = BENCHMARKS.parent / "docs"
+
+
 @pytest.fixture
-def clients(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("clients")
+    return importlib.import_module
+
+
+@pytest.fixture
+def clients(benchmarks: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmarks("clients")
 
 
 @pytest.mark.live
 @pytest.mark.long
-def test_rows_tell_speed_processor_time_and_memory_of_every_process() -> None:
-    systems = ["quillcast", "quillcast, TLS", "zenoh, router", "pyzmq, forwarder"]
+def test_rows_tell_speed_processor_time_and_memory_of_every_process(clients: ModuleType) -> None:
+    own = ["quillcast", "quillcast, batch", "quillcast, awaited", "quillcast, TLS"]
+    others = ["zenoh, router", "pyzmq, forwarder", "cyclonedds", "iceoryx2", "iceoryx2, polling"]
+    systems = [*own, *(name for name in others if clients.missing(name) is None)]
     options = ["--json", "--sizes", "16", "--rounds", "1", "--seconds", "0.1", "--systems", *systems]
     ran = subprocess.run(
         [sys.executable, BENCHMARKS / "throughput.py", *options], capture_output=True, text=True, check=True
@@ -33,7 +45,9 @@ def test_rows_tell_speed_processor_time_and_memory_of_every_process() -> None:
     for row in told["results"]:
         assert (row["size_bytes"], row["lost"], row["rounds"]) == (16, 0, 1)
         assert row["events_per_s"] > 0
-        assert {"publisher", "subscriber"} < set(row["peak_rss_bytes"]) == set(row["cpu_s_per_million_by_role"])
+        middle = clients.SYSTEMS[row["system"]].middle
+        roles = {"publisher", "subscriber", *([middle] if middle else [])}
+        assert roles == set(row["peak_rss_bytes"]) == set(row["cpu_s_per_million_by_role"])
         assert min(row["peak_rss_bytes"].values()) > 1 << 20
 
 
@@ -63,11 +77,8 @@ def test_a_server_that_is_not_here_is_named_with_what_would_help(
 
 
 @pytest.mark.parametrize(("expected", "lost"), [(3, 0), (5, 2)])
-def test_what_was_expected_and_never_came_is_counted(
-    clients: ModuleType, monkeypatch: pytest.MonkeyPatch, expected: int, lost: int
-) -> None:
-    monkeypatch.setattr(clients, "PATIENCE_S", 0.1)
-    counter = clients.Counter()
+def test_what_was_expected_and_never_came_is_counted(clients: ModuleType, expected: int, lost: int) -> None:
+    counter = clients.Counter(patience_s=0.1)
 
     async def scenario() -> int:
         counter.take(b"before anything is expected")
@@ -80,3 +91,47 @@ def test_what_was_expected_and_never_came_is_counted(
         return told["lost"]
 
     assert asyncio.run(scenario()) == lost
+
+
+def test_tables_and_picture_of_the_page_are_those_of_its_results(benchmarks: Callable[[str], ModuleType]) -> None:
+    results = json.loads((DOCS / "benchmarks.json").read_text())
+    page = (DOCS / "benchmarks.md").read_text()
+    assert benchmarks("page").filled(page, results) == page
+    assert benchmarks("chart").drawn(results) == (DOCS / "benchmarks.svg").read_text()
+
+
+def results(systems: dict[str, tuple[float, float]]) -> dict[str, Any]:
+    """Results in which each system has so many events a second at 16 bytes, and so long a delay."""
+    rates = [
+        {"system": name, "size_bytes": 16, "events_per_s": rate, "peak_rss_bytes": {"publisher": 1, "subscriber": 2}}
+        for name, (rate, _) in systems.items()
+    ]
+    delays = [{"system": name, "p50_us": delay, "p99_us": 2 * delay} for name, (_, delay) in systems.items()]
+    return {"throughput": {"results": rates}, "latency": {"results": delays}}
+
+
+def test_the_page_names_every_system_that_is_ahead(benchmarks: Callable[[str], ModuleType]) -> None:
+    systems = {"quillcast": (1000, 90), "zenoh": (1500, 60), "pyzmq": (900, 100), "redis": (2000, 30)}
+    assert benchmarks("page").ahead(results(systems)) == [
+        "- **16 bytes.** Times quillcast's events a second: redis 2.00, zenoh 1.50.",
+        "- **Lone events.** Times faster than quillcast (p50): redis 3.00, zenoh 1.50.",
+    ]
+    assert benchmarks("page").ahead(results({"quillcast": (1000, 90), "zenoh": (900, 91)})) == [
+        "- In none of these columns is another system ahead."
+    ]
+
+
+def test_systems_are_compared_on_the_same_kind_of_path(benchmarks: Callable[[str], ModuleType]) -> None:
+    systems = {"quillcast": (1000, 90), "quillcast, two peers": (2000, 60), "zenoh": (1500, 61), "redis": (1500, 61)}
+    assert benchmarks("page").ahead(results(systems)) == [
+        "- **16 bytes.** Times quillcast's events a second: redis 1.50.",
+        "- **Lone events.** Times faster than quillcast (p50): redis 1.48.",
+    ]
+
+
+def test_two_trees_are_compared_round_by_round(benchmarks: Callable[[str], ModuleType]) -> None:
+    base = [{"events/s": value} for value in (100.0, 200.0, 100.0)]  # the machine was faster in the second round
+    new = [{"events/s": value} for value in (110.0, 220.0, 120.0)]
+    (row,) = benchmarks("compare").compared(base, new)
+    assert (row["base"], row["new"], row["ratio"]) == (100.0, 120.0, pytest.approx(1.1))
+    assert row["lower"] <= row["ratio"] <= row["upper"]

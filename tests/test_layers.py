@@ -22,16 +22,16 @@ LINES = """
     quillcast.protocol.peer
     quillcast.protocol.config
     quillcast.protocol.wire
-    quillcast.protocol.reliability
     quillcast.protocol.scopes
     quillcast.protocol.topics.scribe
-    quillcast.protocol.topics.housekeeping quillcast.protocol.topics.inspection
+    quillcast.protocol.topics.groups quillcast.protocol.topics.housekeeping quillcast.protocol.topics.inspection
     quillcast.protocol.topics.publishing
     quillcast.protocol.topics.root
     quillcast.protocol.topics.membership
     quillcast.protocol.topics.state
     quillcast.protocol.topics
     quillcast.protocol.overlay
+    quillcast.protocol.reliability
     quillcast.protocol.forwarding
     quillcast.protocol.neighbours
     quillcast.protocol.consensus
@@ -39,6 +39,7 @@ LINES = """
     quillcast.core
 """
 RANKS = {entry: rank for rank, line in enumerate(LINES.strip().splitlines()) for entry in line.split()}
+LIVE_FOLDERS = [{"node"}, {"edges", "storage"}, {"admission"}, {"discovery"}, {"transport"}, {"runtime"}]  # likewise
 PACKAGES = {"quillcast", "quillcast.__main__", "quillcast.protocol"}  # modules that are no layer
 
 OUTSIDE_WORLD = {"asyncio", "datetime", "io", "logging", "os", "pathlib", "secrets", "selectors", "shutil", "signal"}
@@ -90,6 +91,26 @@ def test_each_layer_imports_only_what_stands_below_it() -> None:
         if not may_import(name, imported)
     ]
     assert broken == []
+
+
+def test_each_folder_of_live_imports_only_what_stands_below_it() -> None:
+    broken = [
+        f"{name} imports {imported}"
+        for name, tree in modules()
+        for imported in imports(tree)
+        if (mine := live_rank(name)) is not None and (other := live_rank(imported)) is not None
+        if folder(name) != folder(imported) and other <= mine
+    ]
+    assert broken == []
+
+
+def live_rank(name: str) -> int | None:
+    return next((rank for rank, folders in enumerate(LIVE_FOLDERS) if folder(name) in folders), None)
+
+
+def folder(name: str) -> str:
+    """`transport` of `quillcast.live.transport.links`; empty for whatever is not in `live`."""
+    return name.split(".")[2] if name.startswith("quillcast.live.") else ""
 
 
 def import_graph() -> dict[str, list[str]]:

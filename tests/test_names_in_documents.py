@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_layers import import_graph
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 BASES = (ROOT, ROOT / "src" / "quillcast", ROOT / "docs", ROOT / "src" / "quillcast" / "evaluation")
@@ -169,12 +171,24 @@ def sections(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_import_chain_that_is_drawn_is_one() -> None:
+def longest_chain() -> list[str]:
+    """The longest way from the command line down. The package itself loads what it names when that is used."""
+    graph = import_graph()
+
+    @cache
+    def below(module: str) -> list[str]:
+        ways = [below(other) for other in graph[module] if other != "quillcast"]
+        return [module, *max(ways, key=len, default=[])]
+
+    return max((below(module) for module in graph if module.startswith("quillcast.cli")), key=len)
+
+
+def test_the_import_chain_that_is_drawn_is_the_longest() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     chain = re.search(r"longest import chain has (\d+) modules: (.*?)\.\n", page, re.DOTALL)
     assert chain is not None
     names = [f"quillcast.{name}" for name in re.findall(r"`([\w.]+)`", chain[2])]
-    assert len(names) == int(chain[1])
+    assert len(names) == int(chain[1]) == len(longest := longest_chain()), longest
     for name, imported in pairwise(names):
         source = (ROOT / "src" / Path(*name.split("."))).with_suffix(".py").read_text()
         parent, _, last = imported.rpartition(".")

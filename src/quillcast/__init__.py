@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Unreachable,
     )
     from quillcast.core.loss import Loss
+    from quillcast.core.status import LinkStatus, NodeStatus, SubscriberLag, TopicStatus, Traffic, TreeStatus
     from quillcast.live.admission.credentials import Credentials
     from quillcast.live.config import LiveConfig
     from quillcast.live.edges.publisher import Publisher
@@ -56,6 +57,7 @@ _HOMES = {
     "quillcast.live.runtime.runner": ("run",),
     "quillcast.live.edges.subscription": ("Event", "Subscription"),
     "quillcast.core.loss": ("Loss",),
+    "quillcast.core.status": ("LinkStatus", "NodeStatus", "SubscriberLag", "TopicStatus", "Traffic", "TreeStatus"),
     "quillcast.protocol.config": ("Config",),
     "quillcast.protocol.security.access": ("AccessDenied",),
 }  # fmt: skip
@@ -71,18 +73,24 @@ __all__ = [
     "DiskFailed",
     "Event",
     "EventTooLarge",
+    "LinkStatus",
     "LiveConfig",
     "LocalError",
     "Loss",
     "Node",
+    "NodeStatus",
     "NotAdmitted",
     "NotJoined",
     "NotStable",
     "Publisher",
     "QuillcastError",
     "RemoteError",
+    "SubscriberLag",
     "Subscription",
     "TopicExists",
+    "TopicStatus",
+    "Traffic",
+    "TreeStatus",
     "UnknownTopic",
     "Unreachable",
     "__version__",

@@ -112,7 +112,7 @@ def test_who_does_not_have_an_event_is_named(quillcast: Commands) -> None:
     node = json.loads(quillcast.start("node", "--json").line())
     topic = topic_near(node["node_id"])
     subscriber = quillcast.subscribed(topic)
-    [peer] = [peer for peer in quillcast.json("tree", topic)["peers"] if peer["subscribers"]]
+    [peer] = [peer for peer in quillcast.json("tree", topic)["peers"] if peer["subscriptions"]]
     publisher = quillcast.start("pub", topic, "--wait", "stable", "--timeout", "2", "--json")
     publisher.write("one\n")
     assert subscriber.line() == "one"
@@ -158,7 +158,7 @@ def test_a_node_can_be_looked_at(quillcast: Commands) -> None:
     assert (status["node_id"], status["active"], status["network"]) == (told["node_id"], True, "test")
     tree = quillcast.json("tree", "sport/tennis")
     assert tree["complete"]
-    assert sum(peer["subscribers"] for peer in tree["peers"]) == 1
+    assert sum(peer["subscriptions"] for peer in tree["peers"]) == 1
     drawn = quillcast.run("tree", "sport/tennis")[1].splitlines()
     assert drawn[0] == f"sport/tennis: {len(tree['peers'])} peer{'s' * (len(tree['peers']) != 1)}, 1 subscriber"
     assert drawn[1].startswith(tree["root"][:8])
@@ -197,7 +197,8 @@ def test_topics_are_created_shown_and_listed(quillcast: Commands) -> None:
     )
     subscriber = quillcast.subscribed("chat/room")
     shown = quillcast.json("topic", "show", "chat/room")
-    assert (shown["slow"], shown["event_bytes_max"], shown["subscriptions"]) == ("wait", 1000, 1)
+    settings = shown["settings"]
+    assert (settings["slow"], settings["event_bytes_max"], shown["subscriptions"]) == ("wait", 1000, 1)
     assert [topic["name"] for topic in quillcast.json("topic", "list")] == ["chat/room"]
     code, out, err = quillcast.run("topic", "create", "chat/room", "--slow", "cut")
     assert (code, out) == (2, "")
@@ -214,7 +215,7 @@ def test_settings_change_while_a_topic_stands_and_costs_are_told_before(quillcas
     assert (code, out) == (0, f"chat/room: {told}\n")
     assert err.startswith("slow = wait: publishers go no faster than the slowest subscriber")
     assert err.count("\n") == 1
-    assert quillcast.json("topic", "show", "chat/room")["slow"] == "wait"
+    assert quillcast.json("topic", "show", "chat/room")["settings"]["slow"] == "wait"
     assert quillcast.run("pub", "chat/room", "eleven bytes")[0] == 2
     code, _, err = quillcast.run("topic", "set", "chat/room", "--event-bytes-max", "1000", "--json")
     assert code == 0
@@ -229,9 +230,9 @@ def test_settings_change_while_a_topic_stands_and_costs_are_told_before(quillcas
 def test_a_topic_with_an_owner_takes_credentials(quillcast: Commands, tmp_path: Path) -> None:
     quillcast.start("node").line()
     owner, guest = str(tmp_path / "owner.key"), str(tmp_path / "guest.key")
-    principal = quillcast.json("topic", "create", "guests", "--as", guest)["owner"]
+    principal = quillcast.json("topic", "create", "guests", "--as", guest)["settings"]["owner"]
     made = quillcast.json("topic", "create", "mine", "--as", owner, "--publisher", principal)
-    assert len(made["owner"]) == len(principal) == 32
+    assert len(made["settings"]["owner"]) == len(principal) == 32
     subscriber = quillcast.subscribed("mine", "--count", "1")
     code, _, err = quillcast.run("pub", "mine", "nobody's")
     assert code == 2

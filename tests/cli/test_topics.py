@@ -24,10 +24,10 @@ def test_a_topic_that_was_just_made_is_shown_with_its_owner_and_lists(
     who = "ab" * 16
     made = quillcast.json("topic", "create", "chat/room", "--as", str(tmp_path / "owner.pem"), "--publisher", who)
     shown = quillcast.json("topic", "show", "chat/room")
-    assert (shown["owner"], shown["access"]) == (made["owner"], [f"publish:{who}"])
+    assert (shown["settings"]["owner"], shown["settings"]["access"]) == (made["settings"]["owner"], [f"publish:{who}"])
     code, out, _ = quillcast.run("topic", "show", "chat/room")
     assert code == 0
-    assert f"owner: {made['owner']}" in out.splitlines()
+    assert f"owner: {made['settings']['owner']}" in out.splitlines()
     assert f"access: publish:{who}" in out.splitlines()
     assert [topic["name"] for topic in quillcast.json("topic", "list")] == ["chat/room"]
 
@@ -60,7 +60,7 @@ def test_a_topic_that_is_kept_elsewhere_is_asked_for(quillcast: Commands, node: 
     quillcast.subscribed(topic, "--contact", distant["address"])
     quillcast.environment = here
     shown = quillcast.json("topic", "show", topic)
-    assert (shown["root"], shown["members"]) == (distant["node_id"], 0)
+    assert (shown["root"], shown["peers"]) == (distant["node_id"], 0)
 
 
 def test_a_topic_has_had_its_events_though_its_root_has_moved(quillcast: Commands, node: dict[str, str]) -> None:
@@ -86,10 +86,10 @@ def test_who_does_not_answer_is_named_and_is_not_ok(quillcast: Commands, node: d
     quillcast.run("pub", topic, *["event"] * 7, "--wait", "root")
     code, out, _ = quillcast.run("check", "topic", topic)
     subscriber.signal(signal.SIGCONT)
-    [silent] = peers
+    [stopped] = peers
     assert code == 1
     how = "(does not answer|is lost, and its lease is still running)"  # as soon as its parent gives it up
-    assert re.search(f"peer {silent[:8]} {how}, 7 events behind by its last report", out)
+    assert re.search(f"peer {stopped[:8]} {how}, 7 events behind by its last report", out)
 
 
 def test_a_subscriber_whose_reader_stands_still_is_named_by_every_command(
@@ -113,7 +113,7 @@ def test_a_subscriber_whose_reader_stands_still_is_named_by_every_command(
     assert (shown["node_id"], shown["topic"]) == (slow, topic)
     assert shown["behind_events"] > 0
     [told] = quillcast.json("status", "--peer", slow[:8])["topics"]
-    assert told["readers"][0]["behind_events"] > 0
+    assert told["lags"][0]["behind_events"] > 0
     assert "events behind" in quillcast.run("status", "--peer", slow[:8])[1]
     code, out, _ = quillcast.run("check", "topic", topic, *bounds, "--prometheus")
     assert f'quillcast_subscriber_behind_events{{network="test",topic="{topic}",peer="{slow}"' in out

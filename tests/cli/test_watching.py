@@ -1,4 +1,4 @@
-"""`top` and `check`: what peers do now, and whether they are well, for people and for monitors."""
+"""`top` and `check`: what peers do now, and their health, for people and for monitors."""
 
 import json
 import os
@@ -10,47 +10,58 @@ import sys
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from quillcast.cli import judging, top
 from quillcast.cli.judging import Bounds, Finding, State
+from quillcast.core.status import (
+    Activity,
+    Counters,
+    JournalStatus,
+    LinkStatus,
+    MemoryUse,
+    NodeStatus,
+    PeerLink,
+    SubscriberLag,
+    TreePeer,
+    TreeStatus,
+    UnresponsivePeer,
+)
 from tests.cli.commands import Commands, read_terminal, topic_near
 
 ALICE, BOB = "a1" * 16, "b0" * 16
 
-NEIGHBOUR: dict[str, Any] = {
-    "node_id": BOB, "address": "127.0.0.1:2", "connected": True, "suspected": False,
-    "round_trip_ms": 0.5, "room_bytes": 100, "waiting_bytes": 0, "held_bytes": 0,
-}  # fmt: skip
-STATUS: dict[str, Any] = {
-    "node_id": ALICE, "network": "test", "active": True, "uptime_s": 12.5, "neighbours": [NEIGHBOUR], "topics": [],
-    "buffers": {"used_bytes": 0, "limit_bytes": 100}, "counters": {"dropped": 0}, "problems": [], "journal": None,
-}  # fmt: skip
-READER: dict[str, Any] = {
-    "name": "", "number": 1, "behind_events": 0, "waiting_events": 0, "waiting_bytes": 0, "behind_s": 0.0,
-    "stalled_s": 0.0,
-}  # fmt: skip
-ROOT: dict[str, Any] = {
-    "node_id": ALICE, "address": "127.0.0.1:1", "parent": None, "root": True, "subscribers": 1, "term": "1.a1a1a1a1",
-    "frontier": 50_000, "readers": [READER],
-}  # fmt: skip
-LEAF: dict[str, Any] = {**ROOT, "node_id": BOB, "parent": ALICE, "root": False}
-TREE: dict[str, Any] = {
-    "topic": "t", "complete": True, "root": ALICE, "events": 50_000, "silent": [], "settings": None,
-    "peers": [ROOT, LEAF],
-}  # fmt: skip
+LINK = LinkStatus(
+    BOB, "127.0.0.1:2", connected=True, suspected=False, round_trip_ms=0.5, credit_bytes=100, waiting_bytes=0,
+    held_bytes=0,
+)  # fmt: skip
+STATUS = NodeStatus(
+    ALICE, "127.0.0.1:1", "test", pid=1, uptime_s=12.5, active=True, credential=None, admits=False, looked_in="/run",
+    unauthenticated=0, neighbours=(LINK,), leaf_set=(), topics=(), buffers=MemoryUse(0, 100),
+    unfinished=MemoryUse(0, 100), counters=Counters(), problems=(), journal=None,
+)  # fmt: skip
+LAG = SubscriberLag(
+    "t", BOB, name="", number=1, behind_events=0, behind_s=0.0, stalled_s=0.0, waiting_events=0, waiting_bytes=0
+)
+ROOT = TreePeer(
+    ALICE, "127.0.0.1:1", root=True, parent=None, children=(BOB,), subscriptions=1, term="1.a1a1a1a1", frontier=50_000,
+    lags=(replace(LAG, node_id=ALICE),),
+)  # fmt: skip
+LEAF = replace(ROOT, node_id=BOB, root=False, parent=ALICE, children=(), lags=(LAG,))
+TREE = TreeStatus(
+    "t", complete=True, root=ALICE, settings=None, events=50_000, peers=(ROOT, LEAF), unresponsive=()
+)  # fmt: skip
 
 
 def leaf(**lag: Any) -> dict[str, Any]:
     """What changes in a tree whose second peer has a subscription that is so far behind."""
-    return {"peers": [ROOT, {**LEAF, "readers": [{**READER, **lag}]}]}
+    return {"peers": (ROOT, replace(LEAF, lags=(replace(LAG, **lag),)))}
 
 
-def silent(**known: Any) -> dict[str, Any]:
+def unresponsive(**known: Any) -> dict[str, Any]:
     """What changes in a tree of which a peer does not answer."""
-    return {
-        "complete": False, "peers": [ROOT],
-        "silent": [{"node_id": BOB, "address": None, "lost": False, "behind_events": 0, **known}],
-    }  # fmt: skip
+    peer = UnresponsivePeer(BOB, None, lost=False, behind_events=0)
+    return {"complete": False, "peers": (ROOT,), "unresponsive": (replace(peer, **known),)}
 
 
 @pytest.mark.parametrize(
@@ -58,16 +69,16 @@ def silent(**known: Any) -> dict[str, Any]:
     [
         ({}, State.OK, "peer a1a1a1a1: 1 neighbour, 0 topics"),
         ({"active": False}, State.CRITICAL, "has not joined"),
-        ({"neighbours": []}, State.CRITICAL, "0 live neighbours, not 1"),
-        ({"buffers": {"used_bytes": 80, "limit_bytes": 100}}, State.WARNING, "buffers are 80 % full"),
-        ({"buffers": {"used_bytes": 96, "limit_bytes": 100}}, State.CRITICAL, "buffers are 96 % full"),
-        ({"problems": ["a handler failed"]}, State.WARNING, "a handler failed"),
-        ({"journal": {"path": "j", "failed": "no space left"}}, State.CRITICAL, "no space left"),
-        ({"neighbours": [NEIGHBOUR, {**NEIGHBOUR, "suspected": True}]}, State.WARNING, "1 of 2 neighbours suspected"),
+        ({"neighbours": ()}, State.CRITICAL, "0 live neighbours, not 1"),
+        ({"buffers": MemoryUse(80, 100)}, State.WARNING, "buffers are 80 % full"),
+        ({"buffers": MemoryUse(96, 100)}, State.CRITICAL, "buffers are 96 % full"),
+        ({"problems": ("a handler failed",)}, State.WARNING, "a handler failed"),
+        ({"journal": JournalStatus("j", "no space left", 0, 0)}, State.CRITICAL, "no space left"),
+        ({"neighbours": (LINK, replace(LINK, suspected=True))}, State.WARNING, "1 of 2 neighbours suspected"),
     ],
 )
 def test_a_peer_is_judged_by_its_status(changed: dict[str, Any], state: State, text: str) -> None:
-    found = judging.of_peer({**STATUS, **changed}, Bounds(neighbours_min=1))
+    found = judging.of_peer(replace(STATUS, **changed), Bounds(neighbours_min=1))
     assert found.state == state
     assert text in found.text
 
@@ -76,36 +87,44 @@ def test_a_peer_is_judged_by_its_status(changed: dict[str, Any], state: State, t
     ("changed", "state", "text"),
     [
         ({}, State.OK, "topic t: root a1a1a1a1, 2 peers, 2 subscriptions"),
-        ({"peers": [], "root": None, "complete": False}, State.CRITICAL, "no root answers"),
+        ({"peers": (), "root": None, "complete": False}, State.CRITICAL, "no root answers"),
         ({"complete": False}, State.WARNING, "not every peer"),
-        ({"peers": [ROOT, {**ROOT, "node_id": BOB}]}, State.WARNING, "2 peers believe that they are its root"),
-        ({"peers": [{**ROOT, "subscribers": 0}]}, State.CRITICAL, "0 subscriptions, not 1"),
-        ({"peers": [ROOT]}, State.OK, "root a1a1a1a1, 1 peer, 1 subscription"),
+        ({"peers": (ROOT, replace(ROOT, node_id=BOB))}, State.WARNING, "2 peers believe that they are its root"),
+        ({"peers": (replace(ROOT, subscriptions=0),)}, State.CRITICAL, "0 subscriptions, not 1"),
+        ({"peers": (ROOT,)}, State.OK, "root a1a1a1a1, 1 peer, 1 subscription"),
         (leaf(behind_events=3), State.OK, "at most 3 events behind (b0b0b0b0)"),
         (leaf(behind_events=10_001), State.WARNING, "subscriber b0b0b0b0 is 10001 events and 0.0 s behind"),
         (leaf(behind_events=100_001, name="archive"), State.CRITICAL, "subscriber b0b0b0b0 archive is 100001 events"),
         (leaf(behind_events=1, behind_s=11.0, stalled_s=9.0), State.WARNING, "processed nothing for 9 s"),
         (leaf(behind_events=1, behind_s=61.0), State.CRITICAL, "1 event and 61.0 s behind"),
         (leaf(behind_s=99.0), State.OK, "2 subscriptions"),
-        (silent(), State.WARNING, "peer b0b0b0b0 does not answer"),
-        (silent(behind_events=79_000), State.WARNING, "does not answer, 79000 events behind by its last report"),
-        (silent(behind_events=100_001), State.CRITICAL, "does not answer, 100001 events behind by its last report"),
-        (silent(lost=True, behind_events=None), State.WARNING, "peer b0b0b0b0 is lost, and its lease is still running"),
+        (unresponsive(), State.WARNING, "peer b0b0b0b0 does not answer"),
+        (unresponsive(behind_events=79_000), State.WARNING, "does not answer, 79000 events behind by its last report"),
+        (
+            unresponsive(behind_events=100_001),
+            State.CRITICAL,
+            "does not answer, 100001 events behind by its last report",
+        ),
+        (
+            unresponsive(lost=True, behind_events=None),
+            State.WARNING,
+            "peer b0b0b0b0 is lost, and its lease is still running",
+        ),
     ],
 )
 def test_a_topic_is_judged_by_its_tree(changed: dict[str, Any], state: State, text: str) -> None:
-    found = judging.of_topic("test", {**TREE, **changed}, Bounds(subscribers_min=1))
+    found = judging.of_topic("test", replace(TREE, **changed), Bounds(subscribers_min=1))
     assert found.state == state
     assert text in found.text
 
 
-def test_a_topic_is_not_well_while_a_peer_of_this_machine_is_mute_that_may_subscribe_to_it() -> None:
-    found = judging.of_topic("test", TREE, Bounds(), mute=["c3" * 16])
+def test_a_topic_is_not_well_while_a_peer_of_this_machine_does_not_answer_that_may_subscribe_to_it() -> None:
+    found = judging.of_topic("test", TREE, Bounds(), unresponsive=["c3" * 16])
     assert found.state == State.WARNING
     assert found.text == "topic t: peer c3c3c3c3 of this machine does not answer, and may be a subscriber"
-    answers = judging.of_topic("test", TREE, Bounds(), mute=[ROOT["node_id"]])
+    answers = judging.of_topic("test", TREE, Bounds(), unresponsive=[ROOT.node_id])
     assert answers.state == State.OK, "it answered when the tree was walked"
-    known = judging.of_topic("test", {**TREE, **silent()}, Bounds(), mute=[BOB])
+    known = judging.of_topic("test", replace(TREE, **unresponsive()), Bounds(), unresponsive=[BOB])
     assert "may be a subscriber" not in known.text
 
 
@@ -120,22 +139,22 @@ def test_a_topic_is_not_well_while_a_peer_of_this_machine_is_mute_that_may_subsc
     ],
 )
 def test_a_link_is_judged_by_one_of_its_ends(changed: dict[str, Any], state: State, text: str) -> None:
-    found = judging.of_link(STATUS, {**NEIGHBOUR, **changed}, Bounds(waiting_bytes_max=8, round_trip_ms_max=2.0))
+    found = judging.of_link(STATUS, replace(LINK, **changed), Bounds(waiting_bytes_max=8, round_trip_ms_max=2.0))
     assert found.state == state
     assert text in found.text
 
 
 def test_a_link_that_nobody_measured_is_well_where_its_round_trip_is_not_asked_for() -> None:
-    assert judging.of_link(STATUS, {**NEIGHBOUR, "round_trip_ms": None}, Bounds()).state == State.OK
+    assert judging.of_link(STATUS, replace(LINK, round_trip_ms=None), Bounds()).state == State.OK
 
 
 def test_bounds_of_lag_may_be_critical_where_no_warning_comes_before() -> None:
-    found = judging.of_topic("test", {**TREE, **leaf(behind_events=5)}, Bounds(behind_critical=4))
+    found = judging.of_topic("test", replace(TREE, **leaf(behind_events=5)), Bounds(behind_critical=4))
     assert found.state == State.CRITICAL
 
 
 def test_every_subscriber_has_gauges_of_its_own() -> None:
-    found = judging.of_topic("test", {**TREE, **leaf(behind_events=7, behind_s=0.5, name="archive")}, Bounds())
+    found = judging.of_topic("test", replace(TREE, **leaf(behind_events=7, behind_s=0.5, name="archive")), Bounds())
     metrics = list(judging.prometheus("topic", [found]))
     labels = f'network="test",topic="t",peer="{BOB}",subscription="archive"'
     assert f"quillcast_subscriber_behind_events{{{labels}}} 7" in metrics
@@ -222,7 +241,7 @@ def test_top_shows_rates_of_all_peers_and_who_does_not_answer(quillcast: Command
     subscriber.line()
     seen = quillcast.json("top")
     assert len(seen["peers"]) == 3
-    assert seen["silent"] == []
+    assert seen["unresponsive"] == []
     [shown] = seen["topics"]
     assert (shown["name"], shown["root"], shown["subscriptions"], shown["publishers"]) == (topic, node["node_id"], 1, 1)
     assert shown["events_per_s"] > 0
@@ -263,9 +282,8 @@ def test_top_draws_on_a_terminal_until_ctrl_c(quillcast: Commands) -> None:
 
 @pytest.mark.parametrize("coloured", [True, False])
 def test_top_draws_what_fits_the_terminal(coloured: bool) -> None:
-    link = {"from": "ab" * 16, "to": "cd" * 16, "round_trip_ms": 1.5, "suspected": True, "connected": True}
-    seen = {"network": "n", "seconds": 1.0, "peers": [], "topics": [], "subscribers": [], "silent": ["ef" * 16] * 20}
-    seen["links"] = [link | {"waiting_bytes": 0, "room_bytes": 4096}]
+    link = PeerLink("ab" * 16, replace(LINK, node_id="cd" * 16, round_trip_ms=1.5, suspected=True))
+    seen = Activity("n", 1.0, peers=(), topics=(), subscribers=(), links=(link,), unresponsive=("ef" * 16,) * 20)
     picture = top._picture(seen, os.terminal_size((40, 9)), coloured=coloured)
     lines = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", picture).split("\r\n")
     assert lines[0] == "network n: 0 peers, 0 topics, 0 events/s"  # there is no room for how to end

@@ -33,9 +33,9 @@ def test_peers_are_struck_by_hand_and_nothing_is_lost(quillcast: Commands, tmp_p
     heard(demo, "events flow")
     peers = quillcast.json("demo", "peers")
     assert [peer["name"] for peer in peers] == [f"p{number:02}" for number in range(8)]
-    assert sum(peer["part"] == "root" for peer in peers) == 1
-    subscribers = [peer["name"] for peer in peers if peer["part"] == "subscriber" and not peer["children"]]
-    [root] = [peer["name"] for peer in peers if peer["part"] == "root"]
+    assert sum(peer["role"] == "root" for peer in peers) == 1
+    subscribers = [peer["name"] for peer in peers if peer["role"] == "subscriber" and not peer["children"]]
+    [root] = [peer["name"] for peer in peers if peer["role"] == "root"]
 
     cut = quillcast.json("demo", "partition", subscribers[0], "--seconds", "2")
     assert cut["text"].startswith("cut off for 2 s")

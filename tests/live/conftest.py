@@ -35,8 +35,8 @@ def no_membership(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
-@pytest.fixture(params=[True, False], ids=["nearby", "TCP"])
+@pytest.fixture(params=[True, False], ids=["local IPC", "TCP"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Toys are linked as peers of one machine are, and as those of two are."""
-    monkeypatch.setattr(toys, "NEARBY", request.param)
+    monkeypatch.setattr(toys, "LOCAL_IPC", request.param)
     monkeypatch.setattr(local_ipc, "BUFFER_BYTES", MODEST_BYTES)

@@ -114,13 +114,17 @@ class Puppet:
         }
 
     async def status(self) -> dict[str, Any]:
-        return {**self.node.status(), "rss_bytes": _rss_bytes(), "peak_rss_bytes": _peak_rss_bytes()}
+        return {
+            **msgspec.to_builtins(self.node.status()),
+            "rss_bytes": _rss_bytes(),
+            "peak_rss_bytes": _peak_rss_bytes(),
+        }
 
     async def invite(self) -> str:
         return str(self.node.invite())
 
-    async def tree(self, topic: str) -> dict[str, Any]:
-        return await self.node.tree(topic)
+    async def tree(self, topic: str) -> Any:
+        return msgspec.to_builtins(await self.node.tree(topic))
 
 
 def _rss_bytes() -> int:

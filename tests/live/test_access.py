@@ -145,7 +145,7 @@ def test_what_the_owner_did_not_sign_changes_nothing() -> None:
             claimed = (
                 f"two owners claim topic 't', {OWNER.principal[:8]} and {STRANGER.principal[:8]}: its root's word holds"
             )
-            assert [line.partition(";")[0] for line in root.status()["problems"]] == [claimed]
+            assert [line.partition(";")[0] for line in root.status().problems] == [claimed]
             await denied(other.publish("t", b"no", credentials=STRANGER, wait="root"))
             root._pump.call(root._peer.scribe.learn, OWNER.own(open_to_all))
             assert root._peer.scribe.descriptors[topic_id("t")].access == ()

@@ -13,9 +13,9 @@ import pytest
 
 from quillcast.core.errors import Unreachable
 from quillcast.live.admission.applications import Admissions, apply
-from quillcast.live.admission.certificates import read_member
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.keyring import MEMBERS_MAX, Keyring
+from quillcast.live.transport.certificates import read_member
 from quillcast.live.transport.hello import Identity
 from tests.live.machines import Machine, MachineCommand, Machines, machines
 from tests.live.stage import ROOT, PuppetError, eventually
@@ -35,7 +35,7 @@ async def holder(folder: Path, wall_ns: Callable[[], int] = time.time_ns) -> Asy
     keyring = Keyring(folder)
     authority = keyring.make_authority("toys", wall_ns())
     async with toy(membership=member(authority, wall_ns()), wall_ns=wall_ns) as peer:
-        peer.links.handshake.admissions = Admissions("toys", authority, keyring, wall_ns)
+        peer.links.handshake.answer_application = Admissions("toys", authority, keyring, wall_ns).admit
         yield peer, keyring
 
 
@@ -129,7 +129,7 @@ def test_a_clock_off_by_a_day_is_named_and_the_token_stays_good(tmp_path: Path, 
 def test_a_member_that_holds_no_credential_admits_nobody(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with holder(tmp_path) as (alice, keyring):
-            alice.links.handshake.admissions = None
+            alice.links.handshake.answer_application = None
             here, _ = await refusal(line_to(alice, keyring, "token"), alice)
             assert "this peer cannot admit others" in here
 
@@ -285,7 +285,7 @@ def test_a_line_that_expired_is_refused_by_the_holders_clock(net: Machines) -> N
     first = alice.puppet(listen=f"{alice.host}:0", make_credential=True, live={"token_life_s": 1e-9})
     with pytest.raises(PuppetError, match="its token expired"):
         bob.puppet(join=first.ask("invite"))
-    assert first.ask("status")["counters"]["refused_token"] == 1
+    assert first.ask("status")["counters"]["refused"]["token"] == 1
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def make_credential(network: str = "n") -> str:
 @asynccontextmanager
 async def plain(**options: Any) -> AsyncIterator[Node]:
     async with Node(network="n", config=QUICK, **options) as node:
-        assert node.status()["credential"] is None
+        assert node.status().credential is None
         yield node
 
 
@@ -84,7 +84,7 @@ def test_older_peers_become_members_and_lose_nothing() -> None:
                 assert member.admits
                 assert member.notices == []
                 for node in (reader, writer):
-                    assert node.status()["credential"] == fingerprint
+                    assert node.status().credential == fingerprint
                     assert "this peer has taken on the credential of network 'n'" in node.notices[0]
                 assert reader.contact.node_id != former.node_id
                 await asyncio.sleep(0.2)
@@ -213,8 +213,8 @@ def test_members_of_two_networks_of_one_name_name_each_other(tmp_path: Path) -> 
             Keyring(tmp_path / name).make_authority("n", time.time_ns())
         async with Node(network="n", data=tmp_path / "one") as older, Node(network="n", data=tmp_path / "two") as newer:
             (notice,) = newer.notices
-            assert f"in network 'n' with another credential ({older.status()['credential']}), and cannot be" in notice
-            await eventually(lambda: "certificate" in str(older.status()["problems"]))
+            assert f"in network 'n' with another credential ({older.status().credential}), and cannot be" in notice
+            await eventually(lambda: "certificate" in str(older.status().problems))
 
     run(scenario())
 
@@ -250,7 +250,7 @@ def test_a_peer_that_starts_while_the_credential_is_made_becomes_a_member(monkey
 
             monkeypatch.setattr(newcomer._startup.resolver, "find", found_none)
             async with newcomer:
-                assert newcomer.status()["credential"] is not None
+                assert newcomer.status().credential is not None
 
     run(scenario())
 

@@ -147,7 +147,7 @@ class TestCalls:
                 for wrong in ("a" * 32, None, 5, [5]):
                     await refused(lambda wrong=wrong: node.create("t", publishers=wrong), "publishers = ")
                 await refused(lambda: node.subscribe("t", on_lost="print"), "on_lost is a function, not str")  # type: ignore[call-overload]
-                assert node.status()["topics"] == []
+                assert node.status().topics == ()
 
         run(scenario())
 

@@ -72,7 +72,7 @@ def test_what_comes_together_from_many_publishers_is_one_block() -> None:
             assert block.count == len(block.runs()) == 100
             assert len(await take(subscription, 101)) == 101
             (shown,) = alice._inspector.topics()
-            assert shown["publishers"] == 100
+            assert shown.publishers == 100
 
     run(scenario())
 

@@ -23,7 +23,7 @@ def test_an_unplugged_node_is_alone_and_has_everything_once_it_is_plugged_in(
             await theirs.started()
             await alice.publish("t", b"before", wait="stable")
             carol.unplug()
-            while any(neighbour["connected"] for neighbour in carol.status()["neighbours"]):  # noqa: ASYNC110 - nothing tells
+            while any(link.connected for link in carol.status().neighbours):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0)
             await alice.publish("t", b"meanwhile", wait="root")
             assert [(await anext(theirs)).payload for _ in range(2)] == [b"before", b"meanwhile"]

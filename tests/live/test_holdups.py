@@ -71,8 +71,8 @@ def test_what_was_dropped_before_it_was_stable_fails_at_once_and_for_good() -> N
                 await publisher.publish(b"dropped", wait="stable", timeout_s=30.0)
             assert error.value.reason == "dropped"
             assert 0 < publisher.dropped < publisher.sequence
-            (shown,) = alice.status()["topics"]
-            assert shown["never_stable"] == publisher.dropped
+            (shown,) = alice.status().topics
+            assert shown.never_stable == publisher.dropped
             with pytest.raises(NotStable, match="Publish again what matters"):
                 await publisher.acknowledged("stable")
             other = alice.publisher(publisher.topic)

@@ -7,9 +7,10 @@ from random import Random
 import pytest
 
 from quillcast.core.errors import DiskFailed, LocalError
-from quillcast.live.admission.certificates import BACKDATED, MEMBER_DAYS, Authority, authority_key, read_member
+from quillcast.live.admission.authority import BACKDATED, MEMBER_DAYS, Authority
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.keyring import CONTACTS_MAX, Keyring, admit_here, user_folder
+from quillcast.live.transport.certificates import authority_key, read_member
 from quillcast.live.transport.hello import Identity
 from quillcast.protocol.security.members import Unadmitted, check_lifetime
 

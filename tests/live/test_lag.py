@@ -9,6 +9,7 @@ import pytest
 
 import quillcast
 from quillcast import Event, Node
+from quillcast.core.status import SubscriberLag
 from tests.live.test_node import QUICK, run
 
 pytestmark = pytest.mark.live
@@ -21,15 +22,15 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
-def told(node: Node) -> list[dict[str, Any]]:
+def told(node: Node) -> list[SubscriberLag]:
     """What `status` tells of the node's subscriptions."""
-    return [reader for topic in node.status()["topics"] for reader in topic["readers"]]
+    return [lag for topic in node.status().topics for lag in topic.lags]
 
 
-async def seen(node: Node) -> dict[str, Any]:
+async def seen(node: Node) -> SubscriberLag:
     """The one subscription in the tree of the topic."""
-    [reader] = [reader for peer in (await node.tree("t"))["peers"] for reader in peer["readers"]]
-    return dict(reader)
+    [lag] = (await node.tree("t")).lags
+    return lag
 
 
 async def publish(node: Node, count: int = COUNT) -> None:
@@ -58,22 +59,22 @@ def test_events_that_a_handler_has_not_done_with_count_as_behind_and_the_one_it_
             await publish(bob)
             await until(lambda: at)
             [reader] = told(alice)
-            assert (reader["name"], reader["behind_events"]) == ("archive", COUNT + 1)
-            assert (await seen(bob))["behind_events"] == COUNT + 1
+            assert (reader.name, reader.behind_events) == ("archive", COUNT + 1)
+            assert (await seen(bob)).behind_events == COUNT + 1
             for _ in range(4):
                 gate.release()
             await until(lambda: len(at) == 5)
-            assert (await seen(bob))["behind_events"] == COUNT - 3
+            assert (await seen(bob)).behind_events == COUNT - 3
             [before] = told(alice)
             await asyncio.sleep(0.05)  # time passes, and nothing else
             [after] = told(alice)
-            assert after["stalled_s"] >= before["stalled_s"] + 0.05
-            assert after["behind_s"] >= after["stalled_s"]
+            assert after.stalled_s >= before.stalled_s + 0.05
+            assert after.behind_s >= after.stalled_s
             for _ in range(COUNT):
                 gate.release()
-            await until(lambda: told(alice)[0]["behind_events"] == 0)
+            await until(lambda: told(alice)[0].behind_events == 0)
             [reader] = told(alice)
-            assert (reader["behind_s"], reader["stalled_s"], reader["waiting_bytes"]) == (0, 0, 0)
+            assert (reader.behind_s, reader.stalled_s, reader.waiting_bytes) == (0, 0, 0)
 
     run(scenario())
 
@@ -85,16 +86,16 @@ def test_a_reader_is_behind_by_what_it_did_not_come_for(options: dict[str, Any])
             subscription: quillcast.Subscription[Any] = alice.subscribe("t", **options)
             await subscription.started()
             await publish(bob)
-            await until(lambda: told(alice)[0]["waiting_events"] == COUNT + 1)
+            await until(lambda: told(alice)[0].waiting_events == COUNT + 1)
             await anext(subscription)
             await anext(subscription)
             [reader] = told(alice)
-            assert reader["behind_events"] == COUNT  # it may still be at the second
+            assert reader.behind_events == COUNT  # it may still be at the second
             await subscription.batch()
-            while told(alice)[0]["behind_events"] > 1:
+            while told(alice)[0].behind_events > 1:
                 await subscription.batch()
             waiting = asyncio.ensure_future(anext(subscription))
-            await until(lambda: told(alice)[0]["behind_events"] == 0)
+            await until(lambda: told(alice)[0].behind_events == 0)
             waiting.cancel()
 
     run(scenario())
@@ -108,12 +109,12 @@ def test_several_subscriptions_of_a_topic_are_told_apart() -> None:
             for subscription in subscriptions:
                 await subscription.started()
             await publish(bob)
-            await until(lambda: all(reader["waiting_events"] == COUNT + 1 for reader in told(alice)))
+            await until(lambda: all(reader.waiting_events == COUNT + 1 for reader in told(alice)))
             reading = asyncio.ensure_future(_all(subscriptions[1]))
-            await until(lambda: any(reader["behind_events"] == 0 for reader in told(alice)))
-            behind = {reader["name"]: reader["behind_events"] for reader in told(alice)}
+            await until(lambda: any(reader.behind_events == 0 for reader in told(alice)))
+            behind = {reader.name: reader.behind_events for reader in told(alice)}
             assert behind == {"": COUNT + 1, "archive": 0, "screen": COUNT + 1}
-            assert [reader["name"] for reader in told(alice)] == ["", "screen", "archive"]  # the furthest behind first
+            assert [reader.name for reader in told(alice)] == ["", "screen", "archive"]  # the furthest behind first
             reading.cancel()
 
     run(scenario())
@@ -135,9 +136,9 @@ def test_a_topic_has_had_the_events_of_its_former_roots_too() -> None:
             async with Node(config=QUICK) as dave:
                 await dave.publish("t", b"one more", wait="stable")
                 tree = await dave.tree("t")
-                assert tree["events"] == 3 * (COUNT + 1) + 1
-            [topic] = alice.status()["topics"]
-            assert topic["events"] == 3 * (COUNT + 1) + 1
+                assert tree.events == 3 * (COUNT + 1) + 1
+            [topic] = alice.status().topics
+            assert topic.events == 3 * (COUNT + 1) + 1
 
     run(scenario())
 
@@ -148,6 +149,6 @@ def test_a_name_that_fits_into_no_column_is_refused(name: Any) -> None:
         async with Node(config=QUICK) as node:
             with pytest.raises(quillcast.LocalError, match="name"):
                 node.subscribe("t", name=name)
-            assert node.status()["topics"] == []
+            assert node.status().topics == ()
 
     run(scenario())

@@ -8,7 +8,6 @@ from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.pump import Pump
 from quillcast.live.transport.link import Link, LinkContext
 from quillcast.live.transport.roundtrips import RoundTrips
-from quillcast.live.transport.shared_memory import SharedMemory
 from tests.live.toys import Said, ToyCodec, bundle, run
 
 BOB = Contact(b"b" * 16, "127.0.0.1:1")
@@ -29,7 +28,7 @@ class Inputs:
 
 
 def link_of(pump: Pump, dirty: list[Link]) -> Link:
-    return Link(LinkContext(pump, LiveConfig(), ToyCodec, SharedMemory(), Counter(), dirty.append), BOB)
+    return Link(LinkContext(pump, LiveConfig(), ToyCodec, Counter(), dirty.append), BOB)
 
 
 def test_a_link_is_marked_dirty_once_until_it_writes() -> None:

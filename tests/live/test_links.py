@@ -20,6 +20,7 @@ from quillcast.live.transport import hello
 from quillcast.live.transport.connection import Connection
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameType, frame, header
 from quillcast.live.transport.hello import Hello, Identity
+from quillcast.live.transport.transport import Transport
 from tests.live.toys import Said, ToyPeer, bundle, run, toy
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("way")]
@@ -151,16 +152,16 @@ def test_a_socket_that_takes_no_more_means_no_room_and_bounded_memory() -> None:
         async with toy(config=config) as alice, toy(config=config) as bob:
             alice.say(bob, "hello")
             await bob.until(lambda: bob.texts == ["hello"])
-            bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
+            bob.links.links[alice.contact.node_id].connection.transport.stream.pause_reading()
             link = alice.links.link(bob.contact)
             for first in range(1000):
                 if link.room <= 0:
                     break
-                link.carry(bundle(60 << 10, first))  # what is larger may be lent
+                link.carry(bundle(60 << 10, first))  # what is larger may be shared
                 await asyncio.sleep(0)
             assert link.paused
             assert link.waiting_bytes < 1 << 20
-            bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
+            bob.links.links[alice.contact.node_id].connection.transport.stream.resume_reading()
             await alice.until(lambda: alice.rooms == [bob.contact.node_id])
 
     run(scenario())
@@ -368,7 +369,7 @@ def test_a_malformed_frame_closes_the_link_is_counted_and_the_peer_lives(bad: by
         async with toy() as alice, toy() as bob, toy() as carol:
             alice.say(bob, "hello")
             await bob.until(lambda: bob.texts == ["hello"])
-            alice.links.links[bob.contact.node_id].connection.transport.write(bad)
+            alice.links.links[bob.contact.node_id].connection.transport.write([bad])
             await bob.until(lambda: bob.losses == [alice.contact.node_id])
             assert bob.links.counters["refused_malformed"] == 1
             carol.say(bob, "and you?")
@@ -387,7 +388,7 @@ def test_parts_of_frames_are_let_go_when_their_link_closes() -> None:
                 alice.say(bob, f"{number}")
                 await bob.until(lambda number=number: bob.texts[-1:] == [f"{number}"])
                 transport = alice.links.links[bob.contact.node_id].connection.transport
-                transport.write(part)
+                transport.write([part])
                 transport.close()  # when all is sent
                 await bob.until(lambda number=number: len(bob.losses) > number)
                 await alice.until(lambda number=number: len(alice.losses) > number)
@@ -409,7 +410,7 @@ def test_a_part_of_a_bundle_counts_as_what_came_on_credit() -> None:
                 alice.links.link(bob.contact).carry(bundle(512 << 10, first))
             await bob.until(lambda: len(bob.bundles) == 16)
             part = header(16 << 20, FrameType.BUNDLE) + bytes((16 << 20) - 100)
-            alice.links.links[bob.contact.node_id].connection.transport.write(part)
+            alice.links.links[bob.contact.node_id].connection.transport.write([part])
             await bob.until(lambda: bob.losses == [alice.contact.node_id])
             assert "bytes came, and" in bob.links.problems[-1]
             assert (bob.links.counters["refused_malformed"], bob.links.unfinished.bytes) == (1, 0)
@@ -426,13 +427,13 @@ def test_where_parts_of_frames_take_too_much_the_link_that_waits_longest_closes(
             await bob.until(lambda: len(bob.texts) == 2)
             whole = b"".join(parts_of(bundle(16 << 20)))
             for peer in (alice, carol):
-                peer.links.links[bob.contact.node_id].connection.transport.write(whole[:-100])
+                peer.links.links[bob.contact.node_id].connection.transport.write([whole[:-100]])
                 while bob.links.unfinished.bytes < 16 << 20 and bob.losses == []:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)  # no input of bob's tells
             await bob.until(lambda: bob.losses == [alice.contact.node_id])
             assert bob.links.counters["crowded_out"] == 1
             assert "live.unfinished_bytes_max" in bob.links.problems[-1]
-            carol.links.links[bob.contact.node_id].connection.transport.write(whole[-100:])
+            carol.links.links[bob.contact.node_id].connection.transport.write([whole[-100:]])
             await bob.until(lambda: len(bob.bundles) == 1)
             assert bob.links.unfinished.bytes == 0
 
@@ -447,7 +448,7 @@ def test_a_link_that_cannot_be_written_to_ends_alone_and_is_told_once() -> None:
                 alice.say(peer, "hello")
                 await peer.until(lambda peer=peer: peer.texts == ["hello"])
             connection = alice.links.links[bob.contact.node_id].connection
-            connection.transport = Broken(connection.transport)
+            connection.transport = Transport(Broken(connection.transport.stream), connection.end)
             for number in range(3):
                 for peer in others:
                     alice.say(peer, f"{number}")
@@ -465,15 +466,15 @@ def test_a_link_that_cannot_be_written_to_ends_alone_and_is_told_once() -> None:
 
 
 class Broken:
-    """A transport that closed and does not say so."""
+    """A stream that closed and does not say so."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
+    def __init__(self, stream: asyncio.Transport) -> None:
+        self._stream = stream
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._transport, name)
+        return getattr(self._stream, name)
 
-    def write(self, data: bytes) -> None:
+    def writelines(self, parts: list[bytes]) -> None:
         raise RuntimeError("the handler is closed")
 
     def abort(self) -> None:
@@ -506,7 +507,7 @@ def test_a_link_outlives_the_wait_for_its_transport(monkeypatch: pytest.MonkeyPa
         try:
             await never.wait()
         except asyncio.CancelledError:
-            connection.transport.abort()
+            connection.transport.stream.abort()
             raise
 
     made_by = Connection.made_by

@@ -13,10 +13,10 @@ import pytest
 import uvloop
 
 from quillcast.live.config import LiveConfig
-from quillcast.live.runtime.host import new_incarnation
+from quillcast.live.node.host import new_incarnation
 from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport import addresses, local_ipc
 from quillcast.live.transport import links as live_links
-from quillcast.live.transport import local_ipc
 from quillcast.live.transport.hello import Identity
 from quillcast.live.transport.links import Links
 from tests.live import toys
@@ -38,7 +38,7 @@ def family(peer: ToyPeer, other: ToyPeer) -> int:
     """By what kind of socket a peer is linked with another."""
     connection = peer.links.links[other.contact.node_id].connection
     assert connection is not None
-    own: socket.socket = connection.transport.get_extra_info("socket")
+    own: socket.socket = connection.transport.stream.get_extra_info("socket")
     return own.family
 
 
@@ -63,7 +63,7 @@ def test_peers_of_one_machine_are_linked_by_a_unix_socket() -> None:
 def test_a_peer_that_has_none_is_reached_by_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with toy() as alice:
-            monkeypatch.setattr(toys, "NEARBY", False)
+            monkeypatch.setattr(toys, "LOCAL_IPC", False)
             async with toy() as bob:
                 assert await exchange(alice, bob) == socket.AF_INET
             async with toy() as bob:
@@ -114,7 +114,7 @@ def test_who_is_reached_at_a_port_that_leads_elsewhere_is_reached_through_it() -
         )
         with socket.create_server(("127.0.0.1", 0)) as tunnel:
             port = tunnel.getsockname()[1]
-            await links.listen("127.0.0.1", 0, reached_at=("127.0.0.1", port))
+            await links.serve(addresses.listener("127.0.0.1", 0), reached_at=("127.0.0.1", port))
             assert links.contact.address == f"127.0.0.1:{port}"
             assert local_ipc.connected(links.contact.address) is None
         await links.close()
@@ -156,7 +156,7 @@ def test_a_connection_that_ends_as_it_is_made_closes_its_descriptor_once(
     async def scenario() -> None:
         own, other = socket.socketpair()
         number = own.fileno()
-        await local_ipc.transport(asyncio.get_running_loop(), Hasty, own)
+        await local_ipc.serve(asyncio.get_running_loop(), Hasty, own)
         other.settimeout(10)
         assert await asyncio.to_thread(other.recv, 1) == b""
         taken = os.open(os.devnull, os.O_RDONLY)

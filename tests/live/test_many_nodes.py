@@ -59,8 +59,8 @@ async def scenario() -> None:
     await asyncio.gather(*(publish(nodes[topic * 13 % NODES], f"t/{topic}") for topic in range(TOPICS)))
     await whole.wait()
     traffic = [node.traffic() for node in nodes]
-    assert max(each["links"] for each in traffic) < NODES
-    assert [each for each in traffic if "links_broken" in each] == []
+    assert max(each.links for each in traffic) < NODES
+    assert [each for each in traffic if each.counters.links_broken] == []
     await asyncio.gather(*(node.leave() for node in nodes))
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import quillcast
 from quillcast import Config, Event, LiveConfig, Node
+from quillcast.core.status import NodeStatus, PeerContact, TopicStatus, TreeStatus
 from quillcast.live.discovery import control
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.transport import addresses
@@ -544,7 +545,7 @@ def test_a_handler_that_nobody_can_call_is_refused_where_it_is_given() -> None:
         async with Node() as node:
             with pytest.raises(quillcast.LocalError, match="a handler is a function of an event, not list"):
                 node.subscribe("t", handler=[])  # type: ignore[call-overload]
-            assert node.status()["topics"] == []
+            assert node.status().topics == ()
 
     run(scenario())
 
@@ -664,9 +665,7 @@ def test_one_contact_that_answers_is_enough() -> None:
             unused.bind(("127.0.0.1", 0))
             nobody = f"127.0.0.1:{unused.getsockname()[1]}"
             async with Node() as first, Node(contacts=[nobody, first.address]) as second:
-                assert second.status()["leaf_set"] == [
-                    {"node_id": first.contact.node_id.hex(), "address": first.address}
-                ]
+                assert second.status().leaf_set == (PeerContact(first.contact.node_id.hex(), first.address),)
 
     run(scenario())
 
@@ -712,7 +711,7 @@ def test_the_next_root_waits_for_those_below_a_root_that_left_and_not_for_a_leas
             for subscription in subscriptions:
                 await subscription.started()
             await alice.publish("t", b"before", wait="stable")
-            root = (await alice.tree("t"))["root"]
+            root = (await alice.tree("t")).root
             (leaving,) = [node for node in nodes if node.contact.node_id.hex() == root]
             stayed = [node for node in nodes if node is not leaving]
             await leaving.leave()
@@ -753,12 +752,12 @@ def test_status_and_tree_say_what_is_there() -> None:
             await bob.subscribe("t").started()
             await alice.subscribe("t").started()
             tree = await alice.tree("t")
-            assert tree["complete"]
-            assert {peer["node_id"] for peer in tree["peers"]} == {node.contact.node_id.hex() for node in (alice, bob)}
+            assert tree.complete
+            assert {peer.node_id for peer in tree.peers} == {node.contact.node_id.hex() for node in (alice, bob)}
             status = bob.status()
-            assert status["active"]
-            assert [neighbour["node_id"] for neighbour in status["neighbours"]] == [alice.contact.node_id.hex()]
-            assert [(topic["name"], topic["subscriptions"]) for topic in status["topics"]] == [("t", 1)]
+            assert status.active
+            assert [link.node_id for link in status.neighbours] == [alice.contact.node_id.hex()]
+            assert [(topic.name, topic.subscriptions) for topic in status.topics] == [("t", 1)]
 
     run(scenario())
 
@@ -771,16 +770,17 @@ def test_commands_ask_a_running_node_through_its_control_socket(runtime: Path) -
             (entry,) = place.entries()
             path = place.control_path(entry.contact)
             assert entry.pid == os.getpid()
-            status = await asyncio.to_thread(control.ask, path, "status")
-            assert status["node_id"] == node.contact.node_id.hex()
-            assert (await asyncio.to_thread(control.ask, path, "topics"))[0]["name"] == "t"
-            assert (await asyncio.to_thread(control.ask, path, "tree", topic="t"))["complete"]
+            status = await asyncio.to_thread(control.ask, path, "status", NodeStatus)
+            assert status.node_id == node.contact.node_id.hex()
+            [shown] = await asyncio.to_thread(control.ask, path, "topics", tuple[TopicStatus, ...])
+            assert shown.name == "t"
+            assert await asyncio.to_thread(control.ask, path, "tree", TreeStatus, topic="t") == await node.tree("t")
             with pytest.raises(quillcast.LocalError, match="'nonsense' is not a question; ask one of: status"):
-                await asyncio.to_thread(control.ask, path, "nonsense")
+                await asyncio.to_thread(control.ask, path, "nonsense", object)
             with pytest.raises(quillcast.LocalError, match="topic"):
-                await asyncio.to_thread(control.ask, path, "tree")
+                await asyncio.to_thread(control.ask, path, "tree", TreeStatus)
         with pytest.raises(quillcast.Unreachable, match="does it still run"):
-            control.ask(path, "status")
+            control.ask(path, "status", NodeStatus)
         assert list(place.folder.iterdir()) == []
 
     run(scenario())

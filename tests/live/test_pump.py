@@ -5,6 +5,7 @@ import pytest
 
 from quillcast.live.runtime import pump as pump_module
 from quillcast.live.runtime.pump import Pump
+from quillcast.live.runtime.yielding import Yielding
 
 
 def played(scenario: Callable[[Pump, Callable[[str], None]], None]) -> list[str]:
@@ -13,7 +14,7 @@ def played(scenario: Callable[[Pump, Callable[[str], None]], None]) -> list[str]
 
     async def play() -> None:
         pump = Pump(asyncio.get_running_loop())
-        pump.at_end = lambda: bool(noted.append("wrote"))
+        pump.write = lambda: bool(noted.append("wrote"))
         scenario(pump, noted.append)
         noted.append("returned")
         for _ in range(3):
@@ -23,23 +24,23 @@ def played(scenario: Callable[[Pump, Callable[[str], None]], None]) -> list[str]
     return noted
 
 
-def test_what_is_put_off_comes_at_the_end_of_the_turn_and_links_write_after_it() -> None:
+def test_what_is_defer_comes_at_the_end_of_the_turn_and_links_write_after_it() -> None:
     def scenario(pump: Pump, note: Callable[[str], None]) -> None:
-        pump.turning = True
-        pump.hand(lambda: pump.put_off(note, "sealed"))
+        pump.begin_turn()
+        pump.hand(lambda: pump.defer(note, "sealed"))
         pump.hand(note, "another input")
         pump.end_turn()
 
     assert played(scenario) == ["another input", "sealed", "wrote", "returned"]
 
 
-def test_what_is_put_off_at_the_end_of_a_turn_comes_when_links_have_written() -> None:
+def test_what_is_defer_at_the_end_of_a_turn_comes_when_links_have_written() -> None:
     def scenario(pump: Pump, note: Callable[[str], None]) -> None:
         def seal() -> None:
             note("sealed")
-            pump.put_off(note, "acknowledged")
+            pump.defer(note, "acknowledged")
 
-        pump.call(pump.put_off, seal)
+        pump.call(pump.defer, seal)
 
     assert played(scenario) == ["sealed", "wrote", "acknowledged", "wrote", "returned"]
 
@@ -48,12 +49,12 @@ def test_a_call_alone_is_a_turn_and_what_its_step_gives_rise_to_is_part_of_it() 
     def scenario(pump: Pump, note: Callable[[str], None]) -> None:
         def step() -> None:
             pump.hand(note, "input")
-            pump.put_off(note, "put off")
+            pump.defer(note, "deferred")
             note("step")
 
         pump.call(step)
 
-    assert played(scenario) == ["step", "input", "put off", "wrote", "returned"]
+    assert played(scenario) == ["step", "input", "deferred", "wrote", "returned"]
 
 
 def test_what_is_asked_for_soon_comes_in_one_turn() -> None:
@@ -94,9 +95,9 @@ def test_what_wants_nobody_to_wait_comes_behind_turns_that_sent_no_events_last()
     def scenario(pump: Pump, note: Callable[[str], None]) -> None:
         pump.at_rest = lambda: note("at rest")
         pump.call(lambda: pump.after(lambda: pump.call(note, "answered by the application")))
-        nothing_left, pump.at_end = pump.at_end, lambda: True
+        nothing_left, pump.write = pump.write, lambda: True
         pump.call(note, "published")
-        pump.at_end = nothing_left
+        pump.write = nothing_left
         pump.call(note, "heard of it")
 
     assert played(scenario) == [
@@ -110,7 +111,7 @@ def test_what_is_timed_comes_behind_the_next_turn() -> None:
     async def scenario() -> list[str]:
         noted: list[str] = []
         pump = Pump(asyncio.get_running_loop())
-        pump.at_end = lambda: bool(noted.append("wrote"))
+        pump.write = lambda: bool(noted.append("wrote"))
         pump.later(0.0, noted.append, "timed")
         pump.later(0.0, pump.hand, noted.append, "timed input")
         await fallen_due()
@@ -127,103 +128,122 @@ def test_what_is_timed_comes_behind_no_turn_that_sent_events_last() -> None:
         pump = Pump(asyncio.get_running_loop())
         pump.later(0.0, noted.append, "timed")
         await fallen_due()
-        pump.at_end = lambda: True
+        pump.write = lambda: True
         pump.call(noted.append, "published")
-        pump.at_end = lambda: False
+        pump.write = lambda: False
         pump.call(noted.append, "acknowledged")
         return noted
 
     assert asyncio.run(scenario()) == ["published", "acknowledged", "timed"]
 
 
-class Processor:
-    """Another process that waits for this one's processor, as far as `sched_yield` shows it."""
+class Noted(Yielding):
+    """Notes when the pump yields."""
 
     def __init__(self, noted: list[str]) -> None:
-        self.keeps_s, self._now, self._noted = 0.0, 1.0, noted
+        super().__init__(sched_yield=lambda: noted.append("yielded"))
 
-    def pump(self) -> Pump:
-        """One that runs on this processor."""
-        return Pump(asyncio.get_running_loop(), monotonic=lambda: self._now, sched_yield=self._yield)
 
-    def _yield(self) -> None:
-        self._noted.append("gave way")
-        self._now += self.keeps_s
+@pytest.mark.usefixtures("patient")
+def test_a_turn_goes_through_its_phases_in_order() -> None:
+    noted: list[str] = []
+
+    async def scenario() -> None:
+        pump = Pump(asyncio.get_running_loop(), Noted(noted))
+        events = iter([True, False, False])
+
+        def write() -> bool:
+            noted.append("wrote")
+            return next(events)
+
+        def seal() -> None:
+            noted.append("settled")
+            pump.defer(acknowledge)
+
+        def acknowledge() -> None:
+            noted.append("acknowledged")
+            pump.after(lambda: noted.append("delivered"))
+
+        pump.write, pump.at_rest = write, lambda: noted.append("rested")
+        pump.later(0.0, noted.append, "timed")
+        await fallen_due()
+        pump.begin_turn()
+        pump.call(pump.defer, seal)
+        pump.call(noted.append, "stepped")
+        pump.end_turn()
+
+    asyncio.run(scenario())
+    events = ["stepped", "settled", "wrote", "yielded", "acknowledged", "wrote", "delivered", "rested"]
+    assert noted == [*events, "yielded", "timed", "wrote", "rested"]
 
 
 def turn(pump: Pump, noted: list[str]) -> None:
     """One in which events leave, with something left to do then."""
-    pump.at_end = lambda: True
-    pump.call(pump.put_off, lambda: pump.put_off(noted.append, "acknowledged"))
+    pump.write = lambda: True
+    pump.call(pump.defer, lambda: pump.defer(noted.append, "acknowledged"))
 
 
-def test_whom_the_links_woke_may_run_before_what_can_wait() -> None:
+def test_a_peer_yields_after_events_and_only_before_other_work() -> None:
     noted: list[str] = []
-    other = Processor(noted)
 
     async def scenario() -> None:
-        pump = other.pump()
+        pump = Pump(asyncio.get_running_loop(), Noted(noted))
         turn(pump, noted)
         pump.call(noted.append, "alone")
-        pump.at_end = lambda: False
-        pump.call(pump.put_off, lambda: pump.put_off(noted.append, "no event left"))
+        pump.write = lambda: False
+        pump.call(pump.defer, lambda: pump.defer(noted.append, "no event left"))
 
     asyncio.run(scenario())
-    assert noted == ["gave way", "acknowledged", "alone", "no event left"]
+    assert noted == ["yielded", "acknowledged", "alone", "no event left"]
 
 
-def test_the_application_hears_what_came_before_others_run() -> None:
+def test_the_application_comes_before_other_processes() -> None:
     noted: list[str] = []
-    other = Processor(noted)
 
     async def scenario() -> None:
-        pump = other.pump()
-        pump.at_end = lambda: True
+        pump = Pump(asyncio.get_running_loop(), Noted(noted))
+        pump.write = lambda: True
 
         def step() -> None:
-            pump.after(lambda: noted.append("heard"))
-            pump.put_off(pump.put_off, noted.append, "acknowledged")
+            pump.after(lambda: noted.append("delivered"))
+            pump.defer(pump.defer, noted.append, "acknowledged")
 
         pump.call(step)
 
     asyncio.run(scenario())
-    assert noted == ["acknowledged", "heard"]
+    assert noted == ["acknowledged", "delivered"]
 
 
-@pytest.mark.usefixtures("patient")
-def test_whom_the_links_woke_may_run_before_what_is_due() -> None:
+def test_a_pump_whose_policy_is_off_never_yields() -> None:
     noted: list[str] = []
-    other = Processor(noted)
 
     async def scenario() -> None:
-        pump = other.pump()
-        pump.later(0.0, noted.append, "timed")
-        await fallen_due()
-        pump.call(noted.append, "event")
+        pump = Pump(asyncio.get_running_loop(), Yielding(False, sched_yield=lambda: noted.append("yielded")))
+        turn(pump, noted)
 
     asyncio.run(scenario())
-    assert noted == ["event", "gave way", "timed"]
+    assert noted == ["acknowledged"]
 
 
-def test_who_keeps_the_processor_every_time_is_not_given_way_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted: list[str] = []
-    other = Processor(noted)
+def test_an_input_that_comes_during_a_step_waits_for_the_end_of_the_turn() -> None:
+    def scenario(pump: Pump, note: Callable[[str], None]) -> None:
+        pump.begin_turn()
+        pump.call(pump.hand, note, "caused by the first")
+        pump.call(note, "second")
+        pump.end_turn()
 
-    async def turns(kept: list[bool]) -> list[bool]:
-        """In which of some turns is way given, where the other one keeps the processor for long in these?"""
-        pump, given = other.pump(), []
-        for long in kept:
-            noted.clear()
-            other.keeps_s = 2 * pump_module.AWAY_S if long else 0.0
-            turn(pump, noted)
-            assert noted[-1] == "acknowledged"
-            given.append("gave way" in noted)
-        return given
+    assert played(scenario) == ["second", "caused by the first", "wrote", "returned"]
 
-    assert asyncio.run(turns([True, True, True, False])) == [True, True, False, False]
-    assert asyncio.run(turns([True, False, True, False, True])) == [True] * 5
-    monkeypatch.setattr(pump_module, "UNYIELDING_S", 0.0)
-    assert asyncio.run(turns([True] * 5)) == [True] * 5
+
+def test_a_closed_pump_takes_no_inputs() -> None:
+    def scenario(pump: Pump, note: Callable[[str], None]) -> None:
+        pump.begin_turn()
+        pump.defer(note, "deferred")
+        pump.close()
+        pump.hand(note, "input")
+        pump.end_turn()
+
+    assert played(scenario) == ["wrote", "returned"]
 
 
 def test_what_is_timed_waits_for_no_turn_for_long() -> None:

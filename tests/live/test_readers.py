@@ -117,7 +117,7 @@ def test_a_subscription_is_a_context_that_closes_it() -> None:
                 await publish(publisher)
                 assert (await anext(events)).payload == ALL[0]
             assert [event async for event in subscription] == []
-            assert node.status()["topics"][0]["subscriptions"] == 0
+            assert node.status().topics[0].subscriptions == 0
 
     run(scenario())
 

@@ -221,7 +221,7 @@ class TestShared:
             finally:
                 os.seteuid(0)
             with pytest.raises(Unreachable, match="belongs to another user, and is not trusted"):
-                control.ask(path, "invite", timeout_s=1)
+                control.ask(path, "invite", str, timeout_s=1)
 
     def test_dead_peers_of_others_are_passed_over_and_left_alone(self, shared: Path, theirs: Path) -> None:
         dead = subprocess.Popen([sys.executable, "-c", ""])

@@ -1,4 +1,4 @@
-"""Peers of one machine lend each other large blocks, and what is lent stays as it was until nobody looks at it."""
+"""Peers of one machine pass each other large blocks in shared memory, which stays as it is while anybody reads it."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ import pytest
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.errors import Malformed
-from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.authority import Authority
 from quillcast.live.config import LiveConfig
 from quillcast.live.transport import local_ipc, shared_memory
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType
@@ -33,6 +33,7 @@ from quillcast.live.transport.shared_memory import (
     open_bundle,
     place,
 )
+from quillcast.live.transport.shared_transport import SharedMemoryTransport
 from tests.live import toys
 from tests.live.conftest import MODEST_BYTES
 from tests.live.toys import ToyPeer, bundle, member, run, toy
@@ -46,7 +47,7 @@ HERE = os.getpid()
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Old kernels grant little unless told otherwise; and whatever a test lends, no descriptor is left of it."""
+    """Old kernels grant little unless told otherwise; and whatever a test exports, no descriptor is left of it."""
     monkeypatch.setattr(local_ipc, "BUFFER_BYTES", MODEST_BYTES)
     gc.collect()
     before = MemoryFile.held
@@ -71,7 +72,7 @@ def payloads(peer: ToyPeer) -> list[bytes]:
 
 
 def imported(peer: ToyPeer) -> list[bool]:
-    """Of the bundles that came: were they lent?"""
+    """Of the bundles that came: do their blocks lie in shared memory?"""
     return [all(place(block.data) for block in came.blocks) for _, came in peer.bundles]
 
 
@@ -85,17 +86,24 @@ async def meet(alice: ToyPeer, bob: ToyPeer) -> Link:
     return alice.links.links[bob.contact.node_id]
 
 
-async def lend_unread(alice: ToyPeer, bob: ToyPeer) -> Link:
-    """Have alice lend bob a block that he does not read of yet; alice's end of the link."""
+def transport_of(link: Link) -> SharedMemoryTransport:
+    """The transport of a link between peers that share memory."""
+    assert link.connection is not None
+    assert isinstance(link.connection.transport, SharedMemoryTransport)
+    return link.connection.transport
+
+
+async def export_unread(alice: ToyPeer, bob: ToyPeer) -> Link:
+    """Have alice export a block to bob, who does not read of it yet; alice's end of the link."""
     link = await meet(alice, bob)
-    bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
+    bob.links.links[alice.contact.node_id].connection.transport.stream.pause_reading()
     link.carry(large())
     link.flush()
     return link
 
 
 def read_on(bob: ToyPeer, alice: ToyPeer) -> None:
-    bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
+    bob.links.links[alice.contact.node_id].connection.transport.stream.resume_reading()
 
 
 def test_a_large_block_is_passed_on_and_nobody_copies_it() -> None:
@@ -115,7 +123,7 @@ def test_a_large_block_is_passed_on_and_nobody_copies_it() -> None:
     run(scenario())
 
 
-def test_members_of_a_network_with_a_credential_lend_too() -> None:
+def test_members_of_a_network_with_a_credential_share_memory_too() -> None:
     async def scenario() -> None:
         authority = Authority.new("toys", time.time_ns())
         async with toy(membership=member(authority)) as alice, toy(membership=member(authority)) as bob:
@@ -127,7 +135,7 @@ def test_members_of_a_network_with_a_credential_lend_too() -> None:
 
 
 @pytest.mark.parametrize(("size_bytes", "expected"), [(SIZE, True), (SHARED_BYTES_MIN // 2, False)])
-def test_only_large_blocks_are_lent(size_bytes: int, expected: bool) -> None:
+def test_only_large_blocks_are_shared(size_bytes: int, expected: bool) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
@@ -154,16 +162,16 @@ def test_peers_linked_by_tcp_send(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
-            assert (link.exports, link.imports) == (False, False)
+            assert not isinstance(link.connection.transport, SharedMemoryTransport)
             link.carry(large())
             await bob.until(lambda: len(bob.bundles) == 1)
             assert (imported(bob), payloads(bob)) == ([False], [bytes(SIZE)])
 
-    monkeypatch.setattr(toys, "NEARBY", False)
+    monkeypatch.setattr(toys, "LOCAL_IPC", False)
     run(scenario())
 
 
-def test_a_process_that_cannot_lend_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_export_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: object) -> int:
         raise PermissionError("a container's rules")
 
@@ -177,7 +185,9 @@ def test_a_process_that_cannot_lend_sends(monkeypatch: pytest.MonkeyPatch) -> No
     run(scenario())
 
 
-def test_a_kernel_that_does_not_tell_who_has_a_file_open_is_lent_nothing_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_does_not_tell_who_has_a_file_open_means_no_exports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(MemoryFile, "take_back", lambda self: True)
     assert SharedMemory().sample(b"content") is None
 
@@ -217,12 +227,12 @@ def test_memory_that_another_process_maps_is_not_written_to_until_it_ends() -> N
     """
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as borrower:
-        assert borrower.stdout is not None
-        assert borrower.stdout.readline() == b"open\n"
+    ) as importer:
+        assert importer.stdout is not None
+        assert importer.stdout.readline() == b"open\n"
         memory = view.obj
         assert not memory.take_back()
-        borrower.kill()
+        importer.kill()
     assert memory.take_back()
 
 
@@ -244,7 +254,7 @@ def test_a_block_of_many_events_is_laid_down_whole() -> None:
     assert bytes(view) == b"".join(values)
 
 
-def test_a_lender_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_exports_from_a_bounded_number_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_memory, "_MEMORIES_MAX", 3)
     pool = SharedMemory()
     kept = [pool.lay([bytes(SIZE)]) for _ in range(5)]
@@ -278,7 +288,7 @@ def test_a_place_of_an_earlier_use_leads_to_nothing() -> None:
     assert open_block(HERE, second, SIZE) == b"b" * SIZE
 
 
-def test_a_lender_outlives_whoever_opens_its_memory_at_the_wrong_moment() -> None:
+def test_an_exporter_outlives_whoever_opens_its_memory_at_the_wrong_moment() -> None:
     """The kernel tells the holder of a lease that somebody wants to open the file, by a signal."""
     code = """
         import sys
@@ -318,13 +328,13 @@ def test_memory_that_cannot_be_mapped_is_not_held() -> None:
     assert MemoryFile.held == held
 
 
-def test_who_never_says_what_was_taken_is_lent_two_windows_and_sent_the_rest() -> None:
+def test_a_peer_that_confirms_nothing_gets_two_windows_by_shared_memory_and_the_rest_by_its_socket() -> None:
     config = LiveConfig(window_bytes=3 * SIZE)
 
     async def scenario() -> None:
         async with toy(config=config) as alice, toy(config=config) as bob:
             link = await meet(alice, bob)
-            theirs = bob.links.links[alice.contact.node_id]
+            theirs = transport_of(bob.links.links[alice.contact.node_id])
             for first in range(10):
                 link.carry(large(first))
                 await bob.until(lambda count=first + 1: len(bob.bundles) == count)
@@ -342,7 +352,7 @@ def test_a_peer_of_another_user_is_linked_and_sent_to(monkeypatch: pytest.Monkey
             monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
             link = await meet(alice, bob)
             monkeypatch.undo()
-            assert (link.exports, link.imports) == (False, False)
+            assert not isinstance(link.connection.transport, SharedMemoryTransport)
             link.carry(large())
             await bob.until(lambda: len(bob.bundles) == 1)
             assert (imported(bob), payloads(bob)) == ([False], [bytes(SIZE)])
@@ -350,7 +360,7 @@ def test_a_peer_of_another_user_is_linked_and_sent_to(monkeypatch: pytest.Monkey
     run(scenario())
 
 
-def test_a_peer_without_descriptors_loses_the_link_once_and_borrows_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_without_descriptors_loses_the_link_once_and_imports_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     def scarce(*_: object) -> int:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -413,12 +423,12 @@ def test_a_peer_that_closes_waits_for_links_that_are_ending_too() -> None:
     run(scenario())
 
 
-def test_what_was_lent_is_kept_until_it_is_taken() -> None:
+def test_a_block_is_exported_until_it_is_confirmed() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             await meet(alice, bob)
             held = MemoryFile.held
-            await lend_unread(alice, bob)
+            await export_unread(alice, bob)
             alice.links.shared_memory.retire()  # nobody but the link holds the block now
             gc.collect()
             assert MemoryFile.held == held + 1
@@ -432,7 +442,7 @@ def test_what_was_lent_is_kept_until_it_is_taken() -> None:
     run(scenario())
 
 
-def test_a_peer_that_closes_waits_until_what_it_lent_is_taken() -> None:
+def test_a_peer_that_closes_waits_until_its_blocks_are_confirmed() -> None:
     async def scenario() -> None:
         async with toy() as bob:
             async with toy() as alice:
@@ -444,11 +454,11 @@ def test_a_peer_that_closes_waits_until_what_it_lent_is_taken() -> None:
     run(scenario())
 
 
-def test_a_lender_that_is_gone_is_a_lost_link_and_no_broken_promise() -> None:
+def test_an_exporter_that_is_gone_is_a_lost_link_and_no_broken_promise() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
-            link = await lend_unread(alice, bob)
-            link._exported.clear()
+            link = await export_unread(alice, bob)
+            transport_of(link)._exported.clear()
             alice.links.shared_memory.retire()
             gc.collect()
             read_on(bob, alice)
@@ -461,10 +471,10 @@ def test_a_lender_that_is_gone_is_a_lost_link_and_no_broken_promise() -> None:
     run(scenario())
 
 
-def test_a_link_that_breaks_lets_go_of_what_it_lent() -> None:
+def test_a_link_that_breaks_releases_what_it_exported() -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
-            link = await lend_unread(alice, bob)
+            link = await export_unread(alice, bob)
             where = alice.links.shared_memory._all[0].place
             assert file_of(place(alice.links.shared_memory.lay([bytes(SIZE)]))) != file_of(where)
             link.connection.abort()
@@ -500,7 +510,7 @@ def place_of(descriptor: int) -> bytes:
 
 
 @pytest.mark.parametrize("what", ["a file", "a pipe", "what can shrink", "too short", "a part"])
-def test_who_lends_what_is_not_as_said_is_cut_off(what: str, tmp_path) -> None:
+def test_a_peer_that_exports_something_else_than_it_says_is_cut_off(what: str, tmp_path) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
@@ -529,14 +539,14 @@ def test_who_lends_what_is_not_as_said_is_cut_off(what: str, tmp_path) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("nearby_", [True, False])
-def test_who_says_that_more_was_taken_than_lent_or_lends_unasked_is_cut_off(
-    nearby_: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("by_local_ipc", [True, False])
+def test_a_peer_that_confirms_too_much_or_exports_unasked_is_cut_off(
+    by_local_ipc: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
         async with toy() as alice, toy() as bob:
             link = await meet(alice, bob)
-            if nearby_:
+            if by_local_ipc:
                 frames(link, FrameType.OPENED, (1).to_bytes(NUMBER_BYTES, "little"))
                 await is_cut_off(bob, alice, "1 bundles were confirmed, but only 0 are exported")
             else:
@@ -547,11 +557,11 @@ def test_who_says_that_more_was_taken_than_lent_or_lends_unasked_is_cut_off(
                 await bob.until(lambda: len(bob.losses) == 2)
                 assert "a SHARED_MEMORY frame of 0 bytes came out of turn" in bob.links.problems[-1]
 
-    monkeypatch.setattr(toys, "NEARBY", nearby_)
+    monkeypatch.setattr(toys, "LOCAL_IPC", by_local_ipc)
     run(scenario())
 
 
-def test_what_cannot_be_opened_is_not_borrowed() -> None:
+def test_memory_that_cannot_be_opened_is_not_imported() -> None:
     memory = MemoryFile.new(SIZE)
     memory.fill([b"incarnation"])
     assert may_open(HERE, memory.place, b"incarnation")
@@ -593,7 +603,7 @@ def test_another_user_opens_nothing() -> None:
             other.communicate(b"\n")
 
 
-def test_what_is_lent_keeps_its_size() -> None:
+def test_an_exported_file_keeps_its_size() -> None:
     memory = MemoryFile.new(SIZE)
     for size in (SIZE - 1, SIZE + 1):
         with pytest.raises(PermissionError):
@@ -603,19 +613,19 @@ def test_what_is_lent_keeps_its_size() -> None:
 
 
 def test_a_process_that_ends_after_closing_loses_nothing() -> None:
-    """Bytes in a socket outlive their sender, memory that it lends does not: closing waits until it is taken."""
+    """Bytes in a socket outlive their sender, and its shared memory does not: closing waits until it is opened."""
     code = """
         import asyncio, os, sys
         from quillcast.core.messages import Contact
         from tests.live import toys
-        from tests.live.test_shared_memory import large
+        from tests.live.test_shared_memory import large, transport_of
 
         async def main():
             async with toys.toy() as alice:
                 link = alice.links.link(Contact(bytes.fromhex(sys.argv[1]), sys.argv[2]))
                 alice.links.measure(link.contact)
                 await alice.until(lambda: alice.measures)
-                assert link.exports
+                assert transport_of(link).exports
                 for first in range(8):
                     link.carry(large(first))
             os._exit(0)

@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from quillcast.core.errors import Unreachable
-from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.authority import Authority
 from quillcast.live.admission.keyring import CertifiedIdentity
 from quillcast.live.config import LiveConfig
 from quillcast.live.transport import hello
@@ -80,7 +80,7 @@ def test_a_socket_that_takes_no_more_means_no_room_and_bounded_memory() -> None:
         async with pair(LiveConfig(window_bytes=64 << 20, write_bytes_max=256 << 10)) as (alice, bob):
             alice.say(bob, "hello")
             await bob.until(lambda: bob.texts == ["hello"])
-            bob.links.links[alice.contact.node_id].connection.transport.pause_reading()
+            bob.links.links[alice.contact.node_id].connection.transport.stream.pause_reading()
             link = alice.links.link(bob.contact)
             for first in range(1000):
                 if link.room <= 0:
@@ -89,7 +89,7 @@ def test_a_socket_that_takes_no_more_means_no_room_and_bounded_memory() -> None:
                 await asyncio.sleep(0)
             assert link.paused
             assert link.waiting_bytes < 1 << 20
-            bob.links.links[alice.contact.node_id].connection.transport.resume_reading()
+            bob.links.links[alice.contact.node_id].connection.transport.stream.resume_reading()
             await alice.until(lambda: alice.rooms == [bob.contact.node_id])
 
     run(scenario())

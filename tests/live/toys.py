@@ -14,11 +14,12 @@ from quillcast.core.bundle import Block, Bundle
 from quillcast.core.envelope import Envelope, Kind
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import Contact, Message
-from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.authority import Authority
 from quillcast.live.admission.keyring import CertifiedIdentity
 from quillcast.live.config import LiveConfig
-from quillcast.live.runtime.host import new_incarnation
+from quillcast.live.node.host import new_incarnation
 from quillcast.live.runtime.pump import Pump
+from quillcast.live.transport import addresses
 from quillcast.live.transport.hello import Identity
 from quillcast.live.transport.links import Links
 from quillcast.live.transport.tls import Tls
@@ -26,7 +27,7 @@ from quillcast.protocol.security.members import NONCE_BYTES
 
 TOPIC = b"t" * 16
 PATIENCE_S = 20.0  # a test that waits longer fails; nothing is expected to take so long
-NEARBY = True  # toys are linked as peers of one machine are; the fixture `way` changes that
+LOCAL_IPC = True  # toys are linked as peers of one machine are; the fixture `way` changes that
 
 
 class Said(Message, frozen=True, tag=1):
@@ -114,9 +115,9 @@ async def toy(
     pump = Pump(asyncio.get_running_loop())
     tls = membership and Tls(membership.identity, membership.certificate, membership.authority)
     identity = membership.identity if membership else identity or Identity.new()
-    config = msgspec.structs.replace(config or LiveConfig(), local_ipc=NEARBY)
+    config = msgspec.structs.replace(config or LiveConfig(), local_ipc=LOCAL_IPC)
     links = Links(pump, identity, network, new_incarnation(), ToyCodec, config, tls=tls, wall_ns=wall_ns)
-    await links.listen("127.0.0.1", port)
+    await links.serve(addresses.listener("127.0.0.1", port))
     peer = pump.inputs = ToyPeer(links)
     try:
         yield peer

@@ -93,13 +93,13 @@ MUTANTS = (
         "repairs-skip-the-range-check",
         "A repair with nothing new ends here.",
         "protocol/forwarding/flow.py",
-        """        if past is None or not past.seen.add(bundle.envelope.first, bundle.last):
+        """        if past is None or not past.add(bundle):
             return False
         past.bundles.append(bundle)
 """,
         """        if past is None:
             return False
-        past.seen.add(bundle.envelope.first, bundle.last)
+        past.add(bundle)
         past.bundles.append(bundle)
 """,
         "protocol/forwarding/test_table.py::test_a_repair_that_brings_nothing_new_ends_here",
@@ -116,8 +116,8 @@ MUTANTS = (
         "one-bundle-without-credit",
         "Data needs credit: without credit nothing is sent.",
         "protocol/forwarding/channels.py",
-        "        while self.cursor < end and host.room(contact) > 0:\n",
-        "        while self.cursor < end and host.room(contact) >= 0:\n",
+        "        while self.cursor < log.end and not self.backlog and room() > 0:\n",
+        "        while self.cursor < log.end and not self.backlog and room() >= 0:\n",
         "protocol/forwarding/test_table.py::test_a_slow_channel_is_served_later_from_the_log_and_delays_no_other",
     ),
     Mutant(
@@ -131,10 +131,10 @@ MUTANTS = (
     Mutant(
         "lease-back-at-once",
         "A cut receiver has a lease again when it catches up, not when it reaches the position of the cut.",
-        "protocol/forwarding/channels.py",
+        "protocol/topics/state/cut.py",
         "        if position >= frontier or now - self.at <= self.within_s:\n",
         "        if position >= self.mark:\n",
-        "protocol/forwarding/test_table.py::test_a_cut_receiver_has_a_lease_again_once_it_catches_up",
+        "protocol/topics/test_parts.py::test_a_cut_receiver_has_a_lease_again_once_it_catches_up",
     ),
     Mutant(
         "discarded-term-recalled",
@@ -157,15 +157,15 @@ MUTANTS = (
         "given-up-after-5-s",
         "Ranges of a past term are given up only after all sources have refused them for the time of a lease.",
         "protocol/reliability/recovery.py",
-        "        gone = gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s)\n",
-        "        gone = gap.nobody_has(owed, now, 5.0, self.config.give_up_s)\n",
+        "        gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s)\n",
+        "        gone = gap.nobody_has(owed, now, 5.0, self.times.give_up_s)\n",
         "protocol/reliability/test_recovery.py::test_ranges_of_a_past_term_that_nobody_has_are_given_up_after_the_time_of_a_lease",
     ),
     Mutant(
         "given-up-though-the-parent-may-get-it",
         "Ranges of the current term are given up only after the parent says that it will not have them again.",
         "protocol/reliability/recovery.py",
-        "        final = intersection(missing, gap.sources[tree.parent.node_id].released)\n",
+        "        final = intersection(missing, gap.sources[upstream.node_id].released)\n",
         "        final = missing\n",
         "protocol/reliability/test_recovery.py::test_ranges_that_the_parent_may_still_get_are_requested_and_not_given_up",
     ),
@@ -173,7 +173,7 @@ MUTANTS = (
         "refusals-teach-nothing",
         "A loss report names the events if any peer that refused them knows them.",
         "protocol/reliability/recovery.py",
-        "        tree.learn_runs(message.term, message.runs)\n",
+        "        group.flow.learn_runs(message.term, message.runs)\n",
         "",
         "protocol/reliability/test_recovery.py::test_a_refusal_names_the_lost_events_and_so_does_the_loss_report",
     ),
@@ -207,7 +207,7 @@ MUTANTS = (
     Mutant(
         "named-before-it-spoke",
         "A newcomer is named to those above once it has spoken for those below it, and not before.",
-        "protocol/topics/state/tree.py",
+        "protocol/topics/state/holders.py",
         "        return (self.contact.node_id, *self.newcomers) if self.spoken else ()\n",
         "        return (self.contact.node_id, *self.newcomers)\n",
         "protocol/topics/test_terms.py::test_a_newcomer_is_named_once_it_has_spoken_for_those_below_it",
@@ -258,9 +258,9 @@ MUTANTS = (
     Mutant(
         "another-terms-word-believed",
         "A lease that spoke last of another term, even a later one, says nothing of this one.",
-        "protocol/topics/state/tree.py",
-        "            yield (lease.acknowledged if lease.acknowledged_term == term else 0), lease\n",
-        "            yield (lease.acknowledged if lease.acknowledged_term >= term else 0), lease\n",
+        "protocol/topics/state/holders.py",
+        "    return holder.acknowledged if holder.acknowledged_term == term else 0\n",
+        "    return holder.acknowledged if holder.acknowledged_term >= term else 0\n",
         "protocol/topics/test_terms.py::test_a_child_that_speaks_of_a_later_term_says_nothing_of_this_one",
     ),
     Mutant(

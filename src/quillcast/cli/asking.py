@@ -1,7 +1,7 @@
 """Query the running peers of this machine."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from quillcast.core.errors import LocalError, Unreachable
 from quillcast.live.discovery import rendezvous
@@ -9,6 +9,7 @@ from quillcast.live.discovery.control import ANSWER_TIMEOUT_S, ask
 from quillcast.live.discovery.rendezvous import Entry, Rendezvous
 
 AT_ONCE = 32  # most peers queried at a time; a guess
+T = TypeVar("T")
 
 
 def peers_here(network: str) -> list[Entry]:
@@ -40,20 +41,20 @@ def choose(network: str, prefix: str) -> list[Entry]:
     return chosen
 
 
-def ask_peer(network: str, prefix: str, question: str, **arguments: Any) -> Any:
-    """Query the oldest peer here whose id begins with `prefix`."""
-    return ask(Rendezvous(network).control_path(choose(network, prefix)[0].contact), question, **arguments)
+def ask_peer(network: str, prefix: str, question: str, kind: type[T], **arguments: Any) -> T:
+    """Query the oldest peer here whose id begins with `prefix`; its answer is a `kind`."""
+    return ask(Rendezvous(network).control_path(choose(network, prefix)[0].contact), question, kind, **arguments)
 
 
 def ask_each(
-    network: str, entries: list[Entry], question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any
-) -> list[tuple[Entry, Any]]:
+    network: str, entries: list[Entry], question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S
+) -> list[tuple[Entry, T | None]]:
     """What each of these peers answers within `timeout_s`; None for peers that do not answer."""
     place = Rendezvous(network)
 
-    def answer(entry: Entry) -> Any:
+    def answer(entry: Entry) -> T | None:
         try:
-            return ask(place.control_path(entry.contact), question, timeout_s=timeout_s, **arguments)
+            return ask(place.control_path(entry.contact), question, kind, timeout_s=timeout_s)
         except Unreachable:
             return None  # it has just ended, or hangs
 
@@ -61,7 +62,7 @@ def ask_each(
         return list(zip(entries, pool.map(answer, entries), strict=True))
 
 
-def ask_all(network: str, question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> list[Any]:
+def ask_all(network: str, question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S) -> list[T]:
     """The answers of all peers here that answer within `timeout_s`."""
-    answers = ask_each(network, peers_here(network), question, timeout_s=timeout_s, **arguments)
+    answers = ask_each(network, peers_here(network), question, kind, timeout_s=timeout_s)
     return [answer for _, answer in answers if answer is not None]

@@ -118,7 +118,7 @@ def latency(rate: float, size_bytes: int, seconds: float, as_json: bool, peering
                 out, err = await asyncio.to_thread(subscriber.communicate)
                 if subscriber.returncode:
                     raise QuillcastError(f"the subscriber ended: {err}")
-                root = (await node.tree(topic))["root"]
+                root = (await node.tree(topic)).root
         return {**json.loads(out), "bench": "latency", "rate_per_s": rate, "root": root}
 
     _tell(run(measure()), as_json=as_json)

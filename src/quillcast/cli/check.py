@@ -9,9 +9,10 @@ import msgspec
 
 from quillcast.cli import judging
 from quillcast.cli.asking import ask_each, ask_peer, choose, peers_here
-from quillcast.cli.judging import Bounds, Finding, State
+from quillcast.cli.judging import Bounds, Finding, State, Verdict
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC, Amount
-from quillcast.core.errors import LocalError, QuillcastError
+from quillcast.core.errors import LocalError, QuillcastError, RemoteError
+from quillcast.core.status import LinkStatus, NodeStatus, TopicStatus, TreeStatus
 from quillcast.live.discovery.rendezvous import Rendezvous
 
 DEFAULTS = Bounds()
@@ -31,7 +32,7 @@ def bound(
 class AskedWrongly(click.UsageError):
     """Wrong arguments. Monitors take exit code 2 for an alarm, so this ends with 3."""
 
-    exit_code = State.UNKNOWN
+    exit_code = State.UNKNOWN.code
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def _unknown() -> Iterator[None]:
 class NotTold(QuillcastError):
     """The answer could not be written, so the caller learned nothing."""
 
-    exit_code = State.UNKNOWN
+    exit_code = State.UNKNOWN.code
 
 
 class Checks(click.Group):
@@ -72,7 +73,7 @@ def command(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-        context.exit(State.UNKNOWN)
+        context.exit(State.UNKNOWN.code)
 
 
 @command.command("peer")
@@ -102,9 +103,9 @@ def peer_(
     bounds = Bounds(buffers_warning / 100, buffers_critical / 100, neighbours_min)
 
     def look() -> list[Finding]:
-        answers = ask_each(network, choose(network, peer), "status", timeout_s=ANSWER_TIMEOUT_S)
+        answers = ask_each(network, choose(network, peer), "status", NodeStatus, timeout_s=ANSWER_TIMEOUT_S)
         return [
-            judging.silent_peer(network, entry.node_id) if status is None else judging.of_peer(status, bounds)
+            judging.unresponsive_peer(network, entry.node_id) if status is None else judging.of_peer(status, bounds)
             for entry, status in answers
         ]
 
@@ -152,15 +153,16 @@ def topic_(
     )
 
     def look() -> list[Finding]:
-        answers = ask_each(network, peers_here(network), "topics", timeout_s=ANSWER_TIMEOUT_S)
-        here = [part for _, parts in answers for part in parts or () if part["name"] == topic]
+        entries, kind = peers_here(network), tuple[TopicStatus, ...]
+        answers = ask_each(network, entries, "topics", kind, timeout_s=ANSWER_TIMEOUT_S)
+        here = [part for _, parts in answers for part in parts or () if part.name == topic]
         if not here:
             raise LocalError(f"no peer of this machine takes part in topic {topic}")
-        used = any(part["publishers"] or part.get("subscriptions") or part.get("children") for part in here)
+        used = any(part.publishers or part.subscriptions or part.children for part in here)
         running = {entry.node_id for entry in Rendezvous(network).entries()}
-        mute = [entry.node_id for entry, parts in answers if parts is None and entry.node_id in running]
-        tree = ask_peer(network, peer, "tree", topic=topic)
-        return [judging.of_topic(network, tree, bounds, used=used, mute=mute)]
+        unresponsive = [entry.node_id for entry, parts in answers if parts is None and entry.node_id in running]
+        tree = ask_peer(network, peer, "tree", TreeStatus, topic=topic)
+        return [judging.of_topic(network, tree, bounds, used=used, unresponsive=unresponsive)]
 
     _tell("topic", look, {"network": network, "topic": topic}, prometheus=prometheus, as_json=as_json)
 
@@ -189,17 +191,17 @@ def link_(
     bounds = Bounds(waiting_bytes_max=waiting_max, round_trip_ms_max=round_trip_max)
 
     def look() -> list[Finding]:
-        status = ask_peer(network, peer, "status", timeout_s=ANSWER_TIMEOUT_S)
-        ends = [end for end in status["neighbours"] if _is(end, neighbour)]
-        if not ends:
-            raise LocalError(f"peer {status['node_id'][:8]} has no link to {neighbour or 'anybody'}")
-        return [judging.of_link(status, end, bounds) for end in ends]
+        status = ask_peer(network, peer, "status", NodeStatus, timeout_s=ANSWER_TIMEOUT_S)
+        links = [link for link in status.neighbours if _leads_to(link, neighbour)]
+        if not links:
+            raise LocalError(f"peer {status.node_id[:8]} has no link to {neighbour or 'anybody'}")
+        return [judging.of_link(status, link, bounds) for link in links]
 
     _tell("link", look, {"network": network, "neighbour": neighbour}, prometheus=prometheus, as_json=as_json)
 
 
-def _is(end: dict[str, Any], wanted: str) -> bool:
-    return bool(end["node_id"].startswith(wanted.lower()) or (end["address"] or "").startswith(wanted))
+def _leads_to(link: LinkStatus, wanted: str) -> bool:
+    return link.node_id.startswith(wanted.lower()) or link.address.startswith(wanted)
 
 
 def _tell(
@@ -208,17 +210,16 @@ def _tell(
     """Print the findings and end with the worst state. If there is nothing to check, that is CRITICAL."""
     try:
         findings = look()
+    except (OSError, RemoteError) as problem:
+        findings = [Finding(labels, State.UNKNOWN, str(problem), {})]
     except QuillcastError as problem:
         findings = [Finding(labels, State.CRITICAL, str(problem), {})]
-    except OSError as problem:
-        findings = [Finding(labels, State.UNKNOWN, str(problem), {})]
     state = judging.worst(finding.state for finding in findings)
     if as_json:
-        found = [finding.told() for finding in findings]
-        click.echo(msgspec.json.encode({"state": state.name, "code": int(state), "found": found}).decode())
+        click.echo(msgspec.json.encode(Verdict(state, state.code, findings)).decode())
     elif prometheus:
         for metric in judging.prometheus(what, findings):
             click.echo(metric)
     else:
         click.echo(judging.line(findings))
-    click.get_current_context().exit(state)
+    click.get_current_context().exit(state.code)

@@ -1,8 +1,7 @@
 """`quillcast demo`: start peers as processes, publish real events, kill peers, and prove what happened."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -16,7 +15,7 @@ from quillcast.pipeline import extras
 WIDTH = 120  # of tables that go to a file or a pipe
 ANSWER_TIMEOUT_S = 60.0  # an answer waits for a repair, and for repairs before it
 
-
+T = TypeVar("T")
 PEER = click.argument("peer", metavar="PEER")
 SECONDS = click.option("--seconds", type=Amount(min=0.1), default=10.0, show_default=True, help="Duration.")
 DEMO = click.option("--demo", metavar="NETWORK", help="Which demo, if several are running.")
@@ -92,15 +91,16 @@ def command(
 @DEMO
 def peers(demo: str | None, as_json: bool) -> None:
     """List the peers of the running demo: names, roles and health."""
-    shown = _ask(demo, "peers")
+    from quillcast.demo.answers import PeerShown
+
+    shown = _ask(demo, "peers", list[PeerShown])
     if as_json:
         click.echo(msgspec.json.encode(shown).decode())
         return
     rows = [
-        [peer["name"], peer["node_id"][:8], peer["part"], _yes(peer["publishes"]), str(peer["children"]), peer["state"]]
-        for peer in shown
+        [peer.name, peer.node_id[:8], peer.role, _yes(peer.publishes), str(peer.children), peer.state] for peer in shown
     ]
-    for line in table("peers", ["peer", "id", "part", "publishes", "children", "state"], rows):
+    for line in table("peers", ["peer", "id", "role", "publishes", "children", "state"], rows):
         click.echo(line)
 
 
@@ -110,7 +110,7 @@ def peers(demo: str | None, as_json: bool) -> None:
 @DEMO
 def kill(peer: str, demo: str | None, as_json: bool) -> None:
     """Kill PEER of the running demo (SIGKILL), and wait for the repair."""
-    _tell(_ask(demo, "kill", peer=peer), as_json=as_json)
+    _strike(demo, "kill", as_json=as_json, peer=peer)
 
 
 @command.command()
@@ -120,7 +120,7 @@ def kill(peer: str, demo: str | None, as_json: bool) -> None:
 @DEMO
 def partition(peer: str, seconds: float, demo: str | None, as_json: bool) -> None:
     """Cut PEER of the running demo off from all others for a while. Then it finds them and catches up."""
-    _tell(_ask(demo, "partition", peer=peer, seconds=seconds), as_json=as_json)
+    _strike(demo, "partition", as_json=as_json, peer=peer, seconds=seconds)
 
 
 @command.command()
@@ -130,7 +130,7 @@ def partition(peer: str, seconds: float, demo: str | None, as_json: bool) -> Non
 @DEMO
 def slow(peer: str, seconds: float, demo: str | None, as_json: bool) -> None:
     """Slow PEER of the running demo down to a fifth for a while. The others do not wait for it."""
-    _tell(_ask(demo, "slow", peer=peer, seconds=seconds), as_json=as_json)
+    _strike(demo, "slow", as_json=as_json, peer=peer, seconds=seconds)
 
 
 @command.command()
@@ -138,12 +138,12 @@ def slow(peer: str, seconds: float, demo: str | None, as_json: bool) -> None:
 @DEMO
 def end(demo: str | None, as_json: bool) -> None:
     """End the running demo in good order, and start its audit."""
-    _ask(demo, "end")
+    _ask(demo, "end", object)
     if as_json:
         click.echo(msgspec.json.encode({"ended": True}).decode())
 
 
-def _ask(demo: str | None, question: str, **arguments: Any) -> Any:
+def _ask(demo: str | None, question: str, kind: type[T], **arguments: Any) -> T:
     """The answer of the running demo. Raises `Unreachable` if none runs, `LocalError` if there are several."""
     from quillcast.demo.network import control_path, demos_here
     from quillcast.live.discovery.control import ask
@@ -153,18 +153,22 @@ def _ask(demo: str | None, question: str, **arguments: Any) -> Any:
         raise Unreachable("no demo is running on this machine; start one with: quillcast demo --stay")
     if len(running) > 1:
         raise LocalError(f"several demos are running; choose one with --demo: {', '.join(running)}")
-    return ask(control_path(running[0]), question, timeout_s=ANSWER_TIMEOUT_S, **arguments)
+    return ask(control_path(running[0]), question, kind, timeout_s=ANSWER_TIMEOUT_S, **arguments)
 
 
-def _tell(strike: Mapping[str, Any], *, as_json: bool) -> None:
+def _strike(demo: str | None, question: str, *, as_json: bool, **arguments: Any) -> None:
+    """Have the running demo strike a peer, and print what that broke."""
+    from quillcast.demo.answers import Strike
+
+    struck = _ask(demo, question, Strike, **arguments)
     if as_json:
-        click.echo(msgspec.json.encode(strike).decode())
+        click.echo(msgspec.json.encode(struck).decode())
         return
     from quillcast.demo.repair import counted
 
-    click.echo(f"{strike['text']}; {counted(strike['children'], strike['trees'])}")
-    if strike["repaired_s"] is not None:
-        click.echo(f"repaired after {1000 * strike['repaired_s']:.0f} ms: {strike['how']}")
+    click.echo(f"{struck.text}; {counted(struck.children, struck.trees)}")
+    if struck.repaired_s is not None:
+        click.echo(f"repaired after {1000 * struck.repaired_s:.0f} ms: {struck.how}")
 
 
 def _yes(holds: bool) -> str:

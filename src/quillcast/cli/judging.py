@@ -1,39 +1,47 @@
-"""Health checks of a peer, a topic or a link: pure functions of what peers report.
+"""Health checks of a peer, a topic or a link: pure functions of the status that peers report.
 
 States, exit codes and the output line are those of Nagios plug-ins: `OK - text | name=value name=value`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from enum import IntEnum
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
 
 from quillcast.cli.tables import counted
+from quillcast.core.status import LinkStatus, NodeStatus, SubscriberLag, TreeStatus, UnresponsivePeer
 
 IDLE = "it has no root: nobody subscribes, and nobody publishes"
 """The text for an existing topic that nobody uses."""
 
 
-class State(IntEnum):
-    """The state of a check; the value is the exit code."""
+class State(Enum):
+    """The state of a check."""
 
-    OK = 0
-    WARNING = 1
-    CRITICAL = 2
-    UNKNOWN = 3
+    OK = "OK"
+    WARNING = "WARNING"
+    CRITICAL = "CRITICAL"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return list(State).index(self)
 
 
 SEVERITY = (State.OK, State.UNKNOWN, State.WARNING, State.CRITICAL)
 """From best to worst."""
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True):
     """Figures of one part of the checked object, such as one subscriber of a topic."""
 
     labels: dict[str, str]
     values: dict[str, float]
 
 
-class Finding(NamedTuple):
+class Finding(msgspec.Struct, frozen=True):
     """The state of one object. `labels` identify it, `values` are figures in base units (bytes, seconds, counts)."""
 
     labels: dict[str, str]
@@ -42,10 +50,13 @@ class Finding(NamedTuple):
     values: dict[str, float]
     subscribers: tuple[Part, ...] = ()
 
-    def told(self) -> dict[str, Any]:
-        """This finding as plain values."""
-        parts = [part._asdict() for part in self.subscribers]
-        return {**self._asdict(), "state": self.state.name, "subscribers": parts}
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What `check --json` prints: the worst state, its exit code, and all findings."""
+
+    state: State
+    code: int
+    found: list[Finding]
 
 
 class Bounds(NamedTuple):
@@ -66,211 +77,180 @@ class Bounds(NamedTuple):
 Trouble = tuple[State, str]
 
 
-def of_peer(status: Mapping[str, Any], bounds: Bounds) -> Finding:
-    """Check a peer by its `status`."""
-    neighbours, buffers = status["neighbours"], status["buffers"]
-    share = buffers["used_bytes"] / buffers["limit_bytes"]
-    connected = sum(one["connected"] and not one["suspected"] for one in neighbours)
-    suspected = sum(one["suspected"] for one in neighbours)
-    name = f"peer {status['node_id'][:8]}"
-
-    def troubles() -> Iterator[Trouble]:
-        if not status["active"]:
-            yield State.CRITICAL, "it has not joined the network"
-        if connected < bounds.neighbours_min:
-            yield State.CRITICAL, f"{counted(connected, 'live neighbour')}, not {bounds.neighbours_min}"
-        if status["journal"] and status["journal"]["failed"]:
-            yield State.CRITICAL, f"its journal failed: {status['journal']['failed']}"
-        if share >= min(bounds.buffers_warning, bounds.buffers_critical):
-            state = State.CRITICAL if share >= bounds.buffers_critical else State.WARNING
-            yield state, f"buffers are {100 * share:.0f} % full"
-        if suspected:
-            yield State.WARNING, f"{suspected} of {len(neighbours)} neighbours suspected"
-        yield from ((State.WARNING, problem) for problem in status["problems"])
-
+def of_peer(status: NodeStatus, bounds: Bounds) -> Finding:
+    """Check a peer by its status."""
+    neighbours = status.neighbours
+    connected = sum(link.connected and not link.suspected for link in neighbours)
+    lags = [lag for topic in status.topics for lag in topic.lags]
     values = {
         "neighbours": connected,
-        "suspected": suspected,
-        "topics": len(status["topics"]),
-        "buffers_bytes": buffers["used_bytes"],
-        "waiting_bytes": sum(one["waiting_bytes"] for one in neighbours),
-        "dropped": status["counters"]["dropped"],
-        "behind_events": max((reader["behind_events"] for reader in _readers(status)), default=0),
-        "uptime_seconds": status["uptime_s"],
+        "suspected": sum(link.suspected for link in neighbours),
+        "topics": len(status.topics),
+        "buffers_bytes": status.buffers.used_bytes,
+        "waiting_bytes": sum(link.waiting_bytes for link in neighbours),
+        "dropped": status.counters.dropped,
+        "behind_events": max((lag.behind_events for lag in lags), default=0),
+        "uptime_seconds": status.uptime_s,
     }
-    labels = {"network": status["network"], "peer": status["node_id"]}
-    well = f"{name}: {counted(connected, 'neighbour')}, {counted(len(status['topics']), 'topic')}"
-    return _judged(labels, name, well, troubles(), values)
+    labels, name = {"network": status.network, "peer": status.node_id}, f"peer {status.node_id[:8]}"
+    healthy = f"{name}: {counted(connected, 'neighbour')}, {counted(len(status.topics), 'topic')}"
+    return _judged(labels, name, healthy, _peer_troubles(status, connected, bounds), values)
 
 
-def _readers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A peer's subscriptions."""
-    for topic in status["topics"]:
-        yield from topic.get("readers", ())
+def _peer_troubles(status: NodeStatus, connected: int, bounds: Bounds) -> Iterator[Trouble]:
+    if not status.active:
+        yield State.CRITICAL, "it has not joined the network"
+    if connected < bounds.neighbours_min:
+        yield State.CRITICAL, f"{counted(connected, 'live neighbour')}, not {bounds.neighbours_min}"
+    if status.journal is not None and status.journal.failed:
+        yield State.CRITICAL, f"its journal failed: {status.journal.failed}"
+    share = status.buffers.share
+    if share >= min(bounds.buffers_warning, bounds.buffers_critical):
+        state = State.CRITICAL if share >= bounds.buffers_critical else State.WARNING
+        yield state, f"buffers are {100 * share:.0f} % full"
+    if suspected := sum(link.suspected for link in status.neighbours):
+        yield State.WARNING, f"{suspected} of {len(status.neighbours)} neighbours suspected"
+    yield from ((State.WARNING, problem) for problem in status.problems)
 
 
-def silent_peer(network: str, node_id: str) -> Finding:
+def unresponsive_peer(network: str, node_id: str) -> Finding:
     """A peer whose process is alive and that does not answer."""
     return Finding({"network": network, "peer": node_id}, State.CRITICAL, f"peer {node_id[:8]}: it does not answer", {})
 
 
 def of_topic(
-    network: str, tree: Mapping[str, Any], bounds: Bounds, *, used: bool = True, mute: Iterable[str] = ()
+    network: str, tree: TreeStatus, bounds: Bounds, *, used: bool = True, unresponsive: Iterable[str] = ()
 ) -> Finding:
-    """Check a topic by its `tree`. `used`: whether a peer of this machine subscribes, publishes or has children.
+    """Check a topic by its tree. `used`: whether a peer of this machine subscribes, publishes or has children.
 
-    `mute` are the ids of peers of this machine that do not answer. The network forgets them when their leases end.
+    `unresponsive` are the ids of peers of this machine that do not answer. The network forgets them when their leases
+    end.
     """
-    peers, silent, lags = tree["peers"], tree["silent"], list(subscribers(tree))
-    roots = [peer for peer in peers if peer["root"]]
-    count = sum(peer["subscribers"] for peer in peers)
-    idle = tree["complete"] and not peers and not used
-    first = max(lags, key=lambda lag: lag.events, default=None)
-    name = f"topic {tree['topic']}"
-    told = {peer["node_id"] for peer in (*peers, *silent)}
-    unknown = [node_id for node_id in mute if node_id not in told]
-
-    def troubles() -> Iterator[Trouble]:
-        if not roots and not idle:
-            yield State.CRITICAL, "no root answers"
-        if len(roots) > 1:
-            yield State.WARNING, f"{len(roots)} peers believe that they are its root"
-        if count < bounds.subscribers_min:
-            yield State.CRITICAL, f"{counted(count, 'subscription')}, not {bounds.subscribers_min}"
-        yield from (_silence(peer, bounds) for peer in silent)
-        for node_id in unknown:
-            yield State.WARNING, f"peer {node_id[:8]} of this machine does not answer, and may be a subscriber"
-        if roots and not tree["complete"] and not silent:
-            yield State.WARNING, "not every peer of its tree answers"
-        yield from _lateness(lags, bounds)
-
+    lags, idle = tree.lags, tree.complete and not tree.peers and not used
+    labels, name = {"network": network, "topic": tree.topic}, f"topic {tree.topic}"
+    last_known = [peer.behind_events or 0 for peer in tree.unresponsive]
     values = {
-        "roots": len(roots),
-        "peers": len(peers),
-        "silent": len(silent),
-        "subscribers": count,
-        "events": tree["events"],
-        "behind_events": max([lag.events for lag in lags] + [peer["behind_events"] or 0 for peer in silent], default=0),
-        "behind_seconds": max((lag.late_s for lag in lags), default=0.0),
+        "roots": sum(peer.root for peer in tree.peers),
+        "peers": len(tree.peers),
+        "unresponsive": len(tree.unresponsive),
+        "subscribers": _subscriptions(tree),
+        "events": tree.events,
+        "behind_events": max([*(lag.behind_events for lag in lags), *last_known], default=0),
+        "behind_seconds": max((lag.behind_s for lag in lags), default=0.0),
         "waiting_bytes": sum(lag.waiting_bytes for lag in lags),
     }
-    well = f"{name}: root {(tree['root'] or '-')[:8]}, {counted(len(peers), 'peer')}, {counted(count, 'subscription')}"
-    if idle:
-        well = f"{name}: {IDLE}"
-    if first is not None and first.events:
-        well += f", at most {counted(first.events, 'event')} behind ({first.name})"
-    labels = {"network": network, "topic": tree["topic"]}
-    parts = tuple(Part({**labels, **lag.labels}, lag.values) for lag in lags)
-    return _judged(labels, name, well, troubles(), values)._replace(subscribers=parts)
+    troubles = _topic_troubles(tree, bounds, idle=idle, unresponsive=unresponsive)
+    found = _judged(labels, name, f"{name}: {IDLE if idle else _healthy(tree)}", troubles, values)
+    return msgspec.structs.replace(found, subscribers=tuple(_part(labels, lag) for lag in lags))
 
 
-class Lag(NamedTuple):
-    """How far one subscription is behind its topic's root."""
-
-    node_id: str
-    address: str
-    subscription: str
-    number: int
-    events: int
-    late_s: float
-    stalled_s: float
-    waiting_bytes: int
-
-    @property
-    def name(self) -> str:
-        """The peer, and the subscription's name if the application gave one."""
-        return f"{self.node_id[:8]}{f' {self.subscription}' if self.subscription else ''}"
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The labels that identify it in metrics."""
-        return {"peer": self.node_id, "subscription": self.subscription or str(self.number)}
-
-    @property
-    def values(self) -> dict[str, float]:
-        """Its figures for metrics."""
-        return {
-            "behind_events": self.events,
-            "behind_seconds": self.late_s,
-            "stalled_seconds": self.stalled_s,
-            "waiting_bytes": self.waiting_bytes,
-        }
+def _subscriptions(tree: TreeStatus) -> int:
+    return sum(peer.subscriptions for peer in tree.peers)
 
 
-def subscribers(tree: Mapping[str, Any]) -> Iterator[Lag]:
-    """The subscriptions in a topic's tree, peer by peer."""
-    for peer in tree["peers"]:
-        for reader in peer["readers"]:
-            yield lag_of(peer["node_id"], peer["address"], reader)
-
-
-def lag_of(node_id: str, address: str | None, reader: Mapping[str, Any]) -> Lag:
-    """The lag of a subscription, as shown by its peer or by the topic's tree."""
-    return Lag(
-        node_id,
-        address or "",
-        reader["name"],
-        reader["number"],
-        reader["behind_events"],
-        reader["behind_s"],
-        reader["stalled_s"],
-        reader["waiting_bytes"],
+def _healthy(tree: TreeStatus) -> str:
+    """The text for a topic without troubles."""
+    last = max(tree.lags, key=lambda lag: lag.behind_events, default=None)
+    behind = (
+        ""
+        if last is None or not last.behind_events
+        else (f", at most {counted(last.behind_events, 'event')} behind ({_named(last)})")
+    )
+    return (
+        f"root {(tree.root or '-')[:8]}, {counted(len(tree.peers), 'peer')}, "
+        f"{counted(_subscriptions(tree), 'subscription')}{behind}"
     )
 
 
-def _silence(peer: Mapping[str, Any], bounds: Bounds) -> Trouble:
+def _topic_troubles(tree: TreeStatus, bounds: Bounds, *, idle: bool, unresponsive: Iterable[str]) -> Iterator[Trouble]:
+    roots, count = sum(peer.root for peer in tree.peers), _subscriptions(tree)
+    if not roots and not idle:
+        yield State.CRITICAL, "no root answers"
+    if roots > 1:
+        yield State.WARNING, f"{roots} peers believe that they are its root"
+    if count < bounds.subscribers_min:
+        yield State.CRITICAL, f"{counted(count, 'subscription')}, not {bounds.subscribers_min}"
+    yield from (_no_answer(peer, bounds) for peer in tree.unresponsive)
+    known = {peer.node_id for peer in tree.peers} | {peer.node_id for peer in tree.unresponsive}
+    for node_id in unresponsive:
+        if node_id not in known:
+            yield State.WARNING, f"peer {node_id[:8]} of this machine does not answer, and may be a subscriber"
+    if roots and not tree.complete and not tree.unresponsive:
+        yield State.WARNING, "not every peer of its tree answers"
+    yield from _lateness(tree.lags, bounds)
+
+
+def _part(labels: dict[str, str], lag: SubscriberLag) -> Part:
+    """The metrics of one subscription."""
+    return Part(
+        {**labels, "peer": lag.node_id, "subscription": lag.name or str(lag.number)},
+        {
+            "behind_events": lag.behind_events,
+            "behind_seconds": lag.behind_s,
+            "stalled_seconds": lag.stalled_s,
+            "waiting_bytes": lag.waiting_bytes,
+        },
+    )
+
+
+def _no_answer(peer: UnresponsivePeer, bounds: Bounds) -> Trouble:
     """Judge a peer of the tree that did not answer."""
-    behind = peer["behind_events"]
-    state = State.CRITICAL if (behind or 0) > bounds.behind_critical else State.WARNING
-    how = "is lost, and its lease is still running" if peer["lost"] else "does not answer"
-    return state, f"peer {peer['node_id'][:8]} {how}" + (
-        f", {counted(behind, 'event')} behind by its last report" if behind else ""
-    )
+    behind = peer.behind_events or 0
+    state = State.CRITICAL if behind > bounds.behind_critical else State.WARNING
+    how = "is lost, and its lease is still running" if peer.lost else "does not answer"
+    last_report = f", {counted(behind, 'event')} behind by its last report" if behind else ""
+    return state, f"peer {peer.node_id[:8]} {how}{last_report}"
 
 
-def _lateness(lags: Iterable[Lag], bounds: Bounds) -> Iterator[Trouble]:
+def _lateness(lags: Iterable[SubscriberLag], bounds: Bounds) -> Iterator[Trouble]:
     """Subscriptions that are too far behind, the worst first."""
-    for lag in sorted(lags, key=lambda lag: (-lag.events, -lag.late_s)):
-        too_late = lag.late_s > min(bounds.late_warning_s, bounds.late_critical_s)
-        if lag.events > min(bounds.behind_warning, bounds.behind_critical) or (lag.events and too_late):
-            critical = lag.events > bounds.behind_critical or lag.late_s > bounds.late_critical_s
-            yield State.CRITICAL if critical else State.WARNING, f"subscriber {lag.name} is {_behind(lag)}"
+    for lag in sorted(lags, key=lambda lag: (-lag.behind_events, -lag.behind_s)):
+        events, too_late = lag.behind_events, lag.behind_s > min(bounds.late_warning_s, bounds.late_critical_s)
+        if events > min(bounds.behind_warning, bounds.behind_critical) or (events and too_late):
+            critical = events > bounds.behind_critical or lag.behind_s > bounds.late_critical_s
+            yield State.CRITICAL if critical else State.WARNING, f"subscriber {_named(lag)} is {_behind(lag)}"
 
 
-def _behind(lag: Lag) -> str:
+def _named(lag: SubscriberLag) -> str:
+    """The peer, and the subscription's name if the application gave one."""
+    return f"{lag.node_id[:8]}{f' {lag.name}' if lag.name else ''}"
+
+
+def _behind(lag: SubscriberLag) -> str:
     stalled = f", and has processed nothing for {lag.stalled_s:.0f} s" if lag.stalled_s >= 1 else ""
-    return f"{counted(lag.events, 'event')} and {lag.late_s:.1f} s behind{stalled}"
+    return f"{counted(lag.behind_events, 'event')} and {lag.behind_s:.1f} s behind{stalled}"
 
 
-def of_link(status: Mapping[str, Any], neighbour: Mapping[str, Any], bounds: Bounds) -> Finding:
-    """Check a link by what the peer at one end reports about the neighbour at the other."""
-    round_trip_ms = neighbour["round_trip_ms"]
-    name = f"link {status['node_id'][:8]} to {neighbour['node_id'][:8]}"
+def of_link(status: NodeStatus, link: LinkStatus, bounds: Bounds) -> Finding:
+    """Check a link by what the peer at one end reports about it."""
+    name = f"link {status.node_id[:8]} to {link.node_id[:8]}"
+    measured = {} if link.round_trip_ms is None else {"round_trip_seconds": link.round_trip_ms / 1000}
+    values = {**measured, "waiting_bytes": link.waiting_bytes, "credit_bytes": link.credit_bytes}
+    labels = {"network": status.network, "peer": status.node_id, "neighbour": link.node_id}
+    return _judged(labels, name, f"{name}: up", _link_troubles(link, bounds), values)
 
-    def troubles() -> Iterator[Trouble]:
-        if neighbour["suspected"]:
-            yield State.CRITICAL, "the neighbour is suspected"
-        if not neighbour["connected"]:
-            yield State.CRITICAL, "it is down"
-        if neighbour["waiting_bytes"] > bounds.waiting_bytes_max:
-            yield State.WARNING, f"{neighbour['waiting_bytes']} bytes are queued"
-        if bounds.round_trip_ms_max is not None and round_trip_ms is None:
-            yield State.UNKNOWN, "this peer has not measured its round trip; ask the other end"
-        elif bounds.round_trip_ms_max is not None and round_trip_ms > bounds.round_trip_ms_max:
-            yield State.WARNING, f"a round trip takes {round_trip_ms:.1f} ms"
 
-    measured = {} if round_trip_ms is None else {"round_trip_seconds": round_trip_ms / 1000}
-    values = {**measured, "waiting_bytes": neighbour["waiting_bytes"], "room_bytes": neighbour["room_bytes"]}
-    labels = {"network": status["network"], "peer": status["node_id"], "neighbour": neighbour["node_id"]}
-    return _judged(labels, name, f"{name}: up", troubles(), values)
+def _link_troubles(link: LinkStatus, bounds: Bounds) -> Iterator[Trouble]:
+    if link.suspected:
+        yield State.CRITICAL, "the neighbour is suspected"
+    if not link.connected:
+        yield State.CRITICAL, "it is down"
+    if link.waiting_bytes > bounds.waiting_bytes_max:
+        yield State.WARNING, f"{link.waiting_bytes} bytes are queued"
+    if bounds.round_trip_ms_max is None:
+        return
+    if link.round_trip_ms is None:
+        yield State.UNKNOWN, "this peer has not measured its round trip; ask the other end"
+    elif link.round_trip_ms > bounds.round_trip_ms_max:
+        yield State.WARNING, f"a round trip takes {link.round_trip_ms:.1f} ms"
 
 
 def _judged(
-    labels: dict[str, str], name: str, well: str, troubles: Iterable[Trouble], values: dict[str, float]
+    labels: dict[str, str], name: str, healthy: str, troubles: Iterable[Trouble], values: dict[str, float]
 ) -> Finding:
     found = list(troubles)
     if not found:
-        return Finding(labels, State.OK, well, values)
+        return Finding(labels, State.OK, healthy, values)
     return Finding(
         labels, worst(state for state, _ in found), f"{name}: {'; '.join(text for _, text in found)}", values
     )
@@ -283,13 +263,20 @@ def worst(states: Iterable[State]) -> State:
 
 def line(findings: list[Finding]) -> str:
     """All findings on one line; a single finding is followed by its figures."""
-    state = worst(finding.state for finding in findings)
-    findings = [finding._replace(text=finding.text.replace("|", "/")) for finding in findings]  # figures follow a |
+    return f"{worst(finding.state for finding in findings).value} - {_text(findings)}"
+
+
+def _text(findings: list[Finding]) -> str:
     if len(findings) == 1:
         figures = " ".join(f"{name}={_plain(value)}" for name, value in findings[0].values.items())
-        return f"{state.name} - {findings[0].text}" + (f" | {figures}" if figures else "")
-    unwell = [finding.text for finding in findings if finding.state != State.OK]
-    return "; ".join([f"{state.name} - {len(findings) - len(unwell)} of {len(findings)} are OK", *unwell])
+        return _without_bar(findings[0]) + (f" | {figures}" if figures else "")
+    unwell = [_without_bar(finding) for finding in findings if finding.state != State.OK]
+    return "; ".join([f"{len(findings) - len(unwell)} of {len(findings)} are OK", *unwell])
+
+
+def _without_bar(finding: Finding) -> str:
+    """A finding's text, in which a bar would announce figures."""
+    return finding.text.replace("|", "/")
 
 
 def prometheus(what: str, findings: list[Finding]) -> Iterator[str]:
@@ -297,7 +284,7 @@ def prometheus(what: str, findings: list[Finding]) -> Iterator[str]:
 
     Each subscriber of a topic has its own gauges.
     """
-    yield from _metric(f"quillcast_{what}_state", [(each.labels, float(each.state)) for each in findings])
+    yield from _metric(f"quillcast_{what}_state", [(each.labels, each.state.code) for each in findings])
     for name in dict.fromkeys(name for each in findings for name in each.values):
         samples = [(each.labels, each.values[name]) for each in findings if name in each.values]
         yield from _metric(f"quillcast_{what}_{name}", samples)

@@ -100,7 +100,7 @@ def _invitation(network: str) -> str:
     problem = None
     for entry in entries:
         try:
-            return str(control.ask(place.control_path(entry.contact), "invite"))
+            return control.ask(place.control_path(entry.contact), "invite", str)
         except LocalError as refused:
             problem = problem or refused
     assert problem is not None

@@ -61,9 +61,10 @@ def _completed(names: Callable[[str], list[str]]) -> "Callable[..., list[Complet
 
 def _topics(network: str) -> list[str]:
     from quillcast.cli.asking import ask_all
+    from quillcast.core.status import TopicStatus
 
-    answers = ask_all(network, "topics", timeout_s=COMPLETION_TIMEOUT_S)
-    return sorted({topic["name"] for topics in answers for topic in topics})
+    answers = ask_all(network, "topics", tuple[TopicStatus, ...], timeout_s=COMPLETION_TIMEOUT_S)
+    return sorted({topic.name for topics in answers for topic in topics})
 
 
 def _peers(network: str) -> list[str]:

@@ -145,7 +145,7 @@ def tell_notices(node: Node) -> None:
 
 def alone(node: Node) -> bool:
     """Whether it has never heard another peer of its network, not even one that has left again."""
-    return not node.traffic().get("messages_in")
+    return not node.traffic().counters.messages_in
 
 
 def read_config(path: Path) -> Config:

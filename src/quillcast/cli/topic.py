@@ -1,7 +1,7 @@
 """`quillcast topic`: create, show, list and change topics."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,8 +11,11 @@ from quillcast.cli.asking import ask_all, ask_peer, peers_here
 from quillcast.cli.options import AS, AS_OWNER, JSON, NETWORK, TOPIC
 from quillcast.cli.peering import Peering, peering
 from quillcast.cli.running import run
+from quillcast.cli.summary import parts_by_name, summary
 from quillcast.cli.tables import counted
 from quillcast.core.errors import UnknownTopic
+from quillcast.core.status import NodeStatus, Topic, TopicSettings, TopicSummary, TreeStatus
+from quillcast.live.node.topicstatus import described_topic
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import CHOICES, Settings, described
 
@@ -71,20 +74,20 @@ def create(
     if not (peering.contacts or peering.join):
         peers_here(peering.network)  # without another peer, the topic would end with this command
 
-    async def create_it() -> int:
+    async def create_it() -> tuple[Topic, int]:
         async with peering.node() as node:
-            await node.create(
+            created = await node.create(
                 topic, credentials=credentials, publishers=publishers, subscribers=subscribers, **settings
             )
-            return node.holders(topic)
+            return described_topic(created), node.holders(topic)
 
-    if run(create_it()) == 1:
+    created, holders = run(create_it())
+    if holders == 1:
         click.echo(
             f"{topic}: no other peer holds these settings, so they are lost; start a peer and create the topic again",
             err=True,
         )
-    owner = {} if credentials is None else {"owner": credentials.principal}
-    _tell_settings(topic, {**_settings(settings), **owner}, as_json=as_json)
+    _tell(created, as_json=as_json)
 
 
 @command.command("set")
@@ -109,45 +112,42 @@ def set_(
     wanted = {name: value for name, value in settings.items() if value is not None}
     if not wanted:
         raise click.UsageError("nothing to set; use --slow or --event-bytes-max", click.get_current_context())
-    before = _settings(_known(topic, peering.network))
-    costs = list(_costs(before, before | wanted))
+    before = _known(topic, peering.network).settings
+    costs = list(_costs(before, msgspec.structs.replace(before, **wanted)))
     for cost in costs:
         click.echo(cost, err=True)
     if costs and not yes and sys.stdin.isatty() and sys.stderr.isatty():
         click.confirm("apply it?", abort=True, err=True)
 
-    async def change() -> dict[str, Any]:
+    async def change() -> Topic:
         async with peering.node() as node:
-            return msgspec.structs.asdict((await node.change(topic, credentials=credentials, **wanted)).settings)
+            return described_topic(await node.change(topic, credentials=credentials, **wanted))
 
-    after = run(change())
-    _tell_settings(topic, after, as_json=as_json)
-
-
-def _settings(shown: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: shown[name] for name in Settings.__struct_fields__}
+    _tell(run(change()), as_json=as_json)
 
 
-def _costs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+def _costs(before: TopicSettings, after: TopicSettings) -> Iterator[str]:
     """What will cost more, one line each."""
-    if (before["slow"], after["slow"]) == ("cut", "wait"):
+    if (before.slow, after.slow) == ("cut", "wait"):
         yield (
             "slow = wait: publishers go no faster than the slowest subscriber, and wait for up to "
             f"{TOPICS.lease_s:g} s when one hangs"
         )
-    if after["event_bytes_max"] > before["event_bytes_max"]:
-        size, mib = after["event_bytes_max"], TOPICS.budget_bytes >> 20
+    if after.event_bytes_max > before.event_bytes_max:
+        size, mib = after.event_bytes_max, TOPICS.budget_bytes >> 20
         yield (
             f"event_bytes_max = {size}: a peer's buffers ({mib} MiB for all topics) may hold as few as "
             f"{TOPICS.budget_bytes // size} events; slow subscribers are cut earlier"
         )
 
 
-def _tell_settings(topic: str, settings: Mapping[str, Any], *, as_json: bool) -> None:
+def _tell(topic: Topic, *, as_json: bool) -> None:
+    """Print a topic's settings."""
     if as_json:
-        click.echo(msgspec.json.encode({"topic": topic, **settings}).decode())
+        click.echo(msgspec.json.encode(topic).decode())
     else:
-        click.echo(f"{topic}: {', '.join(f'{name} = {value}' for name, value in settings.items())}")
+        shown = msgspec.structs.asdict(msgspec.structs.replace(topic.settings, access=()))
+        click.echo(f"{topic.name}: {', '.join(f'{name} = {value}' for name, value in shown.items() if value)}")
 
 
 @command.command()
@@ -159,18 +159,21 @@ def show(topic: str, network: str, as_json: bool) -> None:
 
     The peers of this machine are asked first, and then the topic's root.
     """
-    shown = _known(topic, network)
+    known = _known(topic, network)
     if as_json:
-        click.echo(msgspec.json.encode(shown).decode())
+        click.echo(msgspec.json.encode(known).decode())
         return
-    for name, value in shown.items():
-        click.echo(f"{name}: {_plainly(name, value)}")
+    for line in _lines(known):
+        click.echo(line)
 
 
-def _plainly(name: str, value: Any) -> str:
-    if name == "access":
-        return ", ".join(value) or "everybody"
-    return str(value if value is not None else "-")
+def _lines(known: TopicSummary) -> Iterator[str]:
+    """What is known of a topic, one line for each field."""
+    access = ", ".join(known.settings.access) or "everybody"
+    settings = {**msgspec.structs.asdict(known.settings), "access": access}
+    for name, value in msgspec.structs.asdict(known).items():
+        for label, shown in settings.items() if name == "settings" else [(name, value)]:
+            yield f"{label}: {'-' if shown is None else shown}"
 
 
 @command.command("list")
@@ -184,48 +187,34 @@ def list_(network: str, as_json: bool) -> None:
         return
     for topic in topics.values():
         click.echo(
-            f"{topic['name']}  {topic['delivery']}, {counted(topic['events'], 'event')}, root "
-            f"{(topic['root'] or '?')[:8]}, {counted(topic['members'], 'peer')} here in its tree, "
-            f"{counted(topic['subscriptions'], 'subscription')}, {counted(topic['publishers'], 'publisher')}"
+            f"{topic.name}  {topic.settings.delivery}, {counted(topic.events, 'event')}, root "
+            f"{(topic.root or '?')[:8]}, {counted(topic.peers, 'peer')} here in its tree, "
+            f"{counted(topic.subscriptions, 'subscription')}, {counted(topic.publishers, 'publisher')}"
         )
 
 
-def _known(topic: str, network: str) -> dict[str, Any]:
+def _known(topic: str, network: str) -> TopicSummary:
     """What the peers of this machine know of a topic, and what its root knows. Raises `UnknownTopic`."""
     here = _topics(network).get(topic)
-    if here is not None and here["root"] is not None:
+    if here is not None and here.root is not None:
         return here
-    tree = ask_peer(network, "", "tree", topic=topic)
-    settings = tree["settings"]
-    if settings is None and here is None:
+    tree = ask_peer(network, "", "tree", TreeStatus, topic=topic)
+    if here is None:
+        here = _elsewhere(topic, tree)
+    return msgspec.structs.replace(
+        here, settings=tree.settings or here.settings, root=tree.root, events=max(here.events, tree.events)
+    )
+
+
+def _elsewhere(topic: str, tree: TreeStatus) -> TopicSummary:
+    """A topic that no peer of this machine has a part in. Raises `UnknownTopic`."""
+    if tree.settings is None:
         raise UnknownTopic(f"there is no topic {topic!r}; `quillcast topic list` shows those of this machine")
-    shown = here or _nothing_known(settings)
-    return {**shown, **(settings or {}), "root": tree["root"], "events": max(shown["events"], tree["events"])}
+    topic_id = described(topic).topic.hex()
+    return TopicSummary(topic, topic_id, tree.settings, root=None, events=0, peers=0, subscriptions=0, publishers=0)
 
 
-def _topics(network: str) -> dict[str, dict[str, Any]]:
+def _topics(network: str) -> dict[str, TopicSummary]:
     """What the peers of this machine know together, by topic."""
-    found: dict[str, dict[str, Any]] = {}
-    for status in ask_all(network, "status"):
-        for part in status["topics"]:
-            _merge(found.setdefault(part["name"], _nothing_known(part)), part, status["node_id"])
-    return dict(sorted(found.items()))
-
-
-def _nothing_known(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A topic of which only the settings are known."""
-    chosen = {name: part[name] for name in ("owner", "access")}
-    sums = {"events": 0, "members": 0, "subscriptions": 0, "publishers": 0}
-    topic = part.get("topic") or described(part["name"]).topic.hex()
-    return {"name": part["name"], "topic": topic, **_settings(part), **chosen, "root": None, **sums}
-
-
-def _merge(topic: dict[str, Any], part: Mapping[str, Any], node_id: str) -> None:
-    """Add what one peer knows."""
-    if part["role"] == "root":
-        topic["root"] = node_id
-        topic |= {name: part[name] for name in (*Settings.__struct_fields__, "owner", "access")}
-    topic["events"] = max(topic["events"], part.get("events", 0))
-    topic["members"] += "term" in part
-    topic["subscriptions"] += part.get("subscriptions", 0)
-    topic["publishers"] += part["publishers"]
+    statuses = ask_all(network, "status", NodeStatus)
+    return {name: summary(parts) for name, parts in parts_by_name(statuses).items()}

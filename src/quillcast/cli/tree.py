@@ -1,7 +1,6 @@
 """`quillcast tree`: draw a topic's live tree."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import click
 import msgspec
@@ -11,6 +10,7 @@ from quillcast.cli.judging import IDLE
 from quillcast.cli.options import JSON, NETWORK, PEER, TOPIC
 from quillcast.cli.tables import counted
 from quillcast.core.errors import UnknownTopic
+from quillcast.core.status import TreePeer, TreeStatus
 
 
 @click.command(short_help="Draw a topic's live tree.")
@@ -20,8 +20,8 @@ from quillcast.core.errors import UnknownTopic
 @NETWORK
 def command(topic: str, peer: str, network: str, as_json: bool) -> None:
     """Draw a topic's live tree: root, forwarders, subscribers."""
-    tree = ask_peer(network, peer, "tree", topic=topic)
-    if tree["complete"] and not tree["peers"] and tree["settings"] is None:
+    tree = ask_peer(network, peer, "tree", TreeStatus, topic=topic)
+    if tree.complete and not tree.peers and tree.settings is None:
         raise UnknownTopic(f"there is no topic {topic!r}; `quillcast topic list` shows those of this machine")
     if as_json:
         click.echo(msgspec.json.encode(tree).decode())
@@ -30,32 +30,32 @@ def command(topic: str, peer: str, network: str, as_json: bool) -> None:
         click.echo(line)
 
 
-def draw(tree: Mapping[str, Any]) -> Iterator[str]:
+def draw(tree: TreeStatus) -> Iterator[str]:
     """The tree as lines of text."""
-    peers = {peer["node_id"]: peer for peer in tree["peers"]}
-    subscribers = sum(peer["subscribers"] > 0 for peer in tree["peers"])
-    yield f"{tree['topic']}: {counted(len(peers), 'peer')}, {counted(subscribers, 'subscriber')}"
-    if not peers and tree["complete"]:
+    peers = {peer.node_id: peer for peer in tree.peers}
+    subscribers = sum(peer.subscriptions > 0 for peer in tree.peers)
+    yield f"{tree.topic}: {counted(len(peers), 'peer')}, {counted(subscribers, 'subscriber')}"
+    if not peers and tree.complete:
         yield IDLE
-    if tree["root"] in peers:
-        yield from _branch(peers, tree["root"], "", "")
-    if not tree["complete"]:
+    if tree.root in peers:
+        yield from _branch(peers, tree.root, "", "")
+    if not tree.complete:
         yield "some peers did not answer in time: this is only a part of the tree"
 
 
-def _branch(peers: Mapping[str, Any], node: str, first: str, rest: str) -> Iterator[str]:
+def _branch(peers: Mapping[str, TreePeer], node: str, first: str, rest: str) -> Iterator[str]:
     """A peer behind the guide `first`, and the tree below it behind the guide `rest`."""
     yield first + _label(peers[node]) if node in peers else f"{first}{node[:8]} did not answer"
-    children = peers[node]["children"] if node in peers else []
+    children = peers[node].children if node in peers else ()
     for child in children:
         last = child == children[-1]
         yield from _branch(peers, child, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
 
 
-def _label(peer: Mapping[str, Any]) -> str:
-    parts = ["root"] if peer["root"] else []
-    parts += [counted(peer["subscribers"], "subscription")] if peer["subscribers"] else []
-    parts += ["forwards"] if peer["children"] and not parts else []
-    behind = max((reader["behind_events"] for reader in peer["readers"]), default=0)
+def _label(peer: TreePeer) -> str:
+    parts = ["root"] if peer.root else []
+    parts += [counted(peer.subscriptions, "subscription")] if peer.subscriptions else []
+    parts += ["forwards"] if peer.children and not parts else []
+    behind = max((lag.behind_events for lag in peer.lags), default=0)
     parts += [f"{counted(behind, 'event')} behind"] if behind else []
-    return f"{peer['node_id'][:8]} {peer['address'] or ''}  {', '.join(parts)}".rstrip()
+    return f"{peer.node_id[:8]} {peer.address or ''}  {', '.join(parts)}".rstrip()

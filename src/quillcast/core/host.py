@@ -1,7 +1,7 @@
 """The only interface through which protocols reach the outside world (docs/design.md, decision 1).
 
 A host carries out orders, and passes inputs to a peer one at a time. It never calls a peer during a step of that peer,
-not even for a message to itself. The same protocol code runs on `live.runtime.host` and on `sim.host`.
+not even for a message to itself. The same protocol code runs on `live.node.host` and on `sim.host`.
 """
 
 from random import Random

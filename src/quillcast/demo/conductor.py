@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quillcast.core.errors import LocalError
 from quillcast.core.ids import number
 from quillcast.core.journal import Entry
 from quillcast.data import Event
 from quillcast.demo import roles
+from quillcast.demo.answers import PeerShown, Strike
 from quillcast.demo.display import Display
 from quillcast.demo.kills import Kills
 from quillcast.demo.network import HOW_TO, control_path
@@ -244,16 +245,16 @@ class Conductor:
         """The handlers of `quillcast demo kill` and the other commands."""
         kills = self.kills
 
-        async def kill(peer: str) -> dict[str, Any]:
-            return (await kills.kill(self._find(peer))).told()
+        async def kill(peer: str) -> Strike:
+            return await kills.kill(self._find(peer))
 
-        async def partition(peer: str, seconds: float) -> dict[str, Any]:
-            return (await kills.partition(self._find(peer), seconds)).told()
+        async def partition(peer: str, seconds: float) -> Strike:
+            return await kills.partition(self._find(peer), seconds)
 
-        async def slow(peer: str, seconds: float) -> dict[str, Any]:
-            return (await kills.slow(self._find(peer), seconds)).told()
+        async def slow(peer: str, seconds: float) -> Strike:
+            return await kills.slow(self._find(peer), seconds)
 
-        async def peers() -> list[dict[str, Any]]:
+        async def peers() -> list[PeerShown]:
             return [self._shown(process, assigned) for process in self._started]
 
         async def end() -> None:
@@ -269,17 +270,17 @@ class Conductor:
         known = ", ".join(process.name for process in self._started)
         raise LocalError(f"{name!r} is not a peer of the demo; there are: {known}")
 
-    def _shown(self, process: PeerProcess, assigned: Roles) -> dict[str, Any]:
+    def _shown(self, process: PeerProcess, assigned: Roles) -> PeerShown:
         state, node = self.state, process.node_id
         conditions = {"killed": state.dead, "cut off": state.away, "slow": state.slow}
-        return {
-            "name": process.name,
-            "node_id": node.hex(),
-            "part": self.kills.part(node),
-            "publishes": node in assigned.publishers,
-            "children": len(state.view.children(node, state.dead)),
-            "state": next((words for words, those in conditions.items() if node in those), "well"),
-        }
+        return PeerShown(
+            name=process.name,
+            node_id=node.hex(),
+            role=self.kills.role(node),
+            publishes=node in assigned.publishers,
+            children=len(state.view.children(node, state.dead)),
+            state=next((words for words, those in conditions.items() if node in those), "healthy"),
+        )
 
     # --- the end
 

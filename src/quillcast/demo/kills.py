@@ -8,10 +8,11 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from quillcast.core.journal import Entry
 from quillcast.demo import roles
+from quillcast.demo.answers import Strike
 from quillcast.demo.display import Display
 from quillcast.demo.orders import Unplug
 from quillcast.demo.processes import PeerFailed, PeerProcess
@@ -23,20 +24,6 @@ FROM, EVERY = 0.15, 0.2  # of the stream's length: until the first kill, and fro
 REPAIR_BOUND_S = 15.0  # the next kill waits this long for the previous repair; a guess
 BACK_BOUND_S = 60.0  # until a peer that was cut off or slow has caught up; a guess: two leases
 STOP_S, RUN_S = 0.4, 0.1  # a slow peer is stopped and runs in turns: a fifth of its speed, too short for a suspicion
-
-
-class Strike(NamedTuple):
-    """The result: how many children in how many trees lost their parent, and when the last of them had one again."""
-
-    text: str
-    children: int
-    trees: int
-    repaired_s: float | None
-    how: str
-
-    def told(self) -> dict[str, Any]:
-        """The same as plain values."""
-        return self._asdict()
 
 
 class Kills:
@@ -84,7 +71,7 @@ class Kills:
         """Kill a peer, whatever its role."""
         async with self._turn:
             self._check(victim)
-            return await self._kill(victim, f"{self.part(victim)} of {self.state.busiest}")
+            return await self._kill(victim, f"{self.role(victim)} of {self.state.busiest}")
 
     async def partition(self, victim: bytes, seconds: float) -> Strike:
         """Cut a peer off from all others for some seconds."""
@@ -112,7 +99,7 @@ class Kills:
         self.over.set()
         await asyncio.gather(*self._lasting)
 
-    def part(self, peer: bytes) -> str:
+    def role(self, peer: bytes) -> str:
         """A peer's role in the busiest topic."""
         view = self.state.view
         parents = view.parents(self.state.dead)
@@ -164,7 +151,7 @@ class Kills:
         return Strike(text, repair.children, repair.trees, lasted_s if repaired else None, how)
 
     def _named(self, victim: bytes) -> str:
-        return f"{self.state.name(victim)}, {self.part(victim)} of {self.state.busiest}"
+        return f"{self.state.name(victim)}, {self.role(victim)} of {self.state.busiest}"
 
     def _last(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

@@ -27,6 +27,9 @@ class LiveConfig(msgspec.Struct, frozen=True, kw_only=True):
     local_ipc: bool = True
     """Links between peers of one machine use a Unix socket and shared memory, if both sides have this on."""
 
+    yield_cpu: bool = True
+    """After sending events, a peer yields the CPU to the processes that they wake (docs/live.md, *Turns*)."""
+
     unauthenticated_max: int = 128
     """Unauthenticated connections; beyond that the oldest are closed. A guess."""
 

@@ -5,11 +5,13 @@ from typing import Any
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import UP
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Started, Stopped
 from quillcast.protocol.config import Config
 from quillcast.protocol.forwarding.edge import Subscriber
+from quillcast.protocol.forwarding.policy import ForwardingPolicy
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours import messages as neighbour_messages
 from quillcast.protocol.neighbours import neighbours as neighbours_layer
@@ -20,15 +22,14 @@ from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay import messages as overlay_messages
 from quillcast.protocol.overlay import pastry as overlay_layer
 from quillcast.protocol.overlay.pastry import Pastry
-from quillcast.protocol.reliability.recovery import Recovery
 from quillcast.protocol.security.access import Warrant
 from quillcast.protocol.topics.descriptor import Descriptor, Settings, described
 from quillcast.protocol.topics.publishing.changes import CreateDone
 from quillcast.protocol.topics.publishing.publisher import Publisher, PublisherListener
 from quillcast.protocol.topics.scribe import Scribe
-from quillcast.protocol.topics.state.movement import Handlers
+from quillcast.protocol.topics.state.handlers import Handlers
+from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.subscription import Subscription
-from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.wire import WireCodec
 
 LEAVE_STEP_S = 0.05  # how often a leaving peer checks whether it may go; a guess
@@ -41,18 +42,21 @@ class LeaveStep(Timer, frozen=True):
 class Peer:
     """The protocols of a peer on top of a host, which passes its inputs to this class (`core.host.Inputs`)."""
 
-    def __init__(self, host: Host, config: Config | None = None) -> None:
+    def __init__(self, host: Host, config: Config | None = None, *, policy: ForwardingPolicy | None = None) -> None:
+        """`policy` decides who passes a topic's bundles on to whom; Scribe's tree if there is none."""
         self.host = host
         self.config = config or Config()
         topics = self.config.topics
         self.streams = Streams(host, self.config.streams)
         self.neighbours = Neighbours(host, self.config.neighbours, self.streams)
         self.overlay = Pastry(host, self.config.overlay, self.neighbours, WireCodec())
-        self.table: ForwardingTable[Tree] = ForwardingTable(host, topics.budget_bytes)
+        self.table = ForwardingTable(host, topics.budget_bytes)
         self.dispatch = Dispatch()
-        self.scribe = Scribe(host, topics, self.overlay, self.neighbours, self.streams, self.table, self.dispatch)
-        self.recovery = Recovery(host, topics, self.scribe, self.dispatch)
-        self.scribe.gap_noticed, self.scribe.front_filled = self.recovery.look_soon, self.recovery.front_filled
+        self.scribe = Scribe(
+            host, topics, self.overlay, self.neighbours, self.streams, self.table,
+            policy or ScribeTree(topics.children_per_topic_max, topics.fallbacks), self.dispatch,
+        )  # fmt: skip
+        self.recovery = self.scribe.recovery
         self.streams.listener = self.scribe
         self.overlay.application = self.scribe
         self.neighbours.listeners += [self.overlay, self.scribe]
@@ -141,7 +145,7 @@ class Peer:
 
     def handle(self, name: str, handlers: Handlers) -> None:
         """Set the paper's upcalls for a topic at this peer (Scribe, section 3.2)."""
-        self.scribe.handlers[described(name).topic] = handlers
+        self.scribe.handle(described(name).topic, handlers)
 
     def leave(self, within_s: float | None = None) -> None:
         """Leave: wait a limited time until local events are safe, transfer topics, go. Then `left` is true."""
@@ -188,7 +192,10 @@ class Peer:
         self.scribe.housekeeping.notice()
         self.neighbours.heard(sender)
         self.overlay.heard(sender)
-        self.scribe.bundle(sender, bundle)
+        if bundle.envelope.kind is UP:
+            self.scribe.intake.up(sender, bundle)
+        else:
+            self.table.arrive(sender, bundle)
 
     def timer(self, timer: Timer) -> None:
         """A timer is due."""

@@ -86,7 +86,7 @@ class Reader:
 
     def started(self, position: Position) -> None:
         self.started_at, self.start = self.host.world.now, position
-        past = _peer(self.host).scribe.trees[topic_id(self.topic)].past
+        past = _peer(self.host).scribe.trees[topic_id(self.topic)].flow.past
         self.knew = {term: each.end for term, each in past.items()}
 
     def deliver(self, block: Block, skip: int, stop: int, position: Position, recovered: bool = False) -> None:

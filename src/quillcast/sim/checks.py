@@ -56,7 +56,7 @@ def check_tree(run: Observed, topic: str) -> None:
     trees, what = run.trees(topic), f"tree of topic {topic}"
     numbers: dict[bytes, int] = {machine.node_id: machine.number for machine, _ in run.running()}
     roots = [number for number, tree in trees.items() if tree.root is not None]
-    readers = {n for n, tree in trees.items() if tree.edges or tree.unstarted}
+    readers = {n for n, tree in trees.items() if tree.subscriptions or tree.unstarted}
     if readers:
         id_ = run.topics[topic]
         closest = numbers[min(numbers, key=lambda node: (ring_distance(node, id_), node))]
@@ -116,11 +116,13 @@ def _check_tables(machine: Machine, peer: Peer, gone: dict[bytes, str]) -> None:
         topic = f"of topic {tree.descriptor.name}"
         late = [short(node) for node, lease in tree.orphaned_leases.items() if lease.until < overdue]
         _holds(not late, f"{who} still knows ended leases {topic}, those of {late}")
-        _holds(len(tree.past) <= TERMS_KEPT_MAX, f"{who} keeps {len(tree.past)} past terms {topic}")
-        _holds(len(tree.forgotten) <= FORGOTTEN_MAX, f"{who} remembers {len(tree.forgotten)} past terms {topic}")
+        _holds(len(tree.flow.past) <= TERMS_KEPT_MAX, f"{who} keeps {len(tree.flow.past)} past terms {topic}")
+        _holds(
+            len(tree.flow.forgotten) <= FORGOTTEN_MAX, f"{who} remembers {len(tree.flow.forgotten)} past terms {topic}"
+        )
         admitted = [gone[id_] for id_ in (tree.root.admissions if tree.root is not None else ()) if id_ in gone]
         _holds(not admitted, f"{who}, the root {topic}, remembers publishers whose leases have ended: {admitted}")
-        for edge in tree.edges.values():
+        for edge in tree.subscriptions:
             silent = [gone[id_] for id_ in edge.publishers if id_ in gone]
             _holds(len(silent) <= SILENT_MAX, f"{who} remembers {len(silent)} publishers that are gone, {topic}")
     left = [

@@ -10,8 +10,8 @@ from quillcast.protocol.topics.state.tree import Tree
 
 def bundles(tree: Tree) -> Iterator[Bundle]:
     """What a peer keeps of a topic for others: the log of the current term, and past terms."""
-    yield from tree.log.bundles()
-    for past in tree.past.values():
+    yield from tree.flow.log.bundles()
+    for past in tree.flow.past.values():
         yield from past.bundles
 
 
@@ -51,8 +51,8 @@ def kept_bytes(peer: Peer) -> tuple[int, int]:
 def _kept(peer: Peer) -> Iterator[Bundle]:
     for tree in peer.scribe.trees.values():
         yield from bundles(tree)
-        for edge in tree.edges.values():
-            yield from edge.backlog
+        for edge in tree.subscriptions:
+            yield from edge.channel.backlog
             line = edge.latest
             while line is not None:
                 yield from line.waiting.values()

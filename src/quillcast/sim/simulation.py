@@ -6,6 +6,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.ids import NodeId
 from quillcast.core.messages import Codec, Contact
 from quillcast.core.trace import Admitted, Delivered, Record
+from quillcast.protocol.forwarding.policy import ForwardingPolicy
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.descriptor import Descriptor, Settings
 from quillcast.protocol.wire import WireCodec
@@ -41,6 +42,7 @@ class Simulation(Observed):
         share_bundles: pass bundles by reference.
         journal: where trace records go.
         watch: called with every process that starts, before its first input.
+        policy: the forwarding policy of all peers; None for Scribe's tree.
     """
 
     def __init__(
@@ -52,11 +54,12 @@ class Simulation(Observed):
         share_bundles: bool = False,
         journal: Journal | None = None,
         watch: Callable[[SimHost], None] | None = None,
+        policy: ForwardingPolicy | None = None,
     ) -> None:
         self.random = derived(seed, "simulation")
         self._contacts: dict[int, list[Contact]] = {}  # the known peers that each machine's process saved
         self._stale_contacts: dict[int, list[Contact]] = {}
-        self._watch = watch
+        self._watch, self._policy = watch, policy
         arrivals = sum(isinstance(fault, faults.Arrive) for fault in scenario.faults)
         network = Network(
             scenario.topology.build(seed, scenario.peers + arrivals),
@@ -185,7 +188,7 @@ class Simulation(Observed):
         return self.world.add(NodeId(bytes.fromhex(id_digits.ljust(32, "0"))))
 
     def _peer(self, host: SimHost) -> Peer:
-        return Peer(host, self.scenario.config)
+        return Peer(host, self.scenario.config, policy=self._policy)
 
     def _start(self, machine: Machine) -> None:
         known = [other.contact for other, _ in self.running()]

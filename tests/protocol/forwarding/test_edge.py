@@ -2,22 +2,23 @@
 
 from random import Random
 
+from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.ranges import RangeSet
 from quillcast.core.trace import Repeated
+from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.edge import DELIVERED_RANGES_MAX, Edge
-from quillcast.protocol.forwarding.flow import Past
-from quillcast.protocol.forwarding.ledger import NO_LEDGER, Run
+from quillcast.protocol.forwarding.ledger import Run
 from quillcast.protocol.forwarding.log import Budget, Log
 from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, Notes, RecordingHost, block, down
 
 THIRD = Term(3, FIRST.node)
-NO_LOG = Log(Budget(0))
+NOTHING: tuple[Bundle, ...] = ()
 
 
 def an_edge(*, ordered: bool = True, since: Term = FIRST, start: int = 0) -> tuple[Edge, Notes, RecordingHost]:
     host, notes = RecordingHost(), Notes()
-    edge = Edge(host, WEATHER, notes, 0, ordered=ordered)
+    edge = Edge(host, WEATHER, notes, ordered=ordered)
     notes.turn_over = edge.tell_losses
     edge.begin(since, start)
     return edge, notes, host
@@ -41,7 +42,7 @@ def test_all_bundles_behind_a_gap_are_delivered_in_order_once_it_is_filled() -> 
     assert notes.got == [b"%d" % index for index in range(1000)]
     line = edge.term_cursor(FIRST)
     assert line is not None
-    assert (line.next, line.waiting, line.firsts) == (1000, {}, [])
+    assert (line.next, line.waiting, line.waiting.firsts) == (1000, {}, [])
 
 
 def test_an_event_that_a_new_root_readmits_is_delivered_once() -> None:
@@ -69,7 +70,7 @@ def test_a_hole_that_nobody_fills_becomes_void() -> None:
     edge.begin(SECOND, 0)
     edge.take(down(SECOND, 0, block(PAUL, 2)))
     host.time = 31.0
-    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NOTHING)
     assert notes.got == [b"0", b"2"]
     assert [why for *_, why in notes.lost_] == ["void"]
 
@@ -83,11 +84,11 @@ def test_a_hole_before_events_that_were_reported_lost_becomes_void_too() -> None
     edge.tell_losses()
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(5, 7), (8, 9)]
     host.time = 31.0
-    edge.give_up_holes(1.0, NO_LOG)
-    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NOTHING)
+    edge.give_up_holes(1.0, NOTHING)
     edge.tell_losses()
     assert [(first, last, why) for _, first, last, why in notes.lost_][2:] == [(1, 5, "void"), (7, 8, "void")]
-    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NOTHING)
     edge.tell_losses()
     assert len(notes.lost_) == 4
 
@@ -231,10 +232,10 @@ def test_events_of_an_earlier_term_that_nobody_has_are_reported_lost_after_later
 def test_a_best_effort_subscriber_of_a_reliable_topic_is_told_about_the_end_of_a_past_term() -> None:
     edge, _, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
-    past = Past(RangeSet([(0, 1)]), 3, [], 0.0, NO_LEDGER)
-    assert edge.lacking(FIRST, past) == [(1, 3)]
+    seen = RangeSet([(0, 1)])
+    assert edge.lacking(FIRST, seen, 3) == [(1, 3)]
     edge.readmits = False
-    assert edge.lacking(FIRST, past) == [], "a best-effort topic does not request it"
+    assert edge.lacking(FIRST, seen, 3) == [], "a best-effort topic does not request it"
 
 
 def test_the_remembered_gaps_of_a_best_effort_subscriber_are_bounded() -> None:
@@ -267,7 +268,7 @@ def test_a_gap_that_was_given_up_early_is_skipped_when_it_is_next() -> None:
 
 def test_a_subscription_that_started_within_a_bundle_gets_the_rest_of_it() -> None:
     host, notes = RecordingHost(), Notes()
-    edge = Edge(host, WEATHER, notes, 0, ordered=True)
+    edge = Edge(host, WEATHER, notes, ordered=True)
     edge.begin(FIRST, 1)
     edge.take(down(FIRST, 0, block(PAUL, 0, b"0", b"1", b"2")))
     assert notes.got == [b"1", b"2"]
@@ -415,16 +416,16 @@ def test_a_hole_waits_again_when_another_term_begins() -> None:
     edge.take(down(SECOND, 0, block(PAUL, 2)))
     host.time = 31.0
     edge.begin(THIRD, 0)
-    assert not edge.give_up_holes(1.0, NO_LOG)
+    assert not edge.give_up_holes(1.0, NOTHING)
     assert notes.lost_ == []
     host.time = 70.0
-    assert edge.give_up_holes(32.0, NO_LOG)
+    assert edge.give_up_holes(32.0, NOTHING)
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(1, 2)]
 
 
 def test_events_admitted_before_the_subscription_are_not_waited_for() -> None:
     edge, notes, _ = an_edge()
-    edge = Edge(edge.host, WEATHER, notes, 0, ordered=True)
+    edge = Edge(edge.host, WEATHER, notes, ordered=True)
     edge.begin(SECOND, 5)
     edge.begin(FIRST, 2)  # that term is known up to here, and continues
     edge.take(down(FIRST, 2, block(PAUL, 0)))
@@ -485,20 +486,20 @@ def test_events_between_losses_and_the_first_delivered_event_are_lost_too() -> N
     edge.skip(FIRST, [(0, 3)], "unavailable", [Run(0, PAUL, 2, 3)])
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(2, 5)]
     host.time = 31.0
-    assert edge.give_up_holes(1.0, NO_LOG)
+    assert edge.give_up_holes(1.0, NOTHING)
     assert [(first, last, why) for _, first, last, why in notes.lost_][1:] == [(5, 9, "void")]
     assert not edge.holes
 
 
 def test_a_hole_is_not_void_while_its_events_wait_for_the_subscriber() -> None:
     edge, notes, host = an_edge()
-    log = Log(Budget(1 << 20))
+    log, channel = Log(Budget(1 << 20)), Channel(edge, 0)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     log.append(down(FIRST, 1, block(PAUL, 1)))
     edge.skip(FIRST, [(2, 3)], "unavailable", [Run(2, PAUL, 2, 1)])
     host.time = 31.0
-    edge.give_up_holes(1.0, log)
-    edge.advance(log)
+    edge.give_up_holes(1.0, channel.untaken(log))
+    channel.advance(log)
     assert notes.got == [b"0", b"1"]
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(2, 3)]
 
@@ -512,7 +513,7 @@ def test_an_uncertain_loss_does_not_hide_a_larger_hole() -> None:
     edge.take(down(FIRST, 3, block(PAUL, 9)))
     assert notes.got == [b"0", b"2"]
     host.time = 31.0
-    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NOTHING)
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(1, 2, "unavailable"), (3, 9, "void")]
     assert notes.got == [b"0", b"2", b"9"]
 
@@ -525,7 +526,7 @@ def test_events_reported_by_position_are_not_reported_again_as_a_void_hole() -> 
     edge.take(down(SECOND, 0, block(PAUL, 5), block(PAULA, 4, b"e")))
     assert notes.got == [b"0", b"a"]
     host.time = 31.0
-    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NOTHING)
     assert notes.got == [b"0", b"a", b"5", b"e"]
     assert notes.lost_ == [(1, 2, 9, "unavailable")], "four events of one publisher, and three of the other"
 
@@ -535,7 +536,7 @@ def test_nor_if_later_events_of_the_same_term_were_reported_lost_by_name() -> No
     edge.take(down(FIRST, 0, block(PAUL, 0)))
     edge.skip(FIRST, [(1, 8)], "unavailable", [Run(5, PAUL, 5, 3)])
     host.time = 31.0
-    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NOTHING)
     edge.take(down(FIRST, 8, block(PAUL, 8)))
     assert notes.got == [b"0", b"8"]
     edge.tell_losses()
@@ -558,7 +559,7 @@ def test_each_lost_position_accounts_for_one_event() -> None:
     edge.begin(SECOND, 0)
     edge.take(down(SECOND, 0, block(PAUL, 5), block(PAULA, 5, b"f")))
     host.time = 31.0
-    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NOTHING)
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 9, "unavailable"), (1, 5, "void")]
 
 
@@ -570,7 +571,7 @@ def test_an_event_that_another_term_recovers_accounts_for_one_too() -> None:
     edge.take(down(SECOND, 0, block(PAUL, 1), block(PAUL, 2), block(PAULA, 2, b"c")))
     assert notes.recovered == [b"1", b"2"]
     host.time = 31.0
-    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NOTHING)
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 4, "unavailable"), (1, 2, "void")]
 
 
@@ -581,7 +582,7 @@ def test_what_may_have_been_admitted_before_the_subscription_began_is_no_hole_be
     edge.begin(THIRD, 0)
     edge.take(down(THIRD, 0, block(PAUL, 5)))
     host.time = 31.0
-    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NOTHING)
     edge.tell_losses()
     assert notes.lost_ == [(1, 2, 3, "unavailable")], "the second term may have admitted the others before its fifth"
     assert notes.got == [b"5"]
@@ -594,7 +595,7 @@ def test_nor_what_a_term_between_may_have_admitted_before_the_subscription_began
     edge.take(down(THIRD, 0, block(PAUL, 9)))
     edge.skip(FIRST, [(3, 5)], "unavailable", [Run(3, PAUL, 2, 2)])
     host.time = 31.0
-    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NOTHING)
     assert notes.lost_ == [(1, 2, 4, "unavailable")], "the second term may have admitted the others before its fifth"
 
 
@@ -604,14 +605,14 @@ def test_but_it_is_one_behind_losses_that_the_subscription_was_owed_of_its_own_t
     edge.begin(THIRD, 0)
     edge.take(down(THIRD, 0, block(PAUL, 5)))
     host.time = 31.0
-    edge.give_up_holes(1.0, NO_LOG)
+    edge.give_up_holes(1.0, NOTHING)
     edge.tell_losses()
     assert [(first, last, why) for _, first, last, why in notes.lost_] == [(2, 3, "unavailable"), (3, 5, "void")]
 
 
 def test_events_admitted_before_the_subscription_began_are_no_hole() -> None:
     edge, notes, _ = an_edge()
-    edge = Edge(edge.host, WEATHER, notes, 0, ordered=True)
+    edge = Edge(edge.host, WEATHER, notes, ordered=True)
     edge.begin(SECOND, 7)
     edge.take(down(SECOND, 7, block(PAUL, 9)))
     edge.owe(FIRST, 0, stable=3)

@@ -9,8 +9,8 @@ from tests.protocol.recording import FIRST, PAUL, PAULA, SECOND, WEATHER, block,
 def a_flow() -> Flow:
     flow = Flow(WEATHER, Budget(1 << 20))
     flow.begin(FIRST, 0, 0.0)
-    flow.move(down(FIRST, 0, block(PAUL, 7, b"7", b"8")))
-    flow.move(down(FIRST, 2, block(PAULA, 0, b"0")))
+    flow.move(down(FIRST, 0, block(PAUL, 7, b"7", b"8")), flow.current)
+    flow.move(down(FIRST, 2, block(PAULA, 0, b"0")), flow.current)
     return flow
 
 
@@ -42,7 +42,7 @@ def test_a_flow_knows_the_runs_of_discarded_events_and_releases_their_ranges() -
 def test_the_start_of_a_flow_does_not_imply_stability() -> None:
     flow = Flow(WEATHER, Budget(1 << 20))
     flow.begin(FIRST, 40, 0.0)
-    assert (flow.start, flow.frontier, flow.stable) == (40, 40, 0)
+    assert (flow.current.start, flow.frontier, flow.current.stable) == (40, 40, 0)
 
 
 def test_bundles_of_past_terms_are_discarded_oldest_first() -> None:
@@ -55,7 +55,7 @@ def test_bundles_of_past_terms_are_discarded_oldest_first() -> None:
 
 def test_the_stable_part_of_a_past_term_is_discarded_alone() -> None:
     flow = a_flow()
-    flow.stable = 2
+    flow.current.stable = 2
     flow.begin(SECOND, 0, 60.0)
     assert flow.discard_past(FIRST, stable_only=True) == 2
     assert flow.past[FIRST].kept() == [(2, 3)]
@@ -67,9 +67,9 @@ def test_events_may_be_readmitted_until_later_ones_of_their_publisher_arrive() -
     flow = a_flow()
     flow.begin(SECOND, 0, 60.0)
     assert list(flow.may_be_readmitted(FIRST, [(0, 3)])) == [(0, 3)]
-    flow.move(down(SECOND, 0, block(PAUL, 7, b"7")))
+    flow.move(down(SECOND, 0, block(PAUL, 7, b"7")), flow.current)
     assert list(flow.may_be_readmitted(FIRST, [(0, 3)])) == [(1, 3)], "8 and all of Paula's events may be"
-    flow.move(down(SECOND, 1, block(PAUL, 9, b"9")))
+    flow.move(down(SECOND, 1, block(PAUL, 9, b"9")), flow.current)
     assert list(flow.may_be_readmitted(FIRST, [(0, 3)])) == [(2, 3)]
     flow.settle(FIRST, 3)
     assert not flow.may_be_readmitted(FIRST, [(0, 3)]), "they were stable, and nobody sends them again"

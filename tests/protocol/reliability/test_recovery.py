@@ -94,7 +94,7 @@ def test_events_that_may_be_admitted_again_are_awaited_longer_if_publishers_may_
     village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
     village.run(5)
     village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
-    reading.tree.learn_runs(slept_through, [Run(0, PAUL, 100, 3)])
+    reading.tree.flow.learn_runs(slept_through, [Run(0, PAUL, 100, 3)])
     village.run(told_after_s - 30)
     assert reading.told == []
     village.run(30)
@@ -109,12 +109,11 @@ def test_unknown_events_are_awaited_while_the_root_holds_publishers_back() -> No
     slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
 
     def hold_back(peer: Peer, *, held_back: bool) -> None:
-        root.note_held_back(peer.host.now(), held_back=held_back)
-        peer.scribe.reports.touch(root)
+        peer.scribe.reports.note_held_back(root, held_back=held_back)
 
     village.act(reading.root, lambda peer: hold_back(peer, held_back=True))
     village.run(5)
-    assert reading.tree.held_back
+    assert TOPIC in village.peers[reading.peer].scribe.reports.held_back
     village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
     village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
     village.run(70)
@@ -134,15 +133,15 @@ def test_what_a_peer_discarded_of_a_past_term_it_gets_again_from_a_neighbour_for
     assert sibling is not None
     for peer, tree in ((reading.root, root), (reading.sibling, sibling)):
         village.act(peer, lambda peer, tree=tree: peer.scribe.terms.recall(tree, term, 3))
-    root.give_up(term, [(0, 3)])
+    root.flow.past[term].give_up([(0, 3)])
     kept = Bundle(Envelope(TOPIC, REPAIR, term, 0), (block(PAUL, 0, b"a", b"b", b"c"),))
-    village.act(reading.sibling, lambda peer: peer.scribe.movement.move(sibling, kept))
+    village.act(reading.sibling, lambda peer: peer.table.move(sibling.flow, kept))
     village.run(5)
-    assert root.past[term].kept() == []
+    assert root.flow.past[term].kept() == []
     asker = village.world.machines[reading.peer].contact
     village.act(reading.root, lambda peer: peer.message(asker, Fetch(TOPIC, term, [(0, 3)])))
     village.run(5)
-    assert root.past[term].kept() == reading.tree.past[term].kept() == [(0, 3)]
+    assert root.flow.past[term].kept() == reading.tree.flow.past[term].kept() == [(0, 3)]
 
 
 def test_requests_over_a_lost_link_are_not_answered_over_the_next() -> None:

@@ -29,23 +29,26 @@ from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
+from quillcast.protocol.topics.state.arrivals import Arrivals
 from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import Effect
-from quillcast.protocol.topics.state.fallbacks import Fallbacks
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.handlers import Handlers
+from quillcast.protocol.topics.state.holders import Child
 from quillcast.protocol.topics.state.keepers import Keepers
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.movement import Handlers, Movement
+from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.records import TopicRecords
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
-from quillcast.protocol.topics.state.tree import Child, Tree
+from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 from tests.protocol.overlay.world import CODEC
 from tests.protocol.recording import ALICE, BOB, CAROL, FIRST, RecordingHost
@@ -87,8 +90,8 @@ class Parts:
     def __init__(self, *ring: Contact) -> None:
         self.host, self.ring, self.dispatch = RecordingHost(), Line(*(ring or (BOB, ALICE, CAROL))), Dispatch()
         self.ordered: list[Effect] = []
-        self.table: ForwardingTable[Tree] = ForwardingTable(self.host, 1 << 20)
-        self.trees, self.budget = self.table.flows, self.table.budget
+        self.table, self.trees = ForwardingTable(self.host, 1 << 20), dict[bytes, Tree]()
+        self.budget = self.table.budget
         self.handlers: dict[bytes, Handlers] = {}
         self.publishers: dict[bytes, dict[bytes, Publisher]] = {}
         self.records, self.successors = TopicRecords(), Successors()
@@ -98,7 +101,7 @@ class Parts:
         self.neighbours = Neighbours(self.host, NeighbourConfig(), self.streams)
         self.overlay = Pastry(self.host, OverlayConfig(), self.neighbours, CODEC)
         self.answers = Answers(self.host, self.ring, self.dispatch)
-        self.fallbacks = Fallbacks(self.host.me, self.ring, CONFIG.fallbacks)
+        self.placement = Placement(self.host.me, self.ring, ScribeTree(CONFIG.children_per_topic_max, CONFIG.fallbacks))
 
     # ---- what a test puts there and looks at
 
@@ -121,19 +124,23 @@ class Parts:
     def tree(self, descriptor: Descriptor = DESCRIPTOR) -> Tree:
         """A tree in which this peer has no place yet."""
         self.records.descriptors[descriptor.topic] = descriptor
-        return self.table.open(Tree(descriptor.topic, descriptor, self.budget))
+        tree = self.trees[descriptor.topic] = Tree(descriptor.topic, descriptor, self.budget)
+        self.table.open(tree.flow)
+        self.table.listener = self.arrivals
+        return tree
 
     def root(self, descriptor: Descriptor = DESCRIPTOR) -> Tree:
         """A tree whose root is here."""
         tree = self.tree(descriptor)
         tree.root = Root(self.host, CONFIG, descriptor, FIRST, 0.0)
-        tree.begin(FIRST, 0, 0.0, 0)
+        tree.flow.begin(FIRST, 0, 0.0, 0)
         return tree
 
     def child(self, tree: Tree, contact: Contact, acknowledged: int = 0) -> Child:
         """An entry of the tree's children table."""
         child = Child(self.host, contact, 0, tree.term, acknowledged)
         tree.enter(child)
+        self.placement.install(tree)
         return child
 
     # ---- the parts, from the bottom up
@@ -165,19 +172,20 @@ class Parts:
     @cached_property
     def open_trees(self) -> Trees:
         return Trees(
-            self.table, self.known, self.terms, self.due, self.reports, self.flow_control, self.forgetting
+            self.trees, self.table, self.known, self.terms, self.due, self.reports, self.flow_control,
+            self.forgetting, self.handlers,
         )  # fmt: skip
 
     @cached_property
     def progress(self) -> Progress:
         return Progress(
-            self.host, CONFIG, self.trees, self.streams, self.fallbacks, self.keepers, self.flow_control, self.reports,
+            self.host, CONFIG, self.trees, self.streams, self.placement, self.keepers, self.flow_control, self.reports,
             self.due, self.dispatch, self.ordered.append,
         )  # fmt: skip
 
     @cached_property
-    def movement(self) -> Movement:
-        return Movement(self.host, self.table, self.handlers, self.progress, self.ordered.append)
+    def arrivals(self) -> Arrivals:
+        return Arrivals(self.host, self.trees, self.terms, self.progress, self.flow_control, self.ordered.append)
 
     @cached_property
     def subscribing(self) -> Subscribing:
@@ -188,7 +196,7 @@ class Parts:
     @cached_property
     def children(self) -> ChildrenTables:
         return ChildrenTables(
-            self.host, CONFIG, self.neighbours, self.streams, self.known, self.open_trees, self.terms, self.fallbacks,
+            self.host, CONFIG, self.neighbours, self.streams, self.known, self.open_trees, self.terms, self.placement,
             self.reports, self.progress, self.answers, self.handlers, self.successors, self.dispatch,
             self.ordered.append,
         )  # fmt: skip
@@ -225,7 +233,7 @@ class Parts:
     @cached_property
     def intake(self) -> Intake:
         return Intake(
-            self.host, CONFIG, self.ring, self.open_trees, self.terms, self.movement, self.progress,
+            self.host, CONFIG, self.ring, self.open_trees, self.terms, self.table, self.progress,
             self.flow_control, self.due, self.successors, self.dispatch,
         )  # fmt: skip
 

@@ -156,13 +156,13 @@ def test_stability_waits_for_a_silent_lease_and_names_it() -> None:
     village.run(1)
     assert (publisher.admitted, publisher.stable) == (1, 0)
     walk = who_lags(village, 0, publisher)
-    assert walk.silent == [village.world.machines[silent].contact]
+    assert walk.unresponsive == [village.world.machines[silent].contact]
     assert (walk.behind, walk.orphaned_leases, walk.hold_s) == ([], {}, 0.0)
     village.run(10)
     walk = who_lags(village, 0, publisher)
     assert list(walk.orphaned_leases) == [village.world.machines[silent].node_id], "its lease goes on"
     assert 10 < walk.orphaned_leases[village.world.machines[silent].node_id] < 30
-    assert (walk.behind, walk.silent) == ([], [])
+    assert (walk.behind, walk.unresponsive) == ([], [])
     village.run(30)  # the lease ends
     assert publisher.stable == 1
 
@@ -210,7 +210,7 @@ def test_who_is_asked_and_has_the_event_is_not_to_blame_though_its_parent_has_no
         child.acknowledged = 0  # as if their word was still on its way
     walk = who_lags(village, 0, publisher)
     assert walk.answered.keys() >= root.children.keys()
-    assert (walk.behind, walk.silent, walk.orphaned_leases) == ([], [], {})
+    assert (walk.behind, walk.unresponsive, walk.orphaned_leases) == ([], [], {})
 
 
 def test_a_slow_subscriber_and_a_root_that_holds_stability_back_are_told_apart() -> None:
@@ -227,7 +227,7 @@ def test_a_slow_subscriber_and_a_root_that_holds_stability_back_are_told_apart()
     village.run(3)
     walk = who_lags(village, writer, publisher)
     assert walk.behind == [village.world.machines[slow].contact]
-    assert (walk.silent, walk.hold_s) == ([], 0.0)
+    assert (walk.unresponsive, walk.hold_s) == ([], 0.0)
     village.kill(old)
     village.run(10)
     walk = who_lags(village, writer, publisher)
@@ -435,9 +435,9 @@ def test_topics_that_get_room_again_together_each_give_their_credit_back_once() 
         flow_control, sender = peer.scribe.flow_control, village.world.machines[writer].node_id
         peer.host.charged[sender] = 20
         flow_control.withheld_by_topic = {topic * 16: deque([(sender, 10)]) for topic in (b"a", b"b")}
-        tree.recall(old, 1, peer.host.now() + 60)
-        tree.settle(old, 1)  # so that it may go at once
-        assert tree.restore(past)
+        tree.flow.recall(old, 1, peer.host.now() + 60)
+        tree.flow.settle(old, 1)  # so that it may go at once
+        assert tree.flow.restore(past)
         assert flow_control.budget.over
         flow_control.relieved()
         assert not flow_control.budget.over
@@ -580,4 +580,4 @@ def test_buffers_that_are_full_by_what_is_taken_at_last_are_told_so_at_once() ->
 
 def kept_by(village: Village, peer: int) -> int:
     tree = village.tree(peer, NAME)
-    return tree.log.size_bytes if tree is not None else 0
+    return tree.flow.log.size_bytes if tree is not None else 0

@@ -44,7 +44,7 @@ def test_events_of_a_past_term_that_are_neither_found_nor_given_up_are_as_old_as
     tree, peer = village.tree(survivor, NAME), village.peers[survivor]
     assert tree is not None
     assert [reader.behind_s for reader in lag.readers(tree, peer.host, village.config.topics.past_terms_s)] == [0.0]
-    (past,) = tree.past.values()
+    (past,) = tree.flow.past.values()
     past.end += 3  # somebody says so
     (reader,) = lag.readers(tree, peer.host, village.config.topics.past_terms_s)
     assert reader.owed == 3

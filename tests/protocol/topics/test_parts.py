@@ -33,6 +33,7 @@ from quillcast.protocol.topics.messages import (
 )
 from quillcast.protocol.topics.root.admissions import Admissions
 from quillcast.protocol.topics.root.intake import Acknowledge, Seal
+from quillcast.protocol.topics.state.cut import Cut
 from quillcast.protocol.topics.state.due import HousekeepingDue
 from quillcast.protocol.topics.state.effects import (
     AllStable,
@@ -48,13 +49,14 @@ from quillcast.protocol.topics.state.effects import (
     Resign,
     RootHere,
 )
-from quillcast.protocol.topics.state.fallbacks import Fallbacks
 from quillcast.protocol.topics.state.flow_control import FlowControl, PatienceOver
 from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
+from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.reports import ReportDue
 from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.root import Admission
+from quillcast.protocol.topics.state.scribe_tree import ScribeTree
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -121,10 +123,10 @@ def test_an_answer_goes_straight_and_over_the_overlay_when_it_is_asked_for_again
 
 
 def test_children_of_a_root_are_named_the_next_root_and_their_siblings(world: Parts) -> None:
-    fallbacks, tree = Fallbacks(ALICE.node_id, world.ring, 3), world.root()
+    placement, tree = Placement(ALICE.node_id, world.ring, ScribeTree(16, 3)), world.root()
     world.child(tree, CAROL)
     world.child(tree, BOB)
-    assert fallbacks.of(tree) == (BOB, CAROL)
+    assert placement.stand_ins(tree) == (BOB, CAROL)
 
 
 def test_children_of_a_forwarder_are_named_their_grandparent_first() -> None:
@@ -132,8 +134,8 @@ def test_children_of_a_forwarder_are_named_their_grandparent_first() -> None:
     tree = world.tree()
     tree.parent = CAROL
     world.child(tree, BOB)
-    assert Fallbacks(ALICE.node_id, world.ring, 3).of(tree) == (CAROL, BOB)
-    assert Fallbacks(ALICE.node_id, world.ring, 1).of(tree) == (CAROL,)
+    assert Placement(ALICE.node_id, world.ring, ScribeTree(16, 3)).stand_ins(tree) == (CAROL, BOB)
+    assert Placement(ALICE.node_id, world.ring, ScribeTree(16, 1)).stand_ins(tree) == (CAROL,)
 
 
 # ---- terms
@@ -164,7 +166,7 @@ def test_a_new_term_is_reported_and_the_one_before_it_is_kept_to_its_end(world: 
     terms.enter(tree, FIRST, 0)
     terms.note_end(tree.topic, FIRST, 7)
     terms.enter(tree, SECOND, 0)
-    assert (tree.term, tree.past[FIRST].end) == (SECOND, 7)
+    assert (tree.term, tree.flow.past[FIRST].end) == (SECOND, 7)
     assert world.timers == [ReportDue()]
 
 
@@ -187,7 +189,7 @@ def flow_control(world: Parts) -> FlowControl:
 def fill(world: Parts, tree: Tree, events: int = 3) -> None:
     """The tree keeps as much as the whole budget, and a byte more."""
     for index in range(events):
-        tree.move(down(FIRST, index, block(PAUL, index)))
+        tree.flow.move(down(FIRST, index, block(PAUL, index)), tree.flow.current)
     world.budget.limit_bytes = world.budget.used_bytes - 1
 
 
@@ -253,13 +255,23 @@ def test_those_below_are_told_while_a_topic_that_waits_holds_its_publishers_back
     tree = world.root(Descriptor("weather", Settings(slow="wait")))
     fill(world, tree)
     flow_control.sealed(tree, BOB.node_id, 10)
-    assert tree.parent_report(world.host.me, ()).held_back
+    assert tree.topic in world.reports.held_back
     assert tree.topic in world.reports.dirty
     world.budget.limit_bytes *= 4
     flow_control.relieved()
-    assert not tree.parent_report(world.host.me, ()).held_back
-    assert tree.may_be_late(world.host.time + 9, 10.0)
-    assert not tree.may_be_late(world.host.time + 10, 10.0)
+    assert tree.topic not in world.reports.held_back
+    world.host.time += 9
+    assert world.reports.held_back.lately(tree.topic, 10.0)
+    world.host.time += 1
+    assert not world.reports.held_back.lately(tree.topic, 10.0)
+
+
+def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
+    cut = Cut(mark=10, at=0.0)
+    assert not cut.is_over(9, 20, now=0.5)
+    assert not cut.is_over(10, 20, now=5.0), "that took too long: now it has to reach 20 soon"
+    assert not cut.is_over(19, 30, now=5.5)
+    assert cut.is_over(20, 30, now=5.5)
 
 
 def test_what_a_child_was_asked_to_cut_in_one_term_says_nothing_of_the_next(world: Parts) -> None:
@@ -310,7 +322,7 @@ def test_a_publisher_that_says_it_closed_is_forgotten(world: Parts) -> None:
     admitting(world)
     tree = world.root()
     assert tree.root is not None
-    tree.root.admissions[PAUL] = _settled(BOB)
+    tree.root.admissions = {PAUL: _settled(BOB)}
     world.dispatch.message(BOB, Closed([(tree.topic, PAUL), (b"?" * 16, PAUL)]))
     assert tree.root.admissions == {}
 
@@ -319,7 +331,7 @@ def test_the_peer_of_a_silent_publisher_is_asked_for_it(world: Parts) -> None:
     admissions, neighbours = admitting(world)
     tree = world.root()
     assert tree.root is not None
-    tree.root.admissions[PAUL] = _settled(BOB)
+    tree.root.admissions = {PAUL: _settled(BOB)}
     for _ in range(2):
         world.host.time += CONFIG.lease_s
         admissions.housekeep(world.host.time)
@@ -367,7 +379,7 @@ def test_what_cannot_change_is_refused_without_asking_the_root_further(world: Pa
 def test_a_root_tells_publishers_and_children_of_a_change(world: Parts) -> None:
     tree = world.root()
     assert tree.root is not None
-    tree.root.admissions[PAUL] = _settled(BOB)
+    tree.root.admissions = {PAUL: _settled(BOB)}
     world.child(tree, CAROL)
     world.changes.entered(tree)
     assert world.host.sent == [(BOB, RootIs(FIRST, DESCRIPTOR)), (CAROL, Created(DESCRIPTOR))]
@@ -409,7 +421,7 @@ def test_a_tree_is_opened_once_and_its_leases_are_found_again(world: Parts) -> N
     tree.orphan_lease(child, 10.0, [BOB.node_id])
     leases = tree.orphaned_leases
     world.open_trees.leave_behind(tree.topic, leases)
-    tree.close(child)
+    tree.flow.close(child.channel)
     world.open_trees.forget(tree)
     assert (world.trees, world.reports.dirty, world.due.topics) == ({}, {}, {})
     assert world.open_trees.open(DESCRIPTOR).orphaned_leases == leases
@@ -510,9 +522,9 @@ def test_orphans_turn_to_their_fallback_in_one_message(world: Parts) -> None:
 
 def test_a_bundle_with_a_gap_before_it_is_moved_and_the_gap_noticed(world: Parts) -> None:
     tree = world.root()
-    assert world.movement.move(tree, Bundle(Envelope(tree.topic, DOWN, FIRST, 0), (block(PAUL, 0),)))
+    assert world.table.move(tree.flow, Bundle(Envelope(tree.topic, DOWN, FIRST, 0), (block(PAUL, 0),)))
     assert world.ordered == []
-    assert world.movement.move(tree, Bundle(Envelope(tree.topic, DOWN, FIRST, 2), (block(PAUL, 2),)))
+    assert world.table.move(tree.flow, Bundle(Envelope(tree.topic, DOWN, FIRST, 2), (block(PAUL, 2),)))
     assert world.ordered == [GapNoticed(tree.topic)]
 
 
@@ -521,10 +533,10 @@ def test_publishers_hear_what_is_stable_once_all_leases_cover_it(world: Parts) -
     assert tree.root is not None
     tree.root.admit(BOB, up(0, block(PAUL, 0)))
     for bundle in tree.root.seal():
-        world.movement.move(tree, bundle)
+        world.table.move(tree.flow, bundle)
     tree.root.closing = True
     world.progress.advance_stable(tree, world.host.now())
-    assert tree.stable == 1
+    assert tree.flow.current.stable == 1
     assert world.sent == [(BOB, "Receipts")]
     assert world.ordered == [AllStable(tree)]
 

@@ -9,9 +9,9 @@ from quillcast.core.host import Timer
 from quillcast.protocol.peer import Peer
 from quillcast.protocol.topics.membership.membership import JoinTimeout
 from quillcast.protocol.topics.state.due import HousekeepingDue
+from quillcast.protocol.topics.state.holders import Child, OrphanedLease
 from quillcast.protocol.topics.state.link_reports import ChildReport, encode
 from quillcast.protocol.topics.state.reports import ReportDue
-from quillcast.protocol.topics.state.tree import Child, OrphanedLease
 from tests.protocol.topics.test_terms import NAME, TOPIC, by_distance
 from tests.protocol.topics.village import Reader, Village
 

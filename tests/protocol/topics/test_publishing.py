@@ -81,7 +81,7 @@ def test_publishers_in_the_roots_own_process_are_paced_like_others() -> None:
         village.run(0.01)
     tree = village.tree(root, NAME)
     assert tree is not None
-    assert tree.log.size_bytes < 40_000 + 3 * 10_000
+    assert tree.flow.log.size_bytes < 40_000 + 3 * 10_000
     assert publisher.sent < publisher.next, "the rest waits at the publisher"
     assert publisher.room() <= 0
     reader.room_bytes = 1 << 20

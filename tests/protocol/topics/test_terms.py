@@ -14,9 +14,9 @@ from quillcast.protocol.topics.descriptor import described
 from quillcast.protocol.topics.membership.membership import FORMER_MAX
 from quillcast.protocol.topics.messages import Accepted, Have, Join, Leave, TransferLeadership
 from quillcast.protocol.topics.publishing.publisher import Publisher
+from quillcast.protocol.topics.state.holders import NEVER, SINCE, Child
 from quillcast.protocol.topics.state.link_reports import ChildReport, ParentReport, encode
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
-from quillcast.protocol.topics.state.tree import NEVER, SINCE, Child
 from tests.protocol.topics.village import Reader, Village
 
 NAME = "sport/tennis"
@@ -239,7 +239,7 @@ def test_a_peer_that_was_handed_a_topic_knows_how_far_it_had_gone_though_another
     tree = village.tree(peer, NAME)
     assert tree is not None
     village.act(peer, lambda p: p.scribe.terms.enter(tree, Term(4, bytes(16)), 0))
-    assert tree.past[term].end == 8
+    assert tree.flow.past[term].end == 8
 
 
 def test_a_root_that_leaves_last_still_knows_the_children_that_have_not_gone_yet() -> None:
@@ -543,7 +543,7 @@ def test_the_last_copy_is_found_in_a_peer_that_was_handed_the_topic_by_mistake()
     block = Block.seal(bytes(16), 0, [b"last copy"], time_ns=0)
     bundle = Bundle(Envelope(TOPIC, Kind.REPAIR, term), (block,))
     village.act(by_mistake, lambda peer: peer.message(gone, TransferLeadership(described(NAME), term, 1, 0)))
-    village.act(by_mistake, lambda peer: peer.scribe.table.move(bundle))
+    village.act(by_mistake, lambda peer: peer.table.move(peer.table.flows[TOPIC], bundle))
     village.run(20)
     assert reader.payloads == [b"last copy"]
     village.run(80)
@@ -581,7 +581,7 @@ def test_a_subscriber_is_told_of_what_it_lacked_in_a_term_that_is_let_go_because
         village.act(peer, lambda p, c=counter: p.scribe.terms.enter(tree, Term(c, bytes(16)), 0))
     village.act(peer, lambda p: p.scribe.terms.recall(tree, Term(first.counter, b"\xff" * 16), 5))
     village.run(3)
-    assert len(tree.past) <= TERMS_KEPT_MAX + 1
+    assert len(tree.flow.past) <= TERMS_KEPT_MAX + 1
     assert [gone[:3] for gone in reader.gone] == [(Term(first.counter, b"\xff" * 16), 0, 5)]
 
 
@@ -678,7 +678,8 @@ def test_a_subscription_begins_in_every_term_where_its_parent_knows_that_to_have
     tree = village.tree(peer, NAME)
     assert tree is not None
     block = Block.seal(bytes(16), 0, [b"6", b"7", b"8"], time_ns=0)
-    village.act(peer, lambda it: it.scribe.movement.move(tree, Bundle(Envelope(TOPIC, Kind.REPAIR, past, 6), (block,))))
+    repair = Bundle(Envelope(TOPIC, Kind.REPAIR, past, 6), (block,))
+    village.act(peer, lambda it: it.table.move(tree.flow, repair))
     assert reader.payloads == [b"7", b"8"]
 
 

@@ -91,4 +91,4 @@ def unheard(entry: Entry, network: str) -> str:
 
 def _ask(place: Rendezvous, entry: Entry, step: str, credential: str) -> None:
     path = place.control_path(entry.contact)
-    control.ask(path, QUESTION, timeout_s=ASK_S, step=step, credential=credential, pid=os.getpid())
+    control.ask(path, QUESTION, object, timeout_s=ASK_S, step=step, credential=credential, pid=os.getpid())

@@ -14,13 +14,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from quillcast.core.errors import Malformed, RemoteError, Unreachable
 from quillcast.core.messages import Number, decoded
-from quillcast.live.admission.certificates import Authority, authority_key, read_member
+from quillcast.live.admission.authority import Authority
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.keyring import MEMBERS_MAX, Keyring
 from quillcast.live.transport import addresses, hello
+from quillcast.live.transport.certificates import authority_key, read_member
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, FrameReader, FrameType, frame
 from quillcast.live.transport.hello import Hello, Identity, RefusedThere
-from quillcast.live.transport.tls import TlsProtocol, TlsTransport, applicant_context
+from quillcast.live.transport.tls import TlsTransport, applicant_context
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime, fingerprint
 
 _STATEMENT = b"quillcast admission 1\0"
@@ -77,16 +78,10 @@ async def apply(
     try:
         async with asyncio.timeout(timeout_s):
             context = applicant_context()
-            await loop.create_connection(lambda: TlsProtocol(applicant, context, server=False), host, port)
+            await loop.create_connection(lambda: TlsTransport(applicant, context), host, port)
             return await applicant.answer
-    except TimeoutError as problem:
-        raise Unreachable(f"cannot join through {line.address}: no answer within {timeout_s:g} s") from problem
-    except ConnectionRefusedError as problem:
-        raise Unreachable(f"cannot join through {line.address}: nobody listens there") from problem
-    except OSError as problem:
-        raise Unreachable(f"cannot join through {line.address}: {problem.strerror or problem}") from problem
-    except RemoteError as problem:
-        raise Unreachable(f"cannot join through {line.address}: {problem}") from problem
+    except (OSError, RemoteError) as problem:
+        raise Unreachable(f"cannot join through {line.address}: {addresses.why(problem)}") from problem
     finally:
         applicant.close()
 
@@ -94,9 +89,8 @@ async def apply(
 class Applicant:
     """The applicant's end of the connection; `answer` is the result."""
 
-    tls: TlsProtocol | None = None
     opened_here = True
-    transport: asyncio.Transport | None = None
+    transport: TlsTransport | None = None
 
     def __init__(
         self, line: JoinLine, identities: Sequence[Identity], clock_ns: int, answer: "asyncio.Future[Admitted]"
@@ -106,8 +100,8 @@ class Applicant:
         self._authority_key = b""
         self.closing = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, TlsTransport)
+    def made(self, transport: TlsTransport, /) -> None:
+        """It has its transport."""
         self.transport = transport
 
     def connection_lost(self, problem: Exception | None) -> None:
@@ -135,9 +129,8 @@ class Applicant:
         """Reject the other side: tell it, and fail here."""
         if self.closing:
             return
-        spoken_to = self.tls is not None and self.tls.handshaken and not isinstance(problem, RefusedThere)
-        if spoken_to and self.transport is not None:
-            self.transport.write(frame(FrameType.REFUSED, str(problem).encode()))
+        if self.transport is not None and not isinstance(problem, RefusedThere):
+            self.transport.write([frame(FrameType.REFUSED, str(problem).encode())])
         self._fail(problem)
         self.close()
 
@@ -160,9 +153,8 @@ class Applicant:
 
     def _greeted(self, theirs: Hello) -> None:
         """Their hello arrived: apply, if they are of the network that the join line names."""
-        assert self.tls is not None
         assert self.transport is not None
-        found, certificate = fingerprint(theirs.authority_key), self.tls.certificate
+        found, certificate = fingerprint(theirs.authority_key), self.transport.certificate
         if found != self._line.fingerprint:
             raise Unadmitted(
                 "fingerprint",
@@ -179,7 +171,7 @@ class Applicant:
         keys = [identity.public_key for identity in self._identities]
         signatures = [identity.sign(_statement(identity.public_key, theirs)) for identity in self._identities]
         application = Application(self._line.token, self._line.network, self._clock_ns, keys, signatures)
-        self.transport.write(frame(FrameType.APPLY, msgspec.msgpack.encode(application)))
+        self.transport.write([frame(FrameType.APPLY, msgspec.msgpack.encode(application))])
 
     def _admitted(self, answer: Admitted) -> None:
         """Certificates arrived: they must be of this network, and for our keys."""

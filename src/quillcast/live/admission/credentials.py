@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from quillcast.core.errors import LocalError
+from quillcast.live.transport.certificates import secret_pem
 from quillcast.protocol.security.access import Warrant, principal, warrant_statement
 from quillcast.protocol.topics.descriptor import Descriptor
 
@@ -48,14 +49,11 @@ class Credentials:
 
     def save(self, path: Path | str) -> None:
         """Write it to a new file that only the owner can read. Raises `LocalError` if that is not possible."""
-        pem = self._key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
         try:
             made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
                 with os.fdopen(made, "wb") as file:
-                    file.write(pem)
+                    file.write(secret_pem(self._key))
             except OSError:
                 Path(path).unlink()  # an incomplete key is useless
                 raise

@@ -27,7 +27,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quillcast.core.errors import DiskFailed, LocalError
-from quillcast.live.admission.certificates import Authority, authority_key, read_member
+from quillcast.live.admission.authority import Authority
+from quillcast.live.transport.certificates import authority_key, read_member
 from quillcast.live.transport.hello import Identity
 from quillcast.protocol.security.members import fingerprint
 from quillcast.protocol.security.tokens import Token, check_token, token_hash

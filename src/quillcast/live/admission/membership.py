@@ -7,7 +7,7 @@ import msgspec
 
 from quillcast.core.errors import LocalError
 from quillcast.live.admission.applications import apply
-from quillcast.live.admission.certificates import Authority
+from quillcast.live.admission.authority import Authority
 from quillcast.live.admission.joinline import JoinLine
 from quillcast.live.admission.keyring import (
     MEMBERS_MAX,

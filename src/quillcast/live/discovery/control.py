@@ -1,7 +1,8 @@
 """The control socket, through which commands query a running peer: a Unix socket beside its rendezvous file.
 
 A question is one line of JSON, `{"ask": "tree", "topic": "sport/tennis"}`; so is the answer, `{"answer": ...}` or
-`{"error": "one clear line"}`.
+`{"error": "one clear line"}`. Whoever asks says what type the answer has; those about peers are in `core.status`. Peers
+and commands may be of different versions: unknown fields of an answer are ignored.
 """
 
 import asyncio
@@ -11,17 +12,25 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from quillcast.core.errors import LocalError, QuillcastError, Unreachable
+from quillcast.core.errors import LocalError, QuillcastError, RemoteError, Unreachable
 from quillcast.live.transport import local_ipc
 
 QUESTION_BYTES_MAX = 64 << 10
 ANSWER_TIMEOUT_S = 10.0  # a guess: walking a tree takes at most two
 
+T = TypeVar("T")
 Answerer = Callable[..., Awaitable[Any]]
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line that answers a question: JSON of the type that the question has, or what is wrong with the question."""
+
+    answer: msgspec.Raw = msgspec.Raw(b"null")
+    error: str | None = None
 
 
 class ControlServer:
@@ -58,22 +67,23 @@ class ControlServer:
             await writer.drain()
             writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _answer(self, line: bytes) -> Answer:
         try:
             question = msgspec.json.decode(line, type=dict[str, Any])
             ask = question.pop("ask", None)
             answerer = self._answerers.get(ask)
             if answerer is None:
                 raise LocalError(f"{ask!r} is not a question; ask one of: {', '.join(self._answerers)}")
-            return {"answer": await answerer(**question)}
+            return Answer(msgspec.Raw(msgspec.json.encode(await answerer(**question))))
         except (QuillcastError, TypeError, msgspec.MsgspecError) as problem:
-            return {"error": str(problem)}
+            return Answer(error=str(problem))
 
 
-def ask(path: Path, question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> Any:
-    """Ask the peer with the control socket at `path`, and wait for its answer. This blocks.
+def ask(path: Path, question: str, kind: type[T], *, timeout_s: float = ANSWER_TIMEOUT_S, **arguments: Any) -> T:
+    """Ask the peer with the control socket at `path`, and wait for its answer, a `kind`. This blocks.
 
-    Raises `LocalError` with what the peer says is wrong with the question, `Unreachable` if it does not answer.
+    Raises `LocalError` with what the peer says is wrong with the question, `Unreachable` if it does not answer,
+    `RemoteError` if its answer is none of this version.
     """
     try:
         with socket.socket(socket.AF_UNIX) as link:
@@ -83,12 +93,18 @@ def ask(path: Path, question: str, *, timeout_s: float = ANSWER_TIMEOUT_S, **arg
             if local_ipc.process(link)[1] not in (os.geteuid(), 0):
                 raise Unreachable(f"the socket {path} belongs to another user, and is not trusted")
             link.sendall(msgspec.json.encode({"ask": question, **arguments}) + b"\n")
-            answer = msgspec.json.decode(_all(link), type=dict[str, Any])
+            answer = msgspec.json.decode(_all(link), type=Answer)
     except (OSError, msgspec.MsgspecError) as problem:
         raise Unreachable(f"the peer at {path} does not answer ({problem}); does it still run?") from problem
-    if "error" in answer:
-        raise LocalError(answer["error"])
-    return answer["answer"]
+    if answer.error is not None:
+        raise LocalError(answer.error)
+    try:
+        return msgspec.json.decode(answer.answer, type=kind)
+    except msgspec.MsgspecError as problem:
+        raise RemoteError(
+            f"the peer at {path} seems to run another version of quillcast: its answer to {question!r} is not as "
+            f"expected ({problem}); use the same version for both"
+        ) from problem
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:

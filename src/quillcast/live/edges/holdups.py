@@ -38,7 +38,7 @@ class HoldUps:
         walk = self._walk
         if walk is None:
             return []
-        nodes = [*(contact.node_id for contact in (*walk.behind, *walk.silent)), *walk.orphaned_leases]
+        nodes = [*(contact.node_id for contact in (*walk.behind, *walk.unresponsive)), *walk.orphaned_leases]
         return [node.hex() for node in dict.fromkeys(nodes)]
 
     def lagging(self) -> str:
@@ -91,7 +91,7 @@ class HoldUps:
         """What each of these peers does."""
         assert self._walk is not None
         names = [f"{_named(contact)} does not have it yet" for contact in self._walk.behind]
-        names += [f"{_named(contact)} does not answer" for contact in self._walk.silent]
+        names += [f"{_named(contact)} does not answer" for contact in self._walk.unresponsive]
         names += [
             f"{short(node)} is gone, and its lease ends in {left_s:.0f} s"
             for node, left_s in self._walk.orphaned_leases.items()

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from quillcast.core.errors import LocalError
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
+from quillcast.core.status import NodeStatus, TreeStatus
 from quillcast.live import arguments
 from quillcast.live.admission.credentials import Credentials
 from quillcast.live.edges.batcher import Wait
@@ -163,11 +164,11 @@ class BlockingNode:
             raise
         return made
 
-    def status(self) -> dict[str, Any]:
-        """The state of this peer as plain values (docs/live.md)."""
+    def status(self) -> NodeStatus:
+        """The state of this peer; see `Node.status`."""
         return self._loop.run(self._node.status)
 
-    def tree(self, topic: str, *, timeout_s: float = 2.0) -> dict[str, Any]:
+    def tree(self, topic: str, *, timeout_s: float = 2.0) -> TreeStatus:
         """The topic's live tree; see `Node.tree`."""
         return self._loop.call(self._node.tree(topic, timeout_s=timeout_s))
 

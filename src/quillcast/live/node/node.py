@@ -10,6 +10,7 @@ from typing import Any, Literal, overload
 from quillcast.core.errors import LocalError, NotJoined
 from quillcast.core.loss import Loss
 from quillcast.core.messages import Contact
+from quillcast.core.status import NodeStatus, TopicStatus, Traffic, TreeStatus
 from quillcast.live import arguments
 from quillcast.live.admission.adoption import QUESTION, STEP_S
 from quillcast.live.admission.credentials import Credentials
@@ -388,21 +389,21 @@ class Node:
 
     # --- looking --------------------------------------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
-        """The state of this peer as plain values (docs/live.md)."""
+    def status(self) -> NodeStatus:
+        """The state of this peer; `msgspec.to_builtins` makes plain values of it."""
         self._check_open()
-        return {**self._inspector.status(), "looked_in": self.looked_in}
+        return self._inspector.status()
 
-    def traffic(self) -> dict[str, int]:
-        """How many links are open (`links`), and what they carried since the start: the counters of `status`."""
+    def traffic(self) -> Traffic:
+        """How many links are open, and what they carried since the start: the counters of `status`."""
         self._check_open()
         return self._inspector.traffic()
 
-    async def tree(self, topic: str, *, timeout_s: float = 2.0) -> dict[str, Any]:
+    async def tree(self, topic: str, *, timeout_s: float = 2.0) -> TreeStatus:
         """The topic's live tree, walked from the root: parents, children, and how far each peer is.
 
-        Returns what answered within `timeout_s`: `peers`, each with its subscriptions (`readers`) and how many events
-        and seconds those are behind the root; `silent` names peers that did not answer, `complete` says whether all
+        Returns what answered within `timeout_s`: `peers`, each with its subscriptions (`lags`) and how many events and
+        seconds those are behind the root; `unresponsive` names peers that did not answer, `complete` says whether all
         did. A query creates no topic: an unknown one has no root, and `settings` is None.
         """
         choices.check_topic(topic)
@@ -440,10 +441,10 @@ class Node:
     def _answerers(self) -> dict[str, Answerer]:
         """What the control socket answers."""
 
-        async def status() -> dict[str, Any]:
+        async def status() -> NodeStatus:
             return self.status()
 
-        async def topics() -> list[dict[str, Any]]:
+        async def topics() -> tuple[TopicStatus, ...]:
             return self._inspector.topics()
 
         async def invite() -> str:

@@ -25,9 +25,10 @@ from quillcast.live.discovery.finding import find_contacts
 from quillcast.live.discovery.rendezvous import Rendezvous
 from quillcast.live.edges.subscription import DecodeCache
 from quillcast.live.node import choices
+from quillcast.live.node.host import LiveHost, new_incarnation
 from quillcast.live.node.inspection import Inspector
-from quillcast.live.runtime.host import LiveHost, new_incarnation
 from quillcast.live.runtime.pump import Pump
+from quillcast.live.runtime.yielding import Yielding
 from quillcast.live.storage.disk import FileDisk
 from quillcast.live.storage.journal import Journal
 from quillcast.live.storage.memory import Memory, neighbours
@@ -68,7 +69,7 @@ class Presence:
         self, setting: Setting, rendezvous: Rendezvous, store: Store | None, standing: Membership | None
     ) -> None:
         self.setting, self.rendezvous, self.membership = setting, rendezvous, standing
-        self.pump = Pump(asyncio.get_running_loop())
+        self.pump = Pump(asyncio.get_running_loop(), Yielding(setting.live.yield_cpu))
         self.memory: Memory | None = None
         self.journal: Journal | None = None
         self._leave_within_s: float | None = None
@@ -106,7 +107,7 @@ class Presence:
         if self._store is not None:
             self.memory = Memory(self._store, self.peer, pump, self.links)
             self.memory.recall()
-        self.inspector = Inspector(self.peer, self.links, pump, self.journal)
+        self.inspector = Inspector(self.peer, self.links, pump, self.journal, self.rendezvous.looked_in)
         stack.callback(self.rendezvous.leave, self.contact)
         control = ControlServer(self.rendezvous.control_path(self.contact), answerers)
         await stack.enter_async_context(control)
@@ -231,9 +232,8 @@ class Presence:
         """Admit others, if this peer holds the network's credential."""
         standing = self.membership
         if standing is not None and standing.authority is not None:
-            self.links.handshake.admissions = Admissions(
-                self.setting.network, standing.authority, standing.keyring, time.time_ns
-            )
+            admissions = Admissions(self.setting.network, standing.authority, standing.keyring, time.time_ns)
+            self.links.handshake.answer_application = admissions.admit
 
     async def _listen(self, listener: socket.socket | None, given: Sequence[str]) -> None:
         if listener is None:

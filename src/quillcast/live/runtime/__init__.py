@@ -1,1 +1,1 @@
-"""What one process runs a peer on: the event pump, the host, the event loop."""
+"""What one process runs a peer on: the event pump, patience, the event loop."""

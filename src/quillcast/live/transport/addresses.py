@@ -143,6 +143,19 @@ def not_listening(host: str, port: int, problem: OSError) -> str:
     return f"cannot listen on {host}:{port}: {problem.strerror or problem}"
 
 
+def why(problem: Exception) -> str:
+    """Why an address was not reached, in words."""
+    match problem:
+        case ConnectionRefusedError():
+            return "nobody listens there"
+        case TimeoutError():
+            return "no answer in time; does a firewall let TCP to it through?"
+        case OSError(strerror=str(text)):
+            return text
+        case _:
+            return str(problem)
+
+
 def bound(server: asyncio.Server) -> tuple[str, int]:
     """Host and port that a server listens at."""
     host, port, *_ = server.sockets[0].getsockname()

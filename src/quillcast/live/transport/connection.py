@@ -1,17 +1,14 @@
 """One connection between two peers: hellos, proofs, then frames both ways."""
 
 import asyncio
-import os
-import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed, RemoteError
-from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.pump import Pump
-from quillcast.live.transport import addresses, hello, local_ipc
+from quillcast.live.transport import hello
 from quillcast.live.transport.framing import (
     BUNDLE,
     FRAME_BYTES_MAX,
@@ -24,7 +21,7 @@ from quillcast.live.transport.framing import (
 )
 from quillcast.live.transport.handshake import Handshake
 from quillcast.live.transport.hello import REASON_BYTES_MAX, Hello, HelloRefused, RefusedThere
-from quillcast.live.transport.tls import TlsProtocol
+from quillcast.live.transport.transport import UNKNOWN, Transport
 from quillcast.protocol.security.members import Unadmitted
 
 T = TypeVar("T")
@@ -46,23 +43,18 @@ class Keeper(Protocol):
 
     def opened(self, connection: "Connection", /) -> None:
         """Somebody connected; nobody knows yet who."""
-        ...
 
     def is_welcome(self, connection: "Connection", /) -> bool:
         """Is this the connection to keep, of several to the same peer?"""
-        ...
 
     def proved(self, connection: "Connection", /) -> None:
         """Both proofs are valid. The keeper has the connection serve a link, or closes it."""
-        ...
 
     def refused(self, connection: "Connection", problem: RemoteError | CrowdedOut, /) -> None:
         """The connection is closed for what came on it."""
-        ...
 
     def closed(self, connection: "Connection", /) -> None:
         """The connection has ended."""
-        ...
 
 
 class Receiver(Protocol):
@@ -70,15 +62,12 @@ class Receiver(Protocol):
 
     def arrives(self, size_bytes: int, /) -> None:
         """Part of a bundle of this size has arrived. Raises `Malformed` if it overdraws the credit."""
-        ...
 
     def pause(self) -> None:
         """The socket accepts no more bytes for now."""
-        ...
 
     def resume(self) -> None:
         """The socket accepts bytes again."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +77,8 @@ class ConnectionContext:
     keeper: Keeper
     handshake: Handshake
     pump: Pump
-    config: LiveConfig
+    plain: Callable[[asyncio.Transport], Transport]
+    """Makes the transport of a socket."""
     spare: Spare
     unfinished: Unfinished
 
@@ -96,16 +86,9 @@ class ConnectionContext:
 class Connection(asyncio.BufferedProtocol):
     """One socket to another peer. It is unauthenticated until both proofs are valid; then it serves a link."""
 
-    transport: asyncio.Transport
+    transport: Transport
     receiver: Receiver | None = None
-    other_end = "an unauthenticated peer"
-    """The other side's address or process, as text."""
-    pid = 0
-    """The process at the other end of a Unix socket."""
-    process = 0
-    """The same, if the process is of this user."""
-    tls: TlsProtocol | None = None
-    """TLS between this and the socket, in a network with a credential."""
+    end = UNKNOWN
 
     def __init__(
         self, context: ConnectionContext, mine: Hello, wanted: bytes | None, *, opened_here: bool, curious: bool = False
@@ -151,37 +134,21 @@ class Connection(asyncio.BufferedProtocol):
             raise
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport, self._made = cast("asyncio.Transport", transport), True
+        self.made(self.context.plain(cast("asyncio.Transport", transport)))
+
+    def made(self, transport: Transport) -> None:
+        """The connection has its transport: say hello."""
+        self.transport, self.end, self._made = transport, transport.end, True
         if self.closing:
             self.abort()
             return
-        try:
-            self._set_up(transport.get_extra_info("socket"))
-        except OSError as problem:  # the socket has ended already
-            self._end(problem)
-            self.abort()
-            return
-        self.transport.write(frame(FrameType.HELLO, hello.encode(self.mine)))
+        transport.write([frame(FrameType.HELLO, hello.encode(self.mine))])
         if not self.opened_here:
             self._keeper.opened(self)
 
-    def _set_up(self, own: socket.socket) -> None:
-        """Find out who is at the other end, and set the socket's options. Raises `OSError`."""
-        if own.family == socket.AF_UNIX:
-            local_ipc.widen(own)
-            self.pid, user = local_ipc.process(own)
-            self.process = self.pid if user == os.geteuid() else 0
-            self.other_end = f"process {self.pid} of this machine"
-        else:
-            if peer := self.transport.get_extra_info("peername"):  # none if it has gone already
-                self.other_end = addresses.written(*peer[:2])
-            unanswered_ms = int(1000 * self.context.config.unanswered_timeout_s)
-            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unanswered_ms)
-        self.transport.set_write_buffer_limits(high=self.context.config.write_bytes_max)
-
     def connection_lost(self, problem: Exception | None) -> None:
         self._reader.release()  # connection and link form a reference cycle, which may be collected late
+        self.transport.close()
         self._end(problem or ConnectionResetError("it closed the connection"))
         _resolve(self.ended, None)
         self._keeper.closed(self)
@@ -191,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         pump = self.context.pump
-        pump.turning = True
+        pump.begin_turn()
         try:
             if self.theirs is None and self._reader.begins_with(count, *_TLS_STARTS):
                 raise HelloRefused("encrypted", _ENCRYPTED)
@@ -238,11 +205,13 @@ class Connection(asyncio.BufferedProtocol):
     def serve(
         self,
         receiver: Receiver,
+        transport: Transport,
         bundle_came: Callable[[Bundle], None],
         frame_came: Callable[[FrameType, bytes], None],
     ) -> None:
-        """From now on, what arrives belongs to this link."""
-        self.receiver, self._bundle_came, self._frame_came = receiver, bundle_came, frame_came
+        """From now on, what arrives belongs to this link, and this transport carries it."""
+        self.transport, self.receiver = transport, receiver
+        self._bundle_came, self._frame_came = bundle_came, frame_came
         self._reader.frame_bytes_max = FRAME_BYTES_MAX
         self.proven_at = self._loop.time()
         _resolve(self.proven, None)
@@ -254,9 +223,9 @@ class Connection(asyncio.BufferedProtocol):
         if self.theirs is None and not isinstance(problem, Unadmitted):
             problem = HelloRefused("not_quillcast", "it is not a quillcast peer")
         self._keeper.refused(self, problem)
-        is_heard = self.tls is not None and self.tls.handshaken and self.receiver is None
+        is_heard = self._handshake.members_only and self.receiver is None
         if is_heard and not isinstance(problem, RefusedThere):
-            self.transport.write(frame(FrameType.REFUSED, str(problem).encode()[:REASON_BYTES_MAX]))
+            self.transport.write([frame(FrameType.REFUSED, str(problem).encode()[:REASON_BYTES_MAX])])
         self._end(problem)
         if self.receiver is None:
             self.close()  # the other side may still read our hello, to find out why
@@ -266,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
     def supersede(self) -> None:
         """Tell the other side that another connection is kept, and close this one."""
         if not self.closing:
-            self.transport.write(frame(FrameType.SUPERSEDED))
+            self.transport.write([frame(FrameType.SUPERSEDED)])
             self.close()
 
     def close(self) -> None:
@@ -278,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         """Close it at once."""
         self.closing = True
         if self._made:
-            self.transport.abort()
+            self.transport.stream.abort()
 
     def _before_authentication(self, type_: FrameType, content: bytes) -> None:
         match type_:
@@ -287,8 +256,8 @@ class Connection(asyncio.BufferedProtocol):
             case FrameType.PROOF if self.theirs is not None:
                 hello.verify(self.mine, self.theirs, content)
                 self._proved()
-            case FrameType.APPLY if self.theirs is None and self.tls is not None:
-                self.transport.write(frame(FrameType.ADMITTED, self._handshake.admit(self.mine, content)))
+            case FrameType.APPLY if self.theirs is None and self._handshake.members_only:
+                self.transport.write([frame(FrameType.ADMITTED, self._handshake.admit(self.mine, content))])
                 self.close()
             case FrameType.REFUSED:
                 raise RefusedThere(content)
@@ -301,14 +270,14 @@ class Connection(asyncio.BufferedProtocol):
     def _greeted(self, theirs: Hello) -> None:
         """Their hello arrived. If it is acceptable, prove who this peer is."""
         hello.check(self.mine, theirs, self.wanted)
-        self._handshake.check_admitted(theirs, self.tls)
+        self._handshake.check_admitted(theirs, self.transport.certificate)
         self.theirs = theirs
         _resolve(self.greeted, theirs)
         if self.curious:
-            if self.tls is None:
+            if not self._handshake.members_only:
                 self.close()  # otherwise their proof says that they accept this peer as a member
         elif self._keeper.is_welcome(self):
-            self.transport.write(frame(FrameType.PROOF, self._handshake.identity.prove(self.mine, theirs)))
+            self.transport.write([frame(FrameType.PROOF, self._handshake.identity.prove(self.mine, theirs))])
         else:
             self.supersede()
 

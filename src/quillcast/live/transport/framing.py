@@ -126,11 +126,9 @@ class Holder(Protocol):
 
     def holds(self, type_: FrameType, size_bytes: int, /) -> None:
         """A frame that has not fully arrived takes this much memory. Raises `Malformed` if that is too much."""
-        ...
 
     def crowd_out(self, held_bytes: int, /) -> None:
         """There is too much of such memory, and this holder has waited longest: close it."""
-        ...
 
 
 class Unfinished:

@@ -4,15 +4,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-import msgspec
-
 from quillcast.core.errors import DiskFailed
-from quillcast.live.admission import certificates
-from quillcast.live.admission.applications import Admissions
 from quillcast.live.runtime.problems import Problems
-from quillcast.live.transport import hello
+from quillcast.live.transport import certificates, hello
 from quillcast.live.transport.hello import Hello, Identity
-from quillcast.live.transport.tls import Tls, TlsProtocol
+from quillcast.live.transport.tls import Tls
 from quillcast.protocol.security.members import Unadmitted, check_claim, check_clocks, check_lifetime
 
 
@@ -30,29 +26,27 @@ class Handshake:
         self.identity, self.network, self.incarnation = identity, network, incarnation
         self.tls, self.wall_ns = tls, wall_ns
         self._counters, self._problems = counters, problems
-        self.admissions: Admissions | None = None
-        """Present at the peer that holds the network's credential; the others turn applicants away."""
+        self.answer_application: Callable[[Hello, bytes], bytes] | None = None
+        """Answers applications for admission at the peer that holds the network's credential; others have none."""
+
+    @property
+    def members_only(self) -> bool:
+        """Has the network a credential, so that only its members get links?"""
+        return self.tls is not None
 
     def hello(self, address: str, window_bytes: int, shared_memory: bytes) -> Hello:
         """The first message of a new connection."""
-        said = Hello(
+        authority_key, clock_ns = (b"", 0) if self.tls is None else (self.tls.authority_key, self.wall_ns())
+        return Hello(
             self.network, self.identity.public_key, address, hello.nonce(), self.incarnation, window_bytes,
-            shared_memory=shared_memory,
+            self.identity.issuer_nonce, authority_key, clock_ns, shared_memory,
         )  # fmt: skip
-        if self.tls is None:
-            return said
-        return msgspec.structs.replace(
-            said,
-            issuer_nonce=self.identity.issuer_nonce,
-            authority_key=self.tls.authority_key,
-            clock_ns=self.wall_ns(),
-        )
 
-    def check_admitted(self, theirs: Hello, protocol: TlsProtocol | None) -> None:
-        """Raise `Unadmitted` unless TLS has proven that the sender of this hello is the member it claims to be."""
-        if self.tls is None or protocol is None:
+    def check_admitted(self, theirs: Hello, certificate: bytes | None) -> None:
+        """Raise `Unadmitted` unless this certificate proves that the sender of this hello is the member it claims."""
+        if self.tls is None:
             return
-        certificate, now_ns = protocol.certificate, self.wall_ns()
+        now_ns = self.wall_ns()
         if certificate is None:
             raise Unadmitted(
                 "unadmitted", "it was not admitted to this network; it must join with a line that a member prints"
@@ -64,12 +58,12 @@ class Handshake:
 
     def admit(self, mine: Hello, application: bytes) -> bytes:
         """The answer to an application for admission. Raises `Unadmitted`."""
-        if self.admissions is None:
+        if self.answer_application is None:
             raise Unadmitted(
                 "token", "this peer cannot admit others; join through the one that holds the network's credential"
             )
         try:
-            answer = self.admissions.admit(mine, application)
+            answer = self.answer_application(mine, application)
         except DiskFailed as problem:
             self._problems.append(str(problem))
             raise Unadmitted("token", "this peer cannot read its tokens; whoever runs it sees why") from problem

@@ -12,12 +12,12 @@ import secrets
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from quillcast.core.errors import Malformed
 from quillcast.core.ids import NodeId, short
 from quillcast.core.messages import Contact, Number, decoded
+from quillcast.live.transport.certificates import secret_pem
 from quillcast.protocol.security.members import Unadmitted, member_id
 
 PROTOCOL_VERSION = 1
@@ -92,9 +92,7 @@ class Identity:
     @property
     def pem(self) -> bytes:
         """The secret as OpenSSL reads it."""
-        return self._key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        return secret_pem(self._key)
 
     def sign(self, statement: bytes) -> bytes:
         """The signature of this identity."""

@@ -9,31 +9,18 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, Protocol
 
-from quillcast.core.bundle import BUNDLE_BYTES, Bundle
+from quillcast.core.bundle import Bundle
 from quillcast.core.errors import Malformed
 from quillcast.core.messages import Contact, Message
 from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.pump import Pump
-from quillcast.live.transport import shared_memory
 from quillcast.live.transport.connection import Connection
-from quillcast.live.transport.framing import (
-    BUNDLE,
-    CONTROL_BYTES_MAX,
-    FRAME_BYTES_MAX,
-    HEADER_BYTES,
-    NUMBER_BYTES,
-    FrameType,
-    frame,
-    header,
-)
-from quillcast.live.transport.shared_memory import SharedMemory
+from quillcast.live.transport.framing import CONTROL_BYTES_MAX, FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, frame
+from quillcast.live.transport.transport import Part
 
-_DATA = attrgetter("data")  # of a block
 _JOINED_BYTES_MAX = 64 << 10  # less than that is joined before writing; a guess: a copy is cheaper than a vector
-_SHARED_WINDOWS = 2  # windows of exported bundles that may be unconfirmed; beyond that bundles are sent
 
 
 class ControlCodec(Protocol):
@@ -41,11 +28,9 @@ class ControlCodec(Protocol):
 
     def encode_all(self, messages: list[Message], /) -> bytes:
         """The messages as bytes."""
-        ...
 
     def decode_all(self, data: bytes, /) -> list[Any]:
         """The messages of these bytes. Raises `Malformed`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +40,6 @@ class LinkContext:
     pump: Pump
     config: LiveConfig
     codec: ControlCodec
-    shared_memory: SharedMemory
     counters: Counter[str]
     mark_dirty: "Callable[[Link], None]"
     """Called when a link has something to write, and again only after it has written."""
@@ -77,12 +61,6 @@ class Link:
         self.half_blocked = False  # ... or less than half of the window
         self.idle_here = self.idle_there = False
         self.measuring = False
-        self.exports = False  # the other process may open this one's shared memory
-        self.imports = False  # this process may open the other one's shared memory
-        self.opened = 0  # imported bundles that are not confirmed yet
-        self._exported: deque[Bundle] = deque()  # kept until the other side has confirmed them
-        self._exported_bytes = 0
-        self._closing = False  # when all of them are confirmed
         self._dirty = False
         self._frames: list[bytes] = []
         self._messages: list[Message] = []
@@ -94,14 +72,9 @@ class Link:
         return 0 if self.paused else self.credit
 
     @property
-    def is_local(self) -> bool:
-        """Is the other end a process of this machine and user?"""
-        return self.connection is not None and self.connection.process > 0
-
-    @property
     def waiting_bytes(self) -> int:
         """Bytes that wait in this process: bundles, and the socket's queue."""
-        queued = self.connection.transport.get_write_buffer_size() if self.connection else 0
+        queued = self.connection.transport.stream.get_write_buffer_size() if self.connection else 0
         return queued + sum(bundle.size for bundle in self._bundles)
 
     @property
@@ -148,31 +121,10 @@ class Link:
         if self.charged + size_bytes > window_bytes + FRAME_BYTES_MAX:
             raise Malformed(f"{self.charged} bytes came, and {size_bytes} of one more, on a window of {window_bytes}")
 
-    def imported(self, content: bytes) -> Bundle:
-        """Open the bundle of a frame that names places in shared memory. Raises `Malformed`."""
-        assert self.connection is not None
-        bundle = shared_memory.open_bundle(content, self.connection.process)
-        self.opened += 1
-        return bundle
-
-    def opened_there(self, count: int) -> None:
-        """The other side has opened this many more exported bundles. Raises `Malformed`."""
-        if count > len(self._exported):
-            raise Malformed(f"{count} bundles were confirmed, but only {len(self._exported)} are exported")
-        for _ in range(count):
-            self._exported_bytes -= self._exported.popleft().size
-        if self._closing and not self._exported and self.connection is not None:
-            self.connection.close()
-
     def close(self) -> None:
-        """Close the connection once the other side has confirmed all exported bundles, or after a while."""
+        """Close the connection when the other side has everything, or after a while."""
         assert self.connection is not None
-        if not self._exported:
-            self.connection.close()
-        elif not self._closing:
-            self._closing = True
-            self.say(FrameType.PING, bytes(NUMBER_BYTES))  # the answer brings the confirmation
-            self.context.pump.loop.call_later(self.context.config.close_timeout_s, self.connection.close)
+        self.connection.transport.finish(self.connection.close)
 
     def pause(self) -> None:
         """The socket accepts no more bytes for now."""
@@ -184,64 +136,56 @@ class Link:
         self.mark_dirty()
         self._unblock()
 
-    def adopt(self, connection: Connection, *, imports: bool) -> None:
-        """Use this connection, which is proven. `imports`: this process can open the other side's shared memory."""
+    def adopt(self, connection: Connection) -> None:
+        """Use this connection, which is proven."""
         if self.opening is not None and not connection.opened_here:
             self.opening.cancel()
         self.connection, self.contact = connection, connection.peer.contact
         self.credit += connection.peer.window_bytes - self.window
         self.window = connection.peer.window_bytes
         self.established.set()
-        if imports:
-            self.imports = True
-            self.say(FrameType.SHARED_MEMORY)
         self.mark_dirty()
 
     def lost(self, connection: Connection) -> None:
         """A connection of this link has ended: discard it, and everything that waited for it."""
         if self.connection is connection:
-            self.connection, self._exported_bytes = None, 0
-            for waiting in (self._frames, self._messages, self._bundles, self._exported):
+            self.connection = None
+            for waiting in (self._frames, self._messages, self._bundles):
                 waiting.clear()
 
     @property
     def is_open(self) -> bool:
         """Can it write now?"""
         connection = self.connection
-        return connection is not None and not (connection.closing or connection.transport.is_closing())
+        return connection is not None and not (connection.closing or connection.transport.stream.is_closing())
 
     def flush(self) -> bool:
         """Write the queues in one call; returns whether there were bundles."""
         self._dirty = False
         connection = self.connection
-        if connection is None or connection.closing or connection.transport.is_closing():
+        if connection is None or connection.closing or connection.transport.stream.is_closing():
             return False
         transport = connection.transport
         parts = self._small_parts() if self._frames or self.owed or self._messages else []
         size_bytes = sum(map(len, parts)) if parts else 0
-        carried_bytes = self._add_bundles(parts) if self._bundles else 0
+        carried_bytes = self._add_bundles(transport.pack, parts) if self._bundles else 0
         size_bytes += carried_bytes
-        if size_bytes <= _JOINED_BYTES_MAX:
-            transport.write(b"".join(parts))
-        else:
-            transport.writelines(parts)
+        if parts:
+            transport.write([b"".join(parts)] if size_bytes <= _JOINED_BYTES_MAX else parts)
         self.context.counters["bytes_out"] += size_bytes
         if self._bundles and not self.paused:
             self.mark_dirty()
-        if transport.get_write_buffer_size() > self.context.config.unread_bytes_max:
+        if transport.stream.get_write_buffer_size() > self.context.config.unread_bytes_max:
             connection.abort()
         return carried_bytes > 0
 
-    def _small_parts(self) -> list[bytes | memoryview]:
+    def _small_parts(self) -> list[Part]:
         """Everything but bundles."""
-        parts: list[bytes | memoryview] = [*self._frames]
+        parts: list[Part] = [*self._frames]
         self._frames = []
         if self.owed:
             parts.append(frame(FrameType.CREDIT, self.owed.to_bytes(NUMBER_BYTES, "little")))
             self.owed = 0
-        if self.opened:
-            parts.append(frame(FrameType.OPENED, self.opened.to_bytes(NUMBER_BYTES, "little")))
-            self.opened = 0
         if self._messages:
             messages, self._messages = self._messages, []
             parts += self._control_frames(messages)
@@ -256,33 +200,12 @@ class Link:
             raise ValueError(f"a {type(messages[0]).__name__} of {len(content)} bytes is larger than any frame")
         return self._control_frames(messages[:half]) + self._control_frames(messages[half:])
 
-    def _add_bundles(self, parts: list[bytes | memoryview]) -> int:
+    def _add_bundles(self, pack: Callable[[Bundle, list[Part]], int], parts: list[Part]) -> int:
         """Add bundles, up to `write_bytes_max`, their blocks by reference; returns how many bytes that is."""
         added = 0
         while self._bundles and not self.paused and added < self.context.config.write_bytes_max:
-            bundle = self._bundles.popleft()
-            head = bundle.head
-            places = self._export(bundle) if self.exports and bundle.size > shared_memory.SHARED_BYTES_MIN else None
-            if places is None:
-                size = len(head) + bundle.size - BUNDLE_BYTES
-                parts.append(header(size, BUNDLE) + head)
-                parts += map(_DATA, bundle.blocks)
-            else:
-                size = len(head) + len(places)
-                parts.append(header(size, FrameType.SHARED_BUNDLE) + head + places)
-            added += HEADER_BYTES + size
+            added += pack(self._bundles.popleft(), parts)
         return added
-
-    def _export(self, bundle: Bundle) -> bytes | None:
-        """Export the bundle's blocks; returns their places, or None if they must be sent."""
-        if self._exported_bytes > _SHARED_WINDOWS * self.context.config.window_bytes:
-            return None
-        places = self.context.shared_memory.places(bundle.blocks)
-        if places is not None:
-            self._exported.append(bundle)
-            self._exported_bytes += bundle.size
-            self.context.counters["bytes_out"] += bundle.size - BUNDLE_BYTES
-        return places
 
     def mark_dirty(self) -> None:
         """Have the link write at the end of this turn."""

@@ -1,13 +1,12 @@
 """Links: one connection per pair of peers, opened on demand by the first message or bundle.
 
-The connection is TCP, or a Unix socket between peers of one machine (`live.transport.local_ipc`).
-
 If two peers connect to each other at the same time, both keep the connection that the smaller nodeId opened. A link
 that breaks is reported to the peer and removed; the next message opens another.
 """
 
 import asyncio
 import errno
+import math
 import os
 import socket
 import time
@@ -22,7 +21,7 @@ from quillcast.live.config import LiveConfig
 from quillcast.live.runtime.patience import Patience, within
 from quillcast.live.runtime.problems import Problems
 from quillcast.live.runtime.pump import Pump
-from quillcast.live.transport import addresses, local_ipc, shared_memory
+from quillcast.live.transport import addresses, local_ipc
 from quillcast.live.transport.connection import Connection, ConnectionContext, CrowdedOut, Superseded
 from quillcast.live.transport.framing import FRAME_BYTES_MAX, NUMBER_BYTES, FrameType, Spare, Unfinished
 from quillcast.live.transport.handshake import Handshake
@@ -30,7 +29,9 @@ from quillcast.live.transport.hello import HelloRefused, Identity
 from quillcast.live.transport.link import ControlCodec, Link, LinkContext
 from quillcast.live.transport.roundtrips import RoundTrips
 from quillcast.live.transport.shared_memory import SharedMemory
+from quillcast.live.transport.shared_transport import Sharing
 from quillcast.live.transport.tls import Tls
+from quillcast.live.transport.transport import TransportLost, connect, transport_of
 from quillcast.protocol.security.members import Unadmitted
 
 _CREDIT_PARTS = 8  # credit goes back in eighths of the window, or along with anything else
@@ -52,7 +53,7 @@ class Links:
         *, tls: Tls | None = None, wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:  # fmt: skip
         self.pump, self.loop, self.codec, self.config = pump, pump.loop, codec, config
-        pump.at_end = self._flush
+        pump.write = self._flush
         self.contact = Contact(identity.node_id, "")
         self.links: dict[bytes, Link] = {}
         self.counters: Counter[str] = Counter()
@@ -68,26 +69,23 @@ class Links:
         self.unfinished = Unfinished(config.unfinished_bytes_max)
         self.round_trips = RoundTrips(pump, config.measure_timeout_s)
         self.shared_memory = SharedMemory()
-        self._exports, self._imports = False, config.local_ipc
-        self._sample = self.shared_memory.sample(incarnation) if config.local_ipc else None
+        self._sharing = Sharing(self.shared_memory, incarnation, config, self.counters)
+        self.join = self._sharing.join
         self._servers: list[asyncio.Server] = []
         self._death_watches: set[asyncio.Task[None]] = set()  # check whether processes whose links closed have ended
         self._closing = False
         self._unplugged = False
-        self._links = LinkContext(pump, config, codec, self.shared_memory, self.counters, self._mark_dirty)
-        self._connections = ConnectionContext(self, self.handshake, pump, config, Spare(), self.unfinished)
+        self._plain = partial(transport_of, config=config)
+        self._links = LinkContext(pump, config, codec, self.counters, self._mark_dirty)
+        self._connections = ConnectionContext(self, self.handshake, pump, self._plain, Spare(), self.unfinished)
 
     # --- orders -------------------------------------------------------------------------------------------------
 
-    async def listen(self, host: str, port: int, *, reached_at: tuple[str, int] | None = None) -> None:
-        """Accept links at this address; port 0 takes any. Raises `OSError`.
+    async def serve(self, listener: socket.socket, *, reached_at: tuple[str, int] | None = None) -> None:
+        """Accept links on a listening socket, which is closed along with the links.
 
         `reached_at` is the address that others are given, if it is a different one; its port 0 means the same port.
         """
-        await self.serve(addresses.listener(host, port), reached_at=reached_at)
-
-    async def serve(self, listener: socket.socket, *, reached_at: tuple[str, int] | None = None) -> None:
-        """Accept links on a listening socket, which is closed along with the links."""
         server = await self.loop.create_server(self._accept, sock=listener)
         self._servers.append(server)
         bound = addresses.bound(server)
@@ -163,10 +161,6 @@ class Links:
             if link.owed * _CREDIT_PARTS >= self.config.window_bytes:
                 link.mark_dirty()
 
-    def join(self, parts: list[bytes]) -> bytes | memoryview:
-        """Join the pieces of a block; in shared memory, once some peer imports from this one."""
-        return self.shared_memory.join(parts) if self._exports else b"".join(parts)
-
     def measure(self, to: Contact) -> None:
         """Measure the round trip over the link, as soon as that is open."""
         link = self.link(to)
@@ -184,8 +178,7 @@ class Links:
 
     def _mark_dirty(self, link: Link) -> None:
         """Have the link write at the end of this turn, or outside of a turn, in this iteration of the event loop."""
-        pump = self.pump
-        if not (self._dirty or pump.turning or pump.stepping):
+        if not (self._dirty or self.pump.turning):
             self.loop.call_soon(self._flush)
         self._dirty.append(link)
 
@@ -207,7 +200,8 @@ class Links:
         if self.links.get(link.contact.node_id) is link and link.connection is None:
             self.counters["links_failed"] += 1
             if isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE):
-                self._note_shortage()
+                if _SHORTAGE not in self.problems:
+                    self.problems.append(_SHORTAGE)
             elif not isinstance(problem, ConnectionRefusedError):  # that peer has ended: this is normal
                 gone = isinstance(problem, HelloRefused) and problem.why == "identity"
                 note = (
@@ -217,10 +211,6 @@ class Links:
             if link.opening is not None:
                 link.opening.cancel()
             self._remove(link)
-
-    def _note_shortage(self) -> None:
-        if _SHORTAGE not in self.problems:
-            self.problems.append(_SHORTAGE)
 
     def unplug(self) -> None:
         """Simulate a pulled cable: all links break, and none can be opened until `plug_in`."""
@@ -248,8 +238,7 @@ class Links:
         open_ += self._ending
         await asyncio.gather(*tasks, return_exceptions=True)
         if open_:
-            wait_s = self.config.close_timeout_s
-            wait_s = wait_s if timeout_s is None else min(timeout_s, wait_s)
+            wait_s = min(self.config.close_timeout_s, math.inf if timeout_s is None else timeout_s)
             await asyncio.wait([connection.ended for connection in open_], timeout=wait_s)
         for connection in open_:
             connection.abort()
@@ -271,15 +260,12 @@ class Links:
             connection.abort()
             return
         if len(self._unauthenticated) >= self.config.unauthenticated_max:
-            self._refuse(next(iter(self._unauthenticated)))
+            oldest = next(iter(self._unauthenticated))  # it has had the most time
+            del self._unauthenticated[oldest]
+            self.counters["unauthenticated_refused"] += 1
+            oldest.abort()
         self._unauthenticated[connection] = None
         Patience(self.loop, self.config.connect_timeout_s, partial(self._expire, connection))
-
-    def _refuse(self, connection: Connection) -> None:
-        """There are too many unauthenticated connections: close the oldest, which has had the most time."""
-        del self._unauthenticated[connection]
-        self.counters["unauthenticated_refused"] += 1
-        connection.abort()
 
     def is_welcome(self, connection: Connection) -> bool:
         """If both sides connected at the same time, both keep the connection that the smaller nodeId opened."""
@@ -309,8 +295,9 @@ class Links:
         if link is None:
             link = self.links[contact.node_id] = Link(self._links, contact)
         self._served[connection] = link
-        connection.serve(link, partial(self.bundle_came, link), partial(self.frame_came, link))
-        link.adopt(connection, imports=self._may_open(connection))
+        transport = self._sharing.over(connection.transport, connection.peer)
+        connection.serve(link, transport, partial(self.bundle_came, link), partial(self.frame_came, link))
+        link.adopt(connection)
         self.pump.hand(self.pump.inputs.link_up, link.contact)
         if link.measuring:
             link.measuring = False
@@ -337,12 +324,6 @@ class Links:
                 for message in self.codec.decode_all(content):
                     self.counters["messages_in"] += 1
                     self.pump.hand(self.pump.inputs.message, link.contact, message)
-            case FrameType.SHARED_BUNDLE if link.imports:
-                self._shared_bundle_came(link, content)
-            case FrameType.OPENED if len(content) == NUMBER_BYTES:
-                link.opened_there(int.from_bytes(content, "little"))
-            case FrameType.SHARED_MEMORY if not content and self._sample and link.is_local:
-                link.exports = self._exports = True
             case FrameType.CREDIT if len(content) == NUMBER_BYTES:
                 link.credited(int.from_bytes(content, "little"))
             case FrameType.PING if len(content) == NUMBER_BYTES:
@@ -357,12 +338,7 @@ class Links:
             case FrameType.SUPERSEDED:
                 pass  # it closes now
             case _:
-                raise Malformed(f"a {type_.name} frame of {len(content)} bytes came out of turn")
-
-    def _may_open(self, connection: Connection) -> bool:
-        """Can this process open the shared memory of the one at the other end?"""
-        pid, peer = connection.process, connection.peer
-        return pid > 0 and self._imports and shared_memory.may_open(pid, peer.shared_memory, peer.incarnation)
+                self._transport_frame_came(link, type_, content)
 
     def closed(self, connection: Connection) -> None:
         """A connection ended."""
@@ -373,8 +349,8 @@ class Links:
             return
         if self.links.get(link.contact.node_id) is link:
             self._remove(link)
-            if connection.pid not in (0, os.getpid()) and not connection.closing and not self._closing:
-                task = self.loop.create_task(self._see_if_ended(link.contact, connection.pid))
+            if connection.end.pid not in (0, os.getpid()) and not connection.closing and not self._closing:
+                task = self.loop.create_task(self._see_if_ended(link.contact, connection.end.pid))
                 self._death_watches.add(task)
                 task.add_done_callback(self._death_watches.discard)
         link.lost(connection)
@@ -388,20 +364,22 @@ class Links:
                 self.counters[f"refused_{why}"] += 1
             case _:
                 self.counters["refused_malformed"] += 1
-        self.problems.append(f"closed the link with {connection.other_end}: {problem}")
+        self.problems.append(f"closed the link with {connection.end.name}: {problem}")
 
     # --- within -------------------------------------------------------------------------------------------------
 
-    def _shared_bundle_came(self, link: Link, content: bytes) -> None:
+    def _transport_frame_came(self, link: Link, type_: FrameType, content: bytes) -> None:
+        """A frame arrived that only the transport understands. Raises `Malformed` if it does not, either."""
+        connection = link.connection
+        assert connection is not None
         try:
-            bundle = link.imported(content)
-        except shared_memory.Released as problem:  # its exported blocks are gone: as if the link had broken before
-            assert link.connection is not None
-            self._imports = self._imports and not isinstance(problem, shared_memory.OutOfDescriptors)
-            self.problems.keep(f"lost the link with {link.connection.other_end}: {problem}")
-            link.connection.abort()
+            bundle = connection.transport.unpack(type_, content)
+        except TransportLost as problem:  # as if the link had broken before
+            self.problems.keep(f"lost the link with {connection.end.name}: {problem}")
+            connection.abort()
         else:
-            self.bundle_came(link, bundle)
+            if bundle is not None:
+                self.bundle_came(link, bundle)
 
     async def _see_if_ended(self, contact: Contact, pid: int) -> None:
         """A process closed its link. If that is because it has ended, report the peer as dead at once."""
@@ -427,8 +405,7 @@ class Links:
             await link.established.wait()
 
     def _connection(self, wanted: bytes | None, *, opened_here: bool, curious: bool = False) -> Connection:
-        place = shared_memory.place(self._sample or b"")
-        mine = self.handshake.hello(self.contact.address, self.config.window_bytes, place)
+        mine = self.handshake.hello(self.contact.address, self.config.window_bytes, self._sharing.sample_place)
         return Connection(self._connections, mine, wanted, opened_here=opened_here, curious=curious)
 
     def _ping(self, link: Link) -> None:
@@ -440,17 +417,16 @@ class Links:
             self.pump.hand(self.pump.inputs.measured, link.contact, None)
 
     async def _connect(self, address: str, wanted: bytes | None, *, curious: bool = False) -> Connection:
-        host, port = addresses.parse_loopback(address) if self.handshake.tls is None else addresses.parse(address)
+        members_only = self.handshake.members_only
+        host, port = addresses.parse(address) if members_only else addresses.parse_loopback(address)
         if self._unplugged:
             raise OSError(errno.ENETUNREACH, "unplugged, which is a drill")
         connection = self._connection(wanted, opened_here=True, curious=curious)
-        own = local_ipc.connected(addresses.written(host, port)) if self.config.local_ipc else None
-        if own is not None:
-            await connection.made_by(local_ipc.transport(self.loop, lambda: self._protocol(connection), own))
-        else:
-            await connection.made_by(self.loop.create_connection(lambda: self._protocol(connection), host, port))
+        await connection.made_by(
+            connect(self.loop, lambda: self._protocol(connection), host, port, local=self.config.local_ipc)
+        )
         try:
-            await (connection.greeted if curious and self.handshake.tls is None else connection.proven)
+            await (connection.proven if members_only or not curious else connection.greeted)
         except Superseded:
             if not curious:
                 raise  # otherwise it is a member that is opening a link to this peer
@@ -462,7 +438,7 @@ class Links:
 
     def _protocol(self, connection: Connection) -> asyncio.BaseProtocol:
         """The protocol of the connection's socket."""
-        return connection if self.handshake.tls is None else self.handshake.tls.protocol(connection)
+        return connection if self.handshake.tls is None else self.handshake.tls.transport(connection, self._plain)
 
     def _expire(self, connection: Connection) -> None:
         if connection in self._unauthenticated:
@@ -511,21 +487,14 @@ class Links:
     def _broke(self, connection: Connection, problem: Exception) -> None:
         """What waits for a link cannot be written: it ends, with all that waits, and no other one does."""
         self.counters["links_broken"] += 1
-        self.problems.append(f"closed the link with {connection.other_end}: nothing can be written to it: {problem!r}")
+        self.problems.append(f"closed the link with {connection.end.name}: nothing can be written to it: {problem!r}")
         connection.abort()
         self.loop.call_soon(self.closed, connection)  # a transport that is broken may not tell that it closed
 
 
 def _unreachable(address: str, problem: Exception) -> Unreachable:
     """Why there is no link to an address, in one line."""
-    match problem:
-        case Unreachable():
-            return problem
-        case ConnectionRefusedError():
-            return Unreachable(f"cannot reach {address}: nobody listens there")
-        case TimeoutError():
-            return Unreachable(f"cannot reach {address}: no answer in time; does a firewall let TCP to it through?")
-        case OSError():
-            return Unreachable(f"cannot reach {address}: {problem.strerror or problem}")
-        case _:
-            return Unreachable(f"cannot link with {address}: {problem}")
+    if isinstance(problem, Unreachable):
+        return problem
+    verb = "reach" if isinstance(problem, OSError) else "link with"
+    return Unreachable(f"cannot {verb} {address}: {addresses.why(problem)}")

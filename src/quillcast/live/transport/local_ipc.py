@@ -46,7 +46,7 @@ def connected(address: str) -> socket.socket | None:
     return None
 
 
-async def transport(
+async def serve(
     loop: asyncio.AbstractEventLoop, protocol: Callable[[], asyncio.BaseProtocol], own: socket.socket
 ) -> None:
     """Serve a connected socket by a protocol.

@@ -26,6 +26,7 @@ from typing import ClassVar
 from quillcast.core.bundle import Block, Bundle
 from quillcast.core.errors import Malformed
 from quillcast.live.transport.framing import FRAME_BYTES_MAX
+from quillcast.live.transport.transport import TransportLost
 
 SHARED_BYTES_MIN = 64 << 10
 """Smaller blocks are sent: a copy costs less than the system calls; a guess."""
@@ -34,14 +35,13 @@ _POSSIBLE = hasattr(os, "memfd_create")
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW if _POSSIBLE else 0
 _PLACE = struct.Struct("<QQQ")  # descriptor, inode, use
 _USE = struct.Struct("<Q")
-_PARTS_MAX = 256  # more are joined first: copied twice, but in two pieces; a guess
 _MEMORY_BYTES = 832 << 10  # a batch with its columns; what is larger gets memory of its own, which is not used again
 _MEMORIES_MAX = 84  # 68 MiB at most, of a node: what a publisher keeps until it is stable, and a window more
 _UNHELD = 2  # what `getrefcount` returns for an object that only the deque holds
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-class Released(Exception):
+class Released(TransportLost):
     """The exporter has released the block, usually because its process has ended."""
 
 
@@ -124,11 +124,6 @@ class SharedMemory:
     def __init__(self) -> None:
         self._all: deque[MemoryFile] = deque()
         _POOLS.add(self)
-
-    def join(self, parts: list[bytes]) -> bytes | memoryview:
-        """Join the pieces of a block; in a memory file, if that is worth it."""
-        pieces = parts if len(parts) < _PARTS_MAX else [b"".join(parts)]
-        return self.lay(pieces) or b"".join(pieces)
 
     def lay(self, parts: Sequence[bytes | memoryview]) -> memoryview | None:
         """Join these bytes in a memory file.

@@ -12,12 +12,13 @@ import asyncio
 import contextlib
 import os
 import ssl
-from collections.abc import Iterable
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from typing import Protocol, cast
 
 from quillcast.core.errors import RemoteError
-from quillcast.live.admission import certificates
+from quillcast.live.transport import certificates
 from quillcast.live.transport.hello import HelloRefused, Identity
+from quillcast.live.transport.transport import Part, Transport
 from quillcast.protocol.security.members import fingerprint
 
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, which the ssl module has no name for
@@ -41,17 +42,16 @@ _ALERTS = {
 class Secured(Protocol):
     """The user of TLS: a `Connection`, or an applicant for admission."""
 
-    tls: "TlsProtocol | None"
     opened_here: bool
     closing: bool
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-    def connection_lost(self, problem: Exception | None) -> None: ...
+    def made(self, transport: "TlsTransport", /) -> None: ...
+    def connection_lost(self, problem: Exception | None, /) -> None: ...
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
-    def get_buffer(self, sizehint: int) -> memoryview: ...
-    def buffer_updated(self, count: int) -> None: ...
-    def refuse(self, problem: RemoteError) -> None: ...
+    def get_buffer(self, sizehint: int, /) -> memoryview: ...
+    def buffer_updated(self, count: int, /) -> None: ...
+    def refuse(self, problem: RemoteError, /) -> None: ...
 
 
 class Tls:
@@ -66,10 +66,9 @@ class Tls:
         self._server.num_tickets = 0
         self._client = _context(ssl.PROTOCOL_TLS_CLIENT, pem, authority)
 
-    def protocol(self, connection: Secured) -> "TlsProtocol":
-        """The protocol between the connection and its socket."""
-        context = self._client if connection.opened_here else self._server
-        return TlsProtocol(connection, context, server=not connection.opened_here)
+    def transport(self, connection: Secured, plain: Callable[[asyncio.Transport], Transport]) -> "TlsTransport":
+        """The transport between the connection and its socket, whose stream gets the transport that `plain` makes."""
+        return TlsTransport(connection, self._client if connection.opened_here else self._server, plain)
 
 
 def applicant_context() -> ssl.SSLContext:
@@ -79,31 +78,26 @@ def applicant_context() -> ssl.SSLContext:
     return context
 
 
-class TlsProtocol(asyncio.BufferedProtocol):
-    """The socket's protocol: a `Connection` behind TLS, which sees a `TlsTransport` and plain bytes."""
+class TlsTransport(asyncio.BufferedProtocol, Transport):
+    """The transport of a connection, and the protocol of its socket. The connection reads and writes plain bytes."""
 
-    def __init__(self, connection: Secured, context: ssl.SSLContext, *, server: bool) -> None:
-        self.connection = connection
-        connection.tls = self
+    def __init__(
+        self, connection: Secured, context: ssl.SSLContext, plain: Callable[[asyncio.Transport], Transport] = Transport
+    ) -> None:
+        self.connection, self._plain = connection, plain
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=not connection.opened_here)
         self._raw = memoryview(bytearray(_RAW_BYTES))
-        self._backlog: list[bytes] = []  # written before the handshake is done
+        self._backlog: list[Part] = []  # written before the handshake is done
         self._first = -1
-        self.handshaken = False
-        self.failed = False
-        self.socket: asyncio.Transport
-
-    @property
-    def certificate(self) -> bytes | None:
-        """The other side's, whose key TLS has proven; None if it showed none."""
-        return self._tls.getpeercert(binary_form=True) if self.handshaken else None
+        self._handshaken = self._failed = False
 
     # --- the socket's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.socket = cast("asyncio.Transport", transport)
-        self.connection.connection_made(TlsTransport(self))
+        plain = self._plain(cast("asyncio.Transport", transport))
+        Transport.__init__(self, plain.stream, plain.end)
+        self.connection.made(self)
         self._advance()
 
     def connection_lost(self, problem: Exception | None) -> None:
@@ -123,7 +117,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
             self._first = self._raw[0]
             if self._first not in (_ALERT, _HANDSHAKE):
                 self._fail(_no_tls(bytes(self._raw[: min(count, 64)])))
-        if self.failed:
+        if self._failed:
             return
         self._incoming.write(self._raw[:count])
         self._advance()
@@ -133,9 +127,9 @@ class TlsProtocol(asyncio.BufferedProtocol):
 
     # --- the connection's side
 
-    def write(self, parts: Iterable[bytes]) -> None:
+    def write(self, parts: list[Part]) -> None:
         """Encrypt and send, in pieces."""
-        if not self.handshaken:
+        if not self._handshaken:
             self._backlog += parts
             return
         written = 0
@@ -151,20 +145,20 @@ class TlsProtocol(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Send TLS's end, and close the socket when all is sent."""
-        if self.handshaken and not self.failed and not self.socket.is_closing():
+        if self._handshaken and not self._failed and not self.stream.is_closing():
             with contextlib.suppress(ssl.SSLError):  # it waits for the other side's goodbye, and need not
                 self._tls.unwrap()
             self._send()
-        self.socket.close()
+        self.stream.close()
 
     # --- within
 
     def _advance(self) -> None:
         """Process what arrived, as far as possible."""
         try:
-            if not self.handshaken:
+            if not self._handshaken:
                 self._tls.do_handshake()
-                self.handshaken = True
+                self._handshaken, self.certificate = True, self._tls.getpeercert(binary_form=True)
                 backlog, self._backlog = self._backlog, []
                 self.write(backlog)
             self._read()
@@ -184,7 +178,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
                 while filled < size:
                     count = cast("int", read(size - filled, buffer[filled:]))
                     if not count:  # the other side's goodbye
-                        self.socket.close()
+                        self.stream.close()
                         return
                     filled += count
             finally:
@@ -193,47 +187,15 @@ class TlsProtocol(asyncio.BufferedProtocol):
 
     def _send(self) -> None:
         if self._outgoing.pending:
-            self.socket.write(self._outgoing.read())
+            self.stream.write(self._outgoing.read())
 
     def _fail(self, problem: RemoteError) -> None:
-        if self.failed or self.connection.closing:
+        if self._failed or self.connection.closing:
             return
-        self.failed = True
+        self._failed = True
         if self._first not in (_ALERT, _HANDSHAKE):
-            self.socket.write(_REFUSAL)
+            self.stream.write(_REFUSAL)
         self.connection.refuse(problem)
-
-
-class TlsTransport(asyncio.Transport):
-    """The transport that a `Connection` behind TLS sees."""
-
-    def __init__(self, tls: TlsProtocol) -> None:
-        super().__init__()
-        self._tls, self._socket = tls, tls.socket
-        self.get_write_buffer_size = self._socket.get_write_buffer_size  # type: ignore[method-assign]
-        self.is_closing = self._socket.is_closing  # type: ignore[method-assign]
-        self.abort = self._socket.abort  # type: ignore[method-assign]
-
-    def write(self, data: Any) -> None:
-        self._tls.write((data,))
-
-    def writelines(self, list_of_data: Iterable[Any]) -> None:
-        self._tls.write(list_of_data)
-
-    def close(self) -> None:
-        self._tls.close()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._socket.get_extra_info(name, default)
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._socket.set_write_buffer_limits(high, low)
-
-    def pause_reading(self) -> None:
-        self._socket.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._socket.resume_reading()
 
 
 def _context(kind: int, pem: bytes | None, authority: bytes | None) -> ssl.SSLContext:

@@ -1,92 +1,134 @@
-"""Channels: the ways out of a flow. A channel is a cursor into the flow's log, which advances while there is room."""
+"""Channels: the ways out of a flow. A channel is a cursor into the flow's log that advances while its sink has room."""
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact
-from quillcast.protocol.forwarding.ledger import Run
+from quillcast.core.ranges import Range, RangeSet
+from quillcast.protocol.forwarding.ledger import Run, runs_of
 from quillcast.protocol.forwarding.log import Log
 
-Filter = Callable[[Bundle], bool]
-"""Decides from the envelope of a bundle whether the bundle enters a channel."""
+Filter = Callable[[Bundle], Bundle | None]
+"""Decides per bundle, from its envelope: the bundle (or a copy with tags) enters, or None stops it."""
+
+_NO_BACKLOG: deque[Bundle] = deque()  # shared by all channels that took everything before a term ended
 
 
-CATCH_UP_S = 1.0  # a receiver that is behind by less than this has caught up; a guess: several reports
+class Sink:
+    """Where a channel leads: another peer, a local subscriber, a log, an upcall. Channels differ in nothing else."""
+
+    __slots__ = ()
+
+    owed = False
+    """Is it owed every event of every term? A peer is not: it detects what it misses, and requests a repair."""
+
+    def room(self) -> int:
+        """The bytes that it takes now."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how much room it has")
+
+    def take(self, bundle: Bundle) -> None:
+        """Take a bundle: the same bytes, by reference."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it does with a bundle")
+
+    # Only a sink that is owed every event does something in the following methods.
+
+    def skip(
+        self, term: Term, ranges: list[Range], why: str, runs: Iterable[Run] = (), later: Iterable[Run] = ()
+    ) -> None:
+        """These positions of a term will not arrive. `runs` tell which events were there (`Edge.skip`)."""
+
+    def settle(self, term: Term, stable: int) -> None:
+        """The root of an ended term declared it stable below an index."""
+
+    def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
+        """The positions of an ended term, up to `end`, that it is owed and that never arrived here."""
+        return []
+
+    def waiting(self, term: Term) -> Iterable[Bundle]:
+        """The bundles of a term that wait in it behind a gap."""
+        return ()
+
+    def gaps_before(self, term: Term, last: int) -> list[Range]:
+        """The positions of a term before `last` that it waits for."""
+        return []
 
 
-class Cut:
-    """A channel whose lease was cut because the receiver could not keep up. Ends when the receiver catches up.
+class PeerSink(Sink):
+    """Another peer: a child in a topic's tree, or whatever else a forwarding policy makes it."""
 
-    The receiver has caught up when it reaches what was in the log at some time soon after that time.
-    """
+    __slots__ = ("contact", "host")
 
-    __slots__ = ("at", "mark", "within_s")
+    def __init__(self, host: Host, contact: Contact) -> None:
+        self.host, self.contact = host, contact
 
-    def __init__(self, mark: int, at: float, within_s: float = CATCH_UP_S) -> None:
-        self.mark, self.at, self.within_s = mark, at, within_s
+    def room(self) -> int:
+        return self.host.room(self.contact)
 
-    def is_over(self, position: int, frontier: int, now: float) -> bool:
-        """Given the receiver's position and the frontier of the term here: has the receiver caught up?"""
-        if position < self.mark:
-            return False
-        if position >= frontier or now - self.at <= self.within_s:
-            return True
-        self.mark, self.at = frontier, now
-        return False
+    def take(self, bundle: Bundle) -> None:
+        self.host.carry(self.contact, bundle)
 
 
 class Channel:
-    """One way out of a flow. Each channel advances at its own pace, so that a slow one never delays the others."""
+    """One way out of a flow. Each advances at its own pace, so that a slow one never delays the others."""
 
-    __slots__ = ("cursor", "cut")
+    __slots__ = ("backlog", "cursor", "filter", "sink")
 
-    def __init__(self, cursor: int) -> None:
-        self.cursor = cursor
-        self.cut: Cut | None = None
-
-    def advance(self, log: Log) -> None:
-        """Send what waits in the log, as far as there is room: the same bytes, by reference."""
-        raise AssertionError("each kind of channel defines how it advances")
-
-    def pass_over(self, term: Term, gone: list[Bundle]) -> None:
-        """The log discarded these bundles before this channel took them. The cursor is past them already."""
-
-    def settle(self, term: Term, stable: int) -> None:
-        """The root of a past term declared it stable below an index."""
-
-    def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
-        """These bundles of a past term were discarded. They must not wait here.
-
-        `runs` tell which events the term held, and `later` which events later terms hold.
-        """
-
-
-class LinkChannel(Channel):
-    """A channel to another peer: a child in a topic's tree.
-
-    If it passes over bundles, the child detects the gap by its ranges, and repairs it (`reliability.recovery`).
-    """
-
-    __slots__ = ("contact", "filters", "host")
-
-    def __init__(self, host: Host, contact: Contact, cursor: int, filters: tuple[Filter, ...] = ()) -> None:
-        super().__init__(cursor)
-        self.host, self.contact, self.filters = host, contact, filters
-
-    def admits(self, bundle: Bundle) -> bool:
-        """Do all filters admit the bundle?"""
-        return all(passes(bundle) for passes in self.filters)
+    def __init__(self, sink: Sink, cursor: int, filter_: Filter | None = None) -> None:
+        """`cursor` is the serial in the log at which the channel starts."""
+        self.sink, self.cursor, self.filter = sink, cursor, filter_
+        self.backlog = _NO_BACKLOG  # bundles of ended terms that the sink is owed and had no room for
 
     def advance(self, log: Log) -> None:
-        self.carry(log, log.end)
-
-    def carry(self, log: Log, end: int) -> None:
-        """Send what waits in the log up to a serial, as far as there is room."""
-        host, contact = self.host, self.contact
-        while self.cursor < end and host.room(contact) > 0:
+        """Pass on what waits, the backlog first, as far as there is room."""
+        room, take = self.sink.room, self.sink.take if self.filter is None else self._take_filtered
+        while self.backlog and room() > 0:
+            take(self.backlog.popleft())
+        while self.cursor < log.end and not self.backlog and room() > 0:
             bundle = log.at(self.cursor)
             self.cursor += 1
-            if bundle is not None and (not self.filters or self.admits(bundle)):
-                host.carry(contact, bundle)
+            if bundle is not None:
+                take(bundle)
+
+    def _take_filtered(self, bundle: Bundle) -> None:
+        entering = bundle if self.filter is None else self.filter(bundle)
+        if entering is not None:
+            self.sink.take(entering)
+
+    def end_term(self, log: Log, term: Term) -> None:
+        """A term ends, and its bundles leave the log: set aside what the sink is owed of them and had no room for."""
+        if self.sink.owed and (late := [bundle for bundle in log.after(self.cursor) if bundle.envelope.term == term]):
+            self.backlog = self.backlog or deque()
+            self.backlog.extend(late)
+
+    def pass_over(self, term: Term, gone: list[Bundle]) -> None:
+        """The log discarded these bundles before this channel took them."""
+        if self.sink.owed:
+            runs = [run for bundle in gone for run in runs_of(bundle)]
+            self.sink.skip(term, [(bundle.envelope.first, bundle.last) for bundle in gone], "cut", runs)
+
+    def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
+        """These bundles of an ended term were discarded, and must not wait here.
+
+        What waits for room is lost. What waits behind a gap is delivered now, without what is missing there. `runs`
+        tell which events the term held, and `later` which events later terms hold.
+        """
+        freed = {id(bundle): None for bundle in gone}
+        lost = [(b.envelope.first, b.last) for b in self.backlog if id(b) in freed]
+        if lost:
+            self.backlog = deque(bundle for bundle in self.backlog if id(bundle) not in freed)
+        if waiting := [bundle.last for bundle in self.sink.waiting(term) if id(bundle) in freed]:
+            lost += self.sink.gaps_before(term, max(waiting))
+        if lost:
+            self.sink.skip(term, sorted(lost), "cut", runs, later)
+
+    def waits_for(self, term: Term) -> bool:
+        """Does anything of an ended term wait here, for room or behind a gap?"""
+        return any(True for _ in self.sink.waiting(term)) or any(b.envelope.term == term for b in self.backlog)
+
+    def untaken(self, log: Log) -> Iterator[Bundle]:
+        """What waits for room: the backlog, and what is in the log."""
+        yield from self.backlog
+        yield from log.after(self.cursor)

@@ -4,8 +4,7 @@ The positions of each term are taken in order and without gaps. Across terms an 
 root readmits what was not known to be stable. The publisher's sequence detects such repeats.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -19,11 +18,9 @@ from quillcast.core.interning import EMPTY
 from quillcast.core.loss import Loss
 from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
-from quillcast.protocol.forwarding.channels import Channel
+from quillcast.protocol.forwarding.channels import Sink
 from quillcast.protocol.forwarding.doubts import Doubts
-from quillcast.protocol.forwarding.flow import Past
 from quillcast.protocol.forwarding.ledger import Gone, Run, runs_of, sequences_of, within
-from quillcast.protocol.forwarding.log import Log
 
 
 class Subscriber(Protocol):
@@ -60,38 +57,49 @@ class TellLosses(Timer, frozen=True):
     number: int
 
 
-_NO_BACKLOG: deque[Bundle] = deque()
-_NO_FIRSTS: list[int] = []
-
-
 SILENT_MAX = 1024  # silent publishers that an edge remembers; a guess: 200 kB
 TELL_LOSSES_S = 0.01  # what a loss leads to has happened by then; a guess: several turns of a busy event loop
 DELIVERED_RANGES_MAX = 64  # gaps that are remembered per publisher; a guess: terms overlap for seconds
 
 
-class TermCursor:
-    """A subscriber's place in one term: the next index, and what arrived beyond a gap. `older` is another cursor.
+class Waiting(dict[int, Bundle]):
+    """Bundles beyond a gap, by their first index; `firsts` is a heap of these."""
 
-    `firsts` is a heap of the first indexes of the waiting bundles.
-    """
+    __slots__ = ("firsts",)
 
-    __slots__ = ("firsts", "given_up", "next", "older", "term", "waiting")
+    def __init__(self) -> None:
+        super().__init__()
+        self.firsts: list[int] = []
 
-    def __init__(self, term: Term, start: int, older: "TermCursor | None") -> None:
-        self.term, self.next, self.older = term, start, older
-        self.given_up = NO_RANGES
-        self.waiting: dict[int, Bundle] = EMPTY
-        self.firsts = _NO_FIRSTS
+    def add(self, bundle: Bundle) -> None:
+        """Keep a bundle. A later one from the same index takes its place."""
+        first = bundle.envelope.first
+        if first not in self:
+            heappush(self.firsts, first)
+        self[first] = bundle
+
+    def take_next(self, index: int) -> Bundle | None:
+        """Take the first bundle out, if it begins at an index or before."""
+        return self.pop(heappop(self.firsts)) if self.firsts and self.firsts[0] <= index else None
 
 
-class EarlierTermCursor(TermCursor):
+_NONE_WAIT = Waiting()  # shared by all cursors without a gap
+
+
+class TermCursor(msgspec.Struct, gc=False, eq=False):
+    """A subscriber's place in one term: the next index, and what arrived beyond a gap. `older` is another cursor."""
+
+    term: Term
+    next: int
+    older: "TermCursor | None"
+    given_up: RangeSet = NO_RANGES
+    waiting: Waiting = msgspec.field(default_factory=lambda: _NONE_WAIT)
+
+
+class EarlierTermCursor(TermCursor, gc=False, eq=False):
     """The cursor of a term from before the subscription. Its root declared it stable below `stable`."""
 
-    __slots__ = ("stable",)
-
-    def __init__(self, term: Term, start: int, older: TermCursor | None) -> None:
-        super().__init__(term, start, older)
-        self.stable = 0
+    stable: int = 0
 
 
 class PublisherCursor:
@@ -122,11 +130,10 @@ class PublisherCursor:
             self.before = RangeSet(self.lost.within(0, first))
 
 
-class Edge(Channel):
-    """The channel to one local subscriber. Most of its state is created by the first event."""
+class Edge(Sink):
+    """The sink of a channel to one local subscriber. Most of its state is created by the first event."""
 
     __slots__ = (
-        "backlog",
         "doubts",
         "holes",
         "host",
@@ -142,11 +149,10 @@ class Edge(Channel):
         "topic",
     )  # fmt: skip
 
-    def __init__(
-        self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, *, ordered: bool, number: int = 0
-    ) -> None:
+    owed = True
+
+    def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, *, ordered: bool, number: int = 0) -> None:
         """`number` distinguishes the subscriptions of one peer in trace records."""
-        super().__init__(cursor)
         self.number = number
         self.host, self.topic, self.subscriber, self.ordered = host, topic, subscriber, ordered
         self.readmits = True  # does a new term readmit what is not stable? Not in a best-effort topic
@@ -155,58 +161,22 @@ class Edge(Channel):
         self.latest: TermCursor | None = None
         self.publishers: dict[bytes, PublisherCursor] = EMPTY
         self.holes: dict[bytes, float] = EMPTY  # publishers with a hole, and since when
-        self.backlog = _NO_BACKLOG  # bundles of earlier terms that wait for room
         self.doubts: Doubts | None = None  # lost positions whose events are unknown
         self.losses: dict[tuple[bytes | Term, str], tuple[Loss, RangeSet]] = EMPTY  # to report, with the first
 
-    def turn(self, log: Log) -> None:
-        """A new term begins in the log: set aside what was not taken of the old one for lack of room."""
-        for serial in range(self.cursor, log.end):
-            bundle = log.at(serial)
-            if bundle is not None:
-                if self.backlog is _NO_BACKLOG:
-                    self.backlog = deque()
-                self.backlog.append(bundle)
-        self.cursor = log.end
+    def room(self) -> int:
+        return self.subscriber.room()
 
-    def advance(self, log: Log) -> None:
-        """Take what waits, the backlog first."""
-        room = self.subscriber.room
-        while self.backlog and room() > 0:
-            self.take(self.backlog.popleft())
-        while not self.backlog and self.cursor < log.end and room() > 0:
-            bundle = log.at(self.cursor)
-            self.cursor += 1
-            if bundle is not None:
-                self.take(bundle)
+    def waiting(self, term: Term) -> Iterable[Bundle]:
+        term_cursor = self.term_cursor(term)
+        return term_cursor.waiting.values() if term_cursor is not None else ()
 
-    def pass_over(self, term: Term, gone: list[Bundle]) -> None:
-        """Report at once that what was not taken is lost: the buffer was full and this subscriber behind."""
-        runs = [run for bundle in gone for run in runs_of(bundle)]
-        self.skip(term, [(bundle.envelope.first, bundle.last) for bundle in gone], "cut", runs)
-
-    def discard_past(self, term: Term, gone: list[Bundle], runs: Iterable[Run], later: Iterable[Run]) -> None:
-        """What waits here for room is lost. What waits behind a gap is delivered now."""
+    def gaps_before(self, term: Term, last: int) -> list[Range]:
         term_cursor = self.term_cursor(term)
         if term_cursor is None:
-            return
-        freed = {id(bundle): None for bundle in gone}
-        lost = [(b.envelope.first, b.last) for b in self.backlog if id(b) in freed]
-        if lost:
-            self.backlog = deque(bundle for bundle in self.backlog if id(bundle) not in freed)
-        waiting = [(first, bundle.last) for first, bundle in term_cursor.waiting.items() if id(bundle) in freed]
-        if waiting:
-            here = RangeSet((first, bundle.last) for first, bundle in term_cursor.waiting.items())
-            lost += here.missing(term_cursor.next, max(last for _, last in waiting))
-        if lost:
-            self.skip(term, sorted(lost), "cut", runs, later)
-
-    def waits_for(self, term: Term) -> bool:
-        """Does anything of a past term wait here?"""
-        term_cursor = self.term_cursor(term)
-        return term_cursor is not None and (
-            bool(term_cursor.waiting) or any(b.envelope.term == term for b in self.backlog)
-        )
+            return []
+        here = RangeSet((first, bundle.last) for first, bundle in term_cursor.waiting.items())
+        return here.missing(term_cursor.next, last)
 
     def begin(self, term: Term, start: int) -> None:
         """Take a term from this index on. Any new term may fill holes."""
@@ -241,12 +211,11 @@ class Edge(Channel):
         if isinstance(term_cursor, EarlierTermCursor):
             term_cursor.stable = max(term_cursor.stable, stable)
 
-    def lacking(self, term: Term, past: Past) -> list[Range]:
-        """The ranges of a past term that this subscriber is owed and that never arrived."""
+    def lacking(self, term: Term, seen: RangeSet, end: int) -> list[Range]:
         term_cursor = self.term_cursor(term)
         if term_cursor is None or not self.readmits:
             return []
-        return [r for gap in past.seen.missing(term_cursor.next, past.end) for r in term_cursor.given_up.missing(*gap)]
+        return [r for gap in seen.missing(term_cursor.next, end) for r in term_cursor.given_up.missing(*gap)]
 
     def forget(self, keep: Callable[[Term], bool]) -> None:
         """Forget the cursors of terms that nobody keeps any more."""
@@ -283,7 +252,8 @@ class Edge(Channel):
             return
         if bundle.envelope.first > term_cursor.next:
             if self.ordered:
-                _wait(term_cursor, bundle)
+                term_cursor.waiting = term_cursor.waiting or Waiting()
+                term_cursor.waiting.add(bundle)
                 return
             self._drop(term, term_cursor, bundle.envelope.first)
         self._run(bundle, term_cursor)
@@ -336,13 +306,13 @@ class Edge(Channel):
                 self._report(Loss(term, first, last, "start"))
         self.tell_losses()
 
-    def give_up_holes(self, before: float, log: Log) -> bool:
+    def give_up_holes(self, before: float, untaken: Iterable[Bundle]) -> bool:
         """Give up holes that are older than a time, because nothing will fill them. Returns whether there were any.
 
-        Holes that are filled by what waits for the subscriber, here or in the log, are kept.
+        Holes that are filled by what waits for room (`untaken`) are kept.
         """
         old = [publisher for publisher, since in self.holes.items() if since < before]
-        waiting = sequences_of(run for bundle in self._waiting(log) for run in runs_of(bundle)) if old else {}
+        waiting = sequences_of(run for bundle in untaken for run in runs_of(bundle)) if old else {}
         for publisher in old:
             self.host.trace(Mark("void_hole"))
             since = self.holes[publisher]
@@ -350,10 +320,6 @@ class Edge(Channel):
             if publisher in self.holes:  # another hole of the same age
                 self.holes[publisher] = since
         return bool(old)
-
-    def _waiting(self, log: Log) -> Iterator[Bundle]:
-        yield from self.backlog
-        yield from (bundle for serial in range(self.cursor, log.end) if (bundle := log.at(serial)) is not None)
 
     def _void(self, publisher: bytes, cursor: PublisherCursor, waiting: RangeSet) -> None:
         """Report what is missing before a known event as lost, unless it was reported by its positions."""
@@ -503,8 +469,7 @@ class Edge(Channel):
 
     def _resume(self, term_cursor: TermCursor) -> None:
         term_cursor.next = term_cursor.given_up.contiguous_from(term_cursor.next)
-        while term_cursor.firsts and term_cursor.firsts[0] <= term_cursor.next:
-            bundle = term_cursor.waiting.pop(heappop(term_cursor.firsts))
+        while (bundle := term_cursor.waiting.take_next(term_cursor.next)) is not None:
             if bundle.last > term_cursor.next:
                 self._run(bundle, term_cursor)
             term_cursor.next = term_cursor.given_up.contiguous_from(term_cursor.next)
@@ -685,16 +650,6 @@ class Edge(Channel):
             self.holes.setdefault(publisher, self.host.now())
         else:
             self.holes.pop(publisher, None)
-
-
-def _wait(term_cursor: TermCursor, bundle: Bundle) -> None:
-    """Keep a bundle until the gap before it is filled."""
-    first = bundle.envelope.first
-    if not term_cursor.waiting:
-        term_cursor.waiting, term_cursor.firsts = {}, []
-    if first not in term_cursor.waiting:
-        heappush(term_cursor.firsts, first)
-    term_cursor.waiting[first] = bundle
 
 
 def _note_delivered(cursor: PublisherCursor, first: int, last: int) -> None:

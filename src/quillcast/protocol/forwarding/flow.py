@@ -1,7 +1,11 @@
-"""The data path's view of a topic at a peer: the ranges that arrived, a log of what is kept, and the channels out."""
+"""The data path's view of a topic at a peer: its streams, a log of what is kept of them, and the channels out.
+
+A flow has one live stream per term that goes on, and remembers those that have ended. A control plane begins and ends
+them, opens and closes channels, and says what may be discarded. Where a method takes no term, it means the current
+one: the one that began last.
+"""
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import msgspec
 
@@ -9,124 +13,122 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import NO_TERM, REPAIR, Term
 from quillcast.core.interning import EMPTY
 from quillcast.core.messages import NUMBER_MAX
-from quillcast.core.ranges import NO_RANGES, Range, RangeSet
+from quillcast.core.ranges import Range, RangeSet
 from quillcast.protocol.forwarding.channels import Channel
-from quillcast.protocol.forwarding.ledger import NO_LEDGER, RUNS_MAX, Gone, Ledger, Run, runs_of, sequences_of, within
+from quillcast.protocol.forwarding.ledger import RUNS_MAX, Gone, Run, runs_of, sequences_of, within
 from quillcast.protocol.forwarding.log import Budget, Log
+from quillcast.protocol.forwarding.stream import EndedStream, Held, Stream
 
-TERMS_KEPT_MAX = 16  # past terms that are kept for repair; a guess: several may follow within seconds after a partition
+TERMS_KEPT_MAX = 16  # ended terms that are kept for repair; a guess: several may follow within seconds after a split
+FORGOTTEN_MAX = 256  # ended terms that were discarded for good; a guess: more than neighbours may report
+HELD_RANGES_MAX = 8  # ranges named per ended term; more are told as the first ones are repaired
 _ALL = [(0, NUMBER_MAX)]
-FORGOTTEN_MAX = 256  # past terms that were discarded for good; a guess: more than neighbours may report
 
 
-class Past:
-    """A term that has ended: what arrived of it, how far it is known to have gone, and what is still kept for others.
+class Verdict(msgspec.Struct, frozen=True):
+    """A flow's answer to a peer that misses ranges of a term.
 
-    Its root declared it stable below `stable`, as far as this is known: nobody needs those events. The live publishers
-    sent the events beyond it again, to a later root.
+    `released` was discarded or given up: this peer will not have it again. `missing` is missing here, but may arrive.
     """
-
-    __slots__ = ("asked", "bundles", "end", "ledger", "seen", "stable", "until")
-
-    def __init__(
-        self, seen: RangeSet, end: int, bundles: list[Bundle], until: float, ledger: Ledger, stable: int = 0
-    ) -> None:
-        self.seen, self.end, self.bundles, self.until = seen, max(end, seen.end), bundles, until
-        self.ledger, self.stable = ledger, stable
-        self.asked = NO_RANGES  # indexes that neighbours asked for and that never arrived here
-
-    def ask(self, ranges: Iterable[Range]) -> None:
-        """Neighbours miss these indexes. This peer misses or has discarded them, and now wants them on their behalf."""
-        self.asked = self.asked or RangeSet()
-        for first, last in ranges:
-            self.asked.add(first, last)
-            self.seen.discard(first, last)
-
-    def wanted(self) -> list[Range]:
-        """The indexes that neighbours asked for and that are still missing."""
-        return [piece for first, last in self.asked for piece in self.seen.missing(first, last)] if self.asked else []
-
-    def kept(self) -> list[Range]:
-        """The indexes of what is kept, as ranges."""
-        return RangeSet((bundle.envelope.first, bundle.last) for bundle in self.bundles).ranges()
-
-
-class Verdict(NamedTuple):
-    """A flow's answer to a peer that misses ranges of a term."""
 
     held: list[Bundle]
     released: list[Range]
-    """Discarded or given up: this peer will not have them again."""
     missing: list[Range]
-    """Missing here, but may still arrive."""
 
 
 class Flow:
     """A topic's entry in the forwarding table.
 
-    `seen` holds the indexes of the current term that arrived or were given up. `start` is the first index that this
-    peer is responsible for. `stable` is the position below which all leases are served, as declared by the term's root
-    (0 until then). A reliable flow keeps its log until nobody needs it (`release`); a best-effort flow keeps nothing.
+    A reliable flow keeps its log until nobody needs it (`release`); a best-effort flow keeps nothing.
     """
 
-    __slots__ = ("channels", "forgotten", "keeps", "ledger", "log", "past", "seen", "stable", "start", "term", "topic")
+    __slots__ = ("channels", "current", "forgotten", "keeps", "log", "others", "past", "topic")
 
     def __init__(self, topic: bytes, budget: Budget, *, keeps: bool = True) -> None:
         self.topic = topic
         self.keeps = keeps
-        self.term = NO_TERM
-        self.start = 0
-        self.stable = 0
-        self.seen = NO_RANGES
-        self.log = Log(budget)
-        self.ledger = NO_LEDGER
-        self.past: dict[Term, Past] = EMPTY
-        self.forgotten: dict[Term, int] = EMPTY  # past terms that were discarded, and how far they went
+        self.current = Stream(NO_TERM)
+        self.others: tuple[Stream, ...] = ()  # other live streams
+        self.past: dict[Term, EndedStream] = EMPTY
+        self.forgotten: dict[Term, int] = EMPTY  # ended terms that were discarded, and how far they went
+        self.log = budget.empty
         self.channels: tuple[Channel, ...] = ()
 
-    @property
-    def frontier(self) -> int:
-        """One past the end of the contiguous run from the start. If nothing is kept, nothing counts as missing."""
-        return self.seen.contiguous_from(self.start) if self.keeps else max(self.start, self.seen.end)
+    # ---- streams
 
     @property
-    def earliest(self) -> int:
-        """The first index of this term from which everything is kept, or in transit."""
-        oldest = self.log.at(self.log.base) if len(self.log) else None
-        return min(oldest.envelope.first, self.frontier) if oldest is not None else self.frontier
+    def term(self) -> Term:
+        """The current term."""
+        return self.current.term
 
     @property
     def begun(self) -> bool:
         """Does this peer know any term of the topic?"""
-        return self.term != NO_TERM
+        return self.current.term != NO_TERM
+
+    @property
+    def frontier(self) -> int:
+        """How far the current term came without a gap. If nothing is kept, nothing counts as missing."""
+        return self.current.frontier if self.keeps else max(self.current.start, self.current.seen.end)
+
+    @property
+    def earliest(self) -> int:
+        """The first index of the current term from which everything is kept, or in transit."""
+        oldest = next(self.log.of(self.term), None)
+        return min(oldest.envelope.first, self.frontier) if oldest is not None else self.frontier
+
+    def live(self, term: Term) -> Stream | None:
+        """The stream of a term that goes on."""
+        if term == self.current.term:
+            return self.current
+        return next((stream for stream in self.others if stream.term == term), None)
+
+    def _stream(self, term: Term) -> Stream | None:
+        return self.live(term) or self.past.get(term)
 
     def begin(self, term: Term, start: int, until: float, known_end: int = 0) -> None:
-        """Begin a new term. The previous one went up to `known_end`; what is kept of it stays until `until`."""
+        """A new term follows the current one, which went up to `known_end` and is kept until `until`."""
         if self.begun:
-            end = max(self.start, known_end)
-            seen, kept = self.seen or RangeSet(), self.log.bundles()
-            self._note_past(self.term, Past(seen, end, kept, until, self.ledger))
-            self.settle(self.term, self.stable)
-            self.log.budget.used_bytes += self.log.size_bytes  # they stay in memory, as part of the past term
-            self.log.drop(len(self.log))
+            self.end(self.term, until, known_end)
+        self.begin_beside(term, start)
+
+    def begin_beside(self, term: Term, start: int) -> None:
+        """A new term begins, and those that are live go on."""
+        if self.begun:
+            self.others = (*self.others, self.current)
+        self.current = Stream(term, start)
+
+    def end(self, term: Term, until: float, known_end: int = 0) -> None:
+        """A live term ends, which went up to `known_end`. What is kept of it stays until `until`."""
+        stream = self.live(term)
+        if stream is None:
+            return
         for channel in self.channels:
-            channel.cursor, channel.cut = self.log.end, None
-        self.term, self.start, self.stable, self.seen, self.ledger = term, start, 0, NO_RANGES, NO_LEDGER
+            channel.end_term(self.log, term)
+        bundles = self.log.drop(term)
+        for channel in self.channels:
+            channel.cursor = max(channel.cursor, self.log.base)
+        self._note_past(EndedStream.of(stream, max(stream.start, known_end), bundles, until))
+        self.settle(term, stream.stable)
+        self.log.budget.used_bytes += sum(bundle.size for bundle in bundles)  # they stay in memory
+        live = [each for each in (*self.others, self.current) if each is not stream] or [Stream(NO_TERM)]
+        self.others, self.current = tuple(live[:-1]), live[-1]
 
     def may_recall(self, term: Term, end: int) -> bool:
-        """Is this a past term that was not discarded already, as far as it went?"""
+        """Is this an earlier term that was not discarded already, as far as it went?"""
         return term < self.term and end > self.forgotten.get(term, -1)
 
     def recall(self, term: Term, end: int, until: float) -> bool:
-        """Record how far a past term went, even one this peer missed. Its missing events are wanted until `until`.
+        """Record how far an ended term went, even one this peer missed. Its missing events are wanted until `until`.
 
         True if that was news.
         """
         past = self.past.get(term)
         if past is None:
-            settled = self.forgotten.pop(term, 0)
-            seen = RangeSet([(0, settled)] if settled else [])
-            self._note_past(term, Past(seen, end, [], until, NO_LEDGER))
+            missed = Stream(term)
+            if settled := self.forgotten.pop(term, 0):
+                missed.give_up([(0, settled)])
+            self._note_past(EndedStream.of(missed, end, [], until))
         elif end > past.end:
             past.end, past.until = end, max(past.until, until)
         else:
@@ -134,21 +136,131 @@ class Flow:
         return True
 
     def settle(self, term: Term, stable: int) -> bool:
-        """Record the index below which the root of a past term declared it stable. True if that was news."""
+        """Record the index below which the root of an ended term declared it stable. True if that was news."""
         past = self.past.get(term)
         if past is None or stable <= past.stable:
             return False
         past.stable = stable
         for channel in self.channels:
-            channel.settle(term, stable)
+            channel.sink.settle(term, stable)
         return True
 
-    def _note_past(self, term: Term, past: Past) -> None:
+    def _note_past(self, past: EndedStream) -> None:
         self.past = self.past or {}
-        self.past[term] = past
+        self.past[past.term] = past
+
+    def overdue(self, now: float) -> list[Term]:
+        """The ended terms to discard, because they were kept for long enough or there are too many."""
+        terms = sorted(self.past)
+        return [term for term in terms if self.past[term].until <= now or term in terms[:-TERMS_KEPT_MAX]]
+
+    def forget(self, term: Term) -> None:
+        """Discard an ended term for good."""
+        self.discard_past(term)
+        self.forgotten = self.forgotten or {}
+        self.forgotten[term] = self.past.pop(term).end
+        if len(self.forgotten) > FORGOTTEN_MAX:
+            del self.forgotten[next(iter(self.forgotten))]
+
+    def note_forgotten(self, ends: Iterable[tuple[Term, int]]) -> None:
+        """Record ended terms that nobody wants any more, and how far they went. What is known here stays."""
+        new = {term: end for term, end in ends if term < self.term and term not in self.past}
+        if new:
+            self.forgotten = dict(sorted({**new, **self.forgotten}.items())[-FORGOTTEN_MAX:])
+
+    def knows(self, term: Term) -> bool:
+        """Is this a term that goes on, or has ended, as far as this peer remembers?"""
+        return self.live(term) is not None or term in self.past or term in self.forgotten
+
+    def past_ends(self) -> tuple[tuple[Term, int], ...]:
+        """How far each ended term went: of terms that are kept or wanted, and of discarded ones."""
+        ends = {**self.forgotten, **{term: past.end for term, past in self.past.items()}}
+        return tuple(sorted(ends.items()))
+
+    def held(self) -> Held:
+        """How far ended terms went and what is kept of them, for neighbours that lack some of it."""
+        past_terms = sorted(self.past.items())
+        return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable) for term, past in past_terms])
+
+    # ---- the way of a bundle
+
+    def move(self, bundle: Bundle, stream: Stream) -> bool:
+        """Send a bundle of a live term to every channel, each at its own pace. False for a repeat.
+
+        A flow that keeps nothing must discard the bundle afterwards (`discard_all`).
+        """
+        if not stream.add(bundle):
+            return False
+        if self.log.end == 0:
+            self.log = Log(self.log.budget)  # its first bundle
+        log = self.log
+        log.append(bundle)
+        for channel in self.channels:
+            channel.advance(log)
+        return True
+
+    def restore(self, bundle: Bundle) -> bool:
+        """Keep a bundle of an ended term that arrived by repair. False if nothing of it was missing.
+
+        It goes to the sinks that are owed every event; peers that lack it will ask.
+        """
+        past = self.past.get(bundle.envelope.term)
+        if past is None or not past.add(bundle):
+            return False
+        past.bundles.append(bundle)
+        past.end = max(past.end, bundle.last)
+        self.log.budget.used_bytes += bundle.size
+        for channel in self.channels:
+            if channel.sink.owed:
+                channel.sink.take(bundle)
+        return True
+
+    # ---- channels
+
+    def open(self, channel: Channel) -> None:
+        """Add a channel, which starts at its cursor."""
+        self.channels = (*self.channels, channel)
+
+    def close(self, channel: Channel) -> None:
+        """Remove a channel."""
+        self.channels = tuple([other for other in self.channels if other is not channel])
+
+    def first_over(self, index: int) -> int:
+        """The serial at which a channel starts that needs the current term from an index on."""
+        return self.log.first_over(self.term, index)
+
+    # ---- what is let go
+
+    def discard_all(self) -> int:
+        """Discard everything in the log. Returns how many channels were passed over because they had no room."""
+        passed_over = 0
+        for channel in self.channels:
+            passed_over += channel.cursor < self.log.end
+            channel.cursor = self.log.end
+        self.log.drop()
+        return passed_over
+
+    def release(self, below: int, goal_bytes: int = 0, *, term: Term | None = None) -> int:
+        """Discard the oldest bundles of a term below an index, until at most `goal_bytes` are left in the log.
+
+        Returns the discarded bytes. Only this method removes bundles of a live term from the log of a reliable flow. It
+        tells the channels that had not taken them.
+        """
+        log, before = self.log, self.log.size_bytes
+        stream = self.current if term is None else self.live(term)
+        gone = log.trim(stream.term, below, goal_bytes) if stream is not None else []
+        if stream is None or not gone:
+            return 0
+        stream.note_gone(bundle for _, bundle in gone)
+        for channel in self.channels:
+            if channel.cursor <= gone[-1][0]:
+                missed = [bundle for serial, bundle in gone if serial >= channel.cursor]
+                channel.cursor = max(channel.cursor, log.base)
+                channel.pass_over(stream.term, missed)
+        return before - log.size_bytes
 
     def discard_past(self, term: Term, wanted_bytes: int | None = None, *, stable_only: bool = False) -> int:
-        """Discard the oldest bundles of a past term: a number of bytes or all, of what is stable or of everything.
+        """Discard the oldest bundles of an ended term: a number of bytes or all, of what is stable or of everything.
 
         Returns the number of discarded events. Only their runs are kept. Channels that wait for them are told.
         """
@@ -164,97 +276,57 @@ class Flow:
         if gone:
             past.bundles = kept
             self.log.budget.used_bytes -= freed_bytes
-            past.ledger = _noted(past.ledger, gone)
+            past.note_gone(gone)
             later = self.later_runs(term)
             for channel in self.channels:
                 channel.discard_past(term, gone, past.ledger, later)
         return sum(bundle.count for bundle in gone)
 
-    def overdue(self, now: float) -> list[Term]:
-        """The past terms to discard, because they were kept for long enough or there are too many."""
-        terms = sorted(self.past)
-        return [term for term in terms if self.past[term].until <= now or term in terms[:-TERMS_KEPT_MAX]]
-
-    def forget(self, term: Term) -> None:
-        """Discard a past term for good."""
-        self.discard_past(term)
-        self.forgotten = self.forgotten or {}
-        self.forgotten[term] = self.past.pop(term).end
-        if len(self.forgotten) > FORGOTTEN_MAX:
-            del self.forgotten[next(iter(self.forgotten))]
-
-    def note_forgotten(self, ends: Iterable[tuple[Term, int]]) -> None:
-        """Record past terms that nobody wants any more, and how far they went. What is known here stays."""
-        new = {term: end for term, end in ends if term < self.term and term not in self.past}
-        if new:
-            self.forgotten = dict(sorted({**new, **self.forgotten}.items())[-FORGOTTEN_MAX:])
-
-    def past_ends(self) -> tuple[tuple[Term, int], ...]:
-        """How far each past term went: of terms that are kept or wanted, and of discarded ones."""
-        ends = {**self.forgotten, **{term: past.end for term, past in self.past.items()}}
-        return tuple(sorted(ends.items()))
-
-    def move(self, bundle: Bundle) -> bool:
-        """Send a bundle of the current term to every channel, each at its own pace. False for a repeat.
-
-        A flow that keeps nothing must discard the bundle afterwards (`discard_all`).
-        """
-        if self.seen is NO_RANGES:
-            self.seen = RangeSet()
-        if not self.seen.add(bundle.envelope.first, bundle.last):
-            return False
-        log = self.log
-        log.append(bundle)
+    def lose(self, term: Term, ranges: list[Range]) -> None:
+        """Nobody has these ranges: continue without them. Whoever is owed them is told."""
+        runs, later = self.runs(term, ranges), self.later_runs(term)
+        stream = self._stream(term)
+        if stream is not None:
+            stream.give_up(ranges)
         for channel in self.channels:
-            channel.advance(log)
-        return True
+            channel.sink.skip(term, ranges, "unavailable", runs, later)
 
-    def discard_all(self) -> int:
-        """Discard everything in the log. Returns how many channels were passed over because they had no room."""
-        passed_over = 0
+    def give_up_owed(self, term: Term) -> None:
+        """Tell each sink that what it is owed of an ended term will not arrive."""
+        past = self.past[term]
         for channel in self.channels:
-            passed_over += channel.cursor < self.log.end
-            channel.cursor = self.log.end
-        self.log.drop(len(self.log))
-        return passed_over
+            if lacking := channel.sink.lacking(term, past.seen, past.end):
+                channel.sink.skip(term, lacking, "unavailable", self.runs(term, lacking), self.later_runs(term))
 
-    def release(self, below: int, goal_bytes: int = 0) -> int:
-        """Discard the oldest bundles below an index, until at most `goal_bytes` are left. Returns the discarded bytes.
+    # ---- what is owed and what is kept
 
-        Only this method removes bundles from the log of a reliable flow. It tells the channels that had not taken them.
-        """
-        log, before = self.log, self.log.size_bytes
-        gone = log.trim(below, goal_bytes)
-        if not gone:
-            return 0
-        self.ledger = _noted(self.ledger, gone)
+    def owed(self, term: Term) -> RangeSet:
+        """What sinks here are owed of an ended term, or neighbours requested, and never arrived."""
+        past = self.past[term]
+        owed = RangeSet(past.wanted())
         for channel in self.channels:
-            if channel.cursor < log.base:
-                missed, channel.cursor = gone[channel.cursor - log.base :], log.base
-                channel.pass_over(self.term, missed)
-        return before - log.size_bytes
+            owed.update(channel.sink.lacking(term, past.seen, past.end))
+        return owed
 
-    def restore(self, bundle: Bundle) -> bool:
-        """Add a bundle of a past term that arrived by repair. False if nothing of it was missing."""
-        past = self.past.get(bundle.envelope.term)
-        if past is None or not past.seen.add(bundle.envelope.first, bundle.last):
-            return False
-        past.bundles.append(bundle)
-        past.end = max(past.end, bundle.last)
-        self.log.budget.used_bytes += bundle.size
-        return True
+    def front(self, term: Term) -> int | None:
+        """The first missing index of a term: of an ended one, of what is owed here or a neighbour asked for."""
+        stream = self.live(term)
+        if stream is not None:
+            return stream.frontier if self.keeps else self.frontier
+        owed = self.owed(term) if term in self.past else None
+        return owed.start if owed else None
 
-    def missing(self, end: int) -> list[Range]:
-        """The missing ranges of the current term, up to an index."""
-        return self.seen.missing(self.start, max(end, self.seen.end))
+    def waits_for(self, term: Term) -> bool:
+        """Does a channel keep something of an ended term, for want of room or because of what is missing before it?"""
+        return any(channel.waits_for(term) for channel in self.channels)
 
     def holding(self, term: Term, ranges: list[Range]) -> list[Bundle]:
         """The kept bundles of a term that overlap any of the ranges, as repairs."""
-        if term == self.term:
-            found = self.log.overlapping(ranges)
+        past = self.past.get(term)
+        if past is None:
+            found = self.log.overlapping(term, ranges)
         else:
-            past = self.past.get(term)
-            kept = past.bundles if past else []
+            kept = past.bundles
             found = [b for b in kept if any(b.envelope.first < last and first < b.last for first, last in ranges)]
         return [bundle.under(msgspec.structs.replace(bundle.envelope, kind=REPAIR)) for bundle in found]
 
@@ -263,38 +335,31 @@ class Flow:
         held = self.holding(term, ranges)
         here = RangeSet((bundle.envelope.first, bundle.last) for bundle in held)
         absent = [piece for first, last in ranges for piece in here.missing(first, last)]
-        seen = self._seen_of(term)
+        stream = self._stream(term)
+        seen = stream.seen if stream is not None else RangeSet([(0, self.forgotten.get(term, 0))])
         return Verdict(
             held,
             [piece for first, last in absent for piece in seen.within(first, last)],
             [piece for first, last in absent for piece in seen.missing(first, last)],
         )
 
-    def _seen_of(self, term: Term) -> RangeSet:
-        if term == self.term:
-            return self.seen
-        past = self.past.get(term)
-        return past.seen if past is not None else RangeSet([(0, self.forgotten.get(term, 0))])
+    # ---- which events were where
 
     def runs(self, term: Term, ranges: Iterable[Range]) -> list[Run]:
         """The runs of events at these ranges of a term, as far as they are known here."""
-        past, wanted = self.past.get(term), list(ranges)
-        if term == self.term:
-            ledger, kept = self.ledger, self.log.bundles()
-        elif past is not None:
-            ledger, kept = past.ledger, past.bundles
-        else:
+        stream, past = self._stream(term), self.past.get(term)
+        if stream is None:
             return []
-        return within([*ledger, *(run for bundle in kept for run in runs_of(bundle))], wanted)
+        kept = past.bundles if past is not None else self.log.of(term)
+        return within([*stream.ledger, *(run for bundle in kept for run in runs_of(bundle))], ranges)
 
     def later_runs(self, term: Term) -> list[Run]:
         """The runs of events that later terms hold or held: events admitted again are not lost with an earlier term."""
-        later = [other for other in self.past if other > term]
-        runs = [run for other in later for run in self.runs(other, _ALL)]
-        return runs + self.runs(self.term, _ALL) if self.term > term else runs
+        later = [other for other in (*self.past, *(each.term for each in self.others), self.term) if other > term]
+        return [run for other in later for run in self.runs(other, _ALL)]
 
     def may_be_readmitted(self, term: Term, ranges: Iterable[Range]) -> RangeSet:
-        """The positions of a past term whose events may be admitted again: nothing later came from their publishers.
+        """The positions of an ended term whose events may be admitted again: nothing later came from their publishers.
 
         No publisher sends events again that the root declared stable.
         """
@@ -308,14 +373,14 @@ class Flow:
         return awaited
 
     def gone(self, first: int) -> tuple[Gone, ...]:
-        """What is no longer kept before an index of the current term: positions of this term and of the past ones.
+        """What is no longer kept before an index of the current term: positions of this term and of ended ones.
 
         Events that a new term admitted again and that are kept there are not gone.
         """
         kept: dict[bytes, int] = {}  # lowest sequence by publisher
-        for run in (run for bundle in self.log.bundles() if bundle.last > first for run in runs_of(bundle)):
+        for run in (run for bundle in self.log.of(self.term) if bundle.last > first for run in runs_of(bundle)):
             kept[run.publisher] = min(run.first, kept.get(run.publisher, run.first))
-        ends = {**self.forgotten, **{term: past.end for term, past in self.past.items()}, self.term: first}
+        ends = {**dict(self.past_ends()), self.term: first}
         return tuple([self._gone(term, ends[term], kept) for term in sorted(ends) if ends[term]])
 
     def _gone(self, term: Term, end: int, kept: dict[bytes, int]) -> Gone:
@@ -327,55 +392,27 @@ class Flow:
 
     def learn_runs(self, term: Term, runs: Iterable[Run]) -> None:
         """Keep runs at lost positions that a neighbour knows and this peer does not."""
-        known = RangeSet((run.at, run.at + run.events) for run in self.runs(term, _ALL))
-        runs = [run for run in runs if not known.covers(run.at, run.at + run.events)]
-        past = self.past.get(term)
-        if term == self.term:
-            self.ledger = _with(self.ledger, runs)
-        elif past is not None:
-            past.ledger = _with(past.ledger, runs)
+        stream = self._stream(term)
+        if stream is not None:
+            known = RangeSet((run.at, run.at + run.events) for run in self.runs(term, _ALL))
+            stream.note_runs(run for run in runs if not known.covers(run.at, run.at + run.events))
 
-    def give_up(self, term: Term, ranges: list[Range]) -> None:
-        """Treat ranges that nobody has as if they had arrived, so that later events can proceed."""
-        past = self.past.get(term)
-        self.seen = self.seen or RangeSet()
-        seen = self.seen if term == self.term else past.seen if past else None
-        if seen is not None:
-            seen.update(ranges)
-
-    def open(self, channel: Channel) -> None:
-        """Add a channel, which starts at its cursor."""
-        self.channels = (*self.channels, channel)
-
-    def close(self, channel: Channel) -> None:
-        """Remove a channel."""
-        self.channels = tuple([other for other in self.channels if other is not channel])
+    # ---- consistency
 
     def check(self) -> None:
         """Raise AssertionError unless the parts of the flow agree."""
-        self.seen.check()
-        assert self.log.size_bytes == sum(bundle.size for bundle in self.log.bundles())
-        assert all(term < self.term for term in self.past), (self.term, list(self.past))
+        kept = self.log.bundles()
+        assert self.log.size_bytes == sum(bundle.size for bundle in kept)
+        assert not any(self.live(term) for term in self.past), (self.term, list(self.past))
         assert all(channel.cursor <= self.log.end for channel in self.channels)
         if self.keeps:
             assert all(channel.cursor >= self.log.base for channel in self.channels), (
                 "bundles were discarded without telling a channel"
             )
         for past in self.past.values():
-            kept = [(bundle.envelope.first, bundle.last) for bundle in past.bundles]
-            assert len(kept) == len({*kept}), f"a bundle is kept twice: {kept}"
-        held = RangeSet((b.envelope.first, b.last) for b in self.log.bundles())
-        assert all(self.seen.covers(first, last) for first, last in held)
-
-
-def _noted(ledger: Ledger, gone: Iterable[Bundle]) -> Ledger:
-    return _with(ledger, (run for bundle in gone for run in runs_of(bundle)))
-
-
-def _with(ledger: Ledger, runs: Iterable[Run]) -> Ledger:
-    """The ledger with more runs; a new ledger if it was the shared empty one."""
-    if ledger is NO_LEDGER:
-        ledger = Ledger()
-    for run in runs:
-        ledger.add(run)
-    return ledger
+            ranges = [(bundle.envelope.first, bundle.last) for bundle in past.bundles]
+            assert len(ranges) == len({*ranges}), f"a bundle is kept twice: {ranges}"
+        for stream in (self.current, *self.others):
+            stream.seen.check()
+            held = RangeSet((b.envelope.first, b.last) for b in self.log.of(stream.term))
+            assert all(stream.seen.covers(first, last) for first, last in held)

@@ -1,28 +1,61 @@
-"""The forwarding table: topics and their flows. A bundle takes the path of `ForwardingTable.move`, and no other."""
+"""The forwarding table: topics and their flows. `ForwardingTable.arrive` is the whole way of a bundle through a peer.
 
-from typing import Generic, TypeVar
+1. Find the flow of the bundle's topic. A bundle of a later term than those known is announced to the control plane.
+2. Pass the topic's entrance, where it has a handler of its own.
+3. Note the range in its stream. A repeat ends here. So does a bundle of an ended term, unless it is a repair.
+4. Hand the same bytes to each channel, as far as its sink has room. What waits stays in the log.
+5. Tell the control plane, and return the sender's credit.
+"""
+
+from typing import Protocol
 
 from quillcast.core.bundle import Bundle
-from quillcast.core.envelope import REPAIR
+from quillcast.core.envelope import NO_TERM, REPAIR, Term
 from quillcast.core.host import Host
-from quillcast.core.trace import Dropped, Repeated
+from quillcast.core.messages import Contact
+from quillcast.core.trace import Dropped, Repaired, Repeated
+from quillcast.protocol.forwarding.channels import Filter
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
 
-F = TypeVar("F", bound=Flow)
+
+class FlowListener(Protocol):
+    """What the control planes learn of flows, at once and on the way of a bundle: keep it short."""
+
+    def new_term(self, flow: Flow, term: Term) -> None:
+        """A bundle of a later term than the current one came. It is dropped unless the term begins now."""
+        ...
+
+    def moved(self, flow: Flow, bundle: Bundle) -> None:
+        """A bundle was new and went to every channel."""
+        ...
+
+    def gap(self, flow: Flow) -> None:
+        """Something is missing before what came."""
+        ...
+
+    def front_filled(self, flow: Flow, term: Term) -> None:
+        """A repair brought the first missing event of a term."""
+        ...
+
+    def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
+        """A sender's bundle was new: return its credit when the buffers have room. `is_due`: they may wait for it."""
+        ...
 
 
-class ForwardingTable(Generic[F]):
-    """The flows of a peer, with the state of their control planes, which write the table. The data path reads it."""
+class ForwardingTable:
+    """The flows of a peer. Control planes write it; the data path only reads it."""
 
     def __init__(self, host: Host, budget_bytes: int) -> None:
         self.host = host
         self.budget = Budget(budget_bytes)
-        self.flows: dict[bytes, F] = {}
+        self.flows: dict[bytes, Flow] = {}
+        self.entrances: dict[bytes, Filter] = {}  # what bundles of a topic pass before they are recorded
+        self.listener: FlowListener = _Nobody(host)
         self.repeats = 0
         self.dropped = 0
 
-    def open(self, flow: F) -> F:
+    def open(self, flow: Flow) -> Flow:
         """Add a topic's flow."""
         self.flows[flow.topic] = flow
         return flow
@@ -30,31 +63,67 @@ class ForwardingTable(Generic[F]):
     def close(self, topic: bytes) -> None:
         """Remove a topic's flow, and discard what it keeps."""
         flow = self.flows.pop(topic, None)
+        self.entrances.pop(topic, None)
         if flow is not None:
-            flow.log.drop(len(flow.log))
+            flow.log.drop()
             for term in list(flow.past):
                 flow.forget(term)
 
-    def move(self, bundle: Bundle) -> bool:
-        """Record a bundle's range and send it to the flow's channels. False if it is a repeat or of a stale term."""
-        flow = self.flows.get(bundle.envelope.topic)
-        if flow is None:
-            return self._drop(bundle, "no_flow")
-        if bundle.envelope.term != flow.term:
-            return self._other_term(flow, bundle)
-        if not flow.move(bundle):
+    def arrive(self, sender: Contact, bundle: Bundle) -> None:
+        """A neighbour's bundle arrived: pass it on, and return its credit now or when the buffers have room."""
+        envelope, listener, flow = bundle.envelope, self.listener, self.flows.get(bundle.envelope.topic)
+        if flow is not None and envelope.term > flow.current.term:
+            listener.new_term(flow, envelope.term)
+        if (
+            flow is None or flow.current.term is NO_TERM
+        ):  # it is not known yet from where on this peer is owed the topic
+            self.host.release(sender.node_id, bundle.size)
+            self._drop(bundle, "no_flow")
+            return
+        front = flow.front(envelope.term) if envelope.kind is REPAIR else None
+        fills_front = front is not None and envelope.first <= front < bundle.last
+        if not self.move(flow, bundle):
+            self.host.release(sender.node_id, bundle.size)  # it takes no room
+            return
+        listener.taken(sender.node_id, bundle, is_due=fills_front)
+        if fills_front:
+            listener.front_filled(flow, envelope.term)
+
+    def move(self, flow: Flow, bundle: Bundle) -> bool:
+        """Record a bundle's range and hand it to the flow's channels. False if it was stopped, a repeat or stale."""
+        if self.entrances and flow.topic in self.entrances:
+            entering = self.entrances[flow.topic](bundle)
+            if entering is None:
+                return False
+            bundle = entering
+        envelope, stream = bundle.envelope, flow.current
+        if envelope.term != stream.term:
+            other = flow.live(envelope.term)
+            if other is None:
+                return self._restore(flow, bundle)
+            stream = other
+        if not flow.move(bundle, stream):
             return self._repeat(bundle)
         if not flow.keeps and flow.discard_all():
             self._drop(bundle, "no_room")
+        if len(stream.seen.starts) > 1:
+            self.listener.gap(flow)
+        self._moved(flow, bundle)
         return True
 
-    def _other_term(self, flow: Flow, bundle: Bundle) -> bool:
-        """Keep a repair of a past term. Ignore other bundles of one: their root does not know that it has ended."""
+    def _restore(self, flow: Flow, bundle: Bundle) -> bool:
+        """Keep a repair of an ended term. Drop other bundles of one: their root does not know that it has ended."""
         if bundle.envelope.kind is not REPAIR:
             return self._drop(bundle, "stale_term")
         if not flow.restore(bundle):
             return self._repeat(bundle)
+        self._moved(flow, bundle)
         return True
+
+    def _moved(self, flow: Flow, bundle: Bundle) -> None:
+        if bundle.envelope.kind is REPAIR:
+            self.host.trace(Repaired(flow.topic, "neighbour", bundle.count))
+        self.listener.moved(flow, bundle)
 
     def _repeat(self, bundle: Bundle) -> bool:
         self.repeats += bundle.count
@@ -73,3 +142,26 @@ class ForwardingTable(Generic[F]):
             flow.check()
             kept += flow.log.size_bytes + sum(b.size for past in flow.past.values() for b in past.bundles)
         assert kept == self.budget.used_bytes, (kept, self.budget.used_bytes)
+
+
+class _Nobody:
+    """The listener of a table without a control plane: terms do not begin by themselves, and credit returns at once."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def new_term(self, flow: Flow, term: Term) -> None:
+        """The bundle is dropped."""
+
+    def moved(self, flow: Flow, bundle: Bundle) -> None:
+        """Nobody waits for this."""
+
+    def gap(self, flow: Flow) -> None:
+        """Nobody repairs it."""
+
+    def front_filled(self, flow: Flow, term: Term) -> None:
+        """Nobody waits for this."""
+
+    def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
+        """Nothing else holds it back."""
+        self.host.release(sender, bundle.size)

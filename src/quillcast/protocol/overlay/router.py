@@ -18,7 +18,9 @@ from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.messages import Direct, JoinRequest, Routed, RoutedAck
 from quillcast.protocol.overlay.nexthop import NextHop
 
-Name = tuple[bytes, int]
+Name = bytes
+"""Who routed a message, and its number: one value, for tens of thousands are remembered."""
+
 """The identity of a routed message: the peer that first routed it, and its number there."""
 
 _DELIVERED = 1 << 62  # takes the place of the hops of a message delivered here; no copy can have as many
@@ -99,9 +101,9 @@ class Router:
             if len(self._held) < self.config.held_max and not isinstance(inner, JoinRequest):
                 self._held.append((sender, routed))  # two joining peers would wait for each other's answer
             return
-        name = (routed.source.node_id, routed.number)
+        name = _name(routed.source.node_id, routed.number)
         if sender.node_id != self.host.me:
-            self.host.send(sender, RoutedAck(*name))
+            self.host.send(sender, RoutedAck(routed.source.node_id, routed.number))
         if self._seen.get(name, -1) >= routed.hops:
             return  # a repeat, because the acknowledgement was lost or late
         self._note(name, routed.hops)
@@ -109,7 +111,7 @@ class Router:
 
     def acknowledged(self, sender: Contact, ack: RoutedAck) -> None:
         """The next hop accepted the message. The time that took adjusts the time-out."""
-        pending = self._pending.pop((ack.source, ack.number), None)
+        pending = self._pending.pop(_name(ack.source, ack.number), None)
         if pending is not None and pending.tries == 1 and pending.hop.node_id == sender.node_id:
             self.distances.answered(sender.node_id, self.host.now() - pending.sent)
 
@@ -145,7 +147,7 @@ class Router:
         self._send_on(msgspec.structs.replace(routed, hops=routed.hops + 1), hop, joiner)
 
     def _deliver(self, routed: Routed, inner: Any) -> None:
-        name = (routed.source.node_id, routed.number)
+        name = _name(routed.source.node_id, routed.number)
         if self._seen.get(name) == _DELIVERED:
             return
         self._note(name, _DELIVERED)
@@ -167,7 +169,8 @@ class Router:
             self.host.trace(trace.Mark("pending_full"))
             self.host.send(hop, routed)
             return
-        pending = self._pending[routed.source.node_id, routed.number] = Pending(routed, hop, joiner, self.host.now())
+        pending = Pending(routed, hop, joiner, self.host.now())
+        self._pending[_name(routed.source.node_id, routed.number)] = pending
         self._transmit(pending, hop)
 
     def _transmit(self, pending: Pending, hop: Contact) -> None:
@@ -184,13 +187,13 @@ class Router:
 
     def ack_due(self, timer: AckDue) -> None:
         """If this transmission was not acknowledged, probe the hop and try another way."""
-        pending = self._pending.get((timer.source, timer.number))
+        pending = self._pending.get(_name(timer.source, timer.number))
         if pending is None or pending.tries != timer.tries:
             return
         self.distances.doubt(pending.hop)
         if self.host.now() - pending.since > self.config.route_patience_s:
             self.host.trace(trace.Mark("route_given_up"))
-            del self._pending[timer.source, timer.number]
+            del self._pending[_name(timer.source, timer.number)]
         else:
             pending.silent[pending.hop.node_id] = None
             self._reroute(pending)
@@ -216,7 +219,7 @@ class Router:
             if hop is not None and hop.node_id in pending.silent and not self.next_hop.covers(routed.key):
                 hop = self.next_hop.around(routed.key, tuple(pending.silent)) or hop
         if hop is None:
-            del self._pending[routed.source.node_id, routed.number]
+            del self._pending[_name(routed.source.node_id, routed.number)]
             self._deliver(routed, self.codec.decode(routed.payload))
             return
         if hop.node_id != pending.hop.node_id:
@@ -240,3 +243,7 @@ class Router:
         assert len(self._seen) <= self.config.seen_max, len(self._seen)
         assert len(self._held) <= self.config.held_max, len(self._held)
         assert not (self.lifecycle.active and self._held), "an active peer holds messages back"
+
+
+def _name(source: bytes, number: int) -> Name:
+    return source + number.to_bytes(8)

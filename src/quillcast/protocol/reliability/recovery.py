@@ -1,4 +1,4 @@
-"""Repair by ranges: a peer that misses a range asks any neighbour that has it (docs/delivery.md).
+"""Repair by ranges: a peer that misses a range asks any member of its group that has it (docs/delivery.md).
 
 Link reports tell what neighbours have. Missing events of the current term are requested from the parent, then from
 children, siblings and the grandparent, and then from the root, whose answer decides. A range is given up when the
@@ -15,6 +15,7 @@ is reported exactly.
 
 import sys
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
@@ -24,11 +25,8 @@ from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range, RangeSet, difference, intersection
 from quillcast.core.trace import Mark
 from quillcast.protocol.reliability.gaps import Gap
+from quillcast.protocol.reliability.group import Group, Groups
 from quillcast.protocol.reliability.messages import Fetch, FetchFromRoot, Unavailable
-from quillcast.protocol.topics.config import TopicConfig
-from quillcast.protocol.topics.scribe import Scribe
-from quillcast.protocol.topics.state.link_reports import Held
-from quillcast.protocol.topics.state.tree import Tree
 
 ROOT = b"root"
 """Stands for the root among the sources. The overlay finds it."""
@@ -38,11 +36,22 @@ class Look(Timer, frozen=True):
     """Check the gaps."""
 
 
+class RecoveryTimes(NamedTuple):
+    """How long recovery waits, in seconds."""
+
+    gap_s: float
+    """Between two checks for gaps: what is missing at both is requested."""
+    give_up_s: float
+    """A source that has not answered for so long has only what it reports to hold."""
+    lease_s: float
+    """What nobody had of an ended term for so long is given up."""
+
+
 class Recovery:
     """The repairs of one peer."""
 
-    def __init__(self, host: Host, config: TopicConfig, scribe: Scribe, dispatch: Dispatch) -> None:
-        self.host, self.config, self.scribe = host, config, scribe
+    def __init__(self, host: Host, times: RecoveryTimes, groups: Groups, dispatch: Dispatch) -> None:
+        self.host, self.times, self.groups = host, times, groups
         self.gaps: dict[tuple[bytes, Term], Gap] = {}
         self.suspects: dict[bytes, None] = {}  # topics that may miss something; only these are checked
         self.set = False
@@ -58,7 +67,7 @@ class Recovery:
         self.suspects[topic] = None
         if not self.set:
             self.set = True
-            self.host.set_timer(Look(), self.config.gap_s)
+            self.host.set_timer(Look(), self.times.gap_s)
 
     def _look(self, timer: Look) -> None:
         """Check the topics that may miss something, and check again while any does."""
@@ -66,171 +75,149 @@ class Recovery:
         suspects, self.suspects = self.suspects, {}
         confirmed: dict[tuple[bytes, Term], Gap] = {}
         for topic in suspects:
-            tree = self.scribe.trees.get(topic)
-            if tree is not None and tree.begun and tree.descriptor.settings.reliable:
-                confirmed.update(self._look_over(tree))
+            group = self.groups.find(topic)
+            if group is not None and group.flow.begun and group.flow.keeps:
+                confirmed.update(self._look_over(group))
         self.gaps = confirmed
         for topic, _ in confirmed:
             self.look_soon(topic)
 
-    def _look_over(self, tree: Tree) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
-        self._learn_past_terms(tree)
-        if missing := tree.missing(tree.known_end):
-            gap = self._gap(tree, tree.term)
+    def _look_over(self, group: Group) -> Iterator[tuple[tuple[bytes, Term], Gap]]:
+        self._learn_past_terms(group)
+        flow = group.flow
+        if missing := self._missing(group):
+            gap = self._gap(flow.topic, flow.term)
             gap.look(missing, self.host.now())
-            self._fill_present(tree, gap)
-            yield (tree.topic, tree.term), gap
-        for term in sorted(tree.past):
-            if wanted := self._wanted(tree, term):
-                gap = self._gap(tree, term)
+            self._fill_present(group, gap)
+            yield (flow.topic, flow.term), gap
+        for term in sorted(flow.past):
+            if wanted := self._wanted(group, term):
+                gap = self._gap(flow.topic, term)
                 gap.look(wanted.ranges(), self.host.now())
-                self._fill_past(tree, term, gap)
-                yield (tree.topic, term), gap
+                self._fill_past(group, term, gap)
+                yield (flow.topic, term), gap
 
-    def _gap(self, tree: Tree, term: Term) -> Gap:
-        return self.gaps.get((tree.topic, term)) or Gap(self.host.now(), 2 * self.config.gap_s)
+    def _gap(self, topic: bytes, term: Term) -> Gap:
+        return self.gaps.get((topic, term)) or Gap(self.host.now(), 2 * self.times.gap_s)
+
+    def _missing(self, group: Group) -> list[Range]:
+        return group.flow.current.missing(group.known_end)
 
     # ---- the current term
 
-    def _fill_present(self, tree: Tree, gap: Gap) -> None:
+    def _fill_present(self, group: Group, gap: Gap) -> None:
         """Request what was already missing at the last check, from one source after another, or give it up."""
-        missing = intersection(gap.confirmed, tree.missing(tree.known_end))
-        if not missing or tree.parent is None:
+        flow, upstream = group.flow, group.upstream
+        missing = intersection(gap.confirmed, self._missing(group))
+        if not missing or upstream is None:
             return
-        sources = self._sources(tree)
-        gap.ask_among([*(contact.node_id for contact in sources), *([ROOT] if len(tree.path) > 1 else [])])
+        sources = group.sources()
+        gap.ask_among([*(contact.node_id for contact in sources), *([ROOT] if group.root is not None else [])])
         for contact in sources:
-            self._ask(contact, tree.topic, tree.term, gap.to_ask(contact.node_id, missing, self.host.now()))
+            self._ask(contact, flow.topic, flow.term, gap.to_ask(contact.node_id, missing, self.host.now()))
         if ROOT in gap.sources:
-            self._ask_root(tree, gap.to_ask(ROOT, missing, self.host.now()))
-        final = intersection(missing, gap.sources[tree.parent.node_id].released)
-        gone = gap.nobody_has(final, self.host.now(), 0.0, self.config.give_up_s)
-        self._give_up(tree, tree.term, gap, gone)
-        self._press(tree, tree.term, gap, sources)
+            self._ask_root(group, gap.to_ask(ROOT, missing, self.host.now()))
+        final = intersection(missing, gap.sources[upstream.node_id].released)
+        gone = gap.nobody_has(final, self.host.now(), 0.0, self.times.give_up_s)
+        self._give_up(group, flow.term, gap, gone)
+        self._press(group, flow.term, gap, sources)
 
-    def _sources(self, tree: Tree) -> list[Contact]:
-        """The sources in the order to ask: the parent, children that are ahead, siblings or the grandparent."""
-        frontier = tree.frontier
-        sources = [tree.parent] if tree.parent is not None else []
-        ahead = (c for c in tree.children.values() if c.acknowledged_term == tree.term and c.frontier > frontier)
-        return self._with_fallbacks(tree, [*sources, *(child.contact for child in ahead)])
-
-    def _with_fallbacks(self, tree: Tree, sources: list[Contact]) -> list[Contact]:
-        known = {contact.node_id for contact in sources} | {self.host.me}
-        suspected = self.scribe.neighbours.suspected
-        others = (c for c in tree.fallbacks if c.node_id not in known and not suspected(c.node_id))
-        return [*sources, *others]
-
-    def _ask_root(self, tree: Tree, ranges: list[Range]) -> None:
+    def _ask_root(self, group: Group, ranges: list[Range]) -> None:
         if ranges:
             self.host.trace(Mark("asked_root"))
-            message = FetchFromRoot(tree.topic, tree.term, ranges, self.host.contact)
-            self.scribe.overlay.route(message, tree.topic)
+            topic, term = group.flow.topic, group.flow.term
+            self.groups.ask_root(group, FetchFromRoot(topic, term, ranges, self.host.contact))
 
-    def _give_up(self, tree: Tree, term: Term, gap: Gap, ranges: list[Range]) -> None:
+    def _give_up(self, group: Group, term: Term, gap: Gap, ranges: list[Range]) -> None:
         """Nobody has these ranges: continue without them, and report the loss to every local subscriber."""
         if not ranges:
             return
         self.host.trace(Mark("gap_given_up"))
-        runs, later = tree.runs(term, ranges), tree.later_runs(term)
         gap.give_up(ranges)
-        tree.give_up(term, ranges)
-        for edge in tree.edges.values():
-            edge.skip(term, ranges, "unavailable", runs, later)
-        self.scribe.reports.touch(tree)
+        group.flow.lose(term, ranges)
+        self.groups.gave_up(group)
 
-    # ---- past terms
+    # ---- ended terms
 
-    def _learn_past_terms(self, tree: Tree) -> None:
+    def _learn_past_terms(self, group: Group) -> None:
         """Record terms that this peer missed: subscribers from before them are owed their events."""
-        for _, held in self._reported(tree):
-            for term, end, _, stable in held:
-                self.scribe.terms.recall(tree, term, end)
-                if tree.settle(term, stable):
-                    self.scribe.reports.touch(tree)
+        for member in group.members():
+            for term, end, _, stable in member.held:
+                self.groups.learned(group, term, end, stable)
 
-    def _reported(self, tree: Tree) -> Iterator[tuple[Contact, Held]]:
-        if tree.parent is not None:
-            yield tree.parent, tree.parent_held
-        for child in tree.children.values():
-            yield child.contact, child.held
-
-    def _reported_ranges(self, tree: Tree, term: Term) -> dict[Contact, list[Range]]:
-        """What each neighbour reports to keep of a past term and this peer misses."""
-        seen = tree.past[term].seen
+    def _reported_ranges(self, group: Group, term: Term) -> dict[Contact, list[Range]]:
+        """What each member reports to hold of an ended term and this peer misses."""
+        seen = group.flow.past[term].seen
         return {
-            contact: difference(ranges, seen)
-            for contact, held in self._reported(tree)
-            for held_term, _, ranges, _ in held
+            member.contact: difference(ranges, seen)
+            for member in group.members()
+            for held_term, _, ranges, _ in member.held
             if held_term == term
         }
 
-    def _owed(self, tree: Tree, term: Term) -> RangeSet:
-        """What local subscribers are owed of a past term, or neighbours requested, and never arrived."""
-        past = tree.past[term]
-        owed = RangeSet(past.wanted())
-        for edge in tree.edges.values():
-            owed.update(edge.lacking(term, past))
-        return owed
-
-    def _wanted(self, tree: Tree, term: Term) -> RangeSet:
-        """What is owed to local subscribers, or neighbours have."""
-        wanted = self._owed(tree, term)
-        for ranges in self._reported_ranges(tree, term).values():
+    def _wanted(self, group: Group, term: Term) -> RangeSet:
+        """What local subscribers are owed, other peers requested, or members hold and this peer misses."""
+        wanted = group.flow.owed(term)
+        for ranges in self._reported_ranges(group, term).values():
             wanted.update(ranges)
         return wanted
 
-    def _fill_past(self, tree: Tree, term: Term, gap: Gap) -> None:
-        """Request from each neighbour what it reports to keep, and from all of them what is owed here."""
-        now, reported, owed = self.host.now(), self._reported_ranges(tree, term), self._owed(tree, term)
-        contacts = self._with_fallbacks(tree, tree.neighbours())
+    def _fill_past(self, group: Group, term: Term, gap: Gap) -> None:
+        """Request from each member what it reports to hold, and from all of them what is owed here."""
+        now, topic = self.host.now(), group.flow.topic
+        reported, owed = self._reported_ranges(group, term), group.flow.owed(term)
+        contacts = group.past_sources()
         gap.ask_among([contact.node_id for contact in contacts])
         for contact, ranges in reported.items():
             gap.offered(contact.node_id, ranges)
             if asked := gap.to_ask(contact.node_id, ranges, now):
                 self.host.trace(Mark("asked_past_term"))
-                self._ask(contact, tree.topic, term, asked)
+                self._ask(contact, topic, term, asked)
         for contact in contacts:
-            self._ask(contact, tree.topic, term, gap.to_ask(contact.node_id, owed, now))
-        gone = gap.nobody_has(owed, now, self.config.lease_s, self.config.give_up_s)
-        self._give_up(tree, term, gap, difference(gone, self._may_be_readmitted(tree, term, gone)))
-        self._press(tree, term, gap, contacts)
+            self._ask(contact, topic, term, gap.to_ask(contact.node_id, owed, now))
+        gone = gap.nobody_has(owed, now, self.times.lease_s, self.times.give_up_s)
+        self._give_up(group, term, gap, difference(gone, self._may_be_readmitted(group, term, gone)))
+        self._press(group, term, gap, contacts)
 
-    def _may_be_readmitted(self, tree: Tree, term: Term, gone: list[Range]) -> RangeSet:
+    def _may_be_readmitted(self, group: Group, term: Term, gone: list[Range]) -> RangeSet:
         """The positions, of those that nobody has, whose events may be admitted again.
 
         If the events at a position are unknown, they may be among the missing events of the current term, or their
         publishers may be held back.
         """
-        awaited, present = tree.may_be_readmitted(term, gone), self.gaps.get((tree.topic, tree.term))
-        incomplete = present is not None and bool(intersection(present.confirmed, tree.missing(tree.known_end)))
-        if incomplete or tree.may_be_late(self.host.now(), self.config.lease_s):
-            known = RangeSet((run.at, run.at + run.events) for run in tree.runs(term, gone))
+        flow = group.flow
+        awaited, present = flow.may_be_readmitted(term, gone), self.gaps.get((flow.topic, flow.term))
+        incomplete = present is not None and bool(intersection(present.confirmed, self._missing(group)))
+        if incomplete or group.may_be_late(self.times.lease_s):
+            known = RangeSet((run.at, run.at + run.events) for run in flow.runs(term, gone))
             awaited.update(difference(gone, known))
         return awaited
 
     # ---- full buffers
 
-    def _press(self, tree: Tree, term: Term, gap: Gap, sources: Iterable[Contact]) -> None:
+    def _press(self, group: Group, term: Term, gap: Gap, sources: Iterable[Contact]) -> None:
         """While buffers are over budget, sources have no credit: ask one to send the first missing event without it."""
-        flow_control, front = self.scribe.flow_control, tree.front(term)
-        if front is None or not (flow_control.budget.over and flow_control.takes_repairs):
+        flow = group.flow
+        front = flow.front(term)
+        if front is None or not (self.groups.is_pressed() and self.groups.takes_repairs()):
             return
         for contact in sources:
             if gap.sources[contact.node_id].in_transit([(front, front + 1)]):
                 self.host.trace(Mark("pressed"))
-                self.host.send(contact, Fetch(tree.topic, term, [(front, front + 1)], due=True))
+                self.host.send(contact, Fetch(flow.topic, term, [(front, front + 1)], due=True))
                 return
 
-    def front_filled(self, tree: Tree, term: Term) -> None:
+    def front_filled(self, topic: bytes, term: Term) -> None:
         """The first missing event of a term arrived. While buffers are over budget, request the next one at once."""
-        gap = self.gaps.get((tree.topic, term))
-        if gap is None or not self.scribe.flow_control.budget.over:
-            return
-        if term == tree.term:
-            self._fill_present(tree, gap)
-        elif term in tree.past:
-            self._fill_past(tree, term, gap)
+        group, gap = self.groups.find(topic), self.gaps.get((topic, term))
+        if group is not None and gap is not None and self.groups.is_pressed():
+            self._fill(group, term, gap)
+
+    def _fill(self, group: Group, term: Term, gap: Gap) -> None:
+        if term == group.flow.term:
+            self._fill_present(group, gap)
+        elif term in group.flow.past:
+            self._fill_past(group, term, gap)
 
     # ---- asking and answering
 
@@ -249,40 +236,39 @@ class Recovery:
 
     def _refused(self, sender: Contact, message: Unavailable) -> None:
         """A source does not have what it was asked for: ask the next one at once."""
-        tree, gap = self.scribe.trees.get(message.topic), self.gaps.get((message.topic, message.term))
-        if tree is None or gap is None:
+        group, gap = self.groups.find(message.topic), self.gaps.get((message.topic, message.term))
+        if group is None or gap is None:
             return
-        tree.learn_runs(message.term, message.runs)
+        group.flow.learn_runs(message.term, message.runs)
         gap.refused(sender.node_id, message.ranges, message.released)
-        if tree.path[:1] == (sender.node_id,):
+        if group.root == sender.node_id:
             gap.refused(ROOT, message.ranges, message.released)
-        if message.term == tree.term:
-            self._fill_present(tree, gap)
-        elif message.term in tree.past:
-            self._fill_past(tree, message.term, gap)
+        self._fill(group, message.term, gap)
 
     def _answer(self, to: Contact, topic: bytes, term: Term, ranges: list[Range], *, due: bool = False) -> None:
-        tree = self.scribe.trees.get(topic)
-        if tree is None:
+        group = self.groups.find(topic)
+        if group is None:
             self.host.send(to, Unavailable(topic, term, ranges))
             return
-        found, released, missing = tree.verdict(term, ranges)
-        if due and found:
-            self._send_without_credit(to, found.pop(0))
-        self._send(to, topic, term, found)
-        if within_reach := self._kept_beyond(tree, term, released, to):
+        verdict = group.flow.verdict(term, ranges)
+        if due and verdict.held:
+            self._send_without_credit(to, verdict.held.pop(0))
+        self._send(to, topic, term, verdict.held)
+        released, missing = verdict.released, verdict.missing
+        if within_reach := self._kept_beyond(group, term, released, to):
             released, missing = difference(released, RangeSet(within_reach)), [*missing, *within_reach]
         if released or missing:
             absent = RangeSet([*released, *missing]).ranges()
-            self.host.send(to, Unavailable(topic, term, absent, tuple(released), tuple(tree.runs(term, absent))))
-        if missing and tree.note_wanted(term, missing, to.node_id):
+            runs = tuple(group.flow.runs(term, absent))
+            self.host.send(to, Unavailable(topic, term, absent, tuple(released), runs))
+        if missing and self.groups.asked_for(group, term, missing, to.node_id):
             self.look_soon(topic)
 
-    def _kept_beyond(self, tree: Tree, term: Term, released: list[Range], asker: Contact) -> list[Range]:
-        """What this peer discarded of a past term, and another neighbour keeps: it gets it again, to pass it on."""
-        if not released or term not in tree.past or tree.waits_for(term):
+    def _kept_beyond(self, group: Group, term: Term, released: list[Range], asker: Contact) -> list[Range]:
+        """What this peer discarded of an ended term, and another member holds: it gets it again, to pass it on."""
+        if not released or term not in group.flow.past or group.flow.waits_for(term):
             return []
-        reports = (held for contact, held in self._reported(tree) if contact != asker)
+        reports = (member.held for member in group.members() if member.contact != asker)
         kept = RangeSet(r for held in reports for held_term, _, ranges, _ in held if held_term == term for r in ranges)
         return intersection(released, kept)
 

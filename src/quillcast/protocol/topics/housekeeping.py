@@ -85,7 +85,7 @@ class Housekeeping:
             self.membership.join(tree)
         if tree.keeping_until is not None and tree.keeping_until <= now:
             tree.keeping_until = None
-        if not tree.past:  # a topic that was handed over for nothing is let go, too
+        if not tree.flow.past:  # a topic that was handed over for nothing is let go, too
             self.membership.leave_if_idle(tree)
 
     def _end_leases(self, tree: Tree, now: float, *, paused: bool) -> None:
@@ -104,20 +104,19 @@ class Housekeeping:
             tree.ended = {node: until for node, until in tree.ended.items() if until > now} or EMPTY
 
     def _discard_past_terms(self, tree: Tree, now: float) -> None:
-        for term in tree.overdue(now):
+        flow = tree.flow
+        for term in flow.overdue(now):
             if self._may_come_again(tree, term, now):
                 continue
-            for edge in tree.edges.values():
-                if lacking := edge.lacking(term, tree.past[term]):
-                    edge.skip(term, lacking, "unavailable", tree.runs(term, lacking), tree.later_runs(term))
+            flow.give_up_owed(term)
             if self._may_forget(tree, term):
-                tree.forget(term)
+                flow.forget(term)
             self.reports.touch(tree)  # what waited for it covers more now
-        for edge in tree.edges.values():
-            edge.forget(lambda term: term == tree.term or term in tree.past or term in tree.forgotten)
-            waits = any(edge.lacking(term, past) for term, past in tree.past.items())  # for what may fill a hole
-            before = now - self.config.lease_s - self._late_s(tree, now)
-            if not waits and edge.give_up_holes(before, tree.log):
+        for edge in tree.subscriptions:
+            edge.forget(flow.knows)
+            waits = any(edge.lacking(term, past.seen, past.end) for term, past in flow.past.items())
+            before = now - self.config.lease_s - self._late_s(tree)
+            if not waits and edge.give_up_holes(before, edge.channel.untaken(flow.log)):
                 self.reports.touch(tree)
 
     def _may_come_again(self, tree: Tree, term: Term, now: float) -> bool:
@@ -126,23 +125,25 @@ class Housekeeping:
         What others kept of the term may have filled the root's buffers until now. A root does not wait: what it keeps
         itself may be what holds its publishers back.
         """
-        past = tree.past[term]
+        flow = tree.flow
+        past = flow.past[term]
         if tree.descriptor.settings.slow != "wait" or tree.root is not None:
             return False
-        if not past.until <= now < past.until + max(self.config.lease_s, self._late_s(tree, now)):
+        if not past.until <= now < past.until + max(self.config.lease_s, self._late_s(tree)):
             return False
-        lacking = [lost for edge in tree.edges.values() for lost in edge.lacking(term, past)]
-        known = RangeSet((run.at, run.at + run.events) for run in tree.runs(term, lacking))
-        unknown = difference(lacking, known) if tree.may_be_late(now, self.config.lease_s) else []
-        return bool(unknown or tree.may_be_readmitted(term, lacking))
+        lacking = [lost for edge in tree.subscriptions for lost in edge.lacking(term, past.seen, past.end)]
+        known = RangeSet((run.at, run.at + run.events) for run in flow.runs(term, lacking))
+        unknown = difference(lacking, known) if self._late_s(tree) else []
+        return bool(unknown or flow.may_be_readmitted(term, lacking))
 
-    def _late_s(self, tree: Tree, now: float) -> float:
+    def _late_s(self, tree: Tree) -> float:
         """For how much longer to wait for events, because publishers are held back or were until a lease ago."""
-        return self.config.past_terms_s if tree.may_be_late(now, self.config.lease_s) else 0.0
+        is_late = self.reports.held_back.lately(tree.topic, self.config.lease_s)
+        return self.config.past_terms_s if is_late else 0.0
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
         """A subscriber that publishers wait for has it still to take."""
-        return tree.descriptor.settings.slow == "cut" or not tree.waits_for(term)
+        return tree.descriptor.settings.slow == "cut" or not tree.flow.waits_for(term)
 
     def _forget_publishers(self, now: float) -> None:
         """Publishers that are gone for good are forgotten; they keep what is not stable for `retain_s` at most."""
@@ -150,6 +151,6 @@ class Housekeeping:
             return
         self.publishers_at = now
         for tree in self.trees.by_topic.values():
-            if tree.descriptor.settings.slow == "cut" or tree.stable >= tree.frontier:
-                for edge in tree.edges.values():
+            if tree.descriptor.settings.slow == "cut" or tree.flow.current.stable >= tree.frontier:
+                for edge in tree.subscriptions:
                     edge.forget_publishers()

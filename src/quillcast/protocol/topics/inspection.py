@@ -54,7 +54,7 @@ class Walk:
         return dict(sorted(known.items()))
 
     @property
-    def silent(self) -> list[Contact]:
+    def unresponsive(self) -> list[Contact]:
         """Who did not answer."""
         return [contact for node, contact in sorted(self.asked.items()) if node not in self.answered]
 
@@ -166,7 +166,7 @@ class Inspection:
             number,
             tree.parent.node_id if tree.parent is not None else b"",
             [child.contact for child in tree.children.values()],
-            len(tree.edges),
+            len(tree.subscriptions),
             tree.term,
             tree.frontier,
             root=is_root,
@@ -198,7 +198,7 @@ class Inspection:
             child.contact for child in tree.children.values() if (child.acknowledged_term, child.acknowledged) < place
         ]
         behind = (tree.term, tree.frontier) < place
-        behind = behind or any(edge.frontier(message.term) < message.index for edge in tree.edges.values())
+        behind = behind or any(edge.frontier(message.term) < message.index for edge in tree.subscriptions)
         departed = _orphaned_leases(tree, message, now)
         self._answer(
             message.asker, Lagging(message.topic, message.number, behind, departed, asked, hold_s, blocked_topics)

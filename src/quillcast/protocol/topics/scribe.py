@@ -17,21 +17,20 @@ What travels in the tree is the data path's matter (`protocol.forwarding`).
 """
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
-from quillcast.core.bundle import Bundle
 from quillcast.core.dispatch import Dispatch
-from quillcast.core.envelope import NO_TERM, REPAIR, UP, Term
 from quillcast.core.host import Host
 from quillcast.core.messages import Contact, Message
-from quillcast.core.trace import Dropped
+from quillcast.protocol.forwarding.policy import ForwardingPolicy
 from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.neighbours.neighbours import Neighbours
 from quillcast.protocol.neighbours.streams import Streams
 from quillcast.protocol.overlay.pastry import Pastry
+from quillcast.protocol.reliability.recovery import Recovery, RecoveryTimes
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.groups import TreeGroups
 from quillcast.protocol.topics.housekeeping import Housekeeping
 from quillcast.protocol.topics.inspection import Inspection
 from quillcast.protocol.topics.membership.children import ChildrenTables
@@ -49,6 +48,7 @@ from quillcast.protocol.topics.root.intake import Intake
 from quillcast.protocol.topics.root.leadership_transfer import LeadershipTransfer
 from quillcast.protocol.topics.root.rendezvous import Rendezvous
 from quillcast.protocol.topics.root.replication import Replication
+from quillcast.protocol.topics.state.arrivals import Arrivals
 from quillcast.protocol.topics.state.comparing import Comparing
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import (
@@ -57,6 +57,7 @@ from quillcast.protocol.topics.state.effects import (
     BecomeRoot,
     Effect,
     FindParent,
+    FrontFilled,
     GapNoticed,
     LeaseEnded,
     LeaveIfIdle,
@@ -68,12 +69,12 @@ from quillcast.protocol.topics.state.effects import (
     RootHere,
     SettingsEntered,
 )
-from quillcast.protocol.topics.state.fallbacks import Fallbacks
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.handlers import Handlers
 from quillcast.protocol.topics.state.keepers import Keepers
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.movement import Handlers, Movement
+from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.records import TopicRecords
 from quillcast.protocol.topics.state.reports import Reports
@@ -92,15 +93,13 @@ class Scribe:
 
     def __init__(
         self, host: Host, config: TopicConfig, overlay: Pastry, neighbours: Neighbours, streams: Streams,
-        table: ForwardingTable[Tree], dispatch: Dispatch,
+        table: ForwardingTable, policy: ForwardingPolicy, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.overlay, self.neighbours = host, config, overlay, neighbours
-        self.streams, self.table, self.dispatch = streams, table, dispatch
-        self.trees = table.flows
+        self.streams, self.table, self.policy, self.dispatch = streams, table, policy, dispatch
+        self.trees: dict[bytes, Tree] = {}
         self.handlers: dict[bytes, Handlers] = {}
         self.turn = 0  # which of the channels to a neighbour comes first when it has room again: each in its turn
-        self.gap_noticed: Callable[[bytes], None] = lambda topic: None  # the recovery above this layer
-        self.front_filled: Callable[[Tree, Term], None] = lambda tree, term: None  # it, too
         self.answers = Answers(host, overlay, dispatch)
         self.successors = Successors()
         self._make_state()
@@ -128,14 +127,18 @@ class Scribe:
             host, config, trees, self.table.budget, self.reports, dispatch, self.carry_out
         )  # fmt: skip
         self.open_trees = Trees(
-            self.table, self.known, self.terms, self.due, self.reports, self.flow_control, self.forgetting
+            trees, self.table, self.known, self.terms, self.due, self.reports, self.flow_control, self.forgetting,
+            self.handlers,
         )  # fmt: skip
-        self.fallbacks = Fallbacks(host.me, self.overlay, config.fallbacks)
+        self.placement = Placement(host.me, self.overlay, self.policy)
         self.progress = Progress(
-            host, config, trees, self.streams, self.fallbacks, self.keepers, self.flow_control, self.reports, self.due,
+            host, config, trees, self.streams, self.placement, self.keepers, self.flow_control, self.reports, self.due,
             dispatch, self.carry_out,
         )  # fmt: skip
-        self.movement = Movement(host, self.table, self.handlers, self.progress, self.carry_out)
+        self.table.listener = Arrivals(host, trees, self.terms, self.progress, self.flow_control, self.carry_out)
+        groups = TreeGroups(trees, self.neighbours, self.overlay, self.terms, self.reports, self.flow_control, host.me)
+        times = RecoveryTimes(config.gap_s, config.give_up_s, config.lease_s)
+        self.recovery = Recovery(host, times, groups, dispatch)
 
     def _make_membership(self) -> None:
         host, config, dispatch, streams = self.host, self.config, self.dispatch, self.streams
@@ -143,7 +146,7 @@ class Scribe:
             host, self.known, self.open_trees, self.reports, self.progress, dispatch, self.carry_out
         )  # fmt: skip
         self.children = ChildrenTables(
-            host, config, self.neighbours, streams, self.known, self.open_trees, self.terms, self.fallbacks,
+            host, config, self.neighbours, streams, self.known, self.open_trees, self.terms, self.placement,
             self.reports, self.progress, self.answers, self.handlers, self.successors, dispatch, self.carry_out,
         )  # fmt: skip
         self.membership = TreeMembership(
@@ -166,7 +169,7 @@ class Scribe:
             host, config, overlay, self.keepers, self.known, self.trees, self.terms, self.comparing, dispatch
         )  # fmt: skip
         self.intake = Intake(
-            host, config, overlay, self.open_trees, self.terms, self.movement, self.progress, self.flow_control,
+            host, config, overlay, self.open_trees, self.terms, self.table, self.progress, self.flow_control,
             self.due, self.successors, dispatch,
         )  # fmt: skip
         self.leadership_transfer = LeadershipTransfer(
@@ -218,7 +221,9 @@ class Scribe:
                 self.admissions.lost(node)
                 self.publishing.lost(node)
             case GapNoticed(topic):
-                self.gap_noticed(topic)
+                self.recovery.look_soon(topic)
+            case FrontFilled(topic, term):
+                self.recovery.front_filled(topic, term)
             case _:
                 self._carry_out_at_root(effect)
 
@@ -250,6 +255,12 @@ class Scribe:
         """Adopt a descriptor if it supersedes what is known (`KnownTopics.learn`)."""
         self.known.learn(descriptor)
 
+    def handle(self, topic: bytes, handlers: Handlers) -> None:
+        """Set the paper's upcalls for a topic at this peer."""
+        self.handlers[topic] = handlers
+        if topic in self.trees:
+            self.open_trees.handle(self.trees[topic], handlers)
+
     # ---- leaving
 
     @property
@@ -280,6 +291,8 @@ class Scribe:
         tree = self.trees.get(message.topic)
         if tree is not None and (message.child.node_id in tree.path or tree.parent == message.child):
             return message, next_hop  # a descendant of the child cannot be its parent
+        if not self.placement.intercepts(tree):
+            return message, next_hop
         if message.warrant is not None and (tree is None or not tree.attached):
             return message, next_hop  # where a list may say who subscribes, only those who do forward to others
         self.children.adopt(message)
@@ -322,40 +335,14 @@ class Scribe:
     def room(self, contact: Contact) -> None:
         """There is credit again towards a peer: its channels go on in turn, and so do publishers whose root it is."""
         trees = [tree for tree in linked(self.streams, self.trees, contact.node_id) if contact.node_id in tree.children]
-        waiting = [tree for tree in trees if tree.children[contact.node_id].cursor < tree.log.end]
+        waiting = [tree for tree in trees if tree.children[contact.node_id].channel.cursor < tree.flow.log.end]
         first = self.turn % len(waiting) if waiting else 0
         self.turn += 1
         for tree in (*waiting[first:], *waiting[:first]):
-            tree.children[contact.node_id].advance(tree.log)
+            tree.children[contact.node_id].channel.advance(tree.flow.log)
             if self.host.room(contact) <= 0:
                 break
         self.publishing.room(contact)
-
-    # ---- the way of a bundle
-
-    def bundle(self, sender: Contact, bundle: Bundle) -> None:
-        """A bundle came: up to be admitted, or down to be moved on."""
-        if bundle.envelope.kind is UP:
-            self.intake.up(sender, bundle)
-            return
-        tree = self.trees.get(bundle.topic)
-        if tree is None or (tree.term == NO_TERM and not tree.attached):  # nor is it known yet from where on it is owed
-            self.host.release(sender.node_id, bundle.size)
-            self.host.trace(Dropped(bundle.topic, bundle.count, "no_tree"))
-            return
-        if bundle.envelope.term > tree.term:
-            self.terms.heard_of(tree, bundle.envelope.term)
-            if tree.root is None:
-                self.terms.enter(tree, bundle.envelope.term, 0)
-        front = tree.front(bundle.envelope.term) if bundle.envelope.kind is REPAIR else None
-        fills_front = front is not None and bundle.envelope.first <= front < bundle.last
-        is_new = self.movement.move(tree, bundle)
-        if not is_new or (fills_front and self.flow_control.takes_repairs):  # a repeat takes no room
-            self.host.release(sender.node_id, bundle.size)
-        else:
-            self.flow_control.release(sender.node_id, bundle.size)
-        if fills_front and is_new:
-            self.front_filled(tree, bundle.envelope.term)
 
     def check(self) -> None:
         """Raise AssertionError unless every tree is sound and the indexes by link agree with them."""
@@ -377,4 +364,5 @@ class Scribe:
         self.candidacies.check()
         self.forgetting.check()
         assert self.trees.keys() <= self.known.descriptors.keys()
+        assert {topic: tree.flow for topic, tree in self.trees.items()} == self.table.flows
         self.table.check()

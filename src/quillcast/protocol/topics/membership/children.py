@@ -19,16 +19,17 @@ from quillcast.protocol.topics.membership.subscribing import denied
 from quillcast.protocol.topics.messages import Accepted, Join, Leave, Orphaned, Refused
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.effects import CarryOut, FindParent, LeaveIfIdle
-from quillcast.protocol.topics.state.fallbacks import Fallbacks
+from quillcast.protocol.topics.state.handlers import Handlers
+from quillcast.protocol.topics.state.holders import Child
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.movement import Handlers
+from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Answers
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
-from quillcast.protocol.topics.state.tree import Child, Tree, is_cut
+from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
 
@@ -37,13 +38,13 @@ class ChildrenTables:
 
     def __init__(
         self, host: Host, config: TopicConfig, neighbours: Neighbours, streams: Streams, known: KnownTopics,
-        trees: Trees, terms: Terms, fallbacks: Fallbacks, reports: Reports, progress: Progress, answers: Answers,
+        trees: Trees, terms: Terms, placement: Placement, reports: Reports, progress: Progress, answers: Answers,
         handlers: Mapping[bytes, Handlers], successors: Successors, dispatch: Dispatch,
         carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.streams, self.known, self.trees = host, config, streams, known, trees
-        self.terms, self.fallbacks, self.reports, self.progress, self.answers = (
-            terms, fallbacks, reports, progress, answers
+        self.terms, self.placement, self.reports, self.progress, self.answers = (
+            terms, placement, reports, progress, answers
         )  # fmt: skip
         self.handlers, self.successors, self.carry_out = handlers, successors, carry_out
         self.links = TreeLinks(neighbours, "child", config.tree_heartbeat_s)
@@ -65,8 +66,9 @@ class ChildrenTables:
         if child in tree.path or tree.parent == join.child:
             self.host.send(join.child, Refused(join.topic, "loop"))
             return
-        if self.full(tree, child):
-            self._shed(tree, join)
+        if others := self.placement.refer(tree, join.child):
+            self.host.trace(Mark("shed"))
+            self.host.send(join.child, Refused(join.topic, "full", others))
             return
         if join.have is not None:
             self.terms.heard_of(tree, join.have.term)
@@ -91,17 +93,9 @@ class ChildrenTables:
         tree = self.trees.by_topic.get(join.topic)
         return tree is not None and tree.root is not None and join.child.node_id in tree.root.awaited
 
-    def full(self, tree: Tree, child: bytes) -> bool:
-        """Has the topic as many children as it may have here, and this is none of them?"""
-        members = tree.children.keys() | tree.waiting.keys()
-        return len(members) >= self.config.children_per_topic_max and child not in members
-
-    def _shed(self, tree: Tree, join: Join) -> None:
-        """No more children than the bound: the newcomer joins through one of those that are (bottleneck remover)."""
-        self.host.trace(Mark("shed"))
-        siblings = [child.contact for child in tree.children.values()]
-        siblings += [waiting.child for waiting in tree.waiting.values()]
-        self.host.send(join.child, Refused(join.topic, "full", tuple(siblings)))
+    def refers(self, tree: Tree, newcomer: Contact) -> bool:
+        """Is a newcomer to join somebody else, rather than this peer?"""
+        return bool(self.placement.refer(tree, newcomer))
 
     def accept_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
         """This peer has a parent or is root: whom it took in meanwhile begins, and the others go on."""
@@ -113,7 +107,7 @@ class ChildrenTables:
                 self._accept(tree, join, gone)
         tree.waiting = tree.waiting or EMPTY
         for child in tree.children.values():
-            child.advance(tree.log)
+            child.channel.advance(tree.flow.log)
 
     def _accept(self, tree: Tree, join: Join, gone: tuple[Gone, ...] = ()) -> None:
         """`gone` is what is known to be kept no more, where that is not for this peer to find out."""
@@ -132,7 +126,7 @@ class ChildrenTables:
         if handlers is not None:
             for bundle in handlers.subscribe_handler(join):
                 self.host.carry(contact, bundle)
-        child.advance(tree.log)
+        child.channel.advance(tree.flow.log)
         if tree.root is not None:
             tree.root.heard_from((contact.node_id,))  # of this term it has nothing, and covers nothing yet
         self.reports.touch(tree)
@@ -156,9 +150,9 @@ class ChildrenTables:
     def _send_accepted(self, tree: Tree, join: Join, start: int, gone: tuple[Gone, ...]) -> None:
         descriptor = None if join.digest == tree.descriptor.digest else tree.descriptor
         path = tree.path_here(self.host.me)
-        fallbacks = self.fallbacks.of(tree)
-        gone = (gone or tree.gone(start)) if join.earliest and join.have is None else ()
-        past = tree.past_ends()
+        fallbacks = self.placement.stand_ins(tree)
+        gone = (gone or tree.flow.gone(start)) if join.earliest and join.have is None else ()
+        past = tree.flow.past_ends()
         accepted = Accepted(tree.topic, tree.term, start, path, fallbacks, descriptor, past, gone, tree.frontier)
         self.answers.tell(join.child, accepted, again=join.again)
 
@@ -166,11 +160,12 @@ class ChildrenTables:
         """Enter a child in the children table, to be served from an index of the present term on."""
         contact = interned(contact)
         node = contact.node_id
-        tree.start = min(tree.start, start)
-        child = Child(self.host, contact, tree.log.first_over(start), tree.term, start)
+        tree.serve_from(start)
+        child = Child(self.host, contact, tree.flow.first_over(start), tree.term, start)
         former = tree.children.get(node)  # its Join may come twice
         lease = tree.came_back(node) or former
         tree.enter(child)
+        self.placement.install(tree)
         if lease is not None and lease.acknowledged_term == tree.term:
             child.acknowledged = min(start, lease.acknowledged)  # what it has itself says nothing of those below it
         report = link_reports.told(self.streams, node, tree.topic)
@@ -206,13 +201,12 @@ class ChildrenTables:
 
         `whose` lease it is: its own if it says nothing else.
         """
-        child = tree.children.pop(node, None)
+        child = tree.take_out(node)
         tree.waiting.pop(node, None)
         if child is None:
             return
-        tree.close(child)
         awaited = [other for other in whose or (node,) if other != self.host.me]
-        if lease and awaited and not is_cut(child):
+        if lease and awaited and not child.is_cut:
             leaf = not whose and link_reports.is_leaf(self.streams, node, tree.topic)
             tree.orphan_lease(child, self.host.now() + self.config.lease_s, awaited, leaf=leaf)
         self.streams.drop(child.contact, tree.topic)
@@ -286,7 +280,7 @@ def _start_for(tree: Tree, join: Join) -> int:
     """From which index on a child is owed the present term."""
     have = join.have
     if have is None:
-        return tree.earliest if join.earliest else tree.frontier
+        return tree.flow.earliest if join.earliest else tree.frontier
     if have.term == tree.term:
         return have.frontier
     return 0  # it was here under an earlier root: this one's events are owed from the first

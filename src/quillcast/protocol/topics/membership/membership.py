@@ -22,13 +22,14 @@ from quillcast.protocol.topics.membership.subscribing import Subscribing, wishes
 from quillcast.protocol.topics.messages import Accepted, Join, Leave
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import BecomeRoot, CarryOut, ParentAccepted
+from quillcast.protocol.topics.state.handlers import Handlers
+from quillcast.protocol.topics.state.holders import OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics
-from quillcast.protocol.topics.state.movement import Handlers
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.terms import Terms
-from quillcast.protocol.topics.state.tree import OrphanedLease, Tree
+from quillcast.protocol.topics.state.tree import Tree
 from quillcast.protocol.topics.state.trees import Trees
 
 LEASES_NAMED_MAX = 64  # of those below a peer that leaves; a guess
@@ -71,7 +72,7 @@ class TreeMembership:
         tree.attempt += 1
         if self.ring.active:
             if self.ring.is_closest(tree.topic):
-                how = "took_over" if tree.heard != NO_TERM or tree.begun else "created"
+                how = "took_over" if tree.heard != NO_TERM or tree.flow.begun else "created"
                 self.carry_out(BecomeRoot(tree, how))
                 return
             self.ring.route(self.join_message(tree, fault=fault), tree.topic)
@@ -171,9 +172,9 @@ class TreeMembership:
         tree.follow_path(interned(message.path))
         tree.joining, tree.lost_parent, tree.moved, tree.attempt = False, b"", False, 0
         if message.term > tree.term:  # whatever its Join said: who has begun is owed it whole
-            self.terms.enter(tree, interned(message.term), 0 if tree.begun else message.start)
+            self.terms.enter(tree, interned(message.term), 0 if tree.flow.begun else message.start)
         elif message.term == tree.term:
-            tree.start = min(tree.start, message.start)
+            tree.serve_from(message.start)
         if message.term == tree.term:
             tree.parent_frontier = max(tree.parent_frontier, message.frontier)
         for term, end in message.past:
@@ -204,7 +205,7 @@ class TreeMembership:
         self.host.trace(Detached(tree.topic, parent.node_id, why))
         tree.parent, tree.path, tree.attempt = None, (), 0
         tree.lost_parent = parent.node_id if why != "left" else b""
-        tree.note_held_back(self.host.now(), held_back=False)
+        self.reports.note_held_back(tree, held_back=False)
         self.note_former(tree.topic, parent.node_id)
         self.streams.drop(parent, tree.topic)
         self.parents.remove(parent.node_id)

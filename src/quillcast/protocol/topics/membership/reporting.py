@@ -16,10 +16,11 @@ from quillcast.protocol.topics.messages import CutLeases, Orphaned
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import CarryOut, GapNoticed
+from quillcast.protocol.topics.state.holders import BEFORE, NEVER, Child
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.terms import Terms
-from quillcast.protocol.topics.state.tree import BEFORE, NEVER, Child, Tree
+from quillcast.protocol.topics.state.tree import Tree
 
 
 class Reporting:
@@ -105,7 +106,7 @@ class Reporting:
         self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ChildReport
     ) -> None:
         """A peer believes to be a child here and is not in the table: a pause or a lost message. Set it right."""
-        if tree is None or not tree.attached or sender.node_id in tree.path or self.children.full(tree, sender.node_id):
+        if tree is None or not tree.attached or sender.node_id in tree.path or self.children.refers(tree, sender):
             self.host.send(sender, Orphaned([topic], tuple(tree.fallbacks) if tree is not None else ()))
             return
         self.host.trace(Mark("child_readopted"))
@@ -114,7 +115,7 @@ class Reporting:
         child.note_report(report)
         self.children.heard_from(tree, child)
         self.terms.heard_of(tree, report.heard)
-        child.advance(tree.log)
+        child.channel.advance(tree.flow.log)
         self.reports.touch(tree)
 
     def _parent_says(self, tree: Tree | None, sender: Contact, topic: bytes, report: link_reports.ParentReport) -> None:
@@ -133,8 +134,7 @@ class Reporting:
             self.reports.touch(tree)
         tree.follow_path(interned(report.path))
         tree.fallbacks, tree.parent_held = interned(report.fallbacks), report.held
-        if tree.note_held_back(self.host.now(), held_back=report.held_back):
-            self.reports.touch(tree)
+        self.reports.note_held_back(tree, held_back=report.held_back)
         self.terms.heard_of(tree, term)
         if term > tree.term:
             self.terms.enter(tree, term, 0)

@@ -36,7 +36,7 @@ class Subscribing:
     def all(self) -> Iterator[Subscription]:
         """Every one, begun or not."""
         for tree in self.trees.by_topic.values():
-            yield from tree.edges.values()
+            yield from tree.subscriptions
             yield from tree.unstarted.values()
 
     def subscribe(
@@ -59,7 +59,7 @@ class Subscribing:
         tree = self.trees.open(descriptor)
         self.numbers += 1
         wish = Wish(start, delivery, warrant)
-        subscription = Subscription(self.host, tree.topic, subscriber, tree.log.end, self.numbers, wish)
+        subscription = Subscription(self.host, tree.topic, subscriber, self.numbers, wish)
         if tree.attached:
             self._start(tree, subscription)
         else:
@@ -73,9 +73,9 @@ class Subscribing:
         if tree is None:
             return
         if tree.unstarted.pop(subscription.number, None) is None:
-            if subscription not in tree.channels:
+            if subscription not in tree.subscriptions:
                 return  # it has ended before
-            tree.close(subscription)
+            tree.stop(subscription)
             self.host.trace(Unsubscribed(tree.topic, subscription.number))
         self.reports.touch(tree)
         self.carry_out(LeaveIfIdle(tree))
@@ -83,23 +83,23 @@ class Subscribing:
     def count(self, topic: bytes) -> int:
         """How many subscriptions to a topic there are here, begun or not."""
         tree = self.trees.by_topic.get(topic)
-        return 0 if tree is None else len(tree.edges) + len(tree.unstarted)
+        return 0 if tree is None else len(tree.subscriptions) + len(tree.unstarted)
 
     def drained(self, subscription: Subscription) -> None:
         """The application's queue has room again."""
         tree = self.trees.by_topic.get(subscription.topic)
-        if tree is not None and subscription in tree.channels:
-            log, first = tree.log, subscription.cursor
-            subscription.advance(log)
+        if tree is not None and subscription in tree.subscriptions:
+            log, channel, first = tree.flow.log, subscription.channel, subscription.channel.cursor
+            channel.advance(log)
             tree.catch_up(subscription, subscription.frontier(tree.term), self.host.now())
-            self.progress.moved(tree, log.bytes_between(first, subscription.cursor))
+            self.progress.moved(tree, log.bytes_between(first, channel.cursor))
 
     def tell_losses(self, timer: TellLosses) -> None:
         """A subscription lost something a moment ago."""
         tree = self.trees.by_topic.get(timer.topic)
-        edge = tree.edges.get(timer.number) if tree is not None else None
-        if edge is not None:
-            edge.tell_losses()
+        for subscription in tree.subscriptions if tree is not None else ():
+            if subscription.number == timer.number:
+                subscription.tell_losses()
 
     def start_waiting(self, tree: Tree, gone: tuple[Gone, ...]) -> None:
         """This peer has a parent or is root: the subscriptions that waited for that begin.
@@ -120,25 +120,25 @@ class Subscribing:
             edge.subscriber.failed(AccessDenied(rule))
             return
         frontier = max(tree.frontier, tree.parent_frontier)
-        first = tree.earliest if edge.wish.start == "earliest" else frontier
+        first = tree.flow.earliest if edge.wish.start == "earliest" else frontier
         edge.adapt(reliable=tree.descriptor.settings.reliable)
         edge.begin(tree.term, first)
-        for term, past in tree.past.items():
+        for term, past in tree.flow.past.items():
             edge.owe(term, past.end, past.stable)
-        edge.cursor = tree.log.first_over(first)
-        tree.open(edge)
+        edge.channel.cursor = tree.flow.first_over(first)
+        tree.start(edge)
         owed = "reliable" if edge.ordered else "best_effort"
         self.host.trace(Subscribed(tree.topic, tree.term, first, edge.number, owed))
         edge.subscriber.started(interned(Position(tree.term, first)))
         if edge.wish.start == "earliest":
-            edge.miss(gone or tree.gone(first))
-        edge.advance(tree.log)
+            edge.miss(gone or tree.flow.gone(first))
+        edge.channel.advance(tree.flow.log)
         self.reports.touch(tree)
 
     def fail(self, tree: Tree, error: QuillcastError) -> None:
         """No subscription to the topic can stand."""
-        for edge in (*tree.unstarted.values(), *tree.edges.values()):
-            tree.close(edge)
+        for edge in (*tree.unstarted.values(), *tree.subscriptions):
+            tree.stop(edge)
             edge.subscriber.failed(error)
         tree.unstarted = EMPTY
 
@@ -153,5 +153,5 @@ def denied(descriptor: Descriptor, node: bytes, warrant: Warrant | None) -> str 
 def wishes(tree: Tree) -> tuple[bool, Warrant | None]:
     """What subscriptions here ask of a parent: does one start at earliest, and on whose behalf are they?"""
     earliest = any(subscription.wish.start == "earliest" for subscription in tree.unstarted.values())
-    warrants = (each.wish.warrant for each in (*tree.edges.values(), *tree.unstarted.values()))
+    warrants = (each.wish.warrant for each in (*tree.subscriptions, *tree.unstarted.values()))
     return earliest, next((warrant for warrant in warrants if warrant is not None), None)

@@ -7,12 +7,12 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
 from quillcast.core.messages import Contact
 from quillcast.core.trace import Dropped
+from quillcast.protocol.forwarding.table import ForwardingTable
 from quillcast.protocol.security.access import bearer
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import Denied, FindRoot, NotRoot, RootIs
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.flow_control import FlowControl
-from quillcast.protocol.topics.state.movement import Movement
 from quillcast.protocol.topics.state.progress import Progress
 from quillcast.protocol.topics.state.ring import Ring
 from quillcast.protocol.topics.state.successors import Successors
@@ -37,11 +37,11 @@ class Intake:
     """Takes publishers' events for the topics that are rooted here."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, ring: Ring, trees: Trees, terms: Terms, movement: Movement,
+        self, host: Host, config: TopicConfig, ring: Ring, trees: Trees, terms: Terms, table: ForwardingTable,
         progress: Progress, flow_control: FlowControl, due: DueTopics, successors: Successors, dispatch: Dispatch,
     ) -> None:  # fmt: skip
         self.host, self.config, self.ring, self.trees, self.terms = host, config, ring, trees, terms
-        self.movement, self.progress, self.flow_control = movement, progress, flow_control
+        self.table, self.progress, self.flow_control = table, progress, flow_control
         self.due, self.successors = due, successors
         self.bearers: dict[bytes, dict[bytes, dict[str, None]]] = {}  # by topic and peer, on whose behalf it publishes
         self.unsealed: dict[bytes, list[tuple[bytes, int]]] = {}  # credit to give back once it is sent, by topic
@@ -113,7 +113,7 @@ class Intake:
         tree = self.trees.by_topic.get(timer.topic)
         if tree is not None and tree.root is not None and tree.root.sealing:
             for bundle in tree.root.seal():
-                self.movement.move(tree, bundle)
+                self.table.move(tree.flow, bundle)
             self.host.set_timer(Acknowledge(timer.topic), 0.0)
 
     def acknowledge(self, timer: Acknowledge) -> None:
@@ -138,12 +138,12 @@ class Intake:
         if root is None:
             return ()
         for bundle in root.seal():
-            self.movement.move(tree, bundle)
+            self.table.move(tree.flow, bundle)
         self._acknowledge(tree)
         tree.root = None
         if not self.ring.is_closest(tree.topic):
             self.bearers.pop(tree.topic, None)  # who publishes here again shows its warrants again
-        if (root.index or any(past.end for past in tree.past.values())) and not self.trees.leaving:
+        if (root.index or any(past.end for past in tree.flow.past.values())) and not self.trees.leaving:
             self.terms.keep(tree)
         self.flow_control.relieved()
         self.due.wake(tree)

@@ -170,7 +170,7 @@ class LeadershipTransfer:
         publishers = self.intake.forget_term(tree)
         self.host.trace(ResignedRoot(tree.topic, to.node_id))
         self._tell(to, self._last_words(tree, root, to))
-        for bundle in tree.holding(tree.term, [(root.stable, root.index)]):
+        for bundle in tree.flow.holding(tree.term, [(root.stable, root.index)]):
             if self.host.room(to) <= 0:
                 break  # the new root asks for the rest by ranges
             self.host.carry(to, bundle)
@@ -242,8 +242,8 @@ class LeadershipTransfer:
         frontiers = tuple(root.stable_frontiers().items())[-FRONTIERS_MAX:]
         return TransferLeadership(
             tree.descriptor, root.term, root.index, root.stable, tree.heard, max(0.0, hold_until - now),
-            tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:], tree.past_ends(),
-            tuple(tree.forgotten.items()),
+            tuple(leases), frontiers, tuple(tree.ended)[-NEWCOMERS_MAX:], tree.flow.past_ends(),
+            tuple(tree.flow.forgotten.items()),
         )  # fmt: skip
 
     def _follows(self, tree: Tree, root: Root) -> bool:
@@ -279,7 +279,7 @@ class LeadershipTransfer:
             self._enter_term(tree, message)
         for term, end in message.past:
             self.terms.recall(tree, term, end)
-        tree.note_forgotten(message.forgotten)
+        tree.flow.note_forgotten(message.forgotten)
         if tree.root is not None:
             self.host.trace(Mark("roots_merged"))
             if tree.heard > tree.root.term:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from quillcast.core.envelope import Term
 from quillcast.core.messages import Contact
 from quillcast.protocol.topics.messages import Create, FindRoot, Join
 from quillcast.protocol.topics.state.tree import Tree
@@ -58,6 +59,13 @@ class GapNoticed(msgspec.Struct, frozen=True):
     topic: bytes
 
 
+class FrontFilled(msgspec.Struct, frozen=True):
+    """A repair brought the first missing event of a term: look for the next one."""
+
+    topic: bytes
+    term: Term
+
+
 class LeaseEnded(msgspec.Struct, frozen=True):
     """A lease ended at a root: what it held back may be stable now."""
 
@@ -96,5 +104,5 @@ class SettingsEntered(msgspec.Struct, frozen=True):
 
 
 RootEffect = BecomeRoot | AwaitRoot | RootHere | SettingsEntered | Outdone | Resign | AllStable
-Effect = FindParent | LeaveIfIdle | ParentAccepted | GapNoticed | LeaseEnded | NeighbourLost | RootEffect
+Effect = FindParent | LeaveIfIdle | ParentAccepted | GapNoticed | FrontFilled | LeaseEnded | NeighbourLost | RootEffect
 CarryOut = Callable[[Effect], None]

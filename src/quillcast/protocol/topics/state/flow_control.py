@@ -7,7 +7,7 @@ Where the budget is used up, a peer gives in this order:
    far below lacks, or a peer that is gone. That costs nobody an event, so nobody waits for it.
 2. Time: it gives no credit back for `patience_s`. Whoever can keep up has caught up by then.
 3. The lease of whoever needs the most of what is kept here, in all topics that may be cut at once, so that one culprit
-   is waited for once. It is is_cut until it has caught up (`channels.Cut`): served from the buffer as far as that
+   is waited for once. It is cut until it has caught up (`cut.Cut`): served from the buffer as far as that
    reaches, and told what it lost. A child that is up to date itself is asked to do the same with those below it
    (`CutLeases`).
 
@@ -23,14 +23,14 @@ from collections.abc import Iterable, Mapping
 from quillcast.core.dispatch import Dispatch
 from quillcast.core.host import Host, Timer
 from quillcast.core.trace import Dropped, Mark
-from quillcast.protocol.forwarding.channels import CATCH_UP_S
 from quillcast.protocol.forwarding.log import Budget
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.messages import CutLeases
+from quillcast.protocol.topics.state.cut import CATCH_UP_S
 from quillcast.protocol.topics.state.effects import CarryOut, LeaseEnded
+from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
 from quillcast.protocol.topics.state.reports import Reports
-from quillcast.protocol.topics.state.subscription import Subscription
-from quillcast.protocol.topics.state.tree import Child, OrphanedLease, Tree, is_cut, is_stalled
+from quillcast.protocol.topics.state.tree import Tree
 
 REPORTS = 10  # so many may pass until a parent hears that somebody far below it has caught up; a guess
 
@@ -114,28 +114,23 @@ class FlowControl:
             if tree.topic not in self.withheld_by_topic:
                 self.withheld_by_topic[tree.topic] = deque()
                 self.host.trace(Mark("topic_blocked"))
-                self._note_held_back(tree, held_back=True)
+                self.reports.note_held_back(tree, held_back=True)
             self.withheld_by_topic[tree.topic].append((sender, size_bytes))
         else:
             self.release(sender, size_bytes, tree.topic)
 
     def _has_its_share(self, tree: Tree) -> bool:
         left_bytes = self.budget.limit_bytes - self.budget.used_bytes
-        return tree.descriptor.settings.slow == "wait" and tree.log.size_bytes > left_bytes
+        return tree.descriptor.settings.slow == "wait" and tree.flow.log.size_bytes > left_bytes
 
     def _unblock_topics(self) -> None:
         """Topics that are below their share again, or of which this peer is root no more, hold up nobody."""
         relieved = [topic for topic in self.withheld_by_topic if not self._is_to_wait(self.trees.get(topic))]
         for tree in (self.trees[topic] for topic in relieved if topic in self.trees):
-            self._note_held_back(tree, held_back=False)
+            self.reports.note_held_back(tree, held_back=False)
         due = [(*credit, topic) for topic in relieved for credit in self.withheld_by_topic.pop(topic)]
         for sender, size_bytes, topic in due:  # this may ease others, too
             self.release(sender, size_bytes, topic)
-
-    def _note_held_back(self, tree: Tree, *, held_back: bool) -> None:
-        """Those below wait longer for what publishers keep."""
-        if tree.note_held_back(self.host.now(), held_back=held_back):
-            self.reports.touch(tree)
 
     def _is_to_wait(self, tree: Tree | None) -> bool:
         return tree is not None and tree.root is not None and self._has_its_share(tree)
@@ -207,8 +202,8 @@ class FlowControl:
 
     def _busiest(self) -> list[Tree]:
         """The topics that keep anything, the busiest first."""
-        keeping = [tree for tree in self.trees.values() if len(tree.log)]
-        return sorted(keeping, key=lambda tree: (tree.log.size_bytes, tree.topic), reverse=True)
+        keeping = [tree for tree in self.trees.values() if len(tree.flow.log)]
+        return sorted(keeping, key=lambda tree: (tree.flow.log.size_bytes, tree.topic), reverse=True)
 
     def _may_cut(self, tree: Tree) -> bool:
         return tree.descriptor.settings.slow == "cut"
@@ -225,21 +220,21 @@ class FlowControl:
         """Bring a topic's copies down by as much as the buffers are over the goal; whoever still needed one lost it."""
         over_bytes = self.budget.used_bytes - self._goal_bytes
         needed_from = min([tree.frontier, *(position for position, _ in tree.kept_for(now))])
-        if tree.shed(now, max(0, tree.log.size_bytes - over_bytes)):
+        if tree.shed(now, max(0, tree.flow.log.size_bytes - over_bytes)):
             self.host.trace(Mark("shed_copies"))
             self.reports.touch(tree)
-            if (missing := tree.earliest - needed_from) > 0:
+            if (missing := tree.flow.earliest - needed_from) > 0:
                 self._dropped(tree, missing)
 
     def _discard_past(self, goal_bytes: int, *, stable_only: bool = False) -> None:
         """Discard the oldest bundles of past terms: the stable ones, or, where leases may end, any."""
         for tree in self.trees.values():
-            for term in sorted(tree.past):
+            for term in sorted(tree.flow.past):
                 over_bytes = self.budget.used_bytes - goal_bytes
                 needed_too = self._may_cut(tree) and not stable_only
-                if over_bytes <= 0 or (tree.waits_for(term) and not needed_too):
+                if over_bytes <= 0 or (tree.flow.waits_for(term) and not needed_too):
                     continue
-                if count := tree.discard_past(term, over_bytes, stable_only=not needed_too):
+                if count := tree.flow.discard_past(term, over_bytes, stable_only=not needed_too):
                     self._dropped(tree, count)
 
     def _dropped(self, tree: Tree, count: int) -> None:
@@ -258,11 +253,11 @@ class FlowControl:
             self.host.send(holder.contact, CutLeases(tree.topic, tree.term, tree.frontier))
             return False
         self._end(tree, holder, now)
-        if not isinstance(holder, Subscription):
+        if isinstance(holder, Child | OrphanedLease):
             self._end_elsewhere(tree, _node_of(tree, holder), now)
         return True
 
-    def _end(self, tree: Tree, holder: "Subscription | Child | OrphanedLease", now: float) -> None:
+    def _end(self, tree: Tree, holder: LeaseHolder, now: float) -> None:
         self.host.trace(Mark("lease_cut"))
         tree.end_lease(holder, now, max(CATCH_UP_S, REPORTS * self.config.report_s))
         self.reports.touch(tree)
@@ -297,7 +292,7 @@ class FlowControl:
         if tree is None or tree.term != message.term or not self._may_cut(tree):
             return
         for position, holder in list(tree.needs(now)):
-            if position >= message.index or is_cut(holder):
+            if position >= message.index or holder.is_cut:
                 continue
             if isinstance(holder, Child) and holder.keeps_up(message.index, now):
                 self.host.send(holder.contact, message)
@@ -314,7 +309,7 @@ def _node_of(tree: Tree, holder: "Child | OrphanedLease") -> bytes:
 def _of(tree: Tree, node: bytes, now: float) -> "Iterable[Child | OrphanedLease]":
     """The leases of a peer in a topic, where they hold it back."""
     child, lease = tree.children.get(node), tree.orphaned_leases.get(node)
-    if child is not None and not is_cut(child) and child.frontier < tree.frontier and is_stalled(child, now):
+    if child is not None and not child.is_cut and child.frontier < tree.frontier and child.is_stalled(now):
         yield child
     if lease is not None:
         yield lease

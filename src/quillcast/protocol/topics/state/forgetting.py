@@ -48,7 +48,7 @@ class Forgetting:
     def note(self, topic: bytes) -> None:
         """A topic was learned, or this peer has done with one part that it had in it."""
         known = self.descriptors
-        if topic in known:
+        if topic in known and topic != next(reversed(known)):
             known[topic] = known.pop(topic)  # idle ones stand in the order in which they were used last
         self.noted += 1
         if self.noted > self.slack:

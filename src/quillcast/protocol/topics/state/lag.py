@@ -41,7 +41,7 @@ class Watched(Protocol):
 
 def readers(tree: Tree, host: Host, past_terms_s: float) -> list[Reader]:
     """The local subscriptions, those that lack most first. What a past term had is kept for `past_terms_s`."""
-    found = [_reader(tree, edge, host, past_terms_s) for edge in tree.edges.values()]
+    found = [_reader(tree, edge, host, past_terms_s) for edge in tree.subscriptions]
     return sorted(found, key=lambda reader: (reader.taken - reader.owed - reader.waiting, reader.number))
 
 
@@ -59,8 +59,7 @@ def leases(tree: Tree, now: float) -> list[Lease]:
 
 def events(tree: Tree) -> int:
     """Events that the topic is known here to have had: those of the present term, and of the terms before it."""
-    past = {**tree.forgotten, **{term: past.end for term, past in tree.past.items()}}
-    return tree.frontier + sum(past.values())
+    return tree.frontier + sum(end for _, end in tree.flow.past_ends())
 
 
 def _reader(tree: Tree, edge: Subscription, host: Host, past_terms_s: float) -> Reader:
@@ -69,7 +68,7 @@ def _reader(tree: Tree, edge: Subscription, host: Host, past_terms_s: float) -> 
     oldest_ns = unread.oldest_ns if unread.oldest_ns is not None else _oldest_ns(tree, edge, taken)
     behind_s = 0.0 if oldest_ns is None else max(0, host.wall_ns() - oldest_ns) / 1e9
     for term in owed:  # its events are older than its end
-        behind_s = max(behind_s, host.now() + past_terms_s - tree.past[term].until)
+        behind_s = max(behind_s, host.now() + past_terms_s - tree.flow.past[term].until)
     return Reader(
         name,
         edge.number,
@@ -90,7 +89,7 @@ def _of_application(edge: Subscription) -> tuple[str, Unread]:
 def _owed(tree: Tree, edge: Subscription) -> dict[Term, int]:
     """Events of earlier terms that were not handed over, by term."""
     owed: dict[Term, int] = {}
-    for term, past in tree.past.items():
+    for term, past in tree.flow.past.items():
         line = edge.term_cursor(term)
         if line is not None and edge.readmits and past.end > line.next:
             owed[term] = past.end - line.next
@@ -99,5 +98,6 @@ def _owed(tree: Tree, edge: Subscription) -> dict[Term, int]:
 
 def _oldest_ns(tree: Tree, edge: Subscription, taken: int) -> int | None:
     """When the oldest event was published that stands here and was not handed over."""
-    bundle: Bundle | None = edge.backlog[0] if edge.backlog else tree.log.at(tree.log.first_over(taken))
+    flow, backlog = tree.flow, edge.channel.backlog
+    bundle: Bundle | None = backlog[0] if backlog else flow.log.at(flow.first_over(taken))
     return None if bundle is None else bundle.blocks[0].time_ns

@@ -15,9 +15,9 @@ from quillcast.protocol.topics.messages import Receipts
 from quillcast.protocol.topics.state import link_reports
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.effects import AllStable, CarryOut
-from quillcast.protocol.topics.state.fallbacks import Fallbacks
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.keepers import Keepers
+from quillcast.protocol.topics.state.placement import Placement
 from quillcast.protocol.topics.state.reports import ReportDue, Reports
 from quillcast.protocol.topics.state.tree import Tree
 
@@ -26,12 +26,12 @@ class Progress:
     """Tells neighbours and publishers how far each topic is, and discards what nobody needs any more."""
 
     def __init__(
-        self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], streams: Streams, fallbacks: Fallbacks,
+        self, host: Host, config: TopicConfig, trees: Mapping[bytes, Tree], streams: Streams, placement: Placement,
         keepers: Keepers, flow_control: FlowControl, reports: Reports, due: DueTopics, dispatch: Dispatch,
         carry_out: CarryOut,
     ) -> None:  # fmt: skip
         self.host, self.config, self.trees, self.streams = host, config, trees, streams
-        self.fallbacks, self.keepers, self.flow_control = fallbacks, keepers, flow_control
+        self.placement, self.keepers, self.flow_control = placement, keepers, flow_control
         self.reports, self.due, self.dispatch, self.carry_out = reports, due, dispatch, carry_out
         dispatch.on_timer(ReportDue, lambda _: self.report())
 
@@ -82,14 +82,18 @@ class Progress:
         self.streams.put(child, tree.topic, self._parent_report(tree))
 
     def _parent_report(self, tree: Tree) -> bytes:
-        return link_reports.encode(tree.parent_report(self.host.me, self.fallbacks.of(tree)))
+        return link_reports.encode(
+            tree.parent_report(
+                self.host.me, self.placement.stand_ins(tree), held_back=tree.topic in self.reports.held_back
+            )
+        )
 
     # ---- what is stable
 
     def stable_to(self, tree: Tree, stable: int) -> None:
         """The parent passes on what the root calls stable."""
-        if stable > tree.stable:
-            tree.stable = stable
+        if stable > tree.flow.current.stable:
+            tree.flow.current.stable = stable
             self.moved(tree, self._trim(tree))
 
     def advance_stable(self, tree: Tree, now: float) -> None:
@@ -98,7 +102,7 @@ class Progress:
         if root is None:
             return
         moved = root.acknowledge_to(tree.acknowledged_position(now), now)
-        tree.stable = root.stable
+        tree.flow.current.stable = root.stable
         gone_bytes = self._trim(tree)
         if not moved:
             return
@@ -109,7 +113,7 @@ class Progress:
 
     def _trim(self, tree: Tree) -> int:
         """Discard what nobody needs any more; how many bytes that was."""
-        gone_bytes = tree.trim(self.host.now()) if len(tree.log) else 0
+        gone_bytes = tree.trim(self.host.now()) if len(tree.flow.log) else 0
         if gone_bytes:
             self.flow_control.relieved()
         return gone_bytes

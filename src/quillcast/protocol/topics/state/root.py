@@ -21,6 +21,9 @@ UNKNOWN_PEER = bytes(16)
 """Awaited in place of those of whom nobody knows who they are: until the lease has passed."""
 
 
+_NO_BLOCKS: list[Block] = []  # shared by all roots that have nothing to seal
+
+
 class Admission:
     """A publisher as its topic's root knows it under the present term."""
 
@@ -39,10 +42,35 @@ class Admission:
 class Root:
     """One term: a term, the next index, and where each publisher stands."""
 
+    __slots__ = (
+        "admissions",
+        "awaited",
+        "awaited_until",
+        "began_at",
+        "closing",
+        "config",
+        "descriptor",
+        "followed",
+        "frontiers",
+        "hold_until",
+        "holders",
+        "host",
+        "index",
+        "marks",
+        "noted",
+        "paused_until",
+        "sealed",
+        "sealing",
+        "stable",
+        "term",
+        "topic",
+        "turned_away",
+        "waiting",
+    )
+
     def __init__(self, host: Host, config: TopicConfig, descriptor: Descriptor, term: Term, hold_until: float) -> None:
         self.host, self.config, self.term = host, config, term
-        self.topic = descriptor.topic
-        self.adapt(descriptor)
+        self.topic, self.descriptor = descriptor.topic, descriptor
         self.hold_until = hold_until  # nothing is called stable before: orphans may be on their way here
         self.began_at = host.now()
         self.followed = NO_TERM  # the term that was handed over to this one
@@ -50,9 +78,9 @@ class Root:
         self.index = 0
         self.sealed = 0  # what lies below this index is on its way down
         self.stable = 0
-        self.admissions: dict[bytes, Admission] = {}
-        self.marks: dict[bytes, bool] = {}  # publishers owed a receipt; True asks them to go back
-        self.waiting: list[Block] = []
+        self.admissions: dict[bytes, Admission] = EMPTY
+        self.marks: dict[bytes, bool] = EMPTY  # publishers owed a receipt; True asks them to go back
+        self.waiting: list[Block] = _NO_BLOCKS  # admitted, and not sealed yet
         self.sealing = False
         self.closing = False  # the topic is about to be handed over: nothing more is admitted
         self.turned_away: dict[bytes, Contact] = EMPTY  # publishers that sent something meanwhile
@@ -73,11 +101,12 @@ class Root:
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by this descriptor from now on."""
-        self.descriptor, self.reliable = descriptor, descriptor.settings.reliable
+        self.descriptor = descriptor
 
     def admit(self, sender: Contact, bundle: Bundle) -> None:
         """Admit what a publisher sent, in sequence; it waits to be sealed."""
         floor = bundle.envelope.first
+        self.marks, self.waiting = self.marks or {}, self.waiting or []
         for block in bundle.blocks:
             admission = self.admissions.get(block.publisher) or self._enter(sender, block.publisher)
             if admission is None:
@@ -86,7 +115,7 @@ class Root:
             admission.contact, admission.active, admission.gone_at = sender, True, None
             if admission.expected < floor:
                 admission.expected = floor  # the publisher has nothing below that any more
-            if not self.reliable:
+            if not self.descriptor.settings.reliable:
                 admission.expected = max(admission.expected, block.first)
             self.marks.setdefault(block.publisher, False)
             if block.last <= admission.expected:
@@ -105,6 +134,7 @@ class Root:
         if len(self.admissions) >= self.config.admissions_max and not self._make_place():
             return None
         admission = Admission(contact, self.frontiers.pop(publisher, 0), self.host.now())
+        self.admissions = self.admissions or {}
         self.admissions[publisher] = admission
         return admission
 
@@ -171,7 +201,7 @@ class Root:
             size += block.size
         if blocks:
             bundles.append(Bundle(Envelope(self.topic, DOWN, self.term, first), tuple(blocks)))
-        self.waiting = []
+        self.waiting = _NO_BLOCKS
         return bundles
 
     @property
@@ -200,6 +230,7 @@ class Root:
         if now < self.held_until or index <= self.stable:
             return False
         self.stable = index
+        self.marks = self.marks or {}
         for publisher, admission in self.admissions.items():
             moved = False
             while admission.runs and admission.runs[0][0] <= index:
@@ -228,6 +259,7 @@ class Root:
     def reopen(self) -> None:
         """The topic stays here: whoever was turned away is to send again."""
         self.closing = False
+        self.marks = self.marks or {}
         for publisher, contact in self.turned_away.items():
             if publisher in self.admissions or self._enter(contact, publisher) is not None:
                 self.marks[publisher] = True
@@ -244,7 +276,7 @@ class Root:
         for publisher, again in self.marks.items():
             admission = self.admissions[publisher]
             owed.setdefault(admission.contact, []).append((publisher, admission.expected, admission.stable, again))
-        self.marks.clear()
+        self.marks = EMPTY
         return owed
 
     def check(self) -> None:

@@ -2,10 +2,13 @@
 
 from typing import NamedTuple
 
+from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.interning import interned
+from quillcast.protocol.forwarding.channels import Channel
 from quillcast.protocol.forwarding.edge import Edge, Subscriber
 from quillcast.protocol.security.access import Warrant
+from quillcast.protocol.topics.state.cut import Cut
 
 
 class Wish(NamedTuple):
@@ -17,15 +20,31 @@ class Wish(NamedTuple):
 
 
 class Subscription(Edge):
-    """A local subscription and the channel to its subscriber, for `unsubscribe` and `drained`."""
+    """A local subscription, for `unsubscribe` and `drained`, with the channel that leads to its subscriber."""
 
-    __slots__ = ("wish",)
+    __slots__ = ("channel", "cut", "wish")
 
-    def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, cursor: int, number: int, wish: Wish) -> None:
-        super().__init__(host, topic, subscriber, cursor, ordered=True, number=number)
+    def __init__(self, host: Host, topic: bytes, subscriber: Subscriber, number: int, wish: Wish) -> None:
+        super().__init__(host, topic, subscriber, ordered=True, number=number)
+        self.channel = Channel(self, 0)
+        self.cut: Cut | None = None
         self.wish = interned(wish)
 
     def adapt(self, *, reliable: bool) -> None:
         """Is it owed every event, so that a gap holds it up? And may an event come again under another term?"""
         self.readmits = reliable
         self.ordered = reliable and self.wish.delivery != "best_effort"
+
+    @property
+    def is_cut(self) -> bool:
+        return self.cut is not None
+
+    def needed_from(self, term: Term) -> int:
+        return self.frontier(term)
+
+    def kept_from(self, term: Term, *, at_root: bool) -> int:
+        return self.frontier(term)
+
+    def is_stalled(self, now: float) -> bool:
+        """A local subscriber is judged by its position alone."""
+        return True

@@ -18,22 +18,22 @@ class Terms:
 
     def enter(self, tree: Tree, term: Term, start: int) -> None:
         """A new term: its events are owed from `start` on to this peer and to its subscribers."""
-        for edge in tree.edges.values():
-            edge.turn(tree.log)
         end = max(tree.arrived_below, self._end_of(tree))
-        tree.begin(term, start, self.host.now() + self.past_terms_s, end)
-        for edge in tree.edges.values():
-            edge.begin(term, start)
+        tree.flow.begin(term, start, self.host.now() + self.past_terms_s, end)
+        tree.forgive_cuts()
+        for subscription in tree.subscriptions:
+            subscription.begin(term, start)
         tree.parent_frontier = 0
         tree.heard = max(tree.heard, term)
         self.reports.touch(tree)
 
     def recall(self, tree: Tree, term: Term, end: int) -> None:
         """A past term went up to `end`: who was subscribed before it is owed its events."""
-        if tree.may_recall(term, end) and tree.recall(term, end, self.host.now() + self.past_terms_s):
+        flow = tree.flow
+        if flow.may_recall(term, end) and flow.recall(term, end, self.host.now() + self.past_terms_s):
             self.reports.touch(tree)  # neighbours on the other side may not know either
-            for edge in tree.edges.values():
-                edge.owe(term, end, tree.past[term].stable)
+            for subscription in tree.subscriptions:
+                subscription.owe(term, end, flow.past[term].stable)
 
     def keep(self, tree: Tree) -> None:
         """Stay in the tree for as long as others may lack what this peer knows of a term that is over."""

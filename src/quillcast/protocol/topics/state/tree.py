@@ -3,120 +3,26 @@
 from collections.abc import Iterable, Iterator
 
 from quillcast.core.envelope import NO_TERM, Term
-from quillcast.core.host import Host
-from quillcast.core.interning import EMPTY, interned
+from quillcast.core.interning import EMPTY
 from quillcast.core.messages import Contact
 from quillcast.core.ranges import Range
-from quillcast.protocol.forwarding.channels import CATCH_UP_S, Cut, LinkChannel
 from quillcast.protocol.forwarding.flow import Flow
 from quillcast.protocol.forwarding.log import Budget
+from quillcast.protocol.forwarding.policy import ChannelSpec
+from quillcast.protocol.forwarding.stream import Held
 from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.messages import Have, Join
-from quillcast.protocol.topics.state.link_reports import HELD_RANGES_MAX, NEWCOMERS_MAX, ChildReport, Held, ParentReport
+from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
+from quillcast.protocol.topics.state.holders import Child, LeaseHolder, OrphanedLease
+from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX, ChildReport, ParentReport
 from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.subscription import Subscription
 
-NEVER, BEFORE, SINCE = range(3)
-"""When a child spoke last: never, or before or since it was entered in the children table."""
 
-
-class Child(LinkChannel):
-    """An entry of the children table, and the channel to that child."""
-
-    __slots__ = (
-        "acknowledged",
-        "acknowledged_term",
-        "cut_requested_to",
-        "frontier",
-        "frontier_moved_at",
-        "held",
-        "moved_at",
-        "named_until",
-        "newcomers",
-        "outdated",
-        "spoken",
-    )
-
-    def __init__(self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int) -> None:
-        super().__init__(host, contact, cursor)
-        self.acknowledged_term, self.acknowledged = term, acknowledged
-        self.held: Held = ()
-        self.spoken = NEVER  # is this its own word?
-        self.newcomers: tuple[bytes, ...] = ()  # below it, lately
-        self.outdated: tuple[bytes, ...] = ()  # of these, who spoke as this peer's own child since they were named
-        self.frontier = acknowledged  # how far it came itself, even if those below it are behind
-        self.moved_at = self.frontier_moved_at = host.now()  # when `acknowledged` and `frontier` last moved
-        self.cut_requested_to = 0  # up to here it was asked to end the leases below it that are behind
-        self.named_until = 0.0  # it came here from another parent: those above are told so until then
-
-    def note_report(self, report: ChildReport) -> None:
-        """What the child says holds."""
-        if (report.term, report.acknowledged) > (self.acknowledged_term, self.acknowledged):
-            self.moved_at = self.host.now()
-        if report.term != self.acknowledged_term:
-            self.cut_requested_to = 0
-        self.acknowledged_term, self.acknowledged, self.held, self.newcomers = (
-            interned(report.term),
-            report.acknowledged,
-            report.held,
-            report.newcomers,
-        )
-        if self.outdated:
-            self.outdated = tuple(node for node in self.outdated if node in report.newcomers)
-        frontier = max(report.acknowledged, report.frontier)
-        if frontier > self.frontier:
-            self.frontier_moved_at = self.host.now()
-        self.frontier = frontier
-        if self.acknowledged >= self.cut_requested_to:
-            self.cut_requested_to = 0
-        self.spoken = SINCE
-
-    def keeps_up(self, frontier: int, now: float) -> bool:
-        """Does the child itself keep up? Its reports are a moment behind, so it counts that it moved on lately."""
-        return self.frontier >= frontier or now - self.frontier_moved_at < CATCH_UP_S
-
-    def take_up(self, report: ChildReport) -> None:
-        """It reported this before it was entered here, and will not repeat it.
-
-        Or it left meanwhile, and has yet to take that report back.
-        """
-        self.note_report(report)
-        self.spoken = BEFORE
-
-    @property
-    def speaks_for(self) -> tuple[bytes, ...]:
-        """Whom its last report speaks for by name: itself, and those that came below it lately."""
-        return (self.contact.node_id, *self.newcomers) if self.spoken else ()
-
-
-class OrphanedLease:
-    """A child that was lost or moved: its last report holds stability back until its lease has passed.
-
-    Or until those speak for themselves below this peer again whose leases it was: its own, or of those it named.
-    """
-
-    __slots__ = ("acknowledged", "acknowledged_term", "awaited", "leaf", "until")
-
-    def __init__(self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False) -> None:
-        self.acknowledged_term, self.acknowledged, self.until = child.acknowledged_term, child.acknowledged, until
-        self.awaited = dict.fromkeys(awaited)
-        self.leaf = leaf  # it is the child's own lease only
-
-
-def is_cut(holder: "Subscription | Child | OrphanedLease") -> bool:
-    """Was this one's lease ended because it could not keep up?"""
-    return not isinstance(holder, OrphanedLease) and holder.cut is not None
-
-
-def is_stalled(holder: "Subscription | Child | OrphanedLease", now: float) -> bool:
-    """Has its position not moved lately? What departed does not move; a local subscriber is judged by its position."""
-    return not isinstance(holder, Child) or now - holder.moved_at >= CATCH_UP_S
-
-
-class Tree(Flow):
+class Tree:
     """A topic at a peer that is its root, a forwarder, a subscriber, or about to become one.
 
-    It is the topic's entry in the forwarding table, and what Scribe keeps beside what the data path reads.
+    `flow` is the topic's entry in the forwarding table, which the data path reads. The rest is Scribe's.
     A peer may be a leaf of ten thousand: what a leaf has none of is `EMPTY`, until `enter`, `await_parent`,
     `begin_later` or `depart` enters something.
     """
@@ -127,9 +33,8 @@ class Tree(Flow):
         "descriptor",
         "ended",
         "fallbacks",
+        "flow",
         "heard",
-        "held_back",
-        "held_back_until",
         "joining",
         "keeping_until",
         "lost_parent",
@@ -141,12 +46,13 @@ class Tree(Flow):
         "path",
         "reported_bytes",
         "root",
+        "subscriptions",
         "unstarted",
         "waiting",
     )  # fmt: skip
 
     def __init__(self, topic: bytes, descriptor: Descriptor, budget: Budget) -> None:
-        super().__init__(topic, budget, keeps=descriptor.settings.reliable)
+        self.flow = Flow(topic, budget, keeps=descriptor.settings.reliable)
         self.descriptor = descriptor
         self.parent: Contact | None = None
         self.root: Root | None = None
@@ -154,15 +60,14 @@ class Tree(Flow):
         self.orphaned_leases: dict[bytes, OrphanedLease] = EMPTY
         self.ended: dict[bytes, float] = EMPTY  # who came from another parent, and left: until when it is named so
         self.waiting: dict[bytes, Join] = EMPTY  # adopted, to be answered once this peer has a parent itself
-        self.unstarted: dict[int, Subscription] = EMPTY
+        self.subscriptions: tuple[Subscription, ...] = ()
+        self.unstarted: dict[int, Subscription] = EMPTY  # local subscriptions that wait for a parent
         self.path: tuple[bytes, ...] = ()  # from the root to the parent
         self.fallbacks: tuple[Contact, ...] = ()
         self.parent_held: Held = ()
         self.parent_frontier = 0
         self.keeping_until: float | None = None  # stays till then, for what it knows of a term that is over
         self.heard = NO_TERM
-        self.held_back = False  # does the root hold publishers back?
-        self.held_back_until = float("-inf")  # ... or when did that end?
         self.lost_parent = b""
         self.moved = False  # between two parents, even if no new one has accepted it yet
         self.joining = False
@@ -170,38 +75,81 @@ class Tree(Flow):
         self.reported_bytes = 0
 
     @property
-    def edges(self) -> dict[int, Subscription]:
-        """The channels to local subscribers that have begun, by their number."""
-        return {channel.number: channel for channel in self.channels if isinstance(channel, Subscription)}
+    def topic(self) -> bytes:
+        """The topic's id."""
+        return self.flow.topic
+
+    @property
+    def term(self) -> Term:
+        """The current term, as far as it is known here."""
+        return self.flow.term
+
+    @property
+    def frontier(self) -> int:
+        """How far the current term came here without a gap."""
+        return self.flow.frontier
 
     def adapt(self, descriptor: Descriptor) -> None:
         """Go by what is known of the topic now; its guarantee may be another than first use had assumed."""
         self.descriptor = descriptor
-        self.keeps = descriptor.settings.reliable
-        for subscription in self.edges.values():
-            subscription.adapt(reliable=self.keeps)
+        self.flow.keeps = descriptor.settings.reliable
+        for subscription in self.subscriptions:
+            subscription.adapt(reliable=self.flow.keeps)
         if self.root is not None:
             self.root.adapt(descriptor)
 
     def enter(self, child: Child) -> None:
-        """Enter a child in the children table and serve it."""
+        """Enter a child in the children table. Its channel opens when the forwarding policy wants it (`install`)."""
         self.children = self.children or {}
         former = self.children.get(child.contact.node_id)
         if former is not None:
-            self.close(former)
+            self.flow.close(former.channel)
         self.children[child.contact.node_id] = child
         self.ended = {node: until for node, until in self.ended.items() if node != child.contact.node_id} or EMPTY
-        self.open(child)
+
+    def install(self, wanted: Iterable[ChannelSpec]) -> None:
+        """Compare the channels to children that stand with those that are wanted, and install the difference.
+
+        Raises `ValueError` if one leads to a peer that is no child: it never asked for the topic.
+        """
+        specs = {spec.to.node_id: spec for spec in wanted}
+        if strangers := specs.keys() - self.children.keys():
+            raise ValueError(f"the forwarding policy wants channels to {sorted(strangers)}, which are no children here")
+        for node, child in self.children.items():
+            spec, standing = specs.get(node), child.channel in self.flow.channels
+            if spec is not None:
+                child.channel.filter = spec.filter
+            if spec is not None and not standing:
+                self.flow.open(child.channel)
+            elif spec is None and standing:
+                self.flow.close(child.channel)
 
     def await_parent(self, join: Join) -> None:
         """Whom to answer once this peer has a parent."""
         self.waiting = self.waiting or {}
         self.waiting[join.child.node_id] = join
 
-    def begin_later(self, edge: Subscription) -> None:
+    def begin_later(self, subscription: Subscription) -> None:
         """A local subscription that begins once this peer has a parent."""
         self.unstarted = self.unstarted or {}
-        self.unstarted[edge.number] = edge
+        self.unstarted[subscription.number] = subscription
+
+    def start(self, subscription: Subscription) -> None:
+        """A local subscription begins."""
+        self.subscriptions = (*self.subscriptions, subscription)
+        self.flow.open(subscription.channel)
+
+    def stop(self, subscription: Subscription) -> None:
+        """A local subscription ends."""
+        self.subscriptions = tuple([other for other in self.subscriptions if other is not subscription])
+        self.flow.close(subscription.channel)
+
+    def take_out(self, node: bytes) -> "Child | None":
+        """Take a child out of the children table, and serve it no more."""
+        child = self.children.pop(node, None)
+        if child is not None:
+            self.flow.close(child.channel)
+        return child
 
     def orphan_lease(self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False) -> None:
         """A child is gone, and its lease, or those of others that it names, go on until a time."""
@@ -284,7 +232,7 @@ class Tree(Flow):
     @property
     def needed(self) -> bool:
         """Does anything here want the topic's events, or may anybody want what is kept here?"""
-        wanted = self.channels or self.unstarted or self.waiting
+        wanted = self.children or self.subscriptions or self.unstarted or self.waiting
         return bool(wanted) or self.keeping_until is not None
 
     @property
@@ -294,15 +242,16 @@ class Tree(Flow):
             return True
         if self.root is not None and (self.root.sealing or self.root.stable < self.root.index):
             return True
-        held = any(channel.holes for channel in self.channels if isinstance(channel, Subscription))
+        held = any(subscription.holes for subscription in self.subscriptions)
         named = any(child.named_until for child in self.children.values())
-        return bool(held or named or self.orphaned_leases or self.ended or self.past) or self.keeping_until is not None
+        ending = self.orphaned_leases or self.ended or self.flow.past or self.keeping_until is not None
+        return bool(held or named or ending)
 
     @property
     def arrived_below(self) -> int:
         """How far the present term came to this peer or to a child: what a root alone had is not meant."""
         acknowledged = [child.acknowledged for child in self.children.values() if child.acknowledged_term == self.term]
-        return max([self.seen.end, *acknowledged])
+        return max([self.flow.current.seen.end, *acknowledged])
 
     @property
     def known_end(self) -> int:
@@ -311,7 +260,7 @@ class Tree(Flow):
 
     def have(self) -> Have | None:
         """From where this peer needs the topic when it joins; a new forwarder asks for what its first children need."""
-        if self.begun:
+        if self.flow.begun:
             return Have(self.term, self.frontier)
         haves = [join.have for join in self.waiting.values() if join.have is not None]
         return min(haves, key=lambda have: (have.term, have.frontier), default=None)
@@ -331,31 +280,34 @@ class Tree(Flow):
         return (me,) if self.root is not None else (*self.path, me)
 
     def acknowledged_position(self, now: float) -> int:
-        """The index of the present term below which all leases here and below are served."""
-        needs = [position for position, holder in self.needs(now) if not is_cut(holder)]
+        """The index of the current term below which all leases here and below are served."""
+        needs = [position for position, holder in self.needs(now) if not holder.is_cut]
         return min([self.frontier, *needs])
 
-    def needs(self, now: float) -> Iterator[tuple[int, "Subscription | Child | OrphanedLease"]]:
-        """Who here needs the present term, and from which index on.
+    def holders(self, now: float) -> Iterator[LeaseHolder]:
+        """Who is owed the topic's events here: local subscribers, and those below."""
+        yield from self.subscriptions
+        yield from self.leases(now)
 
-        A lease that spoke last of another term, even a later one, says nothing of this one.
-        """
+    def needs(self, now: float) -> Iterator[tuple[int, LeaseHolder]]:
+        """Who here needs the current term, and from which index on."""
         term = self.term
-        for channel in self.channels:
-            if isinstance(channel, Subscription):
-                yield channel.frontier(term), channel
-        for lease in self.leases(now):
-            yield (lease.acknowledged if lease.acknowledged_term == term else 0), lease
+        return ((holder.needed_from(term), holder) for holder in self.holders(now))
 
-    def end_lease(
-        self, holder: "Subscription | Child | OrphanedLease", now: float, catch_up_s: float = CATCH_UP_S
-    ) -> None:
+    def end_lease(self, holder: LeaseHolder, now: float, catch_up_s: float = CATCH_UP_S) -> None:
         """It cannot keep up: hold back nothing for it any more, until it does."""
         if isinstance(holder, OrphanedLease):
             for node in [node for node, lease in self.orphaned_leases.items() if lease is holder]:
                 del self.orphaned_leases[node]
-        else:
+        elif isinstance(holder, Child | Subscription):
             holder.cut = Cut(self.frontier, now, catch_up_s)
+
+    def forgive_cuts(self) -> None:
+        """A new term begins: nobody is behind in it."""
+        for subscription in self.subscriptions:
+            subscription.cut = None
+        for child in self.children.values():
+            child.cut = None
 
     def note_wanted(self, term: Term, ranges: list[Range], asker: bytes) -> bool:
         """Note that a neighbour lacks these, as this peer does. Returns whether to look for them.
@@ -363,13 +315,17 @@ class Tree(Flow):
         Of the present term they are for a child, which may be owed more than this peer was when it became its parent;
         of past ones for anybody, for somebody beyond this peer may have them, or know what they were.
         """
-        if term in self.past:
-            self.past[term].ask(ranges)
+        if term in self.flow.past:
+            self.flow.past[term].ask(ranges)
             return True
         if term != self.term or asker not in self.children:
             return False
-        self.start = min([self.start, *(first for first, _ in ranges)])
+        self.serve_from(min(first for first, _ in ranges))
         return True
+
+    def serve_from(self, start: int) -> None:
+        """This peer is responsible for the current term from this index on, if not from an earlier one."""
+        self.flow.current.start = min(self.flow.current.start, start)
 
     def catch_up(self, holder: "Subscription | Child", position: int, now: float) -> None:
         """Somebody has come to a position: if its lease was ended, does it keep up again?"""
@@ -380,49 +336,34 @@ class Tree(Flow):
         """Let go of what nobody needs any more; how many bytes that was. The one rule for a peer within its budget.
 
         It is the least of the stable position as the root issued it and of what everybody here still needs: children,
-        local subscribers and leases of those that departed, is_cut or not.
+        local subscribers and leases of those that departed, cut or not.
         """
-        return self.release(min([self.stable, self.frontier, *(position for position, _ in self.needs(now))]))
+        return self.flow.release(
+            min([self.flow.current.stable, self.frontier, *(position for position, _ in self.needs(now))])
+        )
 
     def shed(self, now: float, goal_bytes: int) -> int:
         """Keep no copies any more but for those who need them, down to a goal: the budget is used up.
 
         A root's are nobody's copies, so it keeps what is not stable.
         """
-        needs = [position for position, holder in self.kept_for(now) if not is_cut(holder)]
+        needs = [position for position, holder in self.kept_for(now) if not holder.is_cut]
         below = min([self.frontier, *needs])
-        return self.release(below if self.root is None else min(below, self.root.stable), goal_bytes)
+        return self.flow.release(below if self.root is None else min(below, self.root.stable), goal_bytes)
 
-    def kept_for(self, now: float) -> Iterator[tuple[int, "Subscription | Child | OrphanedLease"]]:
-        """Who needs what is kept here, where there is no room for more, and from which index on.
-
-        At a root that is everybody who needs the term. Elsewhere a child needs no copy of what it has itself, though
-        somebody below it may lack that, and whoever comes in place of a departed one finds it at the root.
-        """
-        for position, holder in self.needs(now):
-            if self.root is not None or isinstance(holder, Subscription):
+    def kept_for(self, now: float) -> Iterator[tuple[int, LeaseHolder]]:
+        """Who needs what is kept here, where there is no room for more, and from which index on."""
+        for holder in self.holders(now):
+            position = holder.kept_from(self.term, at_root=self.root is not None)
+            if position is not None:
                 yield position, holder
-            elif isinstance(holder, Child):
-                yield (holder.frontier if holder.acknowledged_term == self.term else 0), holder
 
-    def front(self, term: Term) -> int | None:
-        """What lacks first in a term: of a past one, of what is owed here or a neighbour asked for."""
-        past = self.past.get(term)
-        if past is None:
-            return self.frontier if term == self.term else None
-        lacking = [*past.wanted(), *(piece for edge in self.edges.values() for piece in edge.lacking(term, past))]
-        return min(lacking)[0] if lacking else None
-
-    def waits_for(self, term: Term) -> bool:
-        """Does a subscriber here keep something of a past term, for want of room or of what comes before it?"""
-        return any(edge.waits_for(term) for edge in self.edges.values())
-
-    def last(self, now: float) -> "Subscription | Child | OrphanedLease | None":
+    def last(self, now: float) -> LeaseHolder | None:
         """Who needs the most of what is kept here, first of those that stand still; None if nobody is behind."""
         behind = [
-            (not is_stalled(holder, now), position, holder)
+            (not holder.is_stalled(now), position, holder)
             for position, holder in self.kept_for(now)
-            if position < self.frontier and not is_cut(holder)
+            if position < self.frontier and not holder.is_cut
         ]
         return min(behind, key=lambda need: need[:2])[2] if behind else None
 
@@ -433,34 +374,30 @@ class Tree(Flow):
             if lease.until > now:
                 yield lease
 
-    def note_held_back(self, now: float, *, held_back: bool) -> bool:
-        """The root holds publishers back, or does so no more. True if that is news."""
-        if held_back == self.held_back:
-            return False
-        self.held_back, self.held_back_until = held_back, now
-        return True
-
-    def may_be_late(self, now: float, within_s: float) -> bool:
-        """May events be late because publishers are held back, or were until a while ago?"""
-        return self.held_back or now < self.held_back_until + within_s
-
-    def held(self) -> Held:
-        """How far past terms went and what is kept of them, for neighbours that lack some of it."""
-        past_terms = sorted(self.past.items())
-        return tuple([(term, past.end, tuple(past.kept()[:HELD_RANGES_MAX]), past.stable) for term, past in past_terms])
-
     def child_report(self, now: float) -> ChildReport:
         """What to tell the parent."""
         heard = max(self.heard, self.term)
         leaf = not (self.children or self.waiting or self.orphaned_leases)
         return ChildReport(
-            self.term, self.acknowledged_position(now), heard, self.held(), self.newcomers(now), self.frontier, leaf
+            self.term,
+            self.acknowledged_position(now),
+            heard,
+            self.flow.held(),
+            self.newcomers(now),
+            self.frontier,
+            leaf,
         )
 
-    def parent_report(self, me: bytes, fallbacks: tuple[Contact, ...]) -> ParentReport:
+    def parent_report(self, me: bytes, fallbacks: tuple[Contact, ...], *, held_back: bool) -> ParentReport:
         """What to tell the children."""
         return ParentReport(
-            self.term, self.frontier, self.stable, self.path_here(me), fallbacks, self.held(), self.held_back
+            self.term,
+            self.frontier,
+            self.flow.current.stable,
+            self.path_here(me),
+            fallbacks,
+            self.flow.held(),
+            held_back,
         )
 
     def check_place(self, me: bytes) -> None:
@@ -468,8 +405,9 @@ class Tree(Flow):
         assert self.root is None or self.parent is None, "a root has no parent"
         assert me not in {**self.children, **self.waiting}, "nobody is its own child"
         assert self.parent is None or self.parent.node_id not in self.children, "a parent is no child"
-        served = {channel.contact.node_id: channel for channel in self.channels if isinstance(channel, Child)}
-        assert served == self.children, (list(served), list(self.children))
+        local, open_ = {each.channel for each in self.subscriptions}, {*self.flow.channels}
+        children = {child.channel for child in self.children.values()}
+        assert local <= open_ <= local | children, "each local subscription has a channel, and so may each child"
         if self.root is not None:
             assert self.root.term == self.term, (self.root.term, self.term)
             self.root.check()

@@ -9,10 +9,12 @@ from quillcast.protocol.topics.descriptor import Descriptor
 from quillcast.protocol.topics.state.due import DueTopics
 from quillcast.protocol.topics.state.flow_control import FlowControl
 from quillcast.protocol.topics.state.forgetting import Forgetting
+from quillcast.protocol.topics.state.handlers import Handlers
+from quillcast.protocol.topics.state.holders import OrphanedLease
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.reports import Reports
 from quillcast.protocol.topics.state.terms import Terms
-from quillcast.protocol.topics.state.tree import OrphanedLease, Tree
+from quillcast.protocol.topics.state.tree import Tree
 
 
 def linked(streams: Streams, trees: Mapping[bytes, Tree], node: bytes) -> list[Tree]:
@@ -24,12 +26,18 @@ class Trees:
     """One tree per topic, and the leases that go on in topics that were forgotten."""
 
     def __init__(
-        self, table: ForwardingTable[Tree], known: KnownTopics, terms: Terms, due: DueTopics, reports: Reports,
-        flow_control: FlowControl, forgetting: Forgetting,
+        self, by_topic: dict[bytes, Tree], table: ForwardingTable, known: KnownTopics, terms: Terms, due: DueTopics,
+        reports: Reports, flow_control: FlowControl, forgetting: Forgetting, handlers: Mapping[bytes, Handlers],
     ) -> None:  # fmt: skip
-        self.table, self.known, self.terms, self.due, self.reports = table, known, terms, due, reports
-        self.flow_control, self.forgetting = flow_control, forgetting
-        self.by_topic = table.flows
+        self.by_topic, self.table, self.known, self.terms, self.due, self.reports = (
+            by_topic,
+            table,
+            known,
+            terms,
+            due,
+            reports,
+        )
+        self.flow_control, self.forgetting, self.handlers = flow_control, forgetting, handlers
         self.left_behind: dict[bytes, dict[bytes, OrphanedLease]] = {}
         self.closing = False  # this peer is about to leave
         self.leaving = False
@@ -41,11 +49,21 @@ class Trees:
         tree = self.by_topic.get(topic)
         if tree is None:
             self.known.learn(descriptor)
-            tree = self.table.open(Tree(topic, self.known.descriptors[topic], self.table.budget))
+            tree = Tree(topic, self.known.descriptors[topic], self.table.budget)
+            self.by_topic[topic] = tree
+            self.table.open(tree.flow)
+            if topic in self.handlers:
+                self.handle(tree, self.handlers[topic])
             tree.orphaned_leases = self.left_behind.pop(topic, tree.orphaned_leases)
             self.due.wake(tree)
             self.due.begin()
         return tree
+
+    def handle(self, tree: Tree, handlers: Handlers) -> None:
+        """Bundles of the topic pass its own forward handler first."""
+        self.table.entrances[tree.topic] = lambda bundle: handlers.forward_handler(
+            bundle, is_root=tree.root is not None
+        )
 
     def forget(self, tree: Tree) -> None:
         """The topic has no tree here any more."""
@@ -53,6 +71,7 @@ class Trees:
         self.reports.forget(tree)
         self.terms.forget(tree.topic)
         self.table.close(tree.topic)
+        self.by_topic.pop(tree.topic, None)
         self.forgetting.note(tree.topic)
         self.flow_control.relieved()
 

@@ -1,31 +1,21 @@
-"""The network credential, and the X.509 certificates with which it admits peers.
-
-A member's certificate is signed by the network's Ed25519 key and contains the peer's own key. It has one extension: the
-issuer's nonce, which is part of the nodeId (`protocol.security.members`).
-"""
+"""The network credential, and the certificates with which it admits peers (`live.transport.certificates`)."""
 
 import secrets
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import NameOID
 
 from quillcast.core.errors import LocalError
-from quillcast.protocol.security.members import KEY_BYTES, NONCE_BYTES, Member, Unadmitted, fingerprint, member_id
+from quillcast.live.transport.certificates import NONCE_OID, pem, secret_pem
+from quillcast.protocol.security.members import NONCE_BYTES, fingerprint, member_id
 
-NONCE_OID = x509.ObjectIdentifier("2.25.197262913640372291158034166573107164483")  # a UUID of ours: X.667, clause 6.3
 MEMBER_DAYS = 3650  # a guess: revocation, not expiry, ends a membership
 AUTHORITY_DAYS = 36500
 BACKDATED = timedelta(hours=1)  # so that all clocks within `CLOCK_SKEW_MAX_S` accept a new certificate at once
 
-_UNREADABLE = (
-    ValueError, TypeError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion, x509.ExtensionNotFound,
-    x509.DuplicateExtension,
-)  # fmt: skip
-_NEVER_BEFORE = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_USAGE = {
     "digital_signature": False, "content_commitment": False, "key_encipherment": False, "data_encipherment": False,
     "key_agreement": False, "key_cert_sign": False, "crl_sign": False, "encipher_only": False, "decipher_only": False,
@@ -68,10 +58,7 @@ class Authority:
     @property
     def pem(self) -> bytes:
         """The bytes to store, which must be kept secret."""
-        key = self._key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        return key + pem(self.certificate)
+        return secret_pem(self._key) + pem(self.certificate)
 
     def admit(self, public_key: bytes, now_ns: int, nonce: bytes | None = None) -> bytes:
         """A member's certificate for a peer's key. The nonce, and so its place on the ring, is drawn here."""
@@ -84,45 +71,6 @@ class Authority:
         builder = builder.add_extension(x509.KeyUsage(**{**_NO_USAGE, "digital_signature": True}), critical=True)
         builder = builder.add_extension(x509.UnrecognizedExtension(NONCE_OID, nonce), critical=False)
         return _der(builder.sign(self._key, None))
-
-
-def authority_key(certificate: bytes) -> bytes:
-    """The public key in a network's certificate. Raises `Unadmitted` if it is invalid."""
-    try:
-        key = x509.load_der_x509_certificate(certificate).public_key()
-    except _UNREADABLE as problem:
-        raise Unadmitted("certificate", "its network's certificate makes no sense") from problem
-    if not isinstance(key, Ed25519PublicKey):
-        raise Unadmitted("certificate", "its network's certificate holds no Ed25519 key")
-    return key.public_bytes_raw()
-
-
-def read_member(certificate: bytes, by: bytes) -> Member:
-    """Read a member's certificate. Raises `Unadmitted` unless the network with public key `by` signed it."""
-    try:
-        read = x509.load_der_x509_certificate(certificate)
-        Ed25519PublicKey.from_public_bytes(by).verify(read.signature, read.tbs_certificate_bytes)
-        key = read.public_key()
-        extension = read.extensions.get_extension_for_oid(NONCE_OID).value
-    except InvalidSignature as problem:
-        raise Unadmitted("network", f"its certificate is not of the network {fingerprint(by)}") from problem
-    except _UNREADABLE as problem:
-        raise Unadmitted("certificate", "its certificate is none of a peer") from problem
-    nonce = extension.value if isinstance(extension, x509.UnrecognizedExtension) else b""
-    if not isinstance(key, Ed25519PublicKey) or len(nonce) != NONCE_BYTES:
-        raise Unadmitted("certificate", "its certificate is none of a peer")
-    from_ns, until_ns = _ns(read.not_valid_before_utc), _ns(read.not_valid_after_utc)
-    return Member(key.public_bytes_raw(), nonce, from_ns, until_ns)
-
-
-def pem(certificate: bytes) -> bytes:
-    """A certificate in the format of OpenSSL's files."""
-    return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
-
-
-def is_key(public_key: bytes) -> bool:
-    """Is this an Ed25519 public key?"""
-    return len(public_key) == KEY_BYTES
 
 
 def _builder(
@@ -148,8 +96,4 @@ def _der(certificate: x509.Certificate) -> bytes:
 
 
 def _datetime(ns: int) -> datetime:
-    return _NEVER_BEFORE + timedelta(seconds=ns // 10**9)
-
-
-def _ns(time: datetime) -> int:
-    return int((time - _NEVER_BEFORE).total_seconds()) * 10**9
+    return datetime.fromtimestamp(ns // 10**9, UTC)

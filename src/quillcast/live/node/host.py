@@ -58,7 +58,7 @@ class LiveHost:
         if delay_s > 0:
             self._pump.later(delay_s + _TICK_S, self._fire, timer)
         else:
-            self._pump.put_off(self._pump.inputs.timer, timer)
+            self._pump.defer(self._pump.inputs.timer, timer)
 
     def _fire(self, timer: Any) -> None:
         self._pump.hand(self._pump.inputs.timer, timer)

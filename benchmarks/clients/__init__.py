@@ -1,0 +1,88 @@
+"""The systems that the benchmarks put side by side: a client of each, made to look like the others, and what it needs.
+
+`SYSTEMS` names them. Clients use the public API of their library, call a handler with every payload, as `bytes`, and
+hold the publisher up where a queue is full, except for what is best effort by name.
+"""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from clients.base import PATIENCE_S, STRIDE, Client, Counter, Handler, Publish
+from clients.direct import Cyclone, CycloneBestEffort, Iceoryx, IceoryxPolling, Zenoh, Zmq
+from clients.own import Quillcast, QuillcastAwaited, QuillcastBatch
+from clients.servers import Nats, Paho, Redis
+
+__all__ = [
+    "COMMON",
+    "PATIENCE_S",
+    "STRIDE",
+    "SYSTEMS",
+    "Client",
+    "Counter",
+    "Handler",
+    "Publish",
+    "System",
+    "missing",
+    "program",
+]
+
+
+@dataclass(frozen=True)
+class System:
+    """What a row is about."""
+
+    client: Callable[[], Client]
+    module: str
+    """The Python module it takes."""
+    middle: str | None = None
+    """The process between publisher and subscriber, where it is another client: what it is called."""
+    server: str | None = None
+    """The process between them, where it is a server: its program."""
+    package: str | None = None
+    """Debian's package of that."""
+
+
+SYSTEMS = {
+    "quillcast": System(Quillcast, "quillcast", middle="forwarder"),
+    "quillcast, two peers": System(Quillcast, "quillcast"),
+    "quillcast, batch": System(QuillcastBatch, "quillcast", middle="forwarder"),
+    "quillcast, awaited": System(QuillcastAwaited, "quillcast", middle="forwarder"),
+    "quillcast, TCP": System(Quillcast, "quillcast", middle="forwarder"),
+    "quillcast, no journal": System(Quillcast, "quillcast", middle="forwarder"),
+    "quillcast, TLS": System(Quillcast, "quillcast", middle="forwarder"),
+    "quillcast, TLS over TCP": System(Quillcast, "quillcast", middle="forwarder"),
+    "zenoh": System(Zenoh, "zenoh"),
+    "zenoh, Unix socket": System(Zenoh, "zenoh"),
+    "zenoh, router": System(Zenoh, "zenoh", middle="router"),
+    "zenoh, TLS": System(Zenoh, "zenoh"),
+    "pyzmq": System(Zmq, "zmq"),
+    "pyzmq, forwarder": System(Zmq, "zmq", middle="forwarder"),
+    "cyclonedds": System(Cyclone, "cyclonedds"),
+    "cyclonedds, best effort": System(CycloneBestEffort, "cyclonedds"),
+    "iceoryx2": System(Iceoryx, "iceoryx2"),
+    "iceoryx2, polling": System(IceoryxPolling, "iceoryx2"),
+    "nats-py": System(Nats, "nats", server="nats-server", package="nats-server"),
+    "nats-py, TLS": System(Nats, "nats", server="nats-server", package="nats-server"),
+    "paho-mqtt": System(Paho, "paho", server="mosquitto", package="mosquitto"),
+    "redis": System(Redis, "redis", server="redis-server", package="redis-server"),
+}
+COMMON = ("quillcast", "zenoh", "pyzmq", "nats-py", "paho-mqtt", "redis")
+"""One of each that take many publishers and subscribers, over plain links."""
+
+
+def missing(name: str) -> str | None:
+    """Why a system cannot be measured here, and what would help; None if it can."""
+    system = SYSTEMS[name]
+    if importlib.util.find_spec(system.module) is None:
+        return f"no Python library {system.module}; make setup"
+    if system.server is not None and program(system.server) is None:
+        return f"no {system.server}; as root: apt-get install {system.package}"
+    return None
+
+
+def program(name: str) -> str | None:
+    """Where a server's program is; Debian keeps some where users do not look."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")

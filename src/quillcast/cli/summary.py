@@ -1,0 +1,33 @@
+"""What the peers of one machine know of their topics together."""
+
+from collections.abc import Iterable, Sequence
+
+from quillcast.core.status import NodeStatus, TopicStatus, TopicSummary
+
+Part = tuple[str, TopicStatus]
+"""A peer's nodeId, and its part in a topic."""
+
+
+def parts_by_name(statuses: Iterable[NodeStatus]) -> dict[str, list[Part]]:
+    """The parts of all peers in each topic, by the topic's name."""
+    found: dict[str, list[Part]] = {}
+    for status in statuses:
+        for topic in status.topics:
+            found.setdefault(topic.name, []).append((status.node_id, topic))
+    return dict(sorted(found.items()))
+
+
+def summary(parts: Sequence[Part]) -> TopicSummary:
+    """One topic, from the parts that peers have in it. The root knows its settings best."""
+    root, described = next((part for part in reversed(parts) if part[1].role == "root"), (None, parts[0][1]))
+    topics = [topic for _, topic in parts]
+    return TopicSummary(
+        name=described.name,
+        topic_id=described.topic_id,
+        settings=described.settings,
+        root=root,
+        events=max(topic.events for topic in topics),
+        peers=sum(topic.in_tree for topic in topics),
+        subscriptions=sum(topic.subscriptions for topic in topics),
+        publishers=sum(topic.publishers for topic in topics),
+    )

@@ -1,0 +1,420 @@
+"""What peers tell of themselves: one schema for `Node.status`, `Node.tree`, the commands, `--json` and metrics.
+
+Ids are hexadecimal. Times are in seconds unless the name ends in `_ms`, and sizes in bytes. Peers of different versions
+read each other's answers: unknown fields are ignored, and a field that is added later has a default.
+"""
+
+from typing import Literal
+
+import msgspec
+
+Role = Literal["root", "forwarder", "leaf", "publisher", "replica"]
+IN_TREE: tuple[Role, ...] = ("root", "forwarder", "leaf")
+"""The roles of peers that have a place in the topic's tree."""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A part of what a peer tells."""
+
+
+# --- a peer and its links
+
+
+class PeerContact(Status, frozen=True):
+    """A peer, and where it listens."""
+
+    node_id: str
+    """The peer's nodeId."""
+    address: str
+    """`host:port`."""
+
+
+class LinkStatus(PeerContact, frozen=True):
+    """The link to a neighbour, as this end sees it."""
+
+    connected: bool
+    """Whether there is a connection."""
+    suspected: bool
+    """Whether the neighbour missed several probes."""
+    round_trip_ms: float | None
+    """Measured round-trip time, milliseconds. None if this end has not measured it."""
+    credit_bytes: int
+    """Bytes of bundles that may still be sent. Not positive while the link is blocked."""
+    waiting_bytes: int
+    """Bytes in the queue of this end."""
+    held_bytes: int
+    """Bytes of bundles that arrived and are charged to the neighbour's credit."""
+
+    @property
+    def state(self) -> str:
+        """In one word: `up`, `down` or `suspected`."""
+        return "suspected" if self.suspected else "up" if self.connected else "down"
+
+
+class MemoryUse(Status, frozen=True):
+    """Memory in use, and its bound."""
+
+    used_bytes: int
+    """Bytes in use."""
+    limit_bytes: int
+    """The most that may be in use."""
+
+    @property
+    def share(self) -> float:
+        """The used part of the limit; 1 is full."""
+        return self.used_bytes / self.limit_bytes
+
+
+class Counters(Status, frozen=True):
+    """What was counted since the peer started."""
+
+    bytes_in: int = 0
+    """Bytes of bundles received."""
+    bytes_out: int = 0
+    """Bytes sent."""
+    bundles_in: int = 0
+    """Bundles received."""
+    messages_in: int = 0
+    """Control messages received."""
+    repeats: int = 0
+    """Events that came again, and were not forwarded."""
+    dropped: int = 0
+    """Events that came and were discarded: of an old term, of a topic without a tree here, or beyond the buffers."""
+    links_failed: int = 0
+    """Links that could not be opened."""
+    links_broken: int = 0
+    """Links that closed because they could not be written to."""
+    crowded_out: int = 0
+    """Links closed because incomplete frames took too much memory."""
+    admitted: int = 0
+    """Machines admitted with a token."""
+    unauthenticated_refused: int = 0
+    """Connections refused because too many others had not proven who they are."""
+    refused: dict[str, int] = msgspec.field(default_factory=dict)
+    """Connections closed for what came on them, by reason."""
+
+
+class Traffic(Status, frozen=True):
+    """What the links carry."""
+
+    links: int
+    """Open links."""
+    counters: Counters
+    """What was counted since the start."""
+
+
+class JournalStatus(Status, frozen=True):
+    """The journal of a peer."""
+
+    path: str
+    """Its current file."""
+    failed: str | None
+    """Why it ended; None while it is written."""
+    removed: int
+    """How often its file was removed."""
+    missed_records: int
+    """Records that were not written, because there was no folder."""
+
+
+# --- topics
+
+
+class TopicSettings(Status, frozen=True):
+    """What a topic's owner chose, and who may use the topic."""
+
+    delivery: str
+    """`reliable` or `best_effort`."""
+    order: str
+    """`publisher` or `none`."""
+    slow: str
+    """What happens if a subscriber cannot keep up: `cut` or `wait`."""
+    event_bytes_max: int
+    """Largest payload of an event, bytes."""
+    partition: str
+    """What a root does that cannot reach most replicas: `go_on` or `wait`."""
+    owner: str | None = None
+    """The owner's principal. None if nobody owns the topic."""
+    access: tuple[str, ...] = ()
+    """The access list. Empty: everybody may publish and subscribe."""
+
+    @property
+    def reliable(self) -> bool:
+        """Whether every subscriber is owed every event."""
+        return self.delivery == "reliable"
+
+
+class Topic(Status, frozen=True):
+    """A topic, and its settings."""
+
+    name: str
+    """Its name, with its creator's if it has one."""
+    topic_id: str
+    """The hash of its name and creator."""
+    settings: TopicSettings
+    """What its owner chose."""
+
+
+class SubscriberLag(Status, frozen=True):
+    """How far one subscription is behind. An event is lacking until the application is done with it."""
+
+    topic: str
+    """The topic's name."""
+    node_id: str
+    """The peer of the subscription."""
+    name: str
+    """The name that the application gave it, or empty."""
+    number: int
+    """Its number at its peer."""
+    behind_events: int
+    """Events that it lacks."""
+    behind_s: float
+    """Age of the oldest event that it lacks and that its peer has, seconds, by the peer's clock."""
+    stalled_s: float
+    """For how long the application has taken nothing although events wait, seconds."""
+    waiting_events: int
+    """Events that wait for the application, and the one that it is working on."""
+    waiting_bytes: int
+    """Their size."""
+
+    @property
+    def label(self) -> str:
+        """Its name, or else its number."""
+        return self.name or f"#{self.number}"
+
+
+class TopicStatus(Topic, frozen=True):
+    """A peer's part in a topic. The fields from `parent` on have a meaning only for peers in the topic's tree."""
+
+    role: Role
+    """`root`, `forwarder` (has children) or `leaf` in the tree; else `publisher`, or `replica`: keeps the settings."""
+    publishers: int
+    """Publishers of this process."""
+    never_stable: int
+    """Events that they discarded before these were stable (`retain_bytes`, `retain_s`)."""
+    events_per_s: float
+    """Events that arrive per second, over the time since the last query but one second at least."""
+    parent: PeerContact | None = None
+    """The next peer towards the root."""
+    children: tuple[PeerContact, ...] = ()
+    """The children table."""
+    subscriptions: int = 0
+    """Subscriptions of this process."""
+    depth: int | None = None
+    """Steps to the root. None without a way there."""
+    term: str | None = None
+    """The time of one root: its counter, and the start of the root's nodeId."""
+    frontier: int = 0
+    """One past the last index of the term up to which everything has arrived."""
+    known_end: int = 0
+    """One past the last index of the term that this peer knows of."""
+    stable: int = 0
+    """The stable position: every live subscriber has the events below this index of the term."""
+    events: int = 0
+    """Events that the topic is known to have had, under earlier roots too."""
+    buffered_bytes: int = 0
+    """Size of the events that are buffered here."""
+    lags: tuple[SubscriberLag, ...] = ()
+    """The subscriptions of this process, compared with what this peer knows; the furthest behind first."""
+
+    @property
+    def in_tree(self) -> bool:
+        """Whether the peer has a place in the topic's tree."""
+        return self.role in IN_TREE
+
+
+class NodeStatus(Status, frozen=True):
+    """What a peer is, knows and does."""
+
+    node_id: str
+    """The peer's nodeId."""
+    address: str
+    """Where it listens, `host:port`."""
+    network: str
+    """The name of its network."""
+    pid: int
+    """Its process."""
+    uptime_s: float
+    """Seconds since it started."""
+    active: bool
+    """Whether it has joined the network."""
+    credential: str | None
+    """Fingerprint of the network's credential. None in a network without one."""
+    admits: bool
+    """Whether it holds the credential, and so admits other machines."""
+    looked_in: str
+    """Where it looks for peers of this machine."""
+    unauthenticated: int
+    """Connections that have not yet proven who is at the other end."""
+    neighbours: tuple[LinkStatus, ...]
+    """Its links."""
+    leaf_set: tuple[PeerContact, ...]
+    """The peers with the closest nodeIds."""
+    topics: tuple[TopicStatus, ...]
+    """The topics that it has a part in, by name."""
+    buffers: MemoryUse
+    """The buffers of all topics together."""
+    unfinished: MemoryUse
+    """Memory of incomplete frames."""
+    counters: Counters
+    """What was counted since the start."""
+    problems: tuple[str, ...]
+    """The latest problems, one line each."""
+    journal: JournalStatus | None
+    """The journal, if it writes one."""
+
+
+# --- a topic's tree
+
+
+class TreePeer(Status, frozen=True):
+    """A peer of a topic's tree that answered."""
+
+    node_id: str
+    """The peer's nodeId."""
+    address: str | None
+    """Where it listens, if that is known."""
+    root: bool
+    """Whether it is the topic's root."""
+    parent: str | None
+    """Its parent's nodeId."""
+    children: tuple[str, ...]
+    """Its children's nodeIds."""
+    subscriptions: int
+    """Subscriptions of its process."""
+    term: str
+    """The term that it is in."""
+    frontier: int
+    """One past the last index of the term up to which everything has arrived."""
+    lags: tuple[SubscriberLag, ...]
+    """Subscriptions of its process, compared with the root: of many those that are furthest behind."""
+
+
+class UnresponsivePeer(Status, frozen=True):
+    """A peer that should be in the tree and did not answer: what others said of it."""
+
+    node_id: str
+    """The peer's nodeId."""
+    address: str | None
+    """Where it listens, if that is known."""
+    lost: bool
+    """Whether its parent lost it. Its lease is still running."""
+    behind_events: int | None
+    """Events that it and all peers below it have not acknowledged, by their last report."""
+
+
+class TreeStatus(Status, frozen=True):
+    """A topic's live tree, as far as its peers answered in time."""
+
+    topic: str
+    """The topic's name."""
+    complete: bool
+    """Whether the root and everybody in the tree answered, or there is no tree."""
+    root: str | None
+    """NodeId of the root: of several, the one of the latest term."""
+    settings: TopicSettings | None
+    """The topic's settings. None for an unknown topic."""
+    events: int
+    """Events that the topic is known to have had, under earlier roots too."""
+    peers: tuple[TreePeer, ...]
+    """Who answered."""
+    unresponsive: tuple[UnresponsivePeer, ...]
+    """Who did not."""
+
+    @property
+    def lags(self) -> tuple[SubscriberLag, ...]:
+        """The subscriptions of all peers that answered."""
+        return tuple(lag for peer in self.peers for lag in peer.lags)
+
+
+# --- what the peers of one machine do together (`topic list`, `topic show`, `top`)
+
+
+class TopicSummary(Topic, frozen=True):
+    """What the peers of one machine know of a topic together."""
+
+    root: str | None
+    """NodeId of the root, if it is known."""
+    events: int
+    """Events that the topic is known to have had."""
+    peers: int
+    """Peers of this machine in its tree."""
+    subscriptions: int
+    """Their subscriptions."""
+    publishers: int
+    """Their publishers."""
+
+
+class TopicActivity(TopicSummary, frozen=True):
+    """What happened in a topic between two looks at the peers of a machine."""
+
+    events_per_s: float
+    """Events per second at the peer where most arrived."""
+    unstable: int | None
+    """Events that are not stable yet. None if the root is elsewhere, or the topic is not reliable."""
+
+
+class PeerActivity(Status, frozen=True):
+    """What a peer did between two looks."""
+
+    node_id: str
+    """The peer's nodeId."""
+    address: str
+    """Where it listens."""
+    pid: int
+    """Its process."""
+    uptime_s: float
+    """Seconds since it started."""
+    active: bool
+    """Whether it has joined the network."""
+    cpu_share: float
+    """CPU time per time; 1 is one core."""
+    memory_bytes: int
+    """Resident memory of its process."""
+    neighbours: int
+    """Its links."""
+    suspected: int
+    """Neighbours that are suspected."""
+    topics: int
+    """Topics that it has a part in."""
+    events_per_s: float
+    """Events that arrived per second, in all topics."""
+    in_bytes_per_s: float
+    """Bytes of bundles received per second."""
+    out_bytes_per_s: float
+    """Bytes sent per second."""
+    waiting_bytes: int
+    """Bytes in the queues of its links."""
+    buffers: MemoryUse
+    """The buffers of all topics together."""
+    dropped: int
+    """Events discarded since the start."""
+    problems: tuple[str, ...]
+    """The latest problems."""
+
+
+class PeerLink(Status, frozen=True):
+    """A link of one of several peers."""
+
+    node_id: str
+    """The peer at this end."""
+    link: LinkStatus
+    """The link, with the neighbour at the other end."""
+
+
+class Activity(Status, frozen=True):
+    """What the peers of one machine and network did between two looks."""
+
+    network: str
+    """The name of the network."""
+    seconds: float
+    """Time between the looks."""
+    peers: tuple[PeerActivity, ...]
+    """The peers that answered."""
+    topics: tuple[TopicActivity, ...]
+    """Their topics, by name."""
+    subscribers: tuple[SubscriberLag, ...]
+    """Their subscriptions, the furthest behind first."""
+    links: tuple[PeerLink, ...]
+    """Links that are down, suspected, or have a queue."""
+    unresponsive: tuple[str, ...]
+    """NodeIds of peers that do not answer."""

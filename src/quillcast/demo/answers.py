@@ -1,0 +1,32 @@
+"""What a running demo answers to commands from other terminals."""
+
+import msgspec
+
+
+class Strike(msgspec.Struct, frozen=True):
+    """A peer was killed, cut off or slowed down: what that broke, and when it was repaired."""
+
+    text: str
+    """What happened to whom."""
+    children: int
+    """Children that lost their parent."""
+    trees: int
+    """In how many trees."""
+    repaired_s: float | None
+    """Seconds until the last of them had a parent again. None if nothing broke, or it was not repaired in time."""
+    how: str
+    """Who their new parents are."""
+
+
+class PeerShown(msgspec.Struct, frozen=True):
+    """A peer of the demo."""
+
+    name: str
+    node_id: str
+    role: str
+    """In the busiest topic: `root`, `forwarder`, `subscriber` or `peer`."""
+    publishes: bool
+    children: int
+    """In all topics."""
+    state: str
+    """`healthy`, `killed`, `cut off` or `slow`."""

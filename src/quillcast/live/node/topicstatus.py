@@ -1,0 +1,95 @@
+"""A peer's part in a topic, as structs of `core.status`: its place in the tree, and how far its subscriptions are."""
+
+import msgspec
+
+from quillcast.core.envelope import Term
+from quillcast.core.messages import Contact
+from quillcast.core.status import PeerContact, SubscriberLag, Topic, TopicSettings, TopicStatus
+from quillcast.protocol.peer import Peer
+from quillcast.protocol.security.access import principal
+from quillcast.protocol.topics.descriptor import Descriptor
+from quillcast.protocol.topics.messages import Reader
+from quillcast.protocol.topics.state import lag
+from quillcast.protocol.topics.state.tree import Tree
+
+
+def topic_status(peer: Peer, topic: bytes, events_per_s: float) -> TopicStatus:
+    """This peer's part in a topic that it has a tree, publishers or settings of."""
+    scribe = peer.scribe
+    tree, publishers = scribe.trees.get(topic), scribe.publishing.publishers.get(topic, {})
+    descriptor = scribe.descriptors.get(topic) or next(iter(publishers.values())).descriptor
+    part = TopicStatus(
+        name=full_name(descriptor),
+        topic_id=topic.hex(),
+        settings=topic_settings(descriptor),
+        role="publisher" if publishers else "replica",
+        publishers=sum(publisher.writers_count for publisher in publishers.values()),
+        never_stable=sum(publisher.dropped.count for publisher in publishers.values()),
+        events_per_s=round(events_per_s, 1),
+    )
+    return part if tree is None else _placed(part, tree, peer)
+
+
+def _placed(part: TopicStatus, tree: Tree, peer: Peer) -> TopicStatus:
+    """The same, with this peer's place in the tree, and its subscriptions as far as is known here."""
+    end = tree.known_end if part.settings.reliable else 0
+    found = lag.readers(tree, peer.host, peer.config.topics.past_terms_s)
+    return msgspec.structs.replace(
+        part,
+        role="root" if tree.root is not None else "forwarder" if tree.children else "leaf",
+        parent=None if tree.parent is None else peer_contact(tree.parent),
+        children=tuple(peer_contact(child.contact) for child in tree.children.values()),
+        subscriptions=len(tree.subscriptions),
+        depth=len(tree.path) if tree.attached else None,
+        term=term_shown(tree.term),
+        frontier=tree.frontier,
+        known_end=tree.known_end,
+        stable=tree.flow.current.stable,
+        events=lag.events(tree),
+        buffered_bytes=tree.flow.log.size_bytes,
+        lags=tuple(subscriber_lag(part.name, peer.host.me, each, end) for each in found),
+    )
+
+
+def topic_settings(descriptor: Descriptor) -> TopicSettings:
+    """What a topic's owner chose, and who may use the topic."""
+    return TopicSettings(
+        **msgspec.structs.asdict(descriptor.settings),
+        owner=principal(descriptor.owner_key) if descriptor.owner_key else None,
+        access=descriptor.access,
+    )
+
+
+def described_topic(descriptor: Descriptor) -> Topic:
+    """A topic by its descriptor."""
+    return Topic(full_name(descriptor), descriptor.topic.hex(), topic_settings(descriptor))
+
+
+def full_name(descriptor: Descriptor) -> str:
+    """The name by which applications use a topic."""
+    return f"{descriptor.creator}:{descriptor.name}" if descriptor.creator else descriptor.name
+
+
+def peer_contact(contact: Contact) -> PeerContact:
+    """A contact, for people to read."""
+    return PeerContact(contact.node_id.hex(), contact.address)
+
+
+def term_shown(term: Term) -> str:
+    """A term, for people to read."""
+    return f"{term.counter}.{term.node[:4].hex()}"
+
+
+def subscriber_lag(topic: str, node: bytes, reader: Reader, end: int) -> SubscriberLag:
+    """How far a subscription of `node` is behind the `end` of its peer's term; 0 if no event is outstanding."""
+    return SubscriberLag(
+        topic=topic,
+        node_id=node.hex(),
+        name=reader.name,
+        number=reader.number,
+        behind_events=max(0, end - reader.taken) + reader.owed + reader.waiting,
+        behind_s=round(reader.behind_s, 3),
+        stalled_s=round(reader.stalled_s, 3),
+        waiting_events=reader.waiting,
+        waiting_bytes=reader.waiting_bytes,
+    )

@@ -1,0 +1,93 @@
+"""A topic's live tree, as structs of `core.status`, from what its peers answered to a survey."""
+
+from collections.abc import Mapping
+
+from quillcast.core.envelope import NO_TERM
+from quillcast.core.status import TreePeer, TreeStatus, UnresponsivePeer
+from quillcast.live.node.topicstatus import subscriber_lag, term_shown, topic_settings
+from quillcast.protocol.topics.messages import Branch, Lease, Reader
+
+Branches = Mapping[bytes, Branch]
+"""What peers answered, by nodeId."""
+
+
+def is_whole(branches: Branches) -> bool:
+    """Did the root and every named child answer? Or is there nobody to answer?"""
+    if any(_says_none(branch) for branch in branches.values()):
+        return True
+    return any(branch.root for branch in branches.values()) and not _unanswered(branches)
+
+
+def tree_status(name: str, branches: Branches, addresses: Mapping[bytes, str]) -> TreeStatus:
+    """The tree of a topic; `addresses` are those that are known here."""
+    inside = {node: branch for node, branch in sorted(branches.items()) if not _says_none(branch)}
+    roots = sorted((node for node, branch in inside.items() if branch.root), key=lambda node: inside[node].term)
+    root = inside[roots[-1]] if roots else None
+    named = {child.node_id: child.address for branch in branches.values() for child in branch.children}
+    addresses = {**named, **addresses}
+    known = [branch.descriptor for branch in branches.values() if branch.descriptor is not None]
+    return TreeStatus(
+        topic=name,
+        complete=is_whole(branches),
+        root=roots[-1].hex() if roots else None,
+        settings=topic_settings(max(known, key=lambda each: each.version)) if known else None,
+        events=max((branch.events for branch in inside.values()), default=0),
+        peers=tuple(_peer(name, node, addresses.get(node), branch, root) for node, branch in inside.items()),
+        unresponsive=tuple(_unresponsive(node, addresses.get(node), inside, root) for node in _unheard(inside)),
+    )
+
+
+def _says_none(branch: Branch) -> bool:
+    """Does the peer closest to the topic say that it has no tree?"""
+    return branch.term == NO_TERM and not branch.parent and not branch.root
+
+
+def _unanswered(branches: Branches) -> set[bytes]:
+    """Peers that others name as their parent or child, but that did not answer themselves."""
+    children = {child.node_id for branch in branches.values() for child in branch.children}
+    parents = {branch.parent for branch in branches.values() if branch.parent}
+    return (children | parents) - branches.keys()
+
+
+def _unheard(branches: Branches) -> list[bytes]:
+    """Peers that should be in the tree and did not answer: those named as parent or child, and leases of lost ones."""
+    lost = {lease.node for branch in branches.values() for lease in branch.leases if lease.lost}
+    return sorted(_unanswered(branches) | (lost - branches.keys()))
+
+
+def _peer(topic: str, node: bytes, address: str | None, branch: Branch, root: Branch | None) -> TreePeer:
+    return TreePeer(
+        node_id=node.hex(),
+        address=address,
+        root=branch.root,
+        parent=branch.parent.hex() or None,
+        children=tuple(child.node_id.hex() for child in branch.children),
+        subscriptions=branch.subscribers,
+        term=term_shown(branch.term),
+        frontier=branch.frontier,
+        lags=tuple(subscriber_lag(topic, node, each, _end_for(branch, each, root)) for each in branch.readers),
+    )
+
+
+def _end_for(branch: Branch, reader: Reader, root: Branch | None) -> int:
+    """The position that a peer's subscription must reach: the root's frontier, after all of an earlier term."""
+    if root is None or root.descriptor is None or not root.descriptor.settings.reliable:
+        return 0
+    return root.frontier if branch.term == root.term else max(branch.frontier, reader.taken) + root.frontier
+
+
+def _unresponsive(node: bytes, address: str | None, branches: Branches, root: Branch | None) -> UnresponsivePeer:
+    """A peer that did not answer: what the last peer that named it said."""
+    said = [lease for branch in branches.values() for lease in branch.leases if lease.node == node]
+    lease = max(said, key=lambda each: (each.term, each.acknowledged), default=None)
+    return UnresponsivePeer(
+        node_id=node.hex(),
+        address=address,
+        lost=lease is not None and lease.lost,
+        behind_events=None if lease is None or root is None else _unacknowledged(lease, root),
+    )
+
+
+def _unacknowledged(lease: Lease, root: Branch) -> int:
+    """Events of the root's term that a peer and all below it have not acknowledged, by their last report."""
+    return max(0, root.frontier - lease.acknowledged) if lease.term == root.term else root.frontier

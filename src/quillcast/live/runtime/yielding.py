@@ -1,0 +1,39 @@
+"""When a peer yields the CPU to the processes that its events woke (docs/decisions/yielding.md).
+
+The kernel queues a woken process for a CPU that is about to become idle, and a chain of peers that stays on one CPU is
+faster than one that wakes another. But a peer that yields on a busy machine loses its turn to whoever wants the CPU.
+"""
+
+import math
+import os
+import time
+from collections.abc import Callable
+
+LONG_S = 0.001  # a guess: a process that an event woke is done with it by then
+LONG_MAX = 2  # long yields in a row: another process wants the whole CPU; a single one may be writing its journal
+PAUSE_S = 1.0  # a guess: how long a peer does not yield after that
+
+
+class Yielding:
+    """Yields the CPU when asked, unless other processes recently kept it for long; never if `enabled` is false."""
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sched_yield: Callable[[], None] = os.sched_yield,
+    ) -> None:
+        self._clock, self._sched_yield = clock, sched_yield
+        self._long = 0  # long yields in a row
+        self._paused_until = 0.0 if enabled else math.inf
+
+    def yield_cpu(self) -> None:
+        """Let other processes run first, if they need only a moment."""
+        now = self._clock()
+        if now < self._paused_until:
+            return
+        self._sched_yield()
+        self._long = self._long + 1 if self._clock() - now > LONG_S else 0
+        if self._long >= LONG_MAX:
+            self._long, self._paused_until = 0, now + PAUSE_S

@@ -1,0 +1,66 @@
+"""X.509 certificates: what they say, and which network signed them.
+
+A member's certificate is signed by the network's Ed25519 key and contains the peer's own key. It has one extension: the
+issuer's nonce, which is part of the nodeId (`protocol.security.members`).
+"""
+
+from datetime import datetime
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from quillcast.protocol.security.members import NONCE_BYTES, Member, Unadmitted, fingerprint
+
+NONCE_OID = x509.ObjectIdentifier("2.25.197262913640372291158034166573107164483")  # a UUID of ours: X.667, clause 6.3
+
+_UNREADABLE = (
+    ValueError, TypeError, OverflowError, UnsupportedAlgorithm, x509.InvalidVersion, x509.ExtensionNotFound,
+    x509.DuplicateExtension,
+)  # fmt: skip
+
+
+def authority_key(certificate: bytes) -> bytes:
+    """The public key in a network's certificate. Raises `Unadmitted` if it is invalid."""
+    try:
+        key = x509.load_der_x509_certificate(certificate).public_key()
+    except _UNREADABLE as problem:
+        raise Unadmitted("certificate", "its network's certificate makes no sense") from problem
+    if not isinstance(key, Ed25519PublicKey):
+        raise Unadmitted("certificate", "its network's certificate holds no Ed25519 key")
+    return key.public_bytes_raw()
+
+
+def read_member(certificate: bytes, by: bytes) -> Member:
+    """Read a member's certificate. Raises `Unadmitted` unless the network with public key `by` signed it."""
+    try:
+        read = x509.load_der_x509_certificate(certificate)
+        Ed25519PublicKey.from_public_bytes(by).verify(read.signature, read.tbs_certificate_bytes)
+        key = read.public_key()
+        extension = read.extensions.get_extension_for_oid(NONCE_OID).value
+    except InvalidSignature as problem:
+        raise Unadmitted("network", f"its certificate is not of the network {fingerprint(by)}") from problem
+    except _UNREADABLE as problem:
+        raise Unadmitted("certificate", "its certificate is none of a peer") from problem
+    nonce = extension.value if isinstance(extension, x509.UnrecognizedExtension) else b""
+    if not isinstance(key, Ed25519PublicKey) or len(nonce) != NONCE_BYTES:
+        raise Unadmitted("certificate", "its certificate is none of a peer")
+    from_ns, until_ns = _ns(read.not_valid_before_utc), _ns(read.not_valid_after_utc)
+    return Member(key.public_bytes_raw(), nonce, from_ns, until_ns)
+
+
+def secret_pem(key: Ed25519PrivateKey) -> bytes:
+    """A secret key in the format of OpenSSL's files, without a password."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def pem(certificate: bytes) -> bytes:
+    """A certificate in the format of OpenSSL's files."""
+    return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
+
+
+def _ns(time: datetime) -> int:
+    return int(time.timestamp()) * 10**9

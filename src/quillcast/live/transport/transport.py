@@ -1,0 +1,130 @@
+"""How one connection carries frames: the interface of all transports, TCP and Unix sockets."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+
+from quillcast.core.bundle import BUNDLE_BYTES, Bundle
+from quillcast.core.errors import Malformed
+from quillcast.live.config import LiveConfig
+from quillcast.live.transport import addresses, local_ipc
+from quillcast.live.transport.framing import BUNDLE, HEADER_BYTES, FrameType, header
+
+Part = bytes | memoryview
+
+DATA = attrgetter("data")  # of a block
+
+
+@dataclass(frozen=True, slots=True)
+class OtherEnd:
+    """What the operating system says about the other end of a connection."""
+
+    name: str = "an unauthenticated peer"
+    """Its address or process, as text."""
+    pid: int = 0
+    """Its process, if that is on this machine."""
+    own_pid: int = 0
+    """The same, if the process is also of this user."""
+
+
+UNKNOWN = OtherEnd()
+
+
+class TransportLost(Exception):
+    """Something that the other side sent cannot be had any more: as if the connection had ended before."""
+
+
+class Transport:
+    """Carries frames to and from the other end of one connection, which gets it when it is made.
+
+    Here everything travels in the socket's stream, as it does for `TcpTransport` and `UnixTransport`. TLS encrypts what
+    is written (`live.transport.tls`). Between processes of one user, large blocks stay in shared memory
+    (`live.transport.shared_transport`).
+    """
+
+    certificate: bytes | None = None
+    """The other side's certificate, once its key is proven."""
+
+    def __init__(self, stream: asyncio.Transport, end: OtherEnd = UNKNOWN) -> None:
+        self.stream, self.end = stream, end
+        """The stream says how much waits to be sent, and whether it is closing. Only the transport writes to it."""
+
+    def write(self, parts: list[Part]) -> None:
+        """Send these bytes, which are whole frames, in order."""
+        self.stream.writelines(parts)
+
+    def pack(self, bundle: Bundle, parts: list[Part]) -> int:
+        """Append the frame that carries a bundle to `parts`; returns how many bytes that is."""
+        head = bundle.head
+        size = len(head) + bundle.size - BUNDLE_BYTES
+        parts.append(header(size, BUNDLE) + head)
+        parts += map(DATA, bundle.blocks)
+        return HEADER_BYTES + size
+
+    def unpack(self, type_: FrameType, content: bytes) -> Bundle | None:
+        """Process a frame of this kind of transport; returns the bundle, if it carries one.
+
+        Raises `Malformed` if the frame is not of this kind of transport, and `TransportLost`.
+        """
+        raise Malformed(f"a {type_.name} frame of {len(content)} bytes came out of turn")
+
+    def finish(self, close: Callable[[], None]) -> None:
+        """Call `close` when the other side has taken all that does not travel in the stream; or after a while."""
+        close()
+
+    def close(self) -> None:
+        """Close the stream when everything written has been sent, and release what is kept for the other side."""
+        self.stream.close()
+
+
+class TcpTransport(Transport):
+    """A TCP connection. Bytes that stay unacknowledged for too long end it."""
+
+    def __init__(self, stream: asyncio.Transport, config: LiveConfig) -> None:
+        """Raises `OSError` if the connection has ended already."""
+        peer = stream.get_extra_info("peername")  # none if it has gone already
+        super().__init__(stream, OtherEnd(addresses.written(*peer[:2])) if peer else UNKNOWN)
+        own = stream.get_extra_info("socket")
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * config.unanswered_timeout_s))
+
+
+class UnixTransport(Transport):
+    """A Unix socket to a process of this machine, whose number and user the kernel tells."""
+
+    def __init__(self, stream: asyncio.Transport, config: LiveConfig) -> None:
+        """Raises `OSError` if the connection has ended already."""
+        own = stream.get_extra_info("socket")
+        local_ipc.widen(own)
+        pid, user = local_ipc.process(own)
+        super().__init__(stream, OtherEnd(f"process {pid} of this machine", pid, pid if user == os.geteuid() else 0))
+
+
+def transport_of(stream: asyncio.Transport, config: LiveConfig) -> Transport:
+    """The transport of a socket that was just connected or accepted."""
+    made = UnixTransport if stream.get_extra_info("socket").family == socket.AF_UNIX else TcpTransport
+    stream.set_write_buffer_limits(high=config.write_bytes_max)
+    try:
+        return made(stream, config)
+    except OSError:
+        stream.abort()  # its protocol is told next that it ended
+        return Transport(stream)
+
+
+async def connect(
+    loop: asyncio.AbstractEventLoop,
+    protocol: Callable[[], asyncio.BaseProtocol],
+    host: str,
+    port: int,
+    *,
+    local: bool,
+) -> None:
+    """Connect to an address: if `local`, by a Unix socket where a peer of this machine has one. Raises `OSError`."""
+    own = local_ipc.connected(addresses.written(host, port)) if local else None
+    if own is None:
+        await loop.create_connection(protocol, host, port)
+    else:
+        await local_ipc.serve(loop, protocol, own)

@@ -1,0 +1,48 @@
+"""The seam for forwarding policies: who passes a topic's bundles on to whom.
+
+A policy is told a peer's place in a topic and answers with values. The control plane that keeps the place (for the
+overlay, `protocol.topics`) asks it, compares the channels that it wants with those that stand, and installs the
+difference. Membership, leases, recovery and the data path are the same under every policy.
+"""
+
+from typing import NamedTuple, Protocol
+
+from quillcast.core.messages import Contact
+from quillcast.protocol.forwarding.channels import Filter
+
+
+class Place(NamedTuple):
+    """A peer's place in a topic, as policies see it."""
+
+    topic: bytes
+    above: Contact | None
+    """Whom it gets the topic's bundles from; at the root, who would be root next."""
+    below: tuple[Contact, ...]
+    """The members that it took in, or is about to, in the order in which they came."""
+
+
+class ChannelSpec(NamedTuple):
+    """A channel that a policy wants: to which member, and what decides per bundle whether it enters."""
+
+    to: Contact
+    filter: Filter | None = None
+
+
+class ForwardingPolicy(Protocol):
+    """Decides who serves whom. Same place, same answer: a policy keeps no state and rolls no dice."""
+
+    def intercepts(self, place: Place | None) -> bool:
+        """Does a newcomer's request on its way to the root end at this peer? None: it has no place in the topic yet."""
+        ...
+
+    def refer(self, place: Place, newcomer: Contact) -> tuple[Contact, ...]:
+        """The members that a newcomer asks instead of this peer; empty if this peer takes it in."""
+        ...
+
+    def stand_ins(self, place: Place) -> tuple[Contact, ...]:
+        """Whom the members below turn to when this peer is lost, the best first."""
+        ...
+
+    def channels(self, place: Place) -> tuple[ChannelSpec, ...]:
+        """The channels that this peer needs, each to a member below it."""
+        ...

@@ -1,0 +1,94 @@
+"""A stream: the events of one term of one topic, numbered by one root. A peer knows which of its ranges arrived."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Term
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet
+from quillcast.protocol.forwarding.ledger import NO_LEDGER, Ledger, Run, runs_of
+
+Held = tuple[tuple[Term, int, tuple[Range, ...], int], ...]
+"""Ended terms: how far each went and what of it was stable, as far as these are known, and what is kept of it."""
+
+
+class Stream(msgspec.Struct, gc=False, eq=False):
+    """A term that goes on. Its bundles are in the flow's log.
+
+    `start` is the first index that this peer is responsible for. `seen` holds the indexes that arrived or were given
+    up. `stable` is the index below which all leases are served, as declared by the term's root (0 until then). The
+    `ledger` tells which events were in discarded bundles.
+    """
+
+    term: Term
+    start: int = 0
+    stable: int = 0
+    seen: RangeSet = NO_RANGES
+    ledger: Ledger = NO_LEDGER
+
+    def add(self, bundle: Bundle) -> bool:
+        """Record a bundle's range. False for a repeat."""
+        if self.seen is NO_RANGES:
+            self.seen = RangeSet()
+        return self.seen.add(bundle.envelope.first, bundle.last)
+
+    @property
+    def frontier(self) -> int:
+        """One past the end of the contiguous run from the start."""
+        return self.seen.contiguous_from(self.start)
+
+    def missing(self, end: int) -> list[Range]:
+        """The missing ranges, up to an index."""
+        return self.seen.missing(self.start, max(end, self.seen.end))
+
+    def give_up(self, ranges: Iterable[Range]) -> None:
+        """Treat ranges that nobody has as if they had arrived, so that later events can proceed."""
+        if self.seen is NO_RANGES:
+            self.seen = RangeSet()
+        self.seen.update(ranges)
+
+    def note_gone(self, gone: Iterable[Bundle]) -> None:
+        """Bundles were discarded: keep their runs."""
+        self.note_runs(run for bundle in gone for run in runs_of(bundle))
+
+    def note_runs(self, runs: Iterable[Run]) -> None:
+        """Keep runs of events whose bundles are not kept here."""
+        if self.ledger is NO_LEDGER:
+            self.ledger = Ledger()
+        for run in runs:
+            self.ledger.add(run)
+
+
+class EndedStream(Stream, gc=False, eq=False, kw_only=True):
+    """A term that has ended: how far it is known to have gone, and what is still kept of it for others.
+
+    Nobody needs the events below `stable`. The live publishers sent the events beyond it again, to a later root.
+    `asked` holds indexes that neighbours asked for and that never arrived here. It is kept until a time, `until`.
+    """
+
+    end: int
+    bundles: list[Bundle]
+    until: float
+    asked: RangeSet = NO_RANGES
+
+    @classmethod
+    def of(cls, live: Stream, end: int, bundles: list[Bundle], until: float) -> "EndedStream":
+        """A stream that ends now, or ended somewhere else. How far it was stable is for the channels to be told."""
+        seen = live.seen or RangeSet()
+        return cls(live.term, seen=seen, ledger=live.ledger, end=max(end, seen.end), bundles=bundles, until=until)
+
+    def ask(self, ranges: Iterable[Range]) -> None:
+        """Neighbours miss these indexes. This peer misses or has discarded them, and now wants them on their behalf."""
+        self.asked = self.asked or RangeSet()
+        for first, last in ranges:
+            self.asked.add(first, last)
+            self.seen.discard(first, last)
+
+    def wanted(self) -> list[Range]:
+        """The indexes that neighbours asked for and that are still missing."""
+        return [piece for first, last in self.asked for piece in self.seen.missing(first, last)] if self.asked else []
+
+    def kept(self) -> list[Range]:
+        """The indexes of what is kept, as ranges."""
+        return RangeSet((bundle.envelope.first, bundle.last) for bundle in self.bundles).ranges()

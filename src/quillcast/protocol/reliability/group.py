@@ -1,0 +1,90 @@
+"""What recovery needs of a topic at a peer: whom it can ask, what they hold, and whom to tell what it gave up.
+
+The control plane that forms the topic's tree implements these interfaces (`protocol.topics.groups`). Another one, or a
+test, implements them in its own way.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from quillcast.core.envelope import Term
+from quillcast.core.messages import Contact, Message
+from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.stream import Held
+
+
+class Member(NamedTuple):
+    """A neighbour in the group, and what it reports to hold of ended terms."""
+
+    contact: Contact
+    held: Held
+
+
+class Group(Protocol):
+    """The peers that share a topic's events with this one. `flow` is what this peer has of them."""
+
+    flow: Flow
+
+    @property
+    def known_end(self) -> int:
+        """How far the current term is known to have gone, even if its events never came here."""
+        ...
+
+    @property
+    def upstream(self) -> Contact | None:
+        """The member that passes the current term on to this peer. What it released is not coming any more."""
+        ...
+
+    @property
+    def root(self) -> bytes | None:
+        """The nodeId of the current term's root, if it is another than `upstream`; None otherwise."""
+        ...
+
+    def may_be_late(self, within_s: float) -> bool:
+        """May events be late because publishers are held back, or were until a while ago?"""
+        ...
+
+    def members(self) -> Iterator[Member]:
+        """The neighbours: upstream first."""
+        ...
+
+    def sources(self) -> list[Contact]:
+        """Whom to ask for events of the current term, in this order."""
+        ...
+
+    def past_sources(self) -> list[Contact]:
+        """Whom to ask for events of ended terms."""
+        ...
+
+
+class Groups(Protocol):
+    """The groups of a peer, and what they learn from recovery."""
+
+    def find(self, topic: bytes) -> Group | None:
+        """The group of a topic that this peer takes part in."""
+        ...
+
+    def learned(self, group: Group, term: Term, end: int, stable: int) -> None:
+        """A member reports how far an ended term went, and up to where its root declared it stable."""
+        ...
+
+    def gave_up(self, group: Group) -> None:
+        """Nobody has some events, so this peer continues without them."""
+        ...
+
+    def asked_for(self, group: Group, term: Term, ranges: list[Range], asker: bytes) -> bool:
+        """Another peer misses these ranges, as this one does. True: look for them on its behalf."""
+        ...
+
+    def ask_root(self, group: Group, message: Message) -> None:
+        """Take a request to the root of the topic."""
+        ...
+
+    def is_pressed(self) -> bool:
+        """Are the buffers over their budget, so that whoever has missing events may lack the credit to send them?"""
+        ...
+
+    def takes_repairs(self) -> bool:
+        """Is there room for one more repair, even so?"""
+        ...

@@ -1,0 +1,52 @@
+"""What bundles on their way through the forwarding table change in the topics' trees."""
+
+from collections.abc import Mapping
+
+from quillcast.core.bundle import Bundle
+from quillcast.core.envelope import Term
+from quillcast.core.host import Host
+from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.topics.state.effects import CarryOut, FrontFilled, GapNoticed
+from quillcast.protocol.topics.state.flow_control import FlowControl
+from quillcast.protocol.topics.state.progress import Progress
+from quillcast.protocol.topics.state.terms import Terms
+from quillcast.protocol.topics.state.tree import Tree
+
+
+class Arrivals:
+    """The listener of the forwarding table (`forwarding.table.FlowListener`)."""
+
+    def __init__(
+        self, host: Host, trees: Mapping[bytes, Tree], terms: Terms, progress: Progress, flow_control: FlowControl,
+        carry_out: CarryOut,
+    ) -> None:  # fmt: skip
+        self.host, self.trees, self.terms, self.progress, self.flow_control = host, trees, terms, progress, flow_control
+        self.carry_out = carry_out
+
+    def new_term(self, flow: Flow, term: Term) -> None:
+        """Enter the term, unless this peer is a root, which outdoes it, or does not know yet from where it is owed."""
+        tree = self.trees[flow.topic]
+        if not flow.begun and not tree.attached:
+            return
+        self.terms.heard_of(tree, term)
+        if tree.root is None:
+            self.terms.enter(tree, term, 0)
+
+    def moved(self, flow: Flow, bundle: Bundle) -> None:
+        """Neighbours are told how far the topic came."""
+        self.progress.moved(self.trees[flow.topic], bundle.size)
+
+    def gap(self, flow: Flow) -> None:
+        """Order a look for what is missing."""
+        self.carry_out(GapNoticed(flow.topic))
+
+    def front_filled(self, flow: Flow, term: Term) -> None:
+        """Order a look for what is missing next."""
+        self.carry_out(FrontFilled(flow.topic, term))
+
+    def taken(self, sender: bytes, bundle: Bundle, *, is_due: bool) -> None:
+        """Return the credit of what full buffers wait for at once."""
+        if is_due and self.flow_control.takes_repairs:
+            self.host.release(sender, bundle.size)
+        else:
+            self.flow_control.release(sender, bundle.size)

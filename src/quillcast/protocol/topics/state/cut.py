@@ -1,0 +1,24 @@
+"""The end of a lease whose holder could not keep up, until it does."""
+
+CATCH_UP_S = 1.0  # a receiver that is behind by less than this has caught up; a guess: several reports
+
+
+class Cut:
+    """A lease was ended because its holder could not keep up. Over when the holder catches up.
+
+    It has caught up when it reaches what was in the log at some time soon after that time.
+    """
+
+    __slots__ = ("at", "mark", "within_s")
+
+    def __init__(self, mark: int, at: float, within_s: float = CATCH_UP_S) -> None:
+        self.mark, self.at, self.within_s = mark, at, within_s
+
+    def is_over(self, position: int, frontier: int, now: float) -> bool:
+        """Given the holder's position and the frontier of the term here: has it caught up?"""
+        if position < self.mark:
+            return False
+        if position >= frontier or now - self.at <= self.within_s:
+            return True
+        self.mark, self.at = frontier, now
+        return False

@@ -1,0 +1,161 @@
+"""Who is owed a topic's events at a peer, and so holds its stability back: children, and leases of those that are gone.
+
+Local subscriptions do so as well (`subscription.py`).
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from quillcast.core.envelope import Term
+from quillcast.core.host import Host
+from quillcast.core.interning import interned
+from quillcast.core.messages import Contact
+from quillcast.protocol.forwarding.channels import Channel, PeerSink
+from quillcast.protocol.forwarding.stream import Held
+from quillcast.protocol.topics.state.cut import CATCH_UP_S, Cut
+from quillcast.protocol.topics.state.link_reports import ChildReport
+
+
+class LeaseHolder(Protocol):
+    """Somebody who is owed a topic's events: a local subscription, a child, or a lease of a child that is gone."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Was its lease ended because it could not keep up?"""
+        ...
+
+    def needed_from(self, term: Term) -> int:
+        """The index from which on it needs a term. A word on another term, even a later one, says nothing of it."""
+        ...
+
+    def kept_from(self, term: Term, *, at_root: bool) -> int | None:
+        """The index from which on this peer keeps a term for it where room is scarce; None: it keeps nothing."""
+        ...
+
+    def is_stalled(self, now: float) -> bool:
+        """Has its position not moved lately?"""
+        ...
+
+
+NEVER, BEFORE, SINCE = range(3)
+"""When a child spoke last: never, or before or since it was entered in the children table."""
+
+
+class Child(PeerSink):
+    """An entry of the children table, where the channel to that child leads."""
+
+    __slots__ = (
+        "acknowledged",
+        "acknowledged_term",
+        "channel",
+        "cut",
+        "cut_requested_to",
+        "frontier",
+        "frontier_moved_at",
+        "held",
+        "moved_at",
+        "named_until",
+        "newcomers",
+        "outdated",
+        "spoken",
+    )
+
+    def __init__(self, host: Host, contact: Contact, cursor: int, term: Term, acknowledged: int) -> None:
+        """`cursor` is the serial in the flow's log at which its channel starts."""
+        super().__init__(host, contact)
+        self.channel = Channel(self, cursor)
+        self.cut: Cut | None = None
+        self.acknowledged_term, self.acknowledged = term, acknowledged
+        self.held: Held = ()
+        self.spoken = NEVER  # is this its own word?
+        self.newcomers: tuple[bytes, ...] = ()  # below it, lately
+        self.outdated: tuple[bytes, ...] = ()  # of these, who spoke as this peer's own child since they were named
+        self.frontier = acknowledged  # how far it came itself, even if those below it are behind
+        self.moved_at = self.frontier_moved_at = host.now()  # when `acknowledged` and `frontier` last moved
+        self.cut_requested_to = 0  # up to here it was asked to end the leases below it that are behind
+        self.named_until = 0.0  # it came here from another parent: those above are told so until then
+
+    def note_report(self, report: ChildReport) -> None:
+        """What the child says holds."""
+        if (report.term, report.acknowledged) > (self.acknowledged_term, self.acknowledged):
+            self.moved_at = self.host.now()
+        if report.term != self.acknowledged_term:
+            self.cut_requested_to = 0
+        self.acknowledged_term, self.acknowledged, self.held, self.newcomers = (
+            interned(report.term),
+            report.acknowledged,
+            report.held,
+            report.newcomers,
+        )
+        if self.outdated:
+            self.outdated = tuple(node for node in self.outdated if node in report.newcomers)
+        frontier = max(report.acknowledged, report.frontier)
+        if frontier > self.frontier:
+            self.frontier_moved_at = self.host.now()
+        self.frontier = frontier
+        if self.acknowledged >= self.cut_requested_to:
+            self.cut_requested_to = 0
+        self.spoken = SINCE
+
+    def keeps_up(self, frontier: int, now: float) -> bool:
+        """Does the child itself keep up? Its reports are a moment behind, so it counts that it moved on lately."""
+        return self.frontier >= frontier or now - self.frontier_moved_at < CATCH_UP_S
+
+    def take_up(self, report: ChildReport) -> None:
+        """It reported this before it was entered here, and will not repeat it.
+
+        Or it left meanwhile, and has yet to take that report back.
+        """
+        self.note_report(report)
+        self.spoken = BEFORE
+
+    @property
+    def is_cut(self) -> bool:
+        return self.cut is not None
+
+    def needed_from(self, term: Term) -> int:
+        return _acknowledged(self, term)
+
+    def kept_from(self, term: Term, *, at_root: bool) -> int:
+        """Elsewhere than at the root it needs no copy of what it has itself, even if somebody below it lacks that."""
+        return self.needed_from(term) if at_root else self.frontier if self.acknowledged_term == term else 0
+
+    def is_stalled(self, now: float) -> bool:
+        return now - self.moved_at >= CATCH_UP_S
+
+    @property
+    def speaks_for(self) -> tuple[bytes, ...]:
+        """Whom its last report speaks for by name: itself, and those that came below it lately."""
+        return (self.contact.node_id, *self.newcomers) if self.spoken else ()
+
+
+class OrphanedLease:
+    """A child that was lost or moved: its last report holds stability back until its lease has passed.
+
+    Or until those speak for themselves below this peer again whose leases it was: its own, or of those it named.
+    """
+
+    __slots__ = ("acknowledged", "acknowledged_term", "awaited", "leaf", "until")
+
+    def __init__(self, child: Child, until: float, awaited: Iterable[bytes], *, leaf: bool = False) -> None:
+        self.acknowledged_term, self.acknowledged, self.until = child.acknowledged_term, child.acknowledged, until
+        self.awaited = dict.fromkeys(awaited)
+        self.leaf = leaf  # it is the child's own lease only
+
+    @property
+    def is_cut(self) -> bool:
+        return False
+
+    def needed_from(self, term: Term) -> int:
+        return _acknowledged(self, term)
+
+    def kept_from(self, term: Term, *, at_root: bool) -> int | None:
+        """Whoever comes in place of a departed one finds it at the root."""
+        return self.needed_from(term) if at_root else None
+
+    def is_stalled(self, now: float) -> bool:
+        return True
+
+
+def _acknowledged(holder: Child | OrphanedLease, term: Term) -> int:
+    return holder.acknowledged if holder.acknowledged_term == term else 0

@@ -1,0 +1,46 @@
+"""What the forwarding policy makes of this peer's place in each topic."""
+
+from quillcast.core.messages import Contact
+from quillcast.protocol.forwarding.policy import ForwardingPolicy, Place
+from quillcast.protocol.topics.state.ring import Ring
+from quillcast.protocol.topics.state.tree import Tree
+
+
+class Placement:
+    """Asks the policy, and installs the channels that it wants."""
+
+    def __init__(self, me: bytes, ring: Ring, policy: ForwardingPolicy) -> None:
+        self.me, self.ring, self.policy = me, ring, policy
+
+    def intercepts(self, tree: Tree | None) -> bool:
+        """Does a Join on its way to the root end at this peer?"""
+        return self.policy.intercepts(None if tree is None else self._place(tree, _members(tree)))
+
+    def refer(self, tree: Tree, newcomer: Contact) -> tuple[Contact, ...]:
+        """Whom a newcomer is to join instead of this peer, if not this one."""
+        return self.policy.refer(self._place(tree, _members(tree)), newcomer)
+
+    def stand_ins(self, tree: Tree) -> tuple[Contact, ...]:
+        """The peers that this one names to its children, should it be lost."""
+        return self.policy.stand_ins(self._place(tree, _children(tree)))
+
+    def install(self, tree: Tree) -> None:
+        """Open and close channels, so that those that the policy wants stand. Others are left as they are."""
+        tree.install(self.policy.channels(self._place(tree, _children(tree))))
+
+    def _place(self, tree: Tree, below: tuple[Contact, ...]) -> Place:
+        return Place(tree.topic, self._above(tree), below)
+
+    def _above(self, tree: Tree) -> Contact | None:
+        if tree.root is None:
+            return tree.parent
+        return next((each for each in self.ring.closest(tree.topic, 2) if each.node_id != self.me), None)
+
+
+def _children(tree: Tree) -> tuple[Contact, ...]:
+    return tuple([child.contact for child in tree.children.values()])
+
+
+def _members(tree: Tree) -> tuple[Contact, ...]:
+    waiting = [join.child for node, join in tree.waiting.items() if node not in tree.children]
+    return (*_children(tree), *waiting)

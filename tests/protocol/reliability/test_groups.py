@@ -1,0 +1,138 @@
+"""Recovery among the members of a group, whatever formed it: no tree, no Scribe and no peer."""
+
+from collections.abc import Iterator
+
+from quillcast.core.dispatch import Dispatch
+from quillcast.core.envelope import Kind, Term
+from quillcast.core.messages import Contact, Message
+from quillcast.core.ranges import Range
+from quillcast.protocol.forwarding.flow import Flow
+from quillcast.protocol.forwarding.log import Budget
+from quillcast.protocol.forwarding.stream import Held
+from quillcast.protocol.reliability.group import Group, Member
+from quillcast.protocol.reliability.messages import Fetch, Unavailable
+from quillcast.protocol.reliability.recovery import Look, Recovery, RecoveryTimes
+from tests.protocol.recording import BOB, CAROL, FIRST, PAUL, SECOND, WEATHER, RecordingHost, block, down
+
+TIMES = RecoveryTimes(gap_s=0.5, give_up_s=4.0, lease_s=30.0)
+
+
+class Circle:
+    """Bob passes the topic on to this peer, and Carol may have it as well."""
+
+    def __init__(self) -> None:
+        self.flow = Flow(WEATHER, Budget(1 << 20))
+        self.flow.begin(FIRST, 0, until=60.0)
+        self.known_end, self.root = 0, None
+        self.upstream: Contact | None = BOB
+        self.held: dict[Contact, Held] = {BOB: (), CAROL: ()}
+
+    def members(self) -> Iterator[Member]:
+        return (Member(contact, held) for contact, held in self.held.items())
+
+    def may_be_late(self, within_s: float) -> bool:
+        return False
+
+    def sources(self) -> list[Contact]:
+        return list(self.held)
+
+    def past_sources(self) -> list[Contact]:
+        return list(self.held)
+
+
+class Circles:
+    """The only group of this peer, and what it learned."""
+
+    def __init__(self, circle: Circle) -> None:
+        self.circle, self.learned_, self.given_up = circle, dict[Term, tuple[int, int]](), 0
+
+    def find(self, topic: bytes) -> Circle | None:
+        return self.circle if topic == WEATHER else None
+
+    def learned(self, group: Group, term: Term, end: int, stable: int) -> None:
+        self.learned_[term] = end, stable
+        group.flow.recall(term, end, until=60.0)
+
+    def gave_up(self, group: Group) -> None:
+        self.given_up += 1
+
+    def asked_for(self, group: Group, term: Term, ranges: list[Range], asker: bytes) -> bool:
+        return False
+
+    def ask_root(self, group: Group, message: Message) -> None:
+        raise AssertionError("Bob is the root")
+
+    def is_pressed(self) -> bool:
+        return False
+
+    def takes_repairs(self) -> bool:
+        return True
+
+
+class World:
+    def __init__(self) -> None:
+        self.host, self.dispatch, self.circle = RecordingHost(), Dispatch(), Circle()
+        self.groups = Circles(self.circle)
+        self.recovery = Recovery(self.host, TIMES, self.groups, self.dispatch)
+
+    def look(self, times: int = 2) -> None:
+        """The topic may miss something: time passes, and the gaps are checked."""
+        self.recovery.look_soon(WEATHER)
+        for _ in range(times):
+            self.host.time += TIMES.gap_s
+            self.dispatch.timer(Look())
+
+    def refuse(self, sender: Contact, term: Term, ranges: list[Range], *, for_good: bool = False) -> None:
+        released = tuple(ranges) if for_good else ()
+        self.dispatch.message(sender, Unavailable(WEATHER, term, ranges, released))
+
+    @property
+    def asked(self) -> list[tuple[Contact, list[Range]]]:
+        return [(to, message.ranges) for to, message in self.host.sent if isinstance(message, Fetch)]
+
+
+def test_what_is_missing_at_two_checks_is_requested_from_one_member_after_another() -> None:
+    world = World()
+    world.circle.known_end = 3
+    world.look(times=1)
+    assert world.asked == [], "it may be on its way"
+    world.look(times=1)
+    assert world.asked == [(BOB, [(0, 3)])]
+    world.refuse(BOB, FIRST, [(0, 3)])
+    assert world.asked[1:] == [(CAROL, [(0, 3)])]
+
+
+def test_a_range_is_given_up_once_upstream_released_it_and_nobody_has_it() -> None:
+    world = World()
+    world.circle.known_end = 3
+    world.look()
+    world.refuse(BOB, FIRST, [(0, 3)], for_good=True)
+    assert world.groups.given_up == 0, "Carol may have it"
+    world.refuse(CAROL, FIRST, [(0, 3)])
+    assert (world.groups.given_up, world.circle.flow.frontier) == (1, 3)
+
+
+def test_what_a_member_holds_of_an_ended_term_is_requested_from_it() -> None:
+    world = World()
+    world.circle.flow.begin(SECOND, 0, until=60.0)
+    world.circle.held[CAROL] = ((FIRST, 4, ((1, 4),), 1),)
+    world.look()
+    assert world.groups.learned_ == {FIRST: (4, 1)}
+    assert world.asked == [(CAROL, [(1, 4)])]
+
+
+def test_a_peer_answers_with_what_it_holds_and_refuses_the_rest() -> None:
+    world = World()
+    flow = world.circle.flow
+    flow.move(down(FIRST, 0, block(PAUL, 0)), flow.current)
+    world.dispatch.message(CAROL, Fetch(WEATHER, FIRST, [(0, 2)]))
+    assert [(to, bundle.envelope.kind, bundle.envelope.first) for to, bundle in world.host.carried] == [
+        (CAROL, Kind.REPAIR, 0)
+    ]
+    assert world.host.sent == [(CAROL, Unavailable(WEATHER, FIRST, [(1, 2)]))]
+
+
+def test_a_peer_that_is_in_no_group_of_the_topic_has_nothing() -> None:
+    world = World()
+    world.dispatch.message(CAROL, Fetch(b"x" * 16, FIRST, [(0, 2)]))
+    assert world.host.sent == [(CAROL, Unavailable(b"x" * 16, FIRST, [(0, 2)]))]
