@@ -378,6 +378,17 @@ def test_no_event_is_marked_once_publishers_keep_none_of_them_or_the_term_is_for
     assert edge.doubts is None
 
 
+def test_an_event_that_waited_behind_a_hole_is_marked_however_late_it_is_delivered() -> None:
+    edge, notes = a_doubting_edge()
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 2)))
+    edge.forget_publishers()
+    edge.forget_publishers()
+    edge.take(down(SECOND, 1, block(PAUL, 1)))
+    assert notes.got == [b"0", b"1", b"2"]
+    assert notes.recovered == [b"1", b"2"]
+
+
 def test_a_dropped_event_that_arrives_under_another_term_is_marked() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))

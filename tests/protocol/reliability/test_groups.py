@@ -33,6 +33,9 @@ class Circle:
     def members(self) -> Iterator[Member]:
         return (Member(contact, held) for contact, held in self.held.items())
 
+    def may_be_late(self, within_s: float) -> bool:
+        return False
+
     def sources(self) -> list[Contact]:
         return list(self.held)
 
@@ -61,9 +64,6 @@ class Circles:
 
     def ask_root(self, group: Group, message: Message) -> None:
         raise AssertionError("Bob is the root")
-
-    def may_be_late(self, group: Group) -> bool:
-        return False
 
     def is_pressed(self) -> bool:
         return False

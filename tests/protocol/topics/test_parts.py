@@ -249,27 +249,29 @@ def test_a_child_whose_reports_lag_behind_an_admission_is_not_considered_slow(
     assert child.cut is None
 
 
-def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
-    cut = Cut(mark=10, at=0.0)
-    assert not cut.is_over(9, 20, now=0.5)
-    assert not cut.is_over(10, 20, now=5.0), "that took too long: now it has to reach 20 soon"
-    assert not cut.is_over(19, 30, now=5.5)
-    assert cut.is_over(20, 30, now=5.5)
-
-
 def test_those_below_are_told_while_a_topic_that_waits_holds_its_publishers_back(
     world: Parts, flow_control: FlowControl
 ) -> None:
     tree = world.root(Descriptor("weather", Settings(slow="wait")))
     fill(world, tree)
     flow_control.sealed(tree, BOB.node_id, 10)
-    assert tree.parent_report(world.host.me, ()).held_back
+    assert tree.topic in world.reports.held_back
     assert tree.topic in world.reports.dirty
     world.budget.limit_bytes *= 4
     flow_control.relieved()
-    assert not tree.parent_report(world.host.me, ()).held_back
-    assert tree.may_be_late(world.host.time + 9, 10.0)
-    assert not tree.may_be_late(world.host.time + 10, 10.0)
+    assert tree.topic not in world.reports.held_back
+    world.host.time += 9
+    assert world.reports.held_back.lately(tree.topic, 10.0)
+    world.host.time += 1
+    assert not world.reports.held_back.lately(tree.topic, 10.0)
+
+
+def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
+    cut = Cut(mark=10, at=0.0)
+    assert not cut.is_over(9, 20, now=0.5)
+    assert not cut.is_over(10, 20, now=5.0), "that took too long: now it has to reach 20 soon"
+    assert not cut.is_over(19, 30, now=5.5)
+    assert cut.is_over(20, 30, now=5.5)
 
 
 def test_a_cut_requested_in_one_term_does_not_apply_to_the_next(world: Parts) -> None:

@@ -354,7 +354,8 @@ class Edge(Sink):
         """Check all publishers, and forget those that were silent since the last check, except for some.
 
         The checks are so far apart that a silent publisher has nothing in transit, unless it is beyond a partition.
-        Therefore the last `SILENT_MAX` publishers are remembered no matter how long they are silent.
+        Therefore the last `SILENT_MAX` publishers are remembered no matter how long they are silent. Events that wait
+        behind a hole arrived before, and are delivered later: until then, they may be at doubted positions.
         """
         silent = [id_ for id_, cursor in self.publishers.items() if cursor.looked_at_next == cursor.next]
         for publisher in silent[: max(0, len(silent) - SILENT_MAX)]:
@@ -363,7 +364,7 @@ class Edge(Sink):
         for cursor in self.publishers.values():
             cursor.looked_at_next = cursor.next
             cursor.awaited = cursor.awaited if cursor.awaited.end > (cursor.next or 0) else NO_RANGES
-        if self.doubts is not None:
+        if self.doubts is not None and not any(cursor.held for cursor in self.publishers.values()):
             self.doubts.age(self.publishers)
 
     # ---- losses

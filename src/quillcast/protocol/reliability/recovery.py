@@ -189,7 +189,7 @@ class Recovery:
         flow = group.flow
         awaited, present = flow.may_be_readmitted(term, gone), self.gaps.get((flow.topic, flow.term))
         incomplete = present is not None and bool(intersection(present.confirmed, self._missing(group, flow.term)))
-        if incomplete or self.groups.may_be_late(group):
+        if incomplete or group.may_be_late(self.times.lease_s):
             known = RangeSet((run.at, run.at + run.events) for run in flow.runs(term, gone))
             awaited.update(difference(gone, known))
         return awaited

@@ -134,8 +134,7 @@ class Reporting:
             self.reports.touch(tree)
         tree.follow_path(interned(report.path))
         tree.fallbacks, tree.parent_held = interned(report.fallbacks), report.held
-        if tree.note_held_back(self.host.now(), held_back=report.held_back):
-            self.reports.touch(tree)
+        self.reports.note_held_back(tree, held_back=report.held_back)
         self.terms.heard_of(tree, term)
         if term > tree.term:
             self.terms.enter(tree, term, 0)
