@@ -80,6 +80,11 @@ def test_somebody_knows_what_a_topic_had_though_its_root_leaves_together_with_th
             if village.peers[leaver].left and leaver in village.alive():
                 village.kill(leaver)
     assert village.alive() == [other]
+    tree = village.tree(other, TENNIS)
+    if after_s < 0.05:  # nobody but the other was told
+        assert tree is not None
+        assert tree.root is not None
+        assert tree.root.hold_until > village.peers[other].host.now() + 10, "the successor may have had leases below it"
     reader = Reader()
     village.subscribe(other, TENNIS, reader, start="earliest")
     village.run(5)

@@ -23,7 +23,7 @@ from quillcast.protocol.topics.state.forgetting import Forgetting
 from quillcast.protocol.topics.state.known import KnownTopics
 from quillcast.protocol.topics.state.link_reports import NEWCOMERS_MAX
 from quillcast.protocol.topics.state.progress import Progress
-from quillcast.protocol.topics.state.root import Root
+from quillcast.protocol.topics.state.root import UNKNOWN_PEER, Root
 from quillcast.protocol.topics.state.successors import Successors
 from quillcast.protocol.topics.state.terms import Terms
 from quillcast.protocol.topics.state.tree import Tree
@@ -218,7 +218,8 @@ class LeadershipTransfer:
             return
         hand_over.told[to.node_id], hand_over.told_at = None, self.host.now()
         self.successors.note(topic, to)
-        self.host.send(to, hand_over.message)
+        leases = (*hand_over.message.leases, UNKNOWN_PEER)  # of whoever was told first, and below it
+        self.host.send(to, msgspec.structs.replace(hand_over.message, leases=leases))
 
     def confirmed(self, message: Transferred) -> None:
         """Another peer knows what this one did of a topic."""
