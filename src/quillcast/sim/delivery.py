@@ -287,6 +287,11 @@ class Delivery:
             ended = self.leases.ended(reader, machine, at)
             if ended:
                 return ended
+        holders = [other for other in self.readers if other.host.alive and event in self.heard_by[other.name]]
+        if not writer.lives and holders:
+            out_of_reach = [self.leases.ended(reader, other.host.machine.number, at) for other in holders]
+            if all(out_of_reach):
+                return f"of those that had it, {out_of_reach[0]}"
         return self._bound_exceeded(reader, writer, event, at)
 
     def _bound_exceeded(self, reader: Reader, writer: Writer, event: Event, at: float) -> str:
