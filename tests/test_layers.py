@@ -1,4 +1,4 @@
-"""Who may import whom: each layer knows only what stands below it, and protocols reach the world through the Host."""
+"""Which layer may import which: only those below it; and protocols reach the world through the Host."""
 
 import ast
 import subprocess
@@ -168,7 +168,7 @@ def test_circles_are_found_whatever_way_they_take() -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    """What is imported for type checkers, or inside a function, ties modules together like any other import."""
+    """Imports for type checkers, or inside functions, tie modules together like any other import."""
     assert circles(import_graph()) == []
 
 

@@ -90,7 +90,7 @@ def test_invalid_requests_exit_with_2(quillcast: Commands, arguments: list[str],
         (["pub", LONG, "x"], "is not a topic name"),
         (["pub", f"{LONG}/+", "x"], "is not a topic name"),
         (["sub", "t", "--network", LONG], "is not a network name"),
-        (["sub", "t", "--name", LONG], "is no name for a subscription"),
+        (["sub", "t", "--name", LONG], "is not a valid subscription name"),
     ],
     ids=["topic", "pattern", "network", "label"],
 )
@@ -177,7 +177,7 @@ def test_a_fault_of_the_system_is_one_line_too(quillcast: Commands, tmp_path: Pa
 
 @pytest.mark.live
 class TestWithAPeer:
-    """What needs somebody else to be wrong about."""
+    """Requests that are wrong only because of other peers."""
 
     @pytest.fixture
     def node(self, quillcast: Commands, tmp_path: Path) -> dict[str, str]:

@@ -133,7 +133,7 @@ def test_an_unusable_runtime_folder_is_reported_and_another_one_used(quillcast: 
     quillcast.environment |= {"XDG_RUNTIME_DIR": "/dev/null", "TMPDIR": str(tmp_path)}
     subscriber = quillcast.start("sub", "t", "--count", "1")
     notice = subscriber.line(2)
-    assert notice.startswith("quillcast: XDG_RUNTIME_DIR=/dev/null cannot be used: it is no folder; this peer looks")
+    assert notice.startswith("quillcast: XDG_RUNTIME_DIR=/dev/null cannot be used: it is not a folder; this peer looks")
     assert "subscribed to t" in subscriber.line(2)
     assert quillcast.run("pub", "t", "heard")[0] == 0
     assert subscriber.end()[:2] == (0, "heard\n")

@@ -1,4 +1,4 @@
-"""What a socket reads: frames, hellos and proofs. Whatever comes, and however it is cut, a value or a `RemoteError`."""
+"""Frames, hellos and proofs from a socket: any bytes in any chunks give a value or a `RemoteError`."""
 
 from contextlib import suppress
 

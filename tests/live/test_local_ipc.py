@@ -199,7 +199,7 @@ def test_a_process_that_closes_its_link_and_lives_has_not_died(monkeypatch: pyte
 
 
 class Elsewhere:
-    """Who looks is another process than those that are looked at."""
+    """The observing process is not one of those observed."""
 
     @staticmethod
     def getpid() -> int:

@@ -94,7 +94,7 @@ def unusable(kind: str, folder: Path) -> tuple[str, str]:
     """A value of XDG_RUNTIME_DIR that cannot be used, and the word for it."""
     if kind == "a file":
         (folder / "file").touch()
-        return str(folder / "file"), "it is no folder"
+        return str(folder / "file"), "it is not a folder"
     if kind == "in a file":
         (folder / "file").touch()
         return str(folder / "file" / "deeper"), "Not a directory"
@@ -140,7 +140,7 @@ def test_a_folder_too_deep_for_a_unix_socket_is_used(tmp_path: Path, monkeypatch
 
 
 def test_cron_and_a_login_of_one_user_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever began before the system made the login's folder is found from there; who has no variable looks there."""
+    """Peers that began before the system made the login's folder are found from it; a peer without the variable looks there."""
     monkeypatch.setattr(runtimefolder.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     before = Rendezvous("default")

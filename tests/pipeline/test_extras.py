@@ -1,4 +1,4 @@
-"""What is missing for a command is told in one line, with the one command that installs it."""
+"""A missing package is reported in one line, with the one command that installs it."""
 
 import sys
 from collections.abc import Callable

@@ -25,7 +25,7 @@ def when(simulation: Simulation, what: str) -> float:
 
 
 def heard(reader: Reader) -> dict[tuple[str, int], float]:
-    """What a reader was given, and when."""
+    """The events that a reader got, and when."""
     return {entry.event: entry.at for entry in reader.log if isinstance(entry, Heard)}
 
 

@@ -69,7 +69,7 @@ def forget_the_last(simulation: Simulation) -> Reader:
 
 
 def told_of(simulation: Simulation, number: int, why: str = "cut") -> Told:
-    """What a reader is told of the loss of an event of the one writer, by its position."""
+    """The uncertain report of the loss of an event of the only writer."""
     for _, _, record in simulation.world.journal.records:
         if isinstance(record, Admitted) and record.first <= number < record.first + record.count:
             index = record.index + number - record.first

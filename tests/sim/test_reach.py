@@ -1,4 +1,4 @@
-"""Who could reach whom, and when: what the judges take for the truth about the network."""
+"""Which machines could reach each other, and when: the network as the judges see it."""
 
 from quillcast.sim.host import SimHost
 from quillcast.sim.network import one_way, partition

@@ -18,7 +18,7 @@ LINKS = PEERS * (PEERS - 1) / 2
 
 
 class Idle(NamedTuple):
-    """What happens in a minute in which nobody does anything."""
+    """What happens in a minute without any activity."""
 
     messages: int
     size_bytes: int

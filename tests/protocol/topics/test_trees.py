@@ -392,7 +392,7 @@ def test_a_child_that_leaves_and_comes_again_at_once_leaves_no_lease_behind() ->
 
 
 def test_those_below_a_dead_forwarder_are_waited_for() -> None:
-    """What its host says of a dead peer says nothing of others: they speak for themselves, or their leases end."""
+    """Losing a dead peer says nothing about those below it: they report themselves, or their leases end."""
     village = Village(16, config=DEEP)
     name = deep_name(village)
     readers = {peer: Reader() for peer in range(16)}

@@ -49,10 +49,10 @@ class Authority:
             certificate = x509.load_pem_x509_certificate(pem)
         except (ValueError, TypeError) as problem:
             raise LocalError(
-                "that is no network credential: it is not one Ed25519 key with its certificate"
+                "that is not a network credential: it is not one Ed25519 key with its certificate"
             ) from problem
         if not isinstance(key, Ed25519PrivateKey) or key.public_key() != certificate.public_key():
-            raise LocalError("that is no network credential: it is not one Ed25519 key with its certificate")
+            raise LocalError("that is not a network credential: it is not one Ed25519 key with its certificate")
         return cls(key, _der(certificate))
 
     @property
