@@ -17,6 +17,7 @@ COLOURS = {
     "nats-py": "#6f757d",
 }
 SYSTEMS = (
+    "quillcast, two peers",
     "quillcast",
     "zenoh",
     "pyzmq",
@@ -26,7 +27,8 @@ SYSTEMS = (
     "cyclonedds, best effort",
     "nats-py",
 )
-DASHED = (", polling", ", best effort")
+NAMED = {"quillcast, two peers": "quillcast", "quillcast": "quillcast, forwarder"}
+DASHED = ("quillcast", ", polling", ", best effort")
 INK, FAINT = "#1c1b19", "#ddd8cc"
 WIDTH, HEIGHT = 860, 390
 LEFT, TOP, BOTTOM = 92, 62, 336  # of both panels, in pixels
@@ -90,7 +92,7 @@ def _delays(shown: list[str], lone: dict[str, tuple[float, float]]) -> list[str]
         at, (p50, p99) = TOP + (BOTTOM - TOP) * (place + 0.5) / len(shown), lone[name]
         parts += [
             f'<path d="M{NAMES} {at:.1f}L{NAMES + 22} {at:.1f}" {_stroke(name)}/>',
-            _text(NAMES + 28, at + 4, name, bold=name == "quillcast"),
+            _text(NAMES + 28, at + 4, NAMED.get(name, name), bold=name in NAMED),
             f'<path d="M{x(p50):.1f} {at:.1f}H{x(p99):.1f}M{x(p99):.1f} {at - 5:.1f}v10" {_stroke(name)}/>',
             f'<circle cx="{x(p50):.1f}" cy="{at:.1f}" r="4.5" fill="{_colour(name)}"/>',
         ]
@@ -103,7 +105,7 @@ def _colour(name: str) -> str:
 
 def _stroke(name: str) -> str:
     dash = ' stroke-dasharray="6 4"' if name.endswith(DASHED) else ""
-    return f'stroke="{_colour(name)}" stroke-width="{3 if name == "quillcast" else 1.8}"{dash}'
+    return f'stroke="{_colour(name)}" stroke-width="{3 if name in NAMED else 1.8}"{dash}'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float) -> str:

@@ -1,8 +1,9 @@
 """Delay from publishing a lone event to the call of the handler, from one process to another, at a fixed rate.
 
-quillcast's events go through a forwarder in a third process, the topic's root. zenoh, pyzmq, cyclonedds and iceoryx2
-connect the two processes directly; rows of their own have a process between them. nats-py, paho-mqtt and redis go
-through their servers. The subscriber of iceoryx2 that polls takes a whole core.
+quillcast's events go through the topic's root. It is a forwarder in a third process, or one of the two in the row
+`quillcast, two peers`. zenoh, pyzmq, cyclonedds and iceoryx2 connect the two processes directly; rows of their own have
+a process between them. nats-py, paho-mqtt and redis go through their servers. The subscriber of iceoryx2 that polls
+takes a whole core.
 
 Systems take turns in every round, and a row is the median of its rounds. A system that is missing on this machine has a
 row that says so.
@@ -14,6 +15,7 @@ from head import Row, in_turns, median, missing_rows, parser, peaks, tell
 
 COMPARED = (
     *COMMON,
+    "quillcast, two peers",
     "quillcast, no journal",
     "quillcast, TCP",
     "quillcast, TLS over TCP",

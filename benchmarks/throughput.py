@@ -3,10 +3,10 @@
 The subscriber's handler is called with each event, as `bytes`. In the row `quillcast, batch` a loop takes all events
 that have arrived; in `quillcast, awaited` there is one `await` per event at both ends.
 
-quillcast's topic is reliable, and its root is a forwarder in a third process. All processes write a journal, unless the
-row says otherwise. zenoh, pyzmq, cyclonedds and iceoryx2 connect the two processes directly; rows of their own have a
-router (a zenoh session in router mode) or a forwarder (XSUB to XPUB) between them. nats-py, paho-mqtt and redis go
-through their servers.
+quillcast's topic is reliable. Its root is a forwarder in a third process, or one of the two in `quillcast, two peers`.
+All processes write a journal, unless the row says otherwise. zenoh, pyzmq, cyclonedds and iceoryx2 connect the two
+processes directly; rows of their own have a router (a zenoh session in router mode) or a forwarder (XSUB to XPUB)
+between them. nats-py, paho-mqtt and redis go through their servers.
 
 Every queue is bounded, and a full one holds the publisher back. Only `cyclonedds, best effort` drops events: its rate
 counts those that arrived, and `lost_share` is the share of those that did not.
@@ -26,6 +26,7 @@ from head import Row, in_turns, median, missing_rows, parser, peaks, tell
 
 COMPARED = (
     *COMMON,
+    "quillcast, two peers",
     "quillcast, no journal",
     "quillcast, TCP",
     "quillcast, TLS over TCP",
@@ -86,16 +87,17 @@ class Stage:
             self._check_tree(topic)
 
     def _check_tree(self, topic: str) -> None:
-        """Events have to go from the publisher to the forwarder, and from there to the subscriber."""
-        assert self.system.middle is not None
-        root, leaf = self.system.middle.first["id"], self.subscriber.first["id"]
+        """Events have to go from the publisher to the root, and from there to the subscriber if it is another."""
+        leaf, middle = self.subscriber.first["id"], self.system.middle
+        root = middle.first["id"] if middle is not None else leaf
+        wanted = {(root, None), (leaf, root if root != leaf else None)}
         until = time.monotonic() + PATIENCE_S
         while True:  # peers that have just joined may still have to agree on the root
-            tree = self.system.middle.ask("tree", topic=topic)
-            if {(peer["node_id"], peer["parent"]) for peer in tree["peers"]} == {(root, None), (leaf, root)}:
+            tree = (middle or self.subscriber).ask("tree", topic=topic)
+            if {(peer["node_id"], peer["parent"]) for peer in tree["peers"]} == wanted:
                 return
             if time.monotonic() > until:
-                raise SystemExit(f"the tree is not publisher, forwarder, subscriber: {tree}")
+                raise SystemExit(f"the tree is not {wanted}: {tree}")
             time.sleep(0.1)
 
     def measure(self, size_bytes: int, seconds: float, *, warmed_up: Callable[[], object] = lambda: None) -> Row:

@@ -47,6 +47,7 @@ class System:
 
 SYSTEMS = {
     "quillcast": System(Quillcast, "quillcast", middle="forwarder"),
+    "quillcast, two peers": System(Quillcast, "quillcast"),
     "quillcast, batch": System(QuillcastBatch, "quillcast", middle="forwarder"),
     "quillcast, awaited": System(QuillcastAwaited, "quillcast", middle="forwarder"),
     "quillcast, TCP": System(Quillcast, "quillcast", middle="forwarder"),

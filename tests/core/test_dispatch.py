@@ -46,3 +46,43 @@ def test_a_kind_cannot_have_two_handlers() -> None:
         dispatch.on_message(Ping, lambda sender, message: None)
     with pytest.raises(ValueError, match="Tick already has a handler"):
         dispatch.on_timer(Tick, lambda timer: None)
+
+
+class Part:
+    """A part of a peer, whose methods are handlers."""
+
+    def __init__(self) -> None:
+        self.got: list[object] = []
+
+    def ping(self, sender: Contact, message: Ping) -> None:
+        self.got.append((sender, message))
+
+    def word(self, message: Ping) -> None:
+        self.got.append(message)
+
+    def alarm(self) -> None:
+        self.got.append("alarm")
+
+
+def test_peers_with_the_same_handlers_share_their_tables_and_each_calls_its_own_parts() -> None:
+    parts, dispatches = (Part(), Part()), (Dispatch(), Dispatch())
+    for part, dispatch in zip(parts, dispatches, strict=True):
+        dispatch.on_message(Ping, part.ping)
+        dispatch.on_alarm(Tick, part.alarm)
+        dispatch.share()
+    assert dispatches[0]._direct is dispatches[1]._direct
+    dispatches[0].message(SENDER, Ping(1))
+    dispatches[1].timer(Tick(1))
+    assert (parts[0].got, parts[1].got) == ([(SENDER, Ping(1))], ["alarm"])
+
+
+def test_a_handler_that_is_added_later_is_not_shared() -> None:
+    shared, other = Dispatch(), Dispatch()
+    shared.share()
+    other.share()
+    part = Part()
+    shared.on_anonymous(Ping, part.word)
+    shared.message(SENDER, Ping(1))
+    assert part.got == [Ping(1)]
+    with pytest.raises(Malformed):
+        other.message(SENDER, Ping(1))

@@ -140,8 +140,8 @@ MUTANTS = (
         "discarded-term-recalled",
         "A discarded past term is recalled only if it went further.",
         "protocol/forwarding/flow.py",
-        "        return term < self.term and end > self.forgotten.get(term, -1)\n",
-        "        return term < self.term\n",
+        "        return term < self.term and self.live(term) is None and end > self.forgotten.get(term, -1)\n",
+        "        return term < self.term and self.live(term) is None\n",
         "protocol/forwarding/test_table.py::test_a_discarded_term_is_recalled_only_if_it_went_further",
     ),
     Mutant(

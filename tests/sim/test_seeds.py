@@ -75,6 +75,10 @@ HARD_SEEDS = {
     451788: "events beyond a partition that their publisher had discarded were expected to be sent again",
     450908: "all replicas of a topic were beyond a partition, and a former one had passed on its state before",
     455998: "a child that had caught up got no lease as long as a peer below it was behind",
+    460311: "events that a later term would bring were taken for some that had been reported by their positions",
+    465077: "publishers were held back, and what they kept was given up meanwhile",
+    467422: "an event that had waited behind a hole was delivered as if it could not have been reported lost",
+    469423: "a peer that awaited events of a past term held back credit for what it kept of it",
     440610: "a loss that followed at once from another was reported separately",
     310733: "as 310667, for a subscription that knew of the earlier term",
 }

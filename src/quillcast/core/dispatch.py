@@ -1,6 +1,8 @@
 """Routes inputs to layers: each layer registers the messages and timers that it declares."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import cache
+from types import MethodType
 from typing import Any, TypeVar
 
 from quillcast.core.errors import Malformed
@@ -9,6 +11,10 @@ from quillcast.core.messages import Contact, Message
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T", bound=Timer)
+Handlers = dict[type, tuple[Callable[..., None], int]]
+"""By kind of input: a function, and the place of the part that is its first argument."""
+
+_shared: dict[Hashable, Handlers] = {}
 
 
 class Dispatch:
@@ -16,16 +22,33 @@ class Dispatch:
 
     A message reaches a peer in one of two ways: directly from its sender, or routed by the overlay to the peer closest
     to a key. The two ways have separate handlers.
+
+    Handlers are methods of parts. All peers of a process have the same functions, so each keeps its parts only, once
+    it calls `share`: the simulator has ten thousand peers.
     """
 
+    __slots__ = ("_direct", "_parts", "_routed", "_timers")
+
     def __init__(self) -> None:
-        self._direct: dict[type, Callable[[Contact, Any], None]] = {}
-        self._routed: dict[type, Callable[[Any], None]] = {}
-        self._timers: dict[type, Callable[[Any], None]] = {}
+        self._parts: list[Any] = []
+        self._direct: Handlers = {}
+        self._routed: Handlers = {}
+        self._timers: Handlers = {}
+
+    def share(self) -> None:
+        """Every handler is registered: keep the tables in common with all peers that have the same."""
+        self._direct, self._routed, self._timers = (
+            _shared.setdefault(tuple(handlers.items()), handlers)
+            for handlers in (self._direct, self._routed, self._timers)
+        )
 
     def on_message(self, kind: type[M], handle: Callable[[Contact, M], None]) -> None:
         """Call `handle(sender, message)` for messages of this kind. Raises `ValueError` if the kind has a handler."""
-        _enter(self._direct, kind, handle)
+        self._direct = self._with(self._direct, kind, handle)
+
+    def on_anonymous(self, kind: type[M], handle: Callable[[M], None]) -> None:
+        """Call `handle(message)` for messages of this kind, whoever sent them. Raises `ValueError` likewise."""
+        self._direct = self._with(self._direct, kind, handle, _without_sender)
 
     def on_messages(self, kinds: Iterable[type[Message]], handle: Callable[[Contact, Any], None]) -> None:
         """Register one handler for several kinds of messages, if a layer tells them apart by itself."""
@@ -34,37 +57,67 @@ class Dispatch:
 
     def on_routed(self, kind: type[M], handle: Callable[[M], None]) -> None:
         """Call `handle(message)` for routed messages of this kind. Raises `ValueError` if the kind has a handler."""
-        _enter(self._routed, kind, handle)
+        self._routed = self._with(self._routed, kind, handle)
 
     def on_timer(self, kind: type[T], handle: Callable[[T], None]) -> None:
         """Call `handle(timer)` for timers of this kind. Raises `ValueError` if the kind has a handler."""
-        _enter(self._timers, kind, handle)
+        self._timers = self._with(self._timers, kind, handle)
+
+    def on_alarm(self, kind: type[Timer], handle: Callable[[], None]) -> None:
+        """Call `handle()` for timers of this kind, which say nothing else. Raises `ValueError` likewise."""
+        self._timers = self._with(self._timers, kind, handle, _without_timer)
 
     def on_timers(self, kinds: Iterable[type[Timer]], handle: Callable[[Any], None]) -> None:
         """Register one handler for several kinds of timers, if a layer tells them apart by itself."""
         for kind in kinds:
             self.on_timer(kind, handle)
 
+    def _with(
+        self, handlers: Handlers, kind: type, handle: Callable[..., None],
+        adapt: Callable[[Callable[..., None]], Callable[..., None]] = lambda function: function,
+    ) -> Handlers:  # fmt: skip
+        if kind in handlers:
+            raise ValueError(f"{kind.__qualname__} already has a handler: {handlers[kind][0]}")
+        if isinstance(handle, MethodType):
+            return {**handlers, kind: (adapt(handle.__func__), self._place(handle.__self__))}
+        return {**handlers, kind: (adapt(_call), self._place(handle))}
+
+    def _place(self, part: Any) -> int:
+        for place, known in enumerate(self._parts):
+            if known is part:
+                return place
+        self._parts.append(part)
+        return len(self._parts) - 1
+
     def message(self, sender: Contact, message: Message) -> None:
         """Handle a message that came directly from `sender`. Raises `Malformed` for a kind that is only routed."""
-        handle = self._direct.get(type(message))
-        if handle is None:
+        handler = self._direct.get(type(message))
+        if handler is None:
             raise Malformed(f"a {type(message).__name__} must be routed")
-        handle(sender, message)
+        handler[0](self._parts[handler[1]], sender, message)
 
     def routed(self, message: Message) -> None:
         """Handle a message routed to this peer. Raises `Malformed` for a kind that is never routed."""
-        handle = self._routed.get(type(message))
-        if handle is None:
+        handler = self._routed.get(type(message))
+        if handler is None:
             raise Malformed(f"a {type(message).__name__} cannot be routed to a topic")
-        handle(message)
+        handler[0](self._parts[handler[1]], message)
 
     def timer(self, timer: Timer) -> None:
         """Handle a timer that is due."""
-        self._timers[type(timer)](timer)
+        function, place = self._timers[type(timer)]
+        function(self._parts[place], timer)
 
 
-def _enter(handlers: dict[type, Any], kind: type, handle: Any) -> None:
-    if kind in handlers:
-        raise ValueError(f"{kind.__qualname__} already has a handler: {handlers[kind]}")
-    handlers[kind] = handle
+@cache
+def _without_sender(function: Callable[..., None]) -> Callable[..., None]:
+    return lambda part, sender, message: function(part, message)
+
+
+@cache
+def _without_timer(function: Callable[..., None]) -> Callable[..., None]:
+    return lambda part, timer: function(part)
+
+
+def _call(handle: Callable[..., None], *arguments: Any) -> None:
+    handle(*arguments)

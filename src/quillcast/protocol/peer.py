@@ -65,6 +65,7 @@ class Peer:
         self._linger_by: float | None = None
         self._register_layers_below()
         self.dispatch.on_timer(LeaveStep, self._leave_step)
+        self.dispatch.share()
         host.trace(Started(host.contact.address))
 
     def _register_layers_below(self) -> None:

@@ -21,6 +21,9 @@ Sent = tuple[Callable[["End", Any], None], Any, int]
 """What to do at the far end, with which argument, and the size in bytes of a bundle (0 if no credit is needed)."""
 
 
+_NO_QUEUE: list[tuple[Action, Any, int]] = []  # shared by all ends of paths that are wide
+
+
 class End:
     """One host's end of a link. `far` is the other end, once the other side has accepted."""
 
@@ -39,7 +42,7 @@ class End:
         self.open, self.up, self.unneeded = True, False, False
         self.waiting: list[Sent] | None = None  # what to send once the link is established
         self.held: list[tuple[Action, Any, int]] | None = None  # what the kernel retransmits while the path is cut
-        self.queue: list[tuple[Action, Any, int]] = []  # bundles that pass a narrow path one by one
+        self.queue = _NO_QUEUE  # bundles that pass a narrow path one by one
         self.width, self.squeezes = 0.0, 0  # bytes per second; 0 means as much as a fast link carries
         self.room = host.world.window_bytes
         self.last_at = self.bundle_at = self.free_at = 0.0
@@ -226,6 +229,7 @@ class End:
         if self.troubled:
             self.unanswered()
         if bundle_bytes and (self.queue or (self.width and not self.blocked)):
+            self.queue = self.queue or []
             self.queue.append((action, argument, bundle_bytes))
             if len(self.queue) == 1:
                 self._squeeze()

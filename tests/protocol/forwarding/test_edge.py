@@ -378,6 +378,17 @@ def test_no_event_is_marked_once_publishers_keep_none_of_them_or_the_term_is_for
     assert edge.doubts is None
 
 
+def test_an_event_that_waited_behind_a_hole_is_marked_however_late_it_is_delivered() -> None:
+    edge, notes = a_doubting_edge()
+    edge.begin(SECOND, 0)
+    edge.take(down(SECOND, 0, block(PAUL, 2)))
+    edge.forget_publishers()
+    edge.forget_publishers()
+    edge.take(down(SECOND, 1, block(PAUL, 1)))
+    assert notes.got == [b"0", b"1", b"2"]
+    assert notes.recovered == [b"1", b"2"]
+
+
 def test_a_dropped_event_that_arrives_under_another_term_is_marked() -> None:
     edge, notes, _ = an_edge(ordered=False)
     edge.take(down(FIRST, 0, block(PAUL, 0)))
@@ -395,6 +406,18 @@ def test_events_readmitted_by_a_later_term_are_not_lost_with_an_earlier_one() ->
     edge.skip(FIRST, [(0, 4)], "unavailable", gone, again)
     edge.tell_losses()
     assert [(first, last) for _, first, last, _ in notes.lost_] == [(0, 1), (3, 4)]
+
+
+def test_events_that_a_later_term_brings_are_waited_for_though_others_were_reported_by_their_positions() -> None:
+    edge, notes, _ = an_edge()
+    edge.take(down(FIRST, 0, block(PAUL, 0)))
+    edge.begin(SECOND, 0)
+    edge.skip(FIRST, [(1, 2), (3, 4)], "cut", [Run(1, PAUL, 1, 1)], [Run(0, PAUL, 1, 1)])
+    edge.take(down(FIRST, 2, block(PAUL, 2)))
+    assert notes.got == [b"0"]
+    edge.take(down(SECOND, 0, block(PAUL, 1)))
+    assert notes.got == [b"0", b"1", b"2"]
+    assert notes.lost_ == [(1, 3, 4, "cut")]
 
 
 def test_a_hole_waits_again_when_another_term_begins() -> None:

@@ -338,3 +338,8 @@ def test_invalid_parameters_are_rejected() -> None:
         OverlayConfig(digit_bits=3)
     with pytest.raises(LocalError, match="leaf_set_size is 5; use an even number"):
         OverlayConfig(leaf_set_size=5)
+
+
+def test_nobody_counts_as_joining_once_it_has_joined() -> None:
+    world = ring_of(12)
+    assert not any(peer.overlay.agreement.joining for peer in world.alive())

@@ -27,6 +27,7 @@ from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.lostpeers import LostPeers, ProbeLost
 from quillcast.protocol.overlay.messages import (
+    Joined,
     JoinReply,
     JoinRequest,
     LeafSetProbe,
@@ -215,6 +216,24 @@ def test_a_member_is_no_longer_joining_after_it_says_so(parts: Parts) -> None:
     assert list(agreement.joining) == [BOB.node_id]
     assert list(agreement.replied(BOB, LeafSetReply(()))) == [MembersChanged(), Settled()]
     assert not agreement.joining
+
+
+def test_a_member_that_joins_again_counts_as_joining_until_it_is_active(parts: Parts) -> None:
+    agreement = parts.agreement()
+    list(agreement.probed(BOB, LeafSetProbe(())))
+    assert list(agreement.probed(BOB, LeafSetProbe((), joining=True))) == []
+    assert list(agreement.joining) == [BOB.node_id]
+    assert list(agreement.member_joined(BOB, Joined())) == [MembersChanged()]
+    assert list(agreement.member_joined(BOB, Joined())) == []
+    assert not agreement.joining
+
+
+def test_an_active_peer_tells_its_leaf_set(parts: Parts) -> None:
+    agreement = parts.agreement()
+    list(agreement.probed(BOB, LeafSetProbe(())))
+    parts.host.sent.clear()
+    agreement.activate()
+    assert parts.host.sent == [(BOB, Joined())]
 
 
 def test_a_peer_that_lost_its_last_member_searches_the_ring(parts: Parts) -> None:

@@ -118,7 +118,7 @@ def test_a_message_bypasses_a_silent_hop() -> None:
 
 
 def test_a_suspected_hop_is_bypassed_if_there_is_another_way() -> None:
-    world = ring_of(40, config=SMALL)
+    world = ring_of(40, 2, config=SMALL)
     peer, hop, key = long_way(world)
     overlay = peer.overlay
     overlay.hops.suspected = lambda node_id: node_id == hop.me

@@ -6,6 +6,7 @@ from quillcast.core.bundle import Bundle
 from quillcast.core.envelope import REPAIR, Envelope, Term
 from quillcast.core.ranges import Range
 from quillcast.protocol.forwarding.ledger import Run
+from quillcast.protocol.peer import Peer
 from quillcast.protocol.reliability.messages import Fetch, Unavailable
 from quillcast.protocol.topics.descriptor import Settings
 from quillcast.protocol.topics.state.tree import Tree
@@ -98,6 +99,30 @@ def test_events_that_may_be_admitted_again_are_awaited_longer_if_publishers_may_
     assert reading.told == []
     village.run(30)
     assert reading.told == [(100, 103)]
+
+
+def test_unknown_events_are_awaited_while_the_root_holds_publishers_back() -> None:
+    reading = Reading(Settings(slow="wait"))
+    village, root = reading.village, reading.village.tree(reading.root, NAME)
+    assert root is not None
+    counter = reading.tree.term.counter
+    slept_through, latest = Term(counter + 1, bytes(16)), Term(counter + 2, bytes(16))
+
+    def hold_back(peer: Peer, *, held_back: bool) -> None:
+        peer.scribe.reports.note_held_back(root, held_back=held_back)
+
+    village.act(reading.root, lambda peer: hold_back(peer, held_back=True))
+    village.run(5)
+    assert TOPIC in village.peers[reading.peer].scribe.reports.held_back
+    village.act(reading.peer, lambda peer: peer.scribe.terms.enter(reading.tree, latest, 0))
+    village.act(reading.peer, lambda peer: peer.scribe.terms.recall(reading.tree, slept_through, 3))
+    village.run(45)
+    assert reading.told == []
+    village.act(reading.root, lambda peer: hold_back(peer, held_back=False))
+    village.run(20)
+    assert reading.told == []
+    village.run(25)
+    assert reading.told == [(0, 3)]
 
 
 def test_a_peer_fetches_discarded_events_of_a_past_term_for_peers_that_ask() -> None:

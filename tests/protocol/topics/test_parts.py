@@ -249,6 +249,23 @@ def test_a_child_whose_reports_lag_behind_an_admission_is_not_considered_slow(
     assert child.cut is None
 
 
+def test_those_below_are_told_while_a_topic_that_waits_holds_its_publishers_back(
+    world: Parts, flow_control: FlowControl
+) -> None:
+    tree = world.root(Descriptor("weather", Settings(slow="wait")))
+    fill(world, tree)
+    flow_control.sealed(tree, BOB.node_id, 10)
+    assert tree.topic in world.reports.held_back
+    assert tree.topic in world.reports.dirty
+    world.budget.limit_bytes *= 4
+    flow_control.relieved()
+    assert tree.topic not in world.reports.held_back
+    world.host.time += 9
+    assert world.reports.held_back.lately(tree.topic, 10.0)
+    world.host.time += 1
+    assert not world.reports.held_back.lately(tree.topic, 10.0)
+
+
 def test_a_cut_receiver_has_a_lease_again_once_it_catches_up() -> None:
     cut = Cut(mark=10, at=0.0)
     assert not cut.is_over(9, 20, now=0.5)
@@ -509,6 +526,27 @@ def test_a_bundle_with_a_gap_before_it_is_moved_and_the_gap_noticed(world: Parts
     assert world.ordered == []
     assert world.table.move(tree.flow, Bundle(Envelope(tree.topic, DOWN, FIRST, 2), (block(PAUL, 2),)))
     assert world.ordered == [GapNoticed(tree.topic)]
+
+
+def test_a_bundle_of_a_later_term_that_ends_a_peers_part_in_the_topic_is_dropped(world: Parts) -> None:
+    """A root that hears of a later term hands over, and may have no more use for the topic."""
+    tree = world.root()
+    bundle = Bundle(Envelope(tree.topic, DOWN, SECOND, 0), (block(PAUL, 0),))
+    world.ordered = Forgetful(world, tree)
+    world.arrivals.carry_out = world.terms.carry_out = world.ordered.append
+    world.table.arrive(BOB, bundle)
+    assert (world.table.flows, world.budget.used_bytes) == ({}, 0)
+    assert world.host.released == [(BOB.node_id, bundle.size)]
+
+
+class Forgetful(list[object]):
+    """Carries out the first order in the shortest way: the topic is forgotten."""
+
+    def __init__(self, world: Parts, tree: Tree) -> None:
+        self.world, self.tree = world, tree
+
+    def append(self, effect: object) -> None:
+        self.world.open_trees.forget(self.tree)
 
 
 def test_publishers_hear_what_is_stable_once_all_leases_cover_it(world: Parts) -> None:

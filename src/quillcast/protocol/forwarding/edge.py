@@ -16,7 +16,7 @@ from quillcast.core.errors import QuillcastError
 from quillcast.core.host import Host, Timer
 from quillcast.core.interning import EMPTY
 from quillcast.core.loss import Loss
-from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference
+from quillcast.core.ranges import NO_RANGES, Range, RangeSet, difference, intersection
 from quillcast.core.trace import Delivered, Lost, Mark, Repeated
 from quillcast.protocol.forwarding.channels import Sink
 from quillcast.protocol.forwarding.doubts import Doubts
@@ -106,13 +106,14 @@ class PublisherCursor:
     """A subscriber's place in the events of one publisher."""
 
     __slots__ = (
-        "before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from", "passed_over",
-        "term",
+        "awaited", "before", "began", "delivered", "held", "looked_at_next", "lost", "next", "owed_from",
+        "passed_over", "term",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.next: int | None = None  # one past the last sequence that was delivered or reported lost
         self.lost = NO_RANGES  # later sequences that were reported lost
+        self.awaited = NO_RANGES  # sequences lost with one term that arrive with a later one
         self.passed_over = NO_RANGES  # earlier sequences that seemed not to be owed (`Edge._expect`)
         self.before = NO_RANGES  # sequences before its first event here that were reported lost
         self.owed_from: int | None = None  # the first one reported lost of a term from `Edge.owed_in_part` on
@@ -298,6 +299,20 @@ class Edge(Sink):
             self._doubt(Loss(term, first, last, why), term_cursor)
         self._resume(term_cursor)
 
+    def exclude(self, bundle: Bundle) -> None:
+        term_cursor = self.term_cursor(bundle.envelope.term)
+        if term_cursor is None:
+            return
+        for run in runs_of(bundle):  # later events of the publisher do not wait for these
+            cursor = self.publishers.get(run.publisher) or self._meet(run.publisher)
+            cursor.lost = cursor.lost or RangeSet()
+            cursor.lost.add(run.first, run.first + run.events)
+            if cursor.next is not None:
+                self._pass_lost(cursor, cursor.next)
+        term_cursor.given_up = term_cursor.given_up or RangeSet()
+        term_cursor.given_up.add(bundle.envelope.first, bundle.last)
+        self._resume(term_cursor)
+
     def miss(self, gone: Iterable[Gone]) -> None:
         """The subscriber asked for the earliest events: report those that are no longer kept."""
         for term, ranges, runs in gone:
@@ -323,7 +338,7 @@ class Edge(Sink):
     def _void(self, publisher: bytes, cursor: PublisherCursor, waiting: RangeSet) -> None:
         """Report what is missing before a known event as lost, unless it was reported by its positions."""
         for first, last in difference(self._holes_before(cursor), waiting):
-            if self._was_told(publisher, cursor.term or NO_TERM, last - first):
+            if self._was_told(publisher, cursor.term or NO_TERM, (first, last)):
                 cursor.before.add(first, last)
             self._lose_before(cursor, publisher, (first, last), cursor.term or NO_TERM, "void")
         next_ = cursor.next or 0
@@ -331,7 +346,7 @@ class Edge(Sink):
         known += [(first, cursor.term or NO_TERM) for first, _ in cursor.lost.within(next_, cursor.lost.end)]
         if known and not waiting.within(next_, min(known)[0]):
             end, term = min(known)
-            if self._was_told(publisher, term, end - next_):
+            if self._was_told(publisher, term, (next_, end)):
                 cursor.lost = RangeSet([(next_, end), *cursor.lost])
             self._lose_events(publisher, [(next_, end)], term, "void")
 
@@ -339,7 +354,8 @@ class Edge(Sink):
         """Check all publishers, and forget those that were silent since the last check, except for some.
 
         The checks are so far apart that a silent publisher has nothing in transit, unless it is beyond a partition.
-        Therefore the last `SILENT_MAX` publishers are remembered no matter how long they are silent.
+        Therefore the last `SILENT_MAX` publishers are remembered no matter how long they are silent. Events that wait
+        behind a hole arrived before, and are delivered later: until then, they may be at doubted positions.
         """
         silent = [id_ for id_, cursor in self.publishers.items() if cursor.looked_at_next == cursor.next]
         for publisher in silent[: max(0, len(silent) - SILENT_MAX)]:
@@ -347,7 +363,8 @@ class Edge(Sink):
                 del self.publishers[publisher]
         for cursor in self.publishers.values():
             cursor.looked_at_next = cursor.next
-        if self.doubts is not None:
+            cursor.awaited = cursor.awaited if cursor.awaited.end > (cursor.next or 0) else NO_RANGES
+        if self.doubts is not None and not any(cursor.held for cursor in self.publishers.values()):
             self.doubts.age(self.publishers)
 
     # ---- losses
@@ -362,9 +379,9 @@ class Edge(Sink):
         for run in gone:
             lost[run.publisher].discard(*self._older(run.publisher, term, run.at, (run.first, run.first + run.events)))
         for publisher, those in lost.items():
-            cursor = self.publishers.get(publisher)
-            passed_over = cursor.passed_over if cursor is not None else NO_RANGES
-            elsewhere = RangeSet(difference(again.get(publisher, NO_RANGES), passed_over))
+            cursor = self.publishers.get(publisher) or self._meet(publisher)
+            elsewhere = RangeSet(difference(again.get(publisher, NO_RANGES), cursor.passed_over))
+            cursor.awaited = RangeSet([*cursor.awaited, *intersection(those, elsewhere)]) or NO_RANGES
             self._lose_events(publisher, difference(those, elsewhere), term, why)
         return [piece for hole in holes for piece in known.missing(*hole)]
 
@@ -575,13 +592,16 @@ class Edge(Sink):
 
     def _stood_in(self, cursor: PublisherCursor, first: int, last: int) -> bool:
         """May missing events between two of a publisher's in a term have been at its doubted positions?"""
-        if self.doubts is None or cursor.term is None:
+        if self.doubts is None or cursor.term is None or cursor.awaited.within(first, last):
             return False
         return self.doubts.stood_in(cursor.term, sum(end - begin for begin, end in cursor.lost.missing(first, last)))
 
-    def _was_told(self, publisher: bytes, term: Term, events: int) -> bool:
-        """Were `events` missing events of a publisher, before one of a term, reported by their positions?"""
-        return self.doubts is not None and self.doubts.account_for(publisher, term, events)
+    def _was_told(self, publisher: bytes, term: Term, sequences: Range) -> bool:
+        """Were missing events of a publisher, before one of a term, reported by their positions?"""
+        first, last = sequences
+        if self.doubts is None or self.publishers[publisher].awaited.within(first, last):
+            return False
+        return self.doubts.account_for(publisher, term, last - first)
 
     def _hold(self, cursor: PublisherCursor, block: Block, term: Term, index: int) -> None:
         """Keep a block behind a hole, because the missing events may be in transit under another term."""

@@ -38,11 +38,6 @@ class Stream(msgspec.Struct, gc=False, eq=False):
         """One past the end of the contiguous run from the start."""
         return self.seen.contiguous_from(self.start)
 
-    @property
-    def has_gap(self) -> bool:
-        """Did anything arrive beyond a gap?"""
-        return len(self.seen.starts) > 1
-
     def missing(self, end: int) -> list[Range]:
         """The missing ranges, up to an index."""
         return self.seen.missing(self.start, max(end, self.seen.end))

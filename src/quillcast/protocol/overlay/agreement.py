@@ -18,6 +18,7 @@ from quillcast.protocol.overlay.leafset import LeafSet
 from quillcast.protocol.overlay.lifecycle import Lifecycle
 from quillcast.protocol.overlay.lostpeers import LostPeers
 from quillcast.protocol.overlay.messages import (
+    Joined,
     LeafSetDigest,
     LeafSetProbe,
     LeafSetReply,
@@ -161,8 +162,11 @@ class Agreement:
     def _admit(self, contact: Contact, *, joining: bool) -> bool:
         """Add a peer that just spoke, if it is close enough. True if it is new, or has finished joining."""
         known = self.leaf_set.members.get(contact.node_id)
+        if known == contact and joining:  # it may have been restarted
+            self.joining[contact.node_id] = None
+            return False
         if known == contact:
-            return not joining and self.joining.pop(contact.node_id, self) is None
+            return self.joining.pop(contact.node_id, self) is None
         self.lost_peers.replaced(contact)
         gone = self.leaf_set.add(contact)
         if gone is contact:
@@ -218,6 +222,16 @@ class Agreement:
             self.probe(beyond)
         else:
             yield SearchRing()
+
+    def member_joined(self, sender: Contact, _: Joined) -> Effects:
+        """A member is active now."""
+        if self.joining.pop(sender.node_id, self) is None:
+            yield MembersChanged()
+
+    def activate(self) -> None:
+        """Tell the leaf set that this peer is active."""
+        for member in self.leaf_set:
+            self.host.send(member, Joined())
 
     def leave(self) -> None:
         """Tell the leaf set that this peer leaves."""

@@ -128,7 +128,11 @@ class Row(Message, frozen=True, tag=34):
     contacts: Contacts
 
 
+class Joined(Message, frozen=True, tag=35):
+    """The sender was joining and is active now: it answers for its keys."""
+
+
 MESSAGES: tuple[type[Message], ...] = (
     Routed, RoutedAck, Direct, JoinRequest, JoinReply, LeafSetProbe, LeafSetReply, LeafSetDigest, MemberLost, Leaving,
-    StateRequest, State, Announce, RowRequest, Row,
+    StateRequest, State, Announce, RowRequest, Row, Joined,
 )  # fmt: skip

@@ -36,6 +36,7 @@ from quillcast.protocol.overlay.maintenance import Maintenance, MaintenanceDue
 from quillcast.protocol.overlay.messages import (
     Announce,
     Direct,
+    Joined,
     JoinReply,
     JoinRequest,
     LeafSetDigest,
@@ -65,6 +66,7 @@ _HANDLERS: dict[type[Message], Callable[["Pastry"], Callable[[Contact, Any], Ite
     LeafSetProbe: attrgetter("agreement.probed"),
     LeafSetReply: attrgetter("agreement.replied"),
     LeafSetDigest: attrgetter("agreement.compared"),
+    Joined: attrgetter("agreement.member_joined"),
     MemberLost: attrgetter("agreement.loss_reported"),
     Leaving: attrgetter("member_leaves"),
     StateRequest: attrgetter("join_help.requested"),
@@ -220,7 +222,8 @@ class Pastry:
     def _meet(self, contact: Contact) -> None:
         """Remember the latest peers that spoke, even if they are in no table: a lonely peer may reach no others."""
         self.departed.pop(contact.node_id, None)
-        self.acquaintances.pop(contact.node_id, None)
+        if contact.node_id in self.acquaintances and contact.node_id != next(reversed(self.acquaintances)):
+            del self.acquaintances[contact.node_id]
         self.acquaintances[contact.node_id] = contact
         if len(self.acquaintances) > self.config.remembered_max:
             del self.acquaintances[next(iter(self.acquaintances))]
@@ -305,6 +308,7 @@ class Pastry:
         for silent in self.joining.done():
             if silent.node_id not in self.leaf_set:
                 self.lost_peers.remember(silent, met=False)
+        self.agreement.activate()
         self.maintenance.start()
         self.application.leaf_set_changed()
         self.router.release_held()

@@ -4,6 +4,7 @@ from quillcast.core.dispatch import Dispatch
 from quillcast.core.envelope import Term
 from quillcast.core.host import Host
 from quillcast.core.interning import EMPTY
+from quillcast.core.ranges import RangeSet, difference
 from quillcast.protocol.topics.config import TopicConfig
 from quillcast.protocol.topics.membership.children import ChildrenTables
 from quillcast.protocol.topics.membership.membership import TreeMembership
@@ -34,7 +35,7 @@ class Housekeeping:
         self.admissions, self.publishing, self.changes = admissions, publishing, changes
         self.flow_control, self.reports, self.carry_out = flow_control, reports, carry_out
         self.publishers_at = host.now()
-        dispatch.on_timer(HousekeepingDue, lambda _: self.housekeep())
+        dispatch.on_alarm(HousekeepingDue, self.housekeep)
 
     def housekeep(self) -> None:
         """Look over what may have changed, and come again while there is any topic or publisher."""
@@ -106,6 +107,8 @@ class Housekeeping:
         flow = tree.flow
         for term in flow.overdue(now):
             if self._may_come_again(tree, term, now):
+                if not flow.waits_for(term):
+                    flow.discard_past(term)  # nobody here waits for what is kept of it
                 continue
             flow.give_up_owed(term)
             if self._may_forget(tree, term):
@@ -114,19 +117,31 @@ class Housekeeping:
         for edge in tree.subscriptions:
             edge.forget(flow.knows)
             waits = any(edge.lacking(term, past.seen, past.end) for term, past in flow.past.items())
-            if not waits and edge.give_up_holes(now - self.config.lease_s, edge.channel.untaken(flow.log)):
+            before = now - self.config.lease_s - self._late_s(tree)
+            if not waits and edge.give_up_holes(before, edge.channel.untaken(flow.log)):
                 self.reports.touch(tree)
 
     def _may_come_again(self, tree: Tree, term: Term, now: float) -> bool:
         """May publishers that were held back still resend what a subscriber here is missing? Waits for another lease.
 
-        What others kept of the term may have filled the root's buffers until now.
+        What others kept of the term may have filled the root's buffers until now. A root does not wait: what it keeps
+        itself may be what holds its publishers back.
         """
-        past = tree.flow.past[term]
-        if tree.descriptor.settings.slow != "wait" or not past.until <= now < past.until + self.config.lease_s:
+        flow = tree.flow
+        past = flow.past[term]
+        if tree.descriptor.settings.slow != "wait" or tree.root is not None:
+            return False
+        if not past.until <= now < past.until + self.config.lease_s:
             return False
         lacking = [lost for edge in tree.subscriptions for lost in edge.lacking(term, past.seen, past.end)]
-        return bool(tree.flow.may_be_readmitted(term, lacking))
+        known = RangeSet((run.at, run.at + run.events) for run in flow.runs(term, lacking))
+        unknown = difference(lacking, known) if self._late_s(tree) else []
+        return bool(unknown or flow.may_be_readmitted(term, lacking))
+
+    def _late_s(self, tree: Tree) -> float:
+        """For how much longer to wait for events, if publishers are held back or were until a lease ago."""
+        is_late = self.reports.held_back.lately(tree.topic, self.config.lease_s)
+        return self.config.lease_s if is_late else 0.0
 
     def _may_forget(self, tree: Tree, term: Term) -> bool:
         """A subscriber that publishers wait for has it still to take."""

@@ -83,9 +83,9 @@ class Inspection:
         self.surveys: dict[int, dict[bytes, Branch]] = {}
         self.walks: dict[int, Walk] = {}
         self.numbers = 0
-        dispatch.on_message(Survey, lambda _, message: self._survey(message))
+        dispatch.on_anonymous(Survey, self._survey)
         dispatch.on_message(Branch, self._branch_told)
-        dispatch.on_message(Laggards, lambda _, message: self._name_laggards(message))
+        dispatch.on_anonymous(Laggards, self._name_laggards)
         dispatch.on_message(Lagging, self._lagging_told)
         dispatch.on_routed(Survey, self._arrived)
 

@@ -64,14 +64,14 @@ class Publishing:
         self.due: dict[bytes, None] = {}  # topics with events under way or no root; no other is looked over
         forgetting.spare(self.publishers, self.creating)
         forgetting.forget_too(self.holders)
-        dispatch.on_timer(LocalRoom, lambda _: self.room(host.contact))
-        dispatch.on_message(Receipts, lambda _, message: self.receipts(message))
-        dispatch.on_message(RootIs, lambda root, told: self._root_known(root, told.term, told.descriptor))
+        dispatch.on_alarm(LocalRoom, self._local_room)
+        dispatch.on_anonymous(Receipts, self.receipts)
+        dispatch.on_message(RootIs, self._root_is)
         dispatch.on_message(NotRoot, self._not_root)
         dispatch.on_message(Created, self._created)
         dispatch.on_message(Denied, self._told_denied)
         dispatch.on_message(StillOpen, self._still_open)
-        dispatch.on_timer(SayClosed, lambda _: self.say_closed())
+        dispatch.on_alarm(SayClosed, self.say_closed)
 
     def open(self, name: str, listener: PublisherListener, warrant: Warrant | None = None) -> Publisher:
         """A new publisher of a topic; its sequences begin at 0. `warrant` says on whose behalf it publishes."""
@@ -210,6 +210,9 @@ class Publishing:
         """This peer became the topic's root."""
         assert tree.root is not None
         self._root_known(self.host.contact, tree.root.term, tree.descriptor)
+
+    def _root_is(self, root: Contact, message: RootIs) -> None:
+        self._root_known(root, message.term, message.descriptor)
 
     def _root_known(self, root: Contact, term: Any, descriptor: Descriptor) -> None:
         topic = descriptor.topic
@@ -358,6 +361,9 @@ class Publishing:
             )
 
     # ---- time and room
+
+    def _local_room(self) -> None:
+        self.room(self.host.contact)
 
     def room(self, contact: Contact) -> None:
         """There is credit again towards a root, or room in this peer as one (`room_to`)."""

@@ -45,7 +45,10 @@ class Admissions:
     ) -> None:  # fmt: skip
         self.host, self.config, self.trees, self.own, self.neighbours = host, config, trees, own, neighbours
         self.look_at = self.host.now() + self.config.lease_s
-        dispatch.on_message(Closed, lambda _, message: self.closed(message.publishers))
+        dispatch.on_anonymous(Closed, self._closed)
+
+    def _closed(self, message: Closed) -> None:
+        self.closed(message.publishers)
 
     def closed(self, publishers: list[tuple[bytes, bytes]]) -> None:
         """Publishers of some topics say that they publish no more."""

@@ -83,7 +83,7 @@ class LeadershipTransfer:
         self.unconfirmed: dict[bytes, HandOver] = {}
         forgetting.spare(self.offers)
         dispatch.on_message(TransferLeadership, self._handed_over)
-        dispatch.on_message(Transferred, lambda _, message: self.confirmed(message))
+        dispatch.on_anonymous(Transferred, self.confirmed)
         dispatch.on_timer(TransferDue, self.due)
         dispatch.on_timer(LookAgain, self.look_again)
 

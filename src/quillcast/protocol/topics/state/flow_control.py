@@ -35,6 +35,9 @@ from quillcast.protocol.topics.state.tree import Tree
 REPORTS = 10  # so many may pass until a parent hears that somebody far below it has caught up; a guess
 
 
+_NOTHING_WITHHELD: deque[tuple[bytes, int, bytes]] = deque()  # shared: an empty deque takes 600 bytes
+
+
 class PatienceOver(Timer, frozen=True):
     """Senders have waited for `patience_s`, if the buffers have been over their budget since it was set."""
 
@@ -55,7 +58,7 @@ class FlowControl:
     ) -> None:  # fmt: skip
         self.host, self.config, self.trees, self.budget = host, config, trees, budget
         self.reports, self.carry_out = reports, carry_out
-        self.withheld: deque[tuple[bytes, int, bytes]] = deque()  # sender, bytes, topic
+        self.withheld = _NOTHING_WITHHELD  # sender, bytes, topic
         self.withheld_bytes = 0
         self.withheld_by_topic: dict[
             bytes, deque[tuple[bytes, int]]
@@ -63,8 +66,8 @@ class FlowControl:
         self.over_since: float | None = None
         self.shed_again_at = 0.0
         self.taken: dict[bytes, int] = {}  # bytes of this peer's own publishers whose credit is held back, by topic
-        dispatch.on_message(CutLeases, lambda _, message: self.cut_leases(message))
-        dispatch.on_timer(PatienceOver, lambda _: self.patience())
+        dispatch.on_anonymous(CutLeases, self.cut_leases)
+        dispatch.on_alarm(PatienceOver, self.patience)
 
     # ---- this peer's own publishers, where it is the root: no link's credit lies between
 
@@ -102,6 +105,7 @@ class FlowControl:
     def release(self, sender: bytes, size_bytes: int, topic: bytes = b"") -> None:
         """A bundle has been moved: its credit goes back now, or when there is room again."""
         if self.withheld or self.budget.used_bytes > self.budget.limit_bytes:  # `over`, for every bundle
+            self.withheld = self.withheld or deque()
             self.withheld.append((sender, size_bytes, topic))
             self.withheld_bytes += size_bytes
             self.hold_back()
@@ -114,6 +118,7 @@ class FlowControl:
             if tree.topic not in self.withheld_by_topic:
                 self.withheld_by_topic[tree.topic] = deque()
                 self.host.trace(Mark("topic_blocked"))
+                self.reports.note_held_back(tree, held_back=True)
             self.withheld_by_topic[tree.topic].append((sender, size_bytes))
         else:
             self.release(sender, size_bytes, tree.topic)
@@ -125,6 +130,8 @@ class FlowControl:
     def _unblock_topics(self) -> None:
         """Topics that are below their share again, or of which this peer is root no more, hold up nobody."""
         relieved = [topic for topic in self.withheld_by_topic if not self._is_to_wait(self.trees.get(topic))]
+        for tree in (self.trees[topic] for topic in relieved if topic in self.trees):
+            self.reports.note_held_back(tree, held_back=False)
         due = [(*credit, topic) for topic in relieved for credit in self.withheld_by_topic.pop(topic)]
         for sender, size_bytes, topic in due:  # this may ease others, too
             self.release(sender, size_bytes, topic)

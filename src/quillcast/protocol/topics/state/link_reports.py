@@ -35,7 +35,8 @@ class ChildReport(msgspec.Struct, frozen=True, array_like=True, tag=1):
 class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """A parent to each child: my frontier and the stable position, the path from the root to me, whom to turn to.
 
-    `stable` is the root's word, passed on: 0 while it has not come to me.
+    `stable` is the root's word, passed on: 0 while it has not come to me. So is `held_back`: the root holds publishers
+    back, and what they keep comes later.
     """
 
     term: Term
@@ -44,6 +45,7 @@ class ParentReport(msgspec.Struct, frozen=True, array_like=True, tag=2):
     path: tuple[WireId, ...]
     fallbacks: tuple[Contact, ...]
     held: Held = ()
+    held_back: bool = False
 
 
 LinkReport = ChildReport | ParentReport
@@ -60,8 +62,8 @@ def decode(data: bytes) -> LinkReport:
     match decoded(_decoder, data, "report on a topic"):
         case ChildReport(term, acknowledged, heard, held, newcomers, frontier, leaf):
             return ChildReport(interned(term), acknowledged, interned(heard), held, newcomers, frontier, leaf)
-        case ParentReport(term, frontier, stable, path, fallbacks, held):
-            return ParentReport(interned(term), frontier, stable, interned(path), interned(fallbacks), held)
+        case ParentReport(term, frontier, stable, path, fallbacks, held, held_back):
+            return ParentReport(interned(term), frontier, stable, interned(path), interned(fallbacks), held, held_back)
 
 
 def told(streams: Streams, node: bytes, topic: bytes) -> LinkReport | None:

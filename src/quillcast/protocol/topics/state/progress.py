@@ -33,7 +33,7 @@ class Progress:
         self.host, self.config, self.trees, self.streams = host, config, trees, streams
         self.placement, self.keepers, self.flow_control = placement, keepers, flow_control
         self.reports, self.due, self.dispatch, self.carry_out = reports, due, dispatch, carry_out
-        dispatch.on_timer(ReportDue, lambda _: self.report())
+        dispatch.on_alarm(ReportDue, self.report)
 
     # ---- reports
 
@@ -82,7 +82,11 @@ class Progress:
         self.streams.put(child, tree.topic, self._parent_report(tree))
 
     def _parent_report(self, tree: Tree) -> bytes:
-        return link_reports.encode(tree.parent_report(self.host.me, self.placement.stand_ins(tree)))
+        return link_reports.encode(
+            tree.parent_report(
+                self.host.me, self.placement.stand_ins(tree), held_back=tree.topic in self.reports.held_back
+            )
+        )
 
     # ---- what is stable
 

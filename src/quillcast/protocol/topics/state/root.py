@@ -59,7 +59,6 @@ class Root:
         "marks",
         "noted",
         "paused_until",
-        "sealed",
         "sealing",
         "stable",
         "term",
@@ -76,7 +75,6 @@ class Root:
         self.followed = NO_TERM  # the term that was transferred to this one
         self.paused_until = 0.0  # ... or this process was paused, and another root may have followed
         self.index = 0
-        self.sealed = 0  # what lies below this index is on its way down
         self.stable = 0
         self.admissions: dict[bytes, Admission] = EMPTY
         self.marks: dict[bytes, bool] = EMPTY  # publishers owed a receipt; True asks them to go back
@@ -187,12 +185,17 @@ class Root:
             if admission.gone_at is not None and not admission.runs:
                 yield admission.gone_at
 
+    @property
+    def sealed(self) -> int:
+        """What lies below this index is on its way down."""
+        return self.index - sum(block.count for block in self.waiting)
+
     def seal(self) -> list[Bundle]:
         """What was admitted since the last call, as few bundles under this term."""
         self.sealing = False
         bundles: list[Bundle] = []
         blocks: list[Block] = []
-        size, first, self.sealed = 0, self.sealed, self.index
+        size, first = 0, self.sealed
         for block in self.waiting:
             if blocks and size + block.size > self.config.bundle_bytes:
                 bundles.append(Bundle(Envelope(self.topic, DOWN, self.term, first), tuple(blocks)))
@@ -281,8 +284,7 @@ class Root:
 
     def check(self) -> None:
         """Raise AssertionError unless positions and publishers' marks agree."""
-        assert self.stable <= self.index
-        assert self.sealed + sum(block.count for block in self.waiting) == self.index
+        assert self.stable <= self.sealed
         assert len(self.admissions) <= self.config.admissions_max
         for admission in self.admissions.values():
             assert admission.stable <= admission.expected

@@ -24,7 +24,7 @@ class Tree:
 
     `flow` is the topic's entry in the forwarding table, which the data path reads. The rest is Scribe's.
     A peer may be a leaf of ten thousand: what a leaf has none of is `EMPTY`, until `enter`, `await_parent`,
-    `begin_later` or `depart` enters something.
+    `begin_later` or `orphan_lease` enters something.
     """
 
     __slots__ = (
@@ -388,10 +388,16 @@ class Tree:
             leaf,
         )
 
-    def parent_report(self, me: bytes, fallbacks: tuple[Contact, ...]) -> ParentReport:
+    def parent_report(self, me: bytes, fallbacks: tuple[Contact, ...], *, held_back: bool) -> ParentReport:
         """What to tell the children."""
         return ParentReport(
-            self.term, self.frontier, self.flow.current.stable, self.path_here(me), fallbacks, self.flow.held()
+            self.term,
+            self.frontier,
+            self.flow.current.stable,
+            self.path_here(me),
+            fallbacks,
+            self.flow.held(),
+            held_back,
         )
 
     def check_place(self, me: bytes) -> None:
