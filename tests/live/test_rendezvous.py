@@ -140,7 +140,7 @@ def test_a_folder_too_deep_for_a_unix_socket_is_used(tmp_path: Path, monkeypatch
 
 
 def test_cron_and_a_login_of_one_user_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Peers that began before the system made the login's folder are found from it; a peer without the variable looks there."""
+    """A peer that began before the login's folder existed is found from it; without the variable, peers look there."""
     monkeypatch.setattr(runtimefolder.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     before = Rendezvous("default")

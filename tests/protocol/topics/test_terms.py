@@ -1,4 +1,4 @@
-"""What a root knew reaches every peer that is owed it, over any number of roots (docs/delivery.md, *Roots that move*)."""
+"""What a root knew reaches every peer that is owed it, however many follow (docs/delivery.md, *Roots that move*)."""
 
 import pytest
 
