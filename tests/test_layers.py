@@ -82,7 +82,7 @@ def test_every_module_has_its_place_in_the_order() -> None:
     assert [name for name, _ in modules() if entry(name) == "quillcast" and name not in PACKAGES] == []
 
 
-def test_each_layer_imports_only_what_stands_below_it() -> None:
+def test_each_layer_imports_only_lower_ones() -> None:
     broken = [
         f"{name} imports {imported}"
         for name, tree in modules()
@@ -93,7 +93,7 @@ def test_each_layer_imports_only_what_stands_below_it() -> None:
     assert broken == []
 
 
-def test_each_folder_of_live_imports_only_what_stands_below_it() -> None:
+def test_each_folder_of_live_imports_only_lower_ones() -> None:
     broken = [
         f"{name} imports {imported}"
         for name, tree in modules()

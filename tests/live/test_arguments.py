@@ -127,7 +127,7 @@ class TestCalls:
 
         run(scenario())
 
-    def test_credentials_are_no_name_of_their_file(self) -> None:
+    def test_the_name_of_a_file_is_not_accepted_as_credentials(self) -> None:
         async def scenario() -> None:
             async with Node(config=QUICK) as node:
                 file: Any = "owner.pem"

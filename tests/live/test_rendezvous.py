@@ -241,7 +241,7 @@ class TestShared:
         assert [entry.user for entry in place.all_entries()] == [OTHER]
 
     @pytest.mark.parametrize("wrong", ["owner", "rights", "link"])
-    def test_a_folder_that_is_not_surely_a_users_is_not_looked_into(
+    def test_a_folder_that_may_be_another_users_is_not_read(
         self, shared: Path, theirs: Path, wrong: str, tmp_path: Path
     ) -> None:
         folder = theirs.parent

@@ -580,7 +580,7 @@ def test_timers_of_rounds_that_are_over_do_nothing(monkeypatch: pytest.MonkeyPat
     assert sent == []
 
 
-# ---- a split
+# ---- a partition
 
 
 def published(village: Village, peer: int, publisher: Publisher) -> tuple[int, bool]:

@@ -410,7 +410,7 @@ class Busy:
         records = [record for _, _, record in self.village.world.journal.records]
         return sum(record.count for record in records if isinstance(record, Repeated) and record.where == where)
 
-    def hand_overs(self) -> list[str]:
+    def transfers(self) -> list[str]:
         records = [record for _, _, record in self.village.world.journal.records]
         return [record.how for record in records if isinstance(record, BecameRoot)][1:]
 
@@ -419,7 +419,7 @@ def test_admitted_events_keep_their_positions_when_the_topic_is_transferred() ->
     busy = Busy()
     busy.arrive()
     busy.settle()
-    assert busy.hand_overs() == ["transferred"]
+    assert busy.transfers() == ["transferred"]
     assert busy.repeated("edge") == 0
 
 
@@ -429,7 +429,7 @@ def test_what_a_leaving_root_admitted_keeps_its_position() -> None:
     busy.village.act(busy.old, lambda peer: peer.leave())
     busy.publish(6)
     busy.settle()
-    assert busy.hand_overs() == ["transferred"]
+    assert busy.transfers() == ["transferred"]
     assert busy.repeated("edge") == 0
 
 
@@ -505,7 +505,7 @@ def test_after_a_long_partition_readers_learn_of_a_term_that_had_no_readers() ->
     assert sum(last - first for _, first, last, _ in reader.gone) == 3
 
 
-def test_a_subscription_that_begins_beyond_a_cut_hears_of_what_the_other_side_admits_after_its_start() -> None:
+def test_a_subscription_that_begins_beyond_a_cut_learns_of_later_events_of_the_other_side() -> None:
     """Over there nobody knows of its lease, and what is stable among the others is let go: then it is told."""
     village = Village(8)
     closest = by_distance(village)

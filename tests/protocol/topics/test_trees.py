@@ -179,7 +179,7 @@ def closest(village: Village) -> int:
     return min(village.alive(), key=lambda peer: ring_distance(machines[peer].node_id, topic))
 
 
-def test_who_leaves_before_it_has_a_parent_has_those_that_wait_for_it_ask_again() -> None:
+def test_peers_that_wait_for_one_that_leaves_ask_again() -> None:
     village = Village(8)
     descriptor = described(NAME)
     village.run(3)
