@@ -94,7 +94,7 @@ def unusable(kind: str, folder: Path) -> tuple[str, str]:
     """A value of XDG_RUNTIME_DIR that cannot be used, and the word for it."""
     if kind == "a file":
         (folder / "file").touch()
-        return str(folder / "file"), "it is no folder"
+        return str(folder / "file"), "it is not a folder"
     if kind == "in a file":
         (folder / "file").touch()
         return str(folder / "file" / "deeper"), "Not a directory"
